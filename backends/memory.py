@@ -1,0 +1,239 @@
+"""The memory backend: the contract in one process, for unit tests and for trying things out.
+
+``memory://`` is private to its handle; ``memory://NAME`` is shared by every handle of the process
+that names it. Nothing outlives the process.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from concurrent.futures import Future
+from urllib.parse import urlsplit
+
+from jrs.backend import (
+    EPOCH_KEY,
+    Backend,
+    Capabilities,
+    Create,
+    Delete,
+    Fence,
+    Leadership,
+    Op,
+    Record,
+    Update,
+    Watch,
+)
+from jrs.backends.ordered import OrderedMap, fence_pair, refusal
+from jrs.clock import Clock, Deadline
+from jrs.codec import decode, encode
+from jrs.errors import Conflict, JrsError, Unavailable
+from jrs.model import EpochRecord
+
+
+class Space:
+    """The shared state behind the handles of one name."""
+
+    def __init__(self, clock: Clock = time.monotonic) -> None:
+        self.clock = clock
+        self.changed = threading.Condition()
+        self.map: OrderedMap[Record] = OrderedMap()
+        self.version = 0
+        self.leader: MemoryLeadership | None = None
+        self.leader_expires = 0.0
+        self.watches: set[MemoryWatch] = set()
+
+    def commit(self, ops: tuple[Op, ...], fence: Fence | None) -> None:
+        with self.changed:
+            refused = refusal(ops, fence_pair(fence), self._version_of)
+            if refused is not None:
+                raise refused
+            self.version += 1
+            for op in ops:
+                if isinstance(op, (Create, Update)):
+                    self.map.set(op.key, Record(op.key, op.value, self.version))
+                elif isinstance(op, Delete):
+                    self.map.discard(op.key)
+                else:
+                    continue
+                for watch in self.watches:
+                    watch.notice(op.key)
+            self.changed.notify_all()
+
+    def _version_of(self, key: str) -> int | None:
+        record = self.map.get(key)
+        return None if record is None else record.version
+
+    def tick(self) -> None:
+        """Make every waiting campaign look at the clock again; for tests that inject one."""
+        with self.changed:
+            self.changed.notify_all()
+
+
+_spaces: dict[tuple[str, str], Space] = {}
+_spaces_lock = threading.Lock()
+
+
+def open_memory(url: str, cluster: str) -> MemoryBackend:
+    """Open ``memory://[NAME]``; the entry point of the scheme."""
+    name = urlsplit(url).netloc or uuid.uuid4().hex
+    with _spaces_lock:
+        space = _spaces.setdefault((name, cluster), Space())
+    return MemoryBackend(space, url=f"memory://{name}", cluster=cluster)
+
+
+class MemoryBackend(Backend):
+    """A handle on a `Space`."""
+
+    capabilities = Capabilities(
+        max_value=512 * 1024,
+        max_ops=128,
+        max_key=512,
+        min_ttl=0.1,
+        max_ttl=3600.0,
+        durable=False,
+        multi_process=False,
+        multi_host=False,
+    )
+
+    def __init__(
+        self, space: Space, *, url: str = "memory://", cluster: str = "default"
+    ) -> None:
+        self.space = space
+        self.url = url
+        self.cluster = cluster
+        self._closed = False
+
+    def _get(self, key: str, deadline: Deadline) -> Record | None:
+        self._check_open()
+        with self.space.changed:
+            return self.space.map.get(key)
+
+    def _page(
+        self, prefix: str, after: str | None, limit: int, deadline: Deadline
+    ) -> list[Record]:
+        self._check_open()
+        page: list[Record] = []
+        with self.space.changed:
+            inclusive = after is None or after < prefix
+            for key, record in self.space.map.after(
+                prefix if after is None else max(after, prefix), inclusive=inclusive
+            ):
+                if not key.startswith(prefix) or len(page) == limit:
+                    break
+                page.append(record)
+        return page
+
+    def _commit(self, ops: tuple[Op, ...], fence: Fence | None, deadline: Deadline) -> None:
+        self._check_open()
+        self.space.commit(ops, fence)
+
+    def _commit_async(self, ops: tuple[Op, ...], fence: Fence | None) -> Future[None]:
+        future: Future[None] = Future()
+        try:
+            self._check_open()
+            self.space.commit(ops, fence)
+        except JrsError as error:
+            future.set_exception(error)
+        else:
+            future.set_result(None)
+        return future
+
+    def watch(self, prefix: str) -> Watch:
+        self._check_open()
+        return MemoryWatch(self.space, prefix)
+
+    def campaign(
+        self, candidate: str, *, ttl: float, stop: threading.Event
+    ) -> Leadership | None:
+        self._check_ttl(ttl)
+        space = self.space
+        with space.changed:
+            while not stop.is_set():
+                self._check_open()
+                leader = space.leader
+                if leader is None or (
+                    leader.hung and space.clock() >= leader.hung_at + leader.ttl
+                ):
+                    return self._lead(candidate, ttl)
+                # Bounded, since nothing tells this condition that `stop` was set.
+                space.changed.wait(0.02)
+        return None
+
+    def _lead(self, candidate: str, ttl: float) -> MemoryLeadership:
+        space = self.space
+        if space.leader is not None:
+            space.leader.lost.set()
+        record = space.map.get(EPOCH_KEY)
+        if record is None:
+            epoch = 1
+            bump: Op = Create(EPOCH_KEY, encode(EpochRecord(epoch, candidate)))
+        else:
+            epoch = decode(EpochRecord, record.value, EPOCH_KEY).epoch + 1
+            bump = Update(EPOCH_KEY, encode(EpochRecord(epoch, candidate)), record.version)
+        try:
+            space.commit((bump,), None)
+        except Conflict as conflict:
+            raise Unavailable(f"lost the race for epoch {epoch}: {conflict}") from conflict
+        space.leader = MemoryLeadership(space, epoch, Fence(epoch, space.version), ttl)
+        return space.leader
+
+    def close(self) -> None:
+        self._closed = True
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Unavailable("this handle is closed")
+
+
+class MemoryLeadership(Leadership):
+    """Held until resigned, or until it has hung for its ttl on the space's clock."""
+
+    def __init__(self, space: Space, epoch: int, fence: Fence, ttl: float) -> None:
+        self.epoch = epoch
+        self.fence = fence
+        self.ttl = ttl
+        self.lost = threading.Event()
+        self.hung = False
+        self.hung_at = 0.0
+        self._space = space
+
+    def hang(self) -> None:
+        """Stop renewing, as a process does that is stopped: for tests of what happens then."""
+        self.hung_at = self._space.clock()
+        self.hung = True
+
+    def resign(self) -> None:
+        with self._space.changed:
+            if self._space.leader is self:
+                self._space.leader = None
+                self._space.changed.notify_all()
+        self.lost.set()
+
+
+class MemoryWatch(Watch):
+    """Woken by the commits of its space."""
+
+    def __init__(self, space: Space, prefix: str) -> None:
+        self._space = space
+        self._prefix = prefix
+        self._hint = True
+        with space.changed:
+            space.watches.add(self)
+
+    def notice(self, key: str) -> None:
+        if key.startswith(self._prefix):
+            self._hint = True
+
+    def wait(self, timeout: float) -> bool:
+        with self._space.changed:
+            self._space.changed.wait_for(
+                lambda: self._hint, min(timeout, threading.TIMEOUT_MAX)
+            )
+            hint, self._hint = self._hint, False
+            return hint
+
+    def close(self) -> None:
+        with self._space.changed:
+            self._space.watches.discard(self)

@@ -1,0 +1,372 @@
+"""The contract of every backend: one linearizable, ordered map with atomic, guarded commits.
+
+A backend is this contract and nothing else. What a cluster stores (results, specs, stages, …) is
+written once, on top of it. The public methods of `Backend` hold what is the same for all of them
+(validation, limits, paging); an adapter implements the underscored primitives.
+
+Three outcomes of a write are kept apart everywhere: it returned (*done*), it raised `Refused` or
+`Unavailable` (*nothing was changed*), or it raised `OutcomeUnknown` (*read back before deciding*).
+"""
+
+from __future__ import annotations
+
+import abc
+import re
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from importlib.metadata import entry_points
+from types import TracebackType
+from typing import Self
+from urllib.parse import urlsplit, urlunsplit
+
+import attrs
+
+from jrs.clock import Deadline
+from jrs.errors import InvalidInput, TooLarge
+
+EPOCH_KEY = "leader/epoch"
+"""The record whose version is the fence. Written only by `Backend.campaign`."""
+
+_KEY = re.compile(r"[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*")
+_CLUSTER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_PAGE = 1000
+
+
+@attrs.frozen
+class Record:
+    """One key and its value. `version` grows with every write of the key; compare it, no more."""
+
+    key: str
+    value: bytes
+    version: int
+
+
+@attrs.frozen
+class Create:
+    """Write `value`; refused if the key is present."""
+
+    key: str
+    value: bytes
+
+
+@attrs.frozen
+class Update:
+    """Replace the value; refused unless the key is at `version`."""
+
+    key: str
+    value: bytes
+    version: int
+
+
+@attrs.frozen
+class Delete:
+    """Remove the key; refused if it is absent, or not at `version` where one is given."""
+
+    key: str
+    version: int | None = None
+
+
+@attrs.frozen
+class Check:
+    """Write nothing; refused unless the key is at `version`."""
+
+    key: str
+    version: int
+
+
+@attrs.frozen
+class Absent:
+    """Write nothing; refused if the key is present."""
+
+    key: str
+
+
+Op = Create | Update | Delete | Check | Absent
+
+
+@attrs.frozen
+class Fence:
+    """The condition "my epoch is still the newest".
+
+    The backend checks it in the same atomic commit as the write, so no clock is trusted.
+    """
+
+    epoch: int
+    version: int
+
+    def check(self) -> Check:
+        return Check(EPOCH_KEY, self.version)
+
+
+@attrs.frozen
+class Capabilities:
+    """Limits and guarantees of a backend, as data. Limits are refused before anything is sent."""
+
+    max_value: int
+    """Largest value, in bytes."""
+    max_ops: int
+    """Most operations in one commit, the fence not counted."""
+    max_key: int
+    """Longest key, in characters."""
+    min_ttl: float
+    max_ttl: float
+    """The range of a leadership's ttl, in seconds."""
+    durable: bool
+    """A commit that returned survives a power cut."""
+    multi_process: bool
+    """Several processes can open the same cluster."""
+    multi_host: bool
+    """Several hosts can."""
+
+
+class Watch(abc.ABC):
+    """A level-triggered hint that something under a prefix may have changed: re-read, never replay.
+
+    A new watch fires at once, so that what happened before it is not missed. Use it as a context
+    manager; it belongs to one thread.
+    """
+
+    @abc.abstractmethod
+    def wait(self, timeout: float) -> bool:
+        """Wait up to `timeout` seconds; return True if something may have changed."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Stop watching. Idempotent."""
+
+    def __iter__(self) -> Iterator[None]:
+        """Yield each time something may have changed, for ever."""
+        while True:
+            if self.wait(3600.0):
+                yield None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+class Leadership(abc.ABC):
+    """A won campaign.
+
+    Attributes:
+        epoch: the integer this leadership was issued; greater than every earlier one.
+        fence: goes with every write of this leader.
+        lost: set once this leadership is known to be over, for whatever reason.
+    """
+
+    epoch: int
+    fence: Fence
+    lost: threading.Event
+
+    @abc.abstractmethod
+    def resign(self) -> None:
+        """Hand over at once. Idempotent, and harmless when the leadership was lost already."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.resign()
+
+
+class Backend(abc.ABC):
+    """The map of one cluster. Safe for use by many threads; not to be used across a fork.
+
+    Attributes:
+        url: where it is, without secrets.
+        cluster: the namespace of everything stored.
+        capabilities: what it guarantees and where its limits are.
+        timeout: seconds a call may take where it is given no deadline.
+    """
+
+    url: str
+    cluster: str
+    capabilities: Capabilities
+    timeout: float = 10.0
+
+    # -- the public contract ---------------------------------------------------------------
+
+    def get(self, key: str, *, deadline: Deadline | None = None) -> Record | None:
+        """Return the record, or None. Linearizable: sees every commit that returned before it.
+
+        Raises:
+            CorruptRecord: the stored bytes can not be trusted.
+            Unavailable: the backend did not answer within the deadline.
+        """
+        self._check_key(key)
+        return self._get(key, deadline or self._deadline())
+
+    def scan(
+        self,
+        prefix: str,
+        *,
+        after: str | None = None,
+        limit: int | None = None,
+        deadline: Deadline | None = None,
+    ) -> Iterator[Record]:
+        """Yield the records whose key starts with `prefix`, in key order, in O(page) memory.
+
+        `after` is a key to continue behind. Each page is consistent; a record that is written
+        while the scan runs may or may not be seen. The deadline holds for each page.
+        """
+        left = limit
+        while left is None or left > 0:
+            size = _PAGE if left is None else min(_PAGE, left)
+            page = self._page(prefix, after, size, deadline or self._deadline())
+            yield from page
+            if len(page) < size:
+                return
+            after = page[-1].key
+            if left is not None:
+                left -= len(page)
+
+    def commit(
+        self, *ops: Op, fence: Fence | None = None, deadline: Deadline | None = None
+    ) -> None:
+        """Apply all operations or none; durable when it returns.
+
+        Raises:
+            Conflict: an operation's condition did not hold; `.op` is the first such operation.
+            Fenced: the fence did not hold.
+            TooLarge, InvalidInput: refused before it was sent.
+            Unavailable: nothing was changed.
+            OutcomeUnknown: it may have been applied.
+        """
+        self._check_ops(ops)
+        self._commit(ops, fence, deadline or self._deadline())
+
+    def commit_async(self, *ops: Op, fence: Fence | None = None) -> Future[None]:
+        """Like `commit`, pipelined: many in flight from one caller.
+
+        The future's exception is what `commit` would have raised. Commits of one caller are
+        applied in the order of the calls.
+        """
+        self._check_ops(ops)
+        return self._commit_async(ops, fence)
+
+    @abc.abstractmethod
+    def watch(self, prefix: str) -> Watch:
+        """Watch the keys that start with `prefix`."""
+
+    @abc.abstractmethod
+    def campaign(self, candidate: str, *, ttl: float, stop: threading.Event) -> Leadership | None:
+        """Block until `candidate` leads, or return None once `stop` is set.
+
+        The epoch is bumped in the commit that checks the previous one, so at most one leadership
+        of an epoch exists. A leader that hangs is replaced after `ttl` seconds, one that dies
+        sooner where the backend can tell.
+
+        Raises:
+            InvalidInput: `ttl` is outside of the declared range.
+            Unavailable: the backend could not be asked.
+        """
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Release everything. Idempotent. Commits in flight end with an error or are done."""
+
+    def holds(self, fence: Fence) -> bool:
+        """Return whether `fence` held a moment ago. Advisory: only a fenced commit is proof."""
+        record = self.get(EPOCH_KEY)
+        return record is not None and record.version == fence.version
+
+    # -- what an adapter implements --------------------------------------------------------
+
+    @abc.abstractmethod
+    def _get(self, key: str, deadline: Deadline) -> Record | None:
+        """Read one record, linearizably."""
+
+    @abc.abstractmethod
+    def _page(
+        self, prefix: str, after: str | None, limit: int, deadline: Deadline
+    ) -> list[Record]:
+        """Read at most `limit` records behind `after`, consistently; fewer only at the end."""
+
+    @abc.abstractmethod
+    def _commit(self, ops: tuple[Op, ...], fence: Fence | None, deadline: Deadline) -> None:
+        """Commit validated operations within the deadline."""
+
+    @abc.abstractmethod
+    def _commit_async(self, ops: tuple[Op, ...], fence: Fence | None) -> Future[None]:
+        """Queue validated operations without blocking."""
+
+    # -- shared ----------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _deadline(self) -> Deadline:
+        return Deadline.after(self.timeout)
+
+    def _check_key(self, key: str) -> None:
+        if len(key) > self.capabilities.max_key:
+            raise TooLarge(f"key of {len(key)} characters; limit {self.capabilities.max_key}")
+        if not _KEY.fullmatch(key):
+            raise InvalidInput(f"not a key: {key!r} (names of A-Z a-z 0-9 . _ - joined by /)")
+
+    def _check_ops(self, ops: tuple[Op, ...]) -> None:
+        limits = self.capabilities
+        if len(ops) > limits.max_ops:
+            raise TooLarge(f"{len(ops)} operations in one commit; limit {limits.max_ops}")
+        seen = set()
+        for op in ops:
+            key = op.key
+            self._check_key(key)
+            if key in seen:
+                raise InvalidInput(f"two operations on {key!r} in one commit")
+            seen.add(key)
+            if isinstance(op, (Create, Update)) and len(op.value) > limits.max_value:
+                raise TooLarge(
+                    f"value of {key!r} has {len(op.value):,} bytes; limit {limits.max_value:,}"
+                )
+
+    def _check_ttl(self, ttl: float) -> None:
+        limits = self.capabilities
+        if not limits.min_ttl <= ttl <= limits.max_ttl:
+            raise InvalidInput(
+                f"ttl of {ttl:g} s is outside of {limits.min_ttl:g} to {limits.max_ttl:g} s"
+            )
+
+
+def open_backend(url: str, *, cluster: str = "default") -> Backend:
+    """Open the backend that `url` names, creating its cluster where it does not exist.
+
+    The scheme is looked up in the entry-point group ``jrs.backends``, which is how a third party
+    adds one: ``name = "package.module:open"``, called as ``open(url, cluster)``.
+
+    Raises:
+        InvalidInput: unknown scheme, or a URL, folder or cluster id that can not be used.
+        Unavailable: the backend does not answer.
+    """
+    if not _CLUSTER.fullmatch(cluster):
+        raise InvalidInput(
+            f"not a cluster id: {cluster!r} (1 to 128 of A-Z a-z 0-9 . _ -, the first one a letter "
+            "or digit)"
+        )
+    scheme, colon, _ = url.partition(":")
+    known = {point.name: point for point in entry_points(group="jrs.backends")}
+    if not colon or scheme not in known:
+        raise InvalidInput(
+            f"unknown backend {redacted(url)!r}: give a URL whose scheme is one of "
+            f"{', '.join(sorted(known))}, for example file:///var/lib/jrs"
+        )
+    backend: Backend = known[scheme].load()(url, cluster)
+    return backend
+
+
+def redacted(url: str) -> str:
+    """Return `url` without user, password and query, for messages and logs."""
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit((parts.scheme, host, parts.path, "", ""))

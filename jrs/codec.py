@@ -1,0 +1,121 @@
+"""Versioned, checksummed JSON: how every value is stored.
+
+``{"jrs":"<type>/<version>","crc":"<crc32 of the body>","body":<the value>}``, ASCII, one line.
+The checksum is over the body's bytes as they stand, so that checking does not depend on how they
+would be written today. Strict on write; on read, whatever does not fit is a `CorruptRecord`, and a
+version above this code's own an `UnsupportedVersion`: nothing is guessed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from typing import Any, TypeVar
+
+import attrs
+import cattrs
+from cattrs.errors import BaseValidationError
+
+from jrs import model
+from jrs.errors import CorruptRecord, JrsError, UnsupportedVersion
+
+T = TypeVar("T")
+
+_TYPES: dict[type, tuple[str, int]] = {
+    model.AttemptRecord: ("attempt", 1),
+    model.CancelRequest: ("cancel", 1),
+    model.CleanupJournal: ("cleanup", 1),
+    model.EpochRecord: ("epoch", 1),
+    model.JobResult: ("result", 1),
+    model.JobSpec: ("spec", 1),
+    model.MasterInfo: ("master", 1),
+    model.StageRecord: ("stage", 1),
+    model.Tombstone: ("tombstone", 1),
+}
+"""Every type that is stored, its name and its newest version."""
+
+_ENVELOPE = re.compile(rb'\{"jrs":"([a-z]+)/([0-9]{1,9})","crc":"([0-9a-f]{8})","body":(.+)\}')
+
+
+def _json_value(value: Any, _: Any) -> Any:
+    return value
+
+
+def _make_converter() -> cattrs.Converter:
+    converter = cattrs.Converter(detailed_validation=False, forbid_extra_keys=True)
+    converter.register_structure_hook_func(lambda kind: kind is Any, _json_value)
+    for kind in (str, int, bool):
+        converter.register_structure_hook(kind, _exactly(kind))
+    converter.register_structure_hook(float, _number)
+    return converter
+
+
+def _exactly(kind: type) -> Any:
+    """Refuse what is not `kind` already: cattrs would coerce, and so accept a mutilated record."""
+
+    def hook(value: Any, _: Any) -> Any:
+        if type(value) is not kind:
+            raise TypeError(f"{value!r} is no {kind.__name__}")
+        return value
+
+    return hook
+
+
+def _number(value: Any, _: Any) -> float:
+    if type(value) not in (int, float):
+        raise TypeError(f"{value!r} is no number")
+    return float(value)
+
+
+_converter = _make_converter()
+
+
+def encode(value: attrs.AttrsInstance) -> bytes:
+    """Return the stored form of a value of `jrs.model`: ASCII without line breaks."""
+    name, version = _TYPES[type(value)]
+    body = json.dumps(
+        _converter.unstructure(value), allow_nan=False, separators=(",", ":")
+    ).encode("ascii")
+    return b'{"jrs":"%s/%d","crc":"%08x","body":%s}' % (
+        name.encode(),
+        version,
+        zlib.crc32(body),
+        body,
+    )
+
+
+def decode(kind: type[T], data: bytes, where: str) -> T:
+    """Return the value that `data` holds; `where` names its place in error messages.
+
+    Raises:
+        UnsupportedVersion: written by a newer jrs.
+        CorruptRecord: anything else that is not a `kind`.
+    """
+    name, newest = _TYPES[kind]
+    match = _ENVELOPE.fullmatch(data)
+    if match is None:
+        raise CorruptRecord(f"{where}: not a record of jrs ({len(data)} bytes)")
+    found, version, crc, body = match.groups()
+    if found.decode() != name:
+        raise CorruptRecord(f"{where}: holds a {found.decode()!r}, not a {name!r}")
+    if int(version) > newest:
+        raise UnsupportedVersion(
+            f"{where}: {name} record of version {int(version)}; this jrs reads up to {newest}: "
+            "upgrade it"
+        )
+    if b"%08x" % zlib.crc32(body) != crc:
+        raise CorruptRecord(f"{where}: checksum mismatch, the record was damaged")
+    try:
+        return _converter.structure(json.loads(body), kind)
+    except (
+        BaseValidationError,
+        cattrs.BaseValidationError,
+        JrsError,
+        ValueError,
+        TypeError,
+        KeyError,
+        AttributeError,
+        RecursionError,
+    ) as error:
+        raise CorruptRecord(f"{where}: not a valid {name}: {error}") from error

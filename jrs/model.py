@@ -1,0 +1,320 @@
+"""The vocabulary: frozen values with validators, each with one meaning (see docs/concepts.md)."""
+
+from __future__ import annotations
+
+import enum
+import json
+import math
+import re
+from typing import Any
+
+import attrs
+
+from jrs.errors import InvalidInput, TooLarge
+
+MAX_PAYLOAD = 256 * 1024
+"""Largest JSON payload of a result, a stage or a spec's arguments, in bytes of its encoding."""
+
+_JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+Json = Any
+"""What ``json`` can hold: None, bool, int, finite float, str, and lists and dicts of those."""
+
+
+def check_job_id(job_id: object) -> str:
+    """Return `job_id`, or raise `InvalidInput` saying what a job id looks like."""
+    return _check_name(job_id, "job id")
+
+
+def check_stage_name(name: object) -> str:
+    """Return `name`, or raise `InvalidInput`; a stage is named like a job."""
+    return _check_name(name, "stage name")
+
+
+def _check_name(name: object, what: str) -> str:
+    if not isinstance(name, str) or not _JOB_ID.fullmatch(name):
+        shown = repr(name) if len(str(name)) <= 40 else f"{str(name)[:40]!r}… ({len(str(name))})"
+        raise InvalidInput(
+            f"not a {what}: {shown} (1 to 128 of A-Z a-z 0-9 . _ -, the first one a letter "
+            "or digit)"
+        )
+    return name
+
+
+def check_json(value: Json, what: str) -> Json:
+    """Return `value` as JSON would give it back (tuples as lists), or raise.
+
+    Raises:
+        InvalidInput: not JSON: NaN, infinity, a key that is no string, any other type.
+        TooLarge: its encoding is over `MAX_PAYLOAD`.
+    """
+    try:
+        plain = _plain(value)
+        encoded = json.dumps(plain, allow_nan=False)
+    except InvalidInput as error:
+        raise InvalidInput(f"{what} is not JSON: {error}") from None
+    except RecursionError:
+        raise InvalidInput(f"{what} is not JSON: nested too deeply") from None
+    if len(encoded) > MAX_PAYLOAD:
+        raise TooLarge(
+            f"{what} has {len(encoded):,} bytes of JSON; limit {MAX_PAYLOAD:,}. Store the data "
+            "where it belongs (a file, a table) and give its location instead"
+        )
+    return plain
+
+
+def _plain(value: Json) -> Json:
+    if value is None or type(value) in (bool, int, str):
+        return value
+    if type(value) is float:
+        if not math.isfinite(value):
+            raise InvalidInput(f"{value!r} has no JSON form")
+        return value
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        for key in value:
+            if type(key) is not str:
+                raise InvalidInput(f"the key {key!r} is no string")
+        return {key: _plain(item) for key, item in value.items()}
+    raise InvalidInput(f"a {type(value).__qualname__} has no JSON form")
+
+
+def _job_id(instance: object, attribute: object, value: object) -> None:
+    check_job_id(value)
+
+
+def _finite(instance: object, attribute: attrs.Attribute[Any], value: float) -> None:
+    if type(value) not in (int, float) or not math.isfinite(value) or value < 0:
+        raise InvalidInput(f"{attribute.name} must be a number of seconds, not {value!r}")
+
+
+def _at_least_one(instance: object, attribute: attrs.Attribute[Any], value: int) -> None:
+    if type(value) is not int or value < 1:
+        raise InvalidInput(f"{attribute.name} must be a whole number of at least 1, not {value!r}")
+
+
+class JobStatus(enum.Enum):
+    """Where a job stands. The last three are globally terminal: only they have a result."""
+
+    CREATED = "CREATED"
+    RUNNING = "RUNNING"
+    SUSPENDED = "SUSPENDED"
+    """Locally terminal: this leader stopped the job and another may resume it."""
+    FINISHED = "FINISHED"
+    FAILED = "FAILED"
+    CANCELED = "CANCELED"
+
+    @property
+    def is_globally_terminal(self) -> bool:
+        return self in (JobStatus.FINISHED, JobStatus.FAILED, JobStatus.CANCELED)
+
+
+class RunnerKind(enum.Enum):
+    """Where an attempt runs."""
+
+    PROCESS = "process"
+    """A session of its own; can always be killed; dies with its master."""
+    THREAD = "thread"
+    """The master's own process and SparkSession."""
+
+
+class ResultState(enum.Enum):
+    """A result is dirty until every resource of its job is cleaned up. Expired: a tombstone."""
+
+    DIRTY = "dirty"
+    CLEAN = "clean"
+    EXPIRED = "expired"
+
+
+@attrs.frozen
+class RestartPolicy:
+    """How often a job is started again after it died without a result.
+
+    Attempts that ended because their leader did are recovered and do not count.
+    """
+
+    attempts: int = attrs.field(default=3, validator=_at_least_one)
+    """Attempts in all before the job is FAILED."""
+    delay: float = attrs.field(default=1.0, validator=_finite)
+    """Seconds before the second attempt; doubled for each further one."""
+    max_delay: float = attrs.field(default=60.0, validator=_finite)
+    on_exception: bool = False
+    """Whether a job whose function raised is started again too, instead of being FAILED."""
+
+
+@attrs.frozen
+class JobSpec:
+    """What is needed to start the job on any master. Never a pickle."""
+
+    job_id: str = attrs.field(validator=_job_id)
+    entry_point: str
+    """``package.module:function`` or ``/path/file.py:function``, called as ``f(job, **arguments)``;
+    or ``driver:NAME`` for a function that only the driver's own `main` can give."""
+    arguments: dict[str, Json] = attrs.field(factory=dict)
+    runner: RunnerKind = RunnerKind.PROCESS
+    restart: RestartPolicy = attrs.field(factory=RestartPolicy)
+    submitted_at: float = 0.0
+    """Seconds since 1970, by the submitter's clock."""
+
+    @arguments.validator
+    def _check_arguments(self, attribute: object, value: object) -> None:
+        if not isinstance(value, dict):
+            raise InvalidInput("the arguments of a job must be a JSON object")
+        check_json(value, "the arguments")
+
+    @property
+    def only_in_driver(self) -> bool:
+        return self.entry_point.startswith("driver:")
+
+
+@attrs.frozen
+class Failure:
+    """Why a job did not finish."""
+
+    kind: str
+    """``exception``, ``exit`` (the process died), ``cancel`` or ``lost-result``."""
+    message: str
+    detail: str = ""
+    """The traceback, or the end of the process's stderr."""
+    exit_status: int | None = None
+    """The exit code, or minus the signal's number."""
+
+
+@attrs.frozen
+class StageSummary:
+    """One finished stage of a job: when and by which attempt it was run."""
+
+    name: str
+    attempt: int
+    epoch: int
+    seconds: float
+
+
+@attrs.frozen
+class JobResult:
+    """The durable outcome of a globally terminal job. Written once; never changes."""
+
+    job_id: str = attrs.field(validator=_job_id)
+    status: JobStatus = attrs.field()
+    payload: Json = None
+    failure: Failure | None = None
+    attempt: int = attrs.field(default=1)
+    epoch: int = 0
+    started_at: float = 0.0
+    finished_at: float = 0.0
+    """Seconds since 1970, by the clock of the leader that wrote it."""
+    stages: tuple[StageSummary, ...] = ()
+
+    @status.validator
+    def _check_status(self, attribute: object, value: JobStatus) -> None:
+        if not isinstance(value, JobStatus) or not value.is_globally_terminal:
+            raise InvalidInput(
+                f"a result's status is FINISHED, FAILED or CANCELED, not {value!r}"
+            )
+
+    @property
+    def stages_skipped(self) -> int:
+        """How many stages the last attempt found finished by an earlier one."""
+        return sum(stage.attempt < self.attempt for stage in self.stages)
+
+
+@attrs.frozen
+class JobResultEntry:
+    """A job's place in the store.
+
+    `result` is None for an expired entry, whose payload is gone, and for one that can not be
+    read: `problem` then says why, and the job is held.
+    """
+
+    job_id: str
+    state: ResultState
+    result: JobResult | None
+    problem: str | None = None
+
+
+@attrs.frozen
+class Tombstone:
+    """What expiry leaves behind, so that it never permits a second run."""
+
+    job_id: str = attrs.field(validator=_job_id)
+    status: JobStatus = JobStatus.FINISHED
+    finished_at: float = 0.0
+    expired_at: float = 0.0
+
+
+@attrs.frozen
+class AttemptRecord:
+    """The newest attempt of a job, written before it starts, so that its processes can be found."""
+
+    job_id: str = attrs.field(validator=_job_id)
+    attempt: int = 1
+    epoch: int = 0
+    master: str = ""
+    started_at: float = 0.0
+    deaths: int = 0
+    """Attempts so far that died under a living leader; what the restart policy counts."""
+    failure: Failure | None = None
+    """Why the newest of those died."""
+    first_started_at: float = 0.0
+
+
+@attrs.frozen
+class StageRecord:
+    """A finished stage. Its presence is the mark: a recovered job hands its result back."""
+
+    job_id: str = attrs.field(validator=_job_id)
+    name: str
+    result: Json
+    attempt: int
+    epoch: int
+    seconds: float
+    finished_at: float
+    published: str | None = None
+    """The staging folder's name, relative to the job's folder, that is renamed into place."""
+    temporary: bool = False
+    order: int = 0
+
+
+@attrs.frozen
+class CleanupJournal:
+    """What is done and what is left of a job's cleanup, so that a new leader goes on with it."""
+
+    job_id: str = attrs.field(validator=_job_id)
+    done: tuple[str, ...] = ()
+    tries: int = 0
+    problems: dict[str, str] = attrs.field(factory=dict)
+    """What is left: each resource's name and its newest error, paths included."""
+    exhausted: bool = False
+
+
+@attrs.frozen
+class CancelRequest:
+    """Somebody asked for the job to be canceled."""
+
+    job_id: str = attrs.field(validator=_job_id)
+    requested_at: float = 0.0
+    reason: str = ""
+
+
+@attrs.frozen
+class MasterInfo:
+    """A master that registered with the cluster."""
+
+    name: str
+    host: str
+    pid: int
+    started_at: float
+    seen_at: float
+    leading: int | None = None
+    """The epoch it leads in, once it has recovered."""
+
+
+@attrs.frozen
+class EpochRecord:
+    """The value of the fence's record."""
+
+    epoch: int
+    candidate: str
+    token: str = ""
+    """Names this leadership among all of its candidate's; backends may keep a lock under it."""
