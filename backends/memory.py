@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from jrs.backend import (
     EPOCH_KEY,
+    Absent,
     Backend,
     Capabilities,
     Create,
@@ -25,10 +26,10 @@ from jrs.backend import (
     Update,
     Watch,
 )
-from jrs.backends.ordered import OrderedMap, fence_pair, refusal
+from jrs.backends.ordered import OrderedMap
 from jrs.clock import Clock, Deadline
 from jrs.codec import decode, encode
-from jrs.errors import Conflict, JrsError, Unavailable
+from jrs.errors import Conflict, Fenced, JrsError, Unavailable
 from jrs.model import EpochRecord
 
 
@@ -46,9 +47,10 @@ class Space:
 
     def commit(self, ops: tuple[Op, ...], fence: Fence | None) -> None:
         with self.changed:
-            refused = refusal(ops, fence_pair(fence), self._version_of)
-            if refused is not None:
-                raise refused
+            if fence is not None and self._version_of(EPOCH_KEY) != fence.version:
+                raise Fenced(f"epoch {fence.epoch} was replaced by a newer one")
+            for op in ops:
+                self._check(op)
             self.version += 1
             for op in ops:
                 if isinstance(op, (Create, Update)):
@@ -65,6 +67,16 @@ class Space:
         record = self.map.get(key)
         return None if record is None else record.version
 
+    def _check(self, op: Op) -> None:
+        found = self._version_of(op.key)
+        if isinstance(op, (Create, Absent)):
+            if found is not None:
+                raise Conflict(op, "the key is present")
+        elif found is None:
+            raise Conflict(op, "the key is absent")
+        elif op.version is not None and op.version != found:
+            raise Conflict(op, f"the key is at version {found}, not {op.version}")
+
     def tick(self) -> None:
         """Make every waiting campaign look at the clock again; for tests that inject one."""
         with self.changed:
@@ -75,7 +87,7 @@ _spaces: dict[tuple[str, str], Space] = {}
 _spaces_lock = threading.Lock()
 
 
-def open_memory(url: str, cluster: str) -> MemoryBackend:
+def open_memory(url: str, cluster: str, create: bool = True) -> MemoryBackend:
     """Open ``memory://[NAME]``; the entry point of the scheme."""
     name = urlsplit(url).netloc or uuid.uuid4().hex
     with _spaces_lock:

@@ -1,17 +1,11 @@
-"""A dict with ordered range reads, and the evaluation of a commit against one.
-
-Shared by the backends that hold (part of) the map in memory.
-"""
+"""A dict with ordered range reads, for the backends that hold (part of) the map in memory."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Generic, TypeVar
 
 from sortedcontainers import SortedSet
-
-from jrs.backend import Absent, Create, Fence, Op
-from jrs.errors import Conflict, Fenced, JrsError
 
 V = TypeVar("V")
 
@@ -52,34 +46,3 @@ class OrderedMap(Generic[V]):
             self._touched.clear()
         for key in self._order.irange(start, inclusive=(inclusive, True)):
             yield key, self._values[key]
-
-
-def refusal(
-    ops: tuple[Op, ...],
-    fence: tuple[str, int] | None,
-    version_of: Callable[[str], int | None],
-) -> JrsError | None:
-    """Return why a commit is refused, or None if every condition holds.
-
-    `fence` is the key and version it names; `version_of` gives a key's version, None if absent.
-    """
-    if fence is not None and version_of(fence[0]) != fence[1]:
-        return Fenced("a newer epoch exists: this leader has been replaced")
-    for op in ops:
-        found = version_of(op.key)
-        if isinstance(op, (Create, Absent)):
-            if found is not None:
-                return Conflict(op, "the key is present")
-        elif found is None:
-            return Conflict(op, "the key is absent")
-        elif op.version is not None and op.version != found:
-            return Conflict(op, f"the key is at version {found}, not {op.version}")
-    return None
-
-
-def fence_pair(fence: Fence | None) -> tuple[str, int] | None:
-    """Return the condition of `fence` in the form that `refusal` takes."""
-    if fence is None:
-        return None
-    check = fence.check()
-    return check.key, check.version

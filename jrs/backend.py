@@ -339,14 +339,15 @@ class Backend(abc.ABC):
             )
 
 
-def open_backend(url: str, *, cluster: str = "default") -> Backend:
-    """Open the backend that `url` names, creating its cluster where it does not exist.
+def open_backend(url: str, *, cluster: str = "default", create: bool = True) -> Backend:
+    """Open the backend that `url` names; create its cluster where it does not exist, if told so.
 
     The scheme is looked up in the entry-point group ``jrs.backends``, which is how a third party
-    adds one: ``name = "package.module:open"``, called as ``open(url, cluster)``.
+    adds one: ``name = "package.module:open"``, called as ``open(url, cluster, create)``.
 
     Raises:
-        InvalidInput: unknown scheme, or a URL, folder or cluster id that can not be used.
+        InvalidInput: unknown scheme, or a URL, folder or cluster id that can not be used, or (without
+            `create`) that does not exist.
         Unavailable: the backend does not answer.
     """
     if not _CLUSTER.fullmatch(cluster):
@@ -361,7 +362,7 @@ def open_backend(url: str, *, cluster: str = "default") -> Backend:
             f"unknown backend {redacted(url)!r}: give a URL whose scheme is one of "
             f"{', '.join(sorted(known))}, for example file:///var/lib/jrs"
         )
-    backend: Backend = known[scheme].load()(url, cluster)
+    backend: Backend = known[scheme].load()(url, cluster, create)
     return backend
 
 

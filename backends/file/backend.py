@@ -1,0 +1,210 @@
+"""FileBackend: the contract on a folder, put together from its parts."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+
+from jrs.backend import Backend, Capabilities, Fence, Leadership, Op, Record, Watch
+from jrs.backends.file import leader, lines
+from jrs.backends.file.folder import open_folder, root_of
+from jrs.backends.file.group import GroupCommit
+from jrs.backends.file.replica import Replica
+from jrs.clock import Deadline
+from jrs.errors import InvalidInput, Unavailable
+
+SEAL_AT = 8 << 20
+"""Bytes of log behind a base at which a segment is sealed, if its base is not larger than that."""
+
+_WATCH_POLL = 0.01
+_open: weakref.WeakSet[FileBackend] = weakref.WeakSet()
+
+
+def open_file(url: str, cluster: str, create: bool = True) -> FileBackend:
+    """Open ``file:///path``; the entry point of the scheme."""
+    return FileBackend(root_of(url), cluster, create=create)
+
+
+class FileBackend(Backend):
+    """A handle on a cluster's folder; every handle of every process is a replica of its log.
+
+    A handle must not be used in a forked child: it refuses there. Open another one.
+    """
+
+    capabilities = Capabilities(
+        max_value=512 * 1024,
+        max_ops=128,
+        max_key=512,
+        min_ttl=0.2,
+        max_ttl=3600.0,
+        durable=True,
+        multi_process=True,
+        multi_host=False,
+    )
+
+    def __init__(
+        self,
+        root: Path,
+        cluster: str = "default",
+        *,
+        create: bool = True,
+        seal_at: int = SEAL_AT,
+    ) -> None:
+        folder = open_folder(root, cluster, create=create)
+        self.url = root.resolve().as_uri()
+        self.root = root
+        self.cluster = cluster
+        self._leader_folder = folder / "leader"
+        self._lock = threading.Lock()
+        self._watches: set[FileWatch] = set()
+        self._forked = False
+        try:
+            self.replica = Replica(folder / "log", seal_at=seal_at)
+        except PermissionError as error:
+            raise InvalidInput(
+                f"no permission for {error.filename}: run as its owner, or choose another folder"
+            ) from None
+        except OSError as error:
+            raise Unavailable(f"{folder}: {error.strerror}; nothing was changed") from error
+        self._group = GroupCommit(self._append, name=f"jrs-commits-{cluster}")
+        _open.add(self)
+
+    def _get(self, key: str, deadline: Deadline) -> Record | None:
+        with self._current(deadline):
+            return self.replica.get(key)
+
+    def _page(
+        self, prefix: str, after: str | None, limit: int, deadline: Deadline
+    ) -> list[Record]:
+        with self._current(deadline):
+            return self.replica.page(prefix, after, limit)
+
+    def _commit(self, ops: tuple[Op, ...], fence: Fence | None, deadline: Deadline) -> None:
+        self._check_process()
+        self._group.commit(lines.commit_line(ops, _pair(fence)), ops, deadline)
+
+    def _commit_async(self, ops: tuple[Op, ...], fence: Fence | None) -> Future[None]:
+        self._check_process()
+        return self._group.commit_async(lines.commit_line(ops, _pair(fence)), ops)
+
+    def watch(self, prefix: str) -> Watch:
+        return FileWatch(self, prefix)
+
+    def campaign(
+        self, candidate: str, *, ttl: float, stop: threading.Event
+    ) -> Leadership | None:
+        self._check_ttl(ttl)
+        return leader.campaign(self, self._leader_folder, candidate, ttl, stop)
+
+    def compact(self) -> None:
+        """Seal the segment now and begin the next one. Any process may, at any time."""
+        deadline = self._deadline()
+
+        def seal() -> None:
+            with self._locked(deadline):
+                self.replica.seal()
+
+        self._group.exclusively(seal, deadline)
+
+    def close(self) -> None:
+        if self._forked:
+            return
+        self._group.close(self.timeout)
+        with self._lock:
+            self.replica.close()
+        _open.discard(self)
+
+    def refresh(self, deadline: Deadline) -> None:
+        """Apply what other processes have appended; wakes the watches it concerns."""
+        with self._current(deadline):
+            pass
+
+    # -- inside ----------------------------------------------------------------------------
+
+    def _append(self, batch: list[bytes]) -> list[int | Exception]:
+        with self._lock:
+            verdicts = self.replica.append(batch)
+            self.replica.seal_if_due()
+            return verdicts
+
+    @contextmanager
+    def _locked(self, deadline: Deadline) -> Iterator[None]:
+        self._check_process()
+        if not self._lock.acquire(timeout=deadline.bounded()):
+            raise Unavailable(f"{self.url}: the disk did not answer within the deadline")
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+    @contextmanager
+    def _current(self, deadline: Deadline) -> Iterator[None]:
+        with self._locked(deadline):
+            self.replica.catch_up()
+            yield
+
+    def _check_process(self) -> None:
+        if self._forked:
+            raise Unavailable(f"{self.url} was opened before a fork: open it again in the child")
+
+    def _changed(self, key: str) -> None:
+        for watch in self._watches:
+            watch.notice(key)
+
+    def add_watch(self, watch: FileWatch) -> None:
+        with self._lock:
+            self._watches.add(watch)
+            self.replica.on_change = self._changed
+
+    def remove_watch(self, watch: FileWatch) -> None:
+        with self._lock:
+            self._watches.discard(watch)
+            if not self._watches:
+                self.replica.on_change = None
+
+
+class FileWatch(Watch):
+    """Woken by commits of this handle; looks for those of others a hundred times a second."""
+
+    def __init__(self, backend: FileBackend, prefix: str) -> None:
+        self._backend = backend
+        self._prefix = prefix
+        self._hint = threading.Event()
+        self._hint.set()
+        backend.add_watch(self)
+
+    def notice(self, key: str) -> None:
+        if key.startswith(self._prefix):
+            self._hint.set()
+
+    def wait(self, timeout: float) -> bool:
+        end = time.monotonic() + timeout
+        while not self._hint.is_set():
+            self._backend.refresh(Deadline.after(self._backend.timeout))
+            left = end - time.monotonic()
+            if self._hint.wait(max(0.0, min(_WATCH_POLL, left))) or left <= 0:
+                break
+        hint = self._hint.is_set()
+        self._hint.clear()
+        return hint
+
+    def close(self) -> None:
+        self._backend.remove_watch(self)
+
+
+def _pair(fence: Fence | None) -> tuple[str, int] | None:
+    return None if fence is None else (fence.check().key, fence.version)
+
+
+def _after_fork() -> None:
+    for backend in _open:
+        backend._forked = True
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,191 @@
+"""A base: the live records at a seal, one line each, sorted by key; searched where it lies.
+
+It is mapped, never loaded, and every line that a search visits is checked by its checksum. A
+damaged line costs the answers that depend on it, and no others.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from jrs.backend import Record
+from jrs.backends.file.lines import base_line, checked, unescape
+from jrs.errors import CorruptRecord
+
+_CHUNK = 1 << 20
+
+
+class Base:
+    """A mapped base, or the empty one where `path` is None."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self.size = 0
+        self._map: mmap.mmap | bytes = b""
+        if path is not None:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                self.size = os.fstat(fd).st_size
+                if self.size:
+                    self._map = mmap.mmap(fd, self.size, prot=mmap.PROT_READ)
+            finally:
+                os.close(fd)
+
+    def close(self) -> None:
+        if isinstance(self._map, mmap.mmap):
+            self._map.close()
+        self._map, self.size = b"", 0
+
+    def get(self, key: str) -> Record | None:
+        """Return the record of `key`, or None.
+
+        Raises:
+            CorruptRecord: a damaged line stands where the key would be.
+        """
+        if not self.size:
+            return None
+        at, suspect = self._lower_bound(key.encode())
+        while at < self.size:
+            line, at = self._line(at)
+            record = self._record(line)
+            if record is not None:
+                if record.key == key:
+                    return record
+                break
+        if suspect is not None:
+            raise CorruptRecord(
+                f"{key}: can not be told from the damaged line at byte {suspect} of {self.path}"
+            )
+        return None
+
+    def after(self, start: str, *, inclusive: bool) -> Iterator[Record]:
+        """Yield the records from `start` in key order.
+
+        A damaged line is yielded as far as it can be read, so that what decodes its value refuses
+        it by name; one without a readable key is passed over here and named by `damage`.
+        """
+        at = self._lower_bound(start.encode())[0] if self.size else 0
+        while at < self.size:
+            line, following = self._line(at)
+            record = self._record(line) or _salvaged(line)
+            if record is not None and (record.key > start or (inclusive and record.key == start)):
+                yield record
+            at = following
+
+    def lines(self) -> Iterator[tuple[bytes, bytes]]:
+        """Yield every line as (key, line with its newline), damaged ones as they are."""
+        at = 0
+        while at < self.size:
+            line, following = self._line(at)
+            yield line.split(b"\t", 3)[2] if line.count(b"\t") >= 3 else b"", line + b"\n"
+            at = following
+
+    def damage(self) -> Iterator[tuple[int, str]]:
+        """Yield the offset and the apparent key of every damaged line; reads the whole base."""
+        at, last = 0, b""
+        while at < self.size:
+            line, following = self._line(at)
+            body = checked(line)
+            key = body.split(b"\t", 2)[1] if body is not None else b""
+            if body is None or key <= last:
+                salvaged = _salvaged(line)
+                yield at, salvaged.key if salvaged else "?"
+            else:
+                last = key
+            at = following
+
+    # -- inside ----------------------------------------------------------------------------
+
+    def _lower_bound(self, key: bytes) -> tuple[int, int | None]:
+        """Return where the first key >= `key` begins, and a damaged line just before it, if any."""
+        low, high = 0, self.size
+        suspect: int | None = None
+        while low < high:
+            start = self._start_of_line((low + high) // 2, low)
+            pivot = start
+            while pivot < high:
+                line, following = self._line(pivot)
+                body = checked(line)
+                if body is not None:
+                    break
+                pivot = following
+            else:
+                # Nothing readable from here to `high`: the key may be in the damaged lines.
+                suspect, high = start, start
+                continue
+            if body.split(b"\t", 2)[1] < key:
+                low = following
+            elif pivot > start:
+                # The damaged lines before the pivot may hold the key: look at what is before them.
+                suspect, high = start, start
+            else:
+                suspect, high = None, start
+        return low, suspect
+
+    def _start_of_line(self, at: int, floor: int) -> int:
+        return self._map.rfind(b"\n", floor, at) + 1 or floor
+
+    def _line(self, start: int) -> tuple[bytes, int]:
+        end = self._map.find(b"\n", start)
+        if end < 0:
+            end = self.size
+        return bytes(self._map[start:end]), end + 1
+
+    @staticmethod
+    def _record(line: bytes) -> Record | None:
+        body = checked(line)
+        if body is None:
+            return None
+        version, key, value = body.split(b"\t", 2)
+        return Record(key.decode(), unescape(value), int(version))
+
+
+def _salvaged(line: bytes) -> Record | None:
+    try:
+        _, version, key, value = line.split(b"\t", 3)
+        return Record(key.decode("ascii"), value, int(version))
+    except ValueError:
+        return None
+
+
+Change = tuple[str, tuple[bytes | None, int]]
+"""A key with its escaped value and version; None for a record that was deleted."""
+
+
+def write_base(fd: int, base: Base, changes: Iterable[Change]) -> None:
+    """Write `base` with `changes` (in key order) laid over it to `fd`, and sync it."""
+    buffer = bytearray()
+    for line in _merged(base, changes):
+        buffer += line
+        if len(buffer) >= _CHUNK:
+            _write_all(fd, buffer)
+            buffer.clear()
+    _write_all(fd, buffer)
+    os.fsync(fd)
+
+
+def _merged(base: Base, changes: Iterable[Change]) -> Iterator[bytes]:
+    below = base.lines()
+    key, line = next(below, (None, b""))
+    for changed, (value, version) in changes:
+        name = changed.encode()
+        while key is not None and key < name:
+            yield line
+            key, line = next(below, (None, b""))
+        if key == name:
+            key, line = next(below, (None, b""))
+        if value is not None:
+            yield base_line(version, name, value)
+    while key is not None:
+        yield line
+        key, line = next(below, (None, b""))
+
+
+def _write_all(fd: int, data: bytearray) -> None:
+    with memoryview(data) as view:
+        written = 0
+        while written < len(view):
+            written += os.write(fd, view[written:])

@@ -1,0 +1,160 @@
+"""The folder of a file backend: its marker, its permissions, the filesystems it can be on.
+
+::
+
+    <root>/jrs.json                       the marker: format and version
+    <root>/clusters/<cluster>/log/        segments and bases, named by the log offset they begin at
+    <root>/clusters/<cluster>/leader/     one lock file per leadership
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from jrs.errors import InvalidInput, Unavailable, UnsupportedVersion
+
+MARKER = "jrs.json"
+FORMAT = 1
+
+# Appends of two hosts are not atomic there, or locks and syncs are not what they say.
+_UNTRUSTED = {
+    "9p", "afs", "ceph", "cifs", "coda", "davfs", "gfs", "gfs2", "glusterfs", "gpfs", "lustre",
+    "ncpfs", "nfs", "nfs4", "ocfs2", "orangefs", "smb3", "smbfs", "virtiofs", "vboxsf",
+}  # fmt: skip
+
+
+def root_of(url: str) -> Path:
+    """Return the folder that a ``file:///path`` URL names."""
+    parts = urlsplit(url)
+    if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
+        raise InvalidInput(f"not a file URL: {url!r}; write file:///absolute/path")
+    if parts.query or parts.fragment:
+        raise InvalidInput(f"a file URL takes no options: {url!r}")
+    return Path(unquote(parts.path))
+
+
+def open_folder(root: Path, cluster: str, *, create: bool) -> Path:
+    """Return the cluster's folder, made where it does not exist and `create` says so.
+
+    Raises:
+        InvalidInput: not a jrs folder, no permission, or a filesystem that can not be trusted.
+        UnsupportedVersion: made by a newer jrs.
+    """
+    folder = root / "clusters" / cluster
+    try:
+        if not create and not folder.is_dir():
+            _check_marker(root)
+            raise InvalidInput(
+                f"there is no jrs cluster {cluster!r} at {root}; a master or a submit creates it"
+            )
+        if create:
+            root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        check_filesystem(root)
+        _check_marker(root)
+        if create:
+            if not (root / MARKER).exists():
+                publish(root / MARKER, json.dumps({"format": "jrs", "version": FORMAT}).encode())
+            for part in (root / "clusters", folder, folder / "log", folder / "leader"):
+                part.mkdir(mode=0o700, exist_ok=True)
+                sync_folder(part.parent)
+        if not os.access(folder / "log", os.R_OK | os.W_OK | os.X_OK):
+            raise PermissionError(None, None, str(folder / "log"))
+    except PermissionError as error:
+        raise InvalidInput(
+            f"no permission for {error.filename or root}: run as its owner, or choose another "
+            "folder"
+        ) from None
+    except (NotADirectoryError, FileExistsError):
+        raise InvalidInput(f"{root} is not a folder") from None
+    except OSError as error:
+        raise Unavailable(f"{root}: {error.strerror}; nothing was changed") from error
+    return folder
+
+
+def _check_marker(root: Path) -> None:
+    marker = root / MARKER
+    try:
+        data = json.loads(marker.read_bytes())
+    except FileNotFoundError:
+        # A name that begins with the marker's is one that was being written when we were killed.
+        foreign = [p.name for p in _children(root) if not p.name.startswith("." + MARKER)]
+        if foreign:
+            raise InvalidInput(
+                f"{root} is not a jrs folder (it holds {sorted(foreign)[0]!r} and no {MARKER}); "
+                "name an empty or a new one"
+            ) from None
+        return
+    except ValueError:
+        data = None
+    if not isinstance(data, dict) or data.get("format") != "jrs":
+        raise InvalidInput(f"{root} is not a jrs folder: {MARKER} can not be read")
+    if data.get("version") != FORMAT:
+        raise UnsupportedVersion(
+            f"{root} has format {data.get('version')}; this jrs reads {FORMAT}: upgrade it"
+        )
+
+
+def _children(root: Path) -> list[Path]:
+    try:
+        return list(root.iterdir())
+    except FileNotFoundError:
+        return []
+
+
+def publish(path: Path, data: bytes) -> None:
+    """Write a file that appears whole or not at all; whoever comes first wins."""
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            os.write(fd, data)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.link(temporary, path)
+    except FileExistsError:
+        pass
+    finally:
+        os.unlink(temporary)
+    sync_folder(path.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """Make the names in a folder durable."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def check_filesystem(path: Path, mounts: str | None = None) -> None:
+    """Refuse a filesystem whose appends, syncs or locks can not be relied on.
+
+    `mounts` is the text of ``/proc/self/mountinfo``, read where it is not given.
+    """
+    if mounts is None:
+        try:
+            mounts = Path("/proc/self/mountinfo").read_text(errors="replace")
+        except OSError:
+            return
+    resolved = str(path.resolve())
+    best, kind = -1, ""
+    for line in mounts.splitlines():
+        before, _, after = line.partition(" - ")
+        fields = before.split(" ")
+        if len(fields) < 5 or not after:
+            continue
+        point = fields[4].encode().decode("unicode_escape")
+        inside = resolved == point or resolved.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= best:
+            best, kind = len(point), after.split(" ", 1)[0]
+    if kind in _UNTRUSTED or kind.startswith("fuse"):
+        raise InvalidInput(
+            f"{path} is on {kind}, where appends of several hosts are not atomic: use a local "
+            "filesystem, or zookeeper:// or etcd:// for several hosts"
+        )

@@ -1,0 +1,92 @@
+"""The lines of a log and of a base: text, one checksum each, no state and no I/O.
+
+::
+
+    ~                                             begins every batch that is appended
+    <crc> C <fence> <op> <op> …                   a commit; fence is KEY:VERSION, or -
+    <crc> S                                       the seal: the segment ends here
+    <crc> <version> <key> <value>                 a line of a base
+
+Fields are separated by tabs; ``<op>`` is one of ``+key value`` (create), ``=key version value``
+(update), ``-key version`` (delete; version ``-``: any), ``?key version`` (check) and ``!key``
+(absent). Values are the bytes as they are, with backslash, tab, newline and NUL escaped: the codec's
+JSON reads as itself.
+
+Why a batch begins with ``~`` and a newline, not with a newline alone: a line that was cut off just
+before its own newline would be completed by the next writer's, after its own writer had been told
+that it was lost. Cut off anywhere, it now ends in ``~`` and can never become valid. So an invalid
+line that ends in ``~`` is the remnant of a crash; any other invalid line was valid once and has
+been damaged since.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+
+from jrs.backend import Absent, Check, Create, Delete, Op, Update
+
+BATCH = b"~\n"
+_TORN = (b"~", b"\0")
+_ESCAPED = re.compile(rb"\\(.)", re.DOTALL)
+_BACK = {b"\\": b"\\", b"t": b"\t", b"n": b"\n", b"0": b"\0"}
+
+def _line(body: bytes) -> bytes:
+    return b"%08x\t%s\n" % (zlib.crc32(body), body)
+
+
+SEAL_LINE = _line(b"S")
+
+
+def escape(value: bytes) -> bytes:
+    if b"\\" in value:
+        value = value.replace(b"\\", b"\\\\")
+    if b"\t" in value:
+        value = value.replace(b"\t", b"\\t")
+    if b"\n" in value:
+        value = value.replace(b"\n", b"\\n")
+    if b"\0" in value:
+        value = value.replace(b"\0", b"\\0")
+    return value
+
+
+def unescape(value: bytes) -> bytes:
+    if b"\\" not in value:
+        return value
+    return _ESCAPED.sub(lambda match: _BACK[match.group(1)], value)
+
+
+def commit_line(ops: tuple[Op, ...], fence: tuple[str, int] | None) -> bytes:
+    """Return the line of one commit."""
+    fields = [b"C", b"-" if fence is None else b"%s:%d" % (fence[0].encode(), fence[1])]
+    for op in ops:
+        key = op.key.encode()
+        if type(op) is Create:
+            fields += (b"+" + key, escape(op.value))
+        elif type(op) is Update:
+            fields += (b"=" + key, b"%d" % op.version, escape(op.value))
+        elif type(op) is Delete:
+            fields += (b"-" + key, b"-" if op.version is None else b"%d" % op.version)
+        elif type(op) is Check:
+            fields += (b"?" + key, b"%d" % op.version)
+        else:
+            fields.append(b"!" + key)
+    return _line(b"\t".join(fields))
+
+
+def base_line(version: int, key: bytes, value: bytes) -> bytes:
+    """Return a line of a base; `value` is escaped already."""
+    return _line(b"%d\t%s\t%s" % (version, key, value))
+
+
+def checked(line: bytes) -> bytes | None:
+    """Return a line's body (given without its newline), or None if its checksum does not fit."""
+    body = line[9:]
+    if line[8:9] != b"\t" or b"%08x" % zlib.crc32(body) != line[:8]:
+        return None
+    return body
+
+
+def is_remnant(line: bytes) -> bool:
+    """Return whether an invalid line is what a crash leaves behind, rather than damage."""
+    return line.endswith(_TORN) or b"\0" in line

@@ -1,0 +1,462 @@
+"""A replica: the state that follows from the log, and the only code that reads or appends it.
+
+The log is a sequence of segments named by the offset they begin at. A commit's version is the
+offset of its line in the whole log, so it only grows and depends on nothing but the order of the
+bytes. Whether a commit was accepted is decided by replaying the log, by every process alike; a
+commit that loses, or that carries an old fence, is inert wherever and whenever it was written.
+
+Not thread-safe: `FileBackend` calls it under its lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import gc
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from jrs.backend import Record
+from jrs.backends.file import lines
+from jrs.backends.file.base import Base, write_base
+from jrs.backends.file.folder import sync_folder
+from jrs.backends.ordered import OrderedMap
+from jrs.errors import CorruptRecord, OutcomeUnknown, Unavailable, UnsupportedVersion
+
+ACCEPTED = -1
+"""The verdict on a commit whose every condition held; else the index of the first failing
+operation, or `FENCED`."""
+FENCED = -2
+
+_CHUNK = 4 << 20
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+Stored = tuple[bytes | None, int]
+"""An escaped value and its version; None for a record of the base that was deleted since."""
+
+
+class Replica:
+    """One process's view of a cluster's log."""
+
+    def __init__(
+        self, folder: Path, *, seal_at: int, on_change: Callable[[str], None] | None = None
+    ) -> None:
+        self.folder = folder
+        self._seal_at = seal_at
+        self.on_change = on_change
+        self._fd = -1
+        self._broken: str | None = None
+        self._sealed: int | None = None
+        self._base = Base(None)
+        self._tail: OrderedMap[Stored] = OrderedMap()
+        self._start = self._applied = self._synced = 0
+        self._open_newest()
+
+    # -- reading ---------------------------------------------------------------------------
+
+    def catch_up(self) -> None:
+        """Apply every whole line that the log holds by now.
+
+        Raises:
+            CorruptRecord: a line that was valid once is damaged.
+            Unavailable: the log can not be read.
+        """
+        self._check_usable()
+        while True:
+            if self._sealed is not None:
+                self._roll()
+            size = self._start + os.fstat(self._fd).st_size
+            if size <= self._applied:
+                return
+            if size > self._synced:
+                # Not written by us: make it durable before believing it, or a power cut could
+                # take back what we have shown to somebody.
+                self._sync(size)
+            self._replay(self._synced)
+            if self._sealed is None:
+                return
+
+    def get(self, key: str) -> Record | None:
+        stored = self._tail.get(key)
+        if stored is None:
+            return self._base.get(key)
+        if stored[0] is None:
+            return None
+        return Record(key, lines.unescape(stored[0]), stored[1])
+
+    def page(self, prefix: str, after: str | None, limit: int) -> list[Record]:
+        inclusive = after is None or after < prefix
+        start = prefix if after is None else max(prefix, after)
+        page: list[Record] = []
+        for record in self._merged(start, inclusive):
+            if not record.key.startswith(prefix) or len(page) == limit:
+                break
+            page.append(record)
+        return page
+
+    def _merged(self, start: str, inclusive: bool) -> Iterator[Record]:
+        below = self._base.after(start, inclusive=inclusive)
+        record = next(below, None)
+        for key, (value, version) in self._tail.after(start, inclusive=inclusive):
+            while record is not None and record.key < key:
+                yield record
+                record = next(below, None)
+            if record is not None and record.key == key:
+                record = next(below, None)
+            if value is not None:
+                yield Record(key, lines.unescape(value), version)
+        while record is not None:
+            yield record
+            record = next(below, None)
+
+    # -- appending -------------------------------------------------------------------------
+
+    def append(self, batch: list[bytes]) -> list[int | Exception]:
+        """Append commit lines with one write and one sync; return each one's verdict.
+
+        A verdict is `ACCEPTED`, `FENCED`, the index of the failing operation, or the exception
+        that says that this line was not committed or may not be.
+        """
+        while True:
+            try:
+                self._check_usable()
+                if self._sealed is not None:
+                    self._roll()
+            except (Unavailable, CorruptRecord) as error:
+                return [error] * len(batch)
+            verdicts = self._append_to_segment(batch)
+            if verdicts is not None:
+                return verdicts
+            # The segment was sealed before our lines, which are inert there: next segment.
+
+    def _append_to_segment(self, batch: list[bytes]) -> list[int | Exception] | None:
+        data = lines.BATCH + b"".join(batch)
+        try:
+            written = os.write(self._fd, data)
+            failure = Unavailable("the write came back short; nothing was changed")
+        except OSError as error:
+            written = 0
+            failure = _unavailable(error, self._log_path)
+        if not written:
+            return [failure] * len(batch)
+        if written < len(data):
+            failure = Unavailable(f"{self._log_path}: the disk is full; nothing was changed")
+        end = self._start + os.lseek(self._fd, 0, os.SEEK_CUR)
+        begin = end - written
+        try:
+            self._sync(end)
+        except OutcomeUnknown as unknown:
+            return [unknown] * len(batch)
+        try:
+            self._replay(begin)
+            if self._sealed is not None:
+                return None
+            back = os.pread(self._fd, written, begin - self._start)
+        except (Unavailable, CorruptRecord) as error:
+            return [OutcomeUnknown(f"written, but can not be judged: {error}")] * len(batch)
+        if self._applied != begin:
+            # Somebody's torn remnant ends at our mark: step over it, as every reader does.
+            self._applied = begin
+        verdicts: list[int | Exception] = []
+        at = len(lines.BATCH)
+        for line in batch:
+            if back[at : at + len(line)] == line:
+                verdicts.append(self._apply(line[9:-1], begin + at))
+            else:
+                verdicts.append(failure)
+            at += len(line)
+        if written == len(data):
+            self._applied = end
+        else:
+            # Whole lines only: our own torn one is judged like anybody's.
+            self._applied = begin + back.rfind(b"\n") + 1
+        return verdicts
+
+    def seal_if_due(self) -> None:
+        """Seal the segment once its tail outweighs its base, so that rewriting stays amortized.
+
+        A disk that is too full to seal is no failure of the commits before it.
+        """
+        if self._applied - self._start < max(self._seal_at, self._base.size):
+            return
+        with contextlib.suppress(Unavailable, OutcomeUnknown):
+            self.seal()
+
+    def seal(self) -> None:
+        """End the segment and move to the next one."""
+        self._check_usable()
+        try:
+            os.write(self._fd, lines.BATCH + lines.SEAL_LINE)
+        except OSError as error:
+            raise _unavailable(error, self._log_path) from error
+        self.catch_up()
+
+    def close(self) -> None:
+        self._broken = self._broken or "this handle is closed"
+        self._close_segment()
+
+    # -- replay ----------------------------------------------------------------------------
+
+    def _replay(self, until: int) -> None:
+        """Apply the whole lines between what was applied and `until`, or up to a seal."""
+        if until - self._applied < _CHUNK:
+            self._replay_lines(until)
+            return
+        # Millions of small tuples that all stay: collecting in between only costs.
+        collecting = gc.isenabled()
+        gc.disable()
+        try:
+            self._replay_lines(until)
+        finally:
+            if collecting:
+                gc.enable()
+
+    def _replay_lines(self, until: int) -> None:
+        chunk = _CHUNK
+        while self._applied < until and self._sealed is None:
+            try:
+                data = os.pread(
+                    self._fd, min(chunk, until - self._applied), self._applied - self._start
+                )
+            except OSError as error:
+                raise _unavailable(error, self._log_path) from error
+            whole = data.rfind(b"\n") + 1
+            if not whole:
+                if len(data) < chunk:
+                    return  # The tail is still being written, or was torn.
+                chunk *= 2
+                continue
+            at = self._applied
+            for line in data[: whole - 1].split(b"\n"):
+                following = at + len(line) + 1
+                if line != b"~":
+                    body = lines.checked(line)
+                    if body is None:
+                        self._pass_over(line, at)
+                    elif body == b"S":
+                        self._sealed = following
+                        self._applied = following
+                        return
+                    else:
+                        self._apply(body, at)
+                at = self._applied = following
+
+    def _pass_over(self, line: bytes, at: int) -> None:
+        if lines.is_remnant(line) or self.accepted_damage(at).exists():
+            return
+        raise CorruptRecord(
+            f"{self._log_path}: the line at byte {at - self._start} was damaged after it was "
+            "written, so nothing behind it can be trusted; restore it from a copy, or go on "
+            "without it by 'jrs fsck --accept-damage'"
+        )
+
+    def accepted_damage(self, at: int) -> Path:
+        """Return the marker by which an operator decided to go on without the line at `at`."""
+        return self.folder / f"{self._start:020}.damaged.{at - self._start}"
+
+    def _apply(self, body: bytes, version: int) -> int:
+        """Judge one commit and apply it if every condition holds; return the verdict."""
+        fields = body.split(b"\t")
+        if fields[0] != b"C":
+            raise UnsupportedVersion(
+                f"{self._log_path}: a line of an unknown kind at byte {version - self._start}: "
+                "written by a newer jrs; upgrade this one"
+            )
+        if fields[1] != b"-":
+            key, _, wanted = fields[1].rpartition(b":")
+            if self._version_of(key.decode()) != int(wanted):
+                return FENCED
+        tail = self._tail
+        writes: list[tuple[str, bytes | None]] = []
+        index, i, end = 0, 2, len(fields)
+        while i < end:
+            field = fields[i]
+            kind, key_text = field[0], field[1:].decode()
+            stored = tail.get(key_text)
+            if stored is not None:
+                found = None if stored[0] is None else stored[1]
+            else:
+                found = self._base_version_of(key_text)
+            if kind == 43:  # + create
+                if found is not None:
+                    return index
+                writes.append((key_text, fields[i + 1]))
+                i += 2
+            elif kind == 45:  # - delete
+                if found is None or (fields[i + 1] != b"-" and found != int(fields[i + 1])):
+                    return index
+                writes.append((key_text, None))
+                i += 2
+            elif kind == 61:  # = update
+                if found is None or found != int(fields[i + 1]):
+                    return index
+                writes.append((key_text, fields[i + 2]))
+                i += 3
+            elif kind == 63:  # ? check
+                if found is None or found != int(fields[i + 1]):
+                    return index
+                i += 2
+            else:  # ! absent
+                if found is not None:
+                    return index
+                i += 1
+            index += 1
+        keep_deleted = self._base.size > 0
+        for key_text, value in writes:
+            if value is None and not keep_deleted:
+                tail.discard(key_text)
+            else:
+                tail.set(key_text, (value, version))
+            if self.on_change is not None:
+                self.on_change(key_text)
+        return ACCEPTED
+
+    def _version_of(self, key: str) -> int | None:
+        stored = self._tail.get(key)
+        if stored is not None:
+            return None if stored[0] is None else stored[1]
+        return self._base_version_of(key)
+
+    def _base_version_of(self, key: str) -> int | None:
+        if not self._base.size:
+            return None
+        record = self._base.get(key)
+        return None if record is None else record.version
+
+    # -- segments --------------------------------------------------------------------------
+
+    @property
+    def _log_path(self) -> Path:
+        return _log_path(self.folder, self._start)
+
+    @property
+    def tail_bytes(self) -> int:
+        """Bytes of the segment that have been applied; what a reader has to replay."""
+        return self._applied - self._start
+
+    @property
+    def base(self) -> Base:
+        return self._base
+
+    @property
+    def log_path(self) -> Path:
+        return self._log_path
+
+    def _roll(self) -> None:
+        """Move behind a seal, helping with the next base if nobody has written it yet."""
+        assert self._sealed is not None
+        newest = _newest_base(self.folder)
+        try:
+            if newest < self._sealed:
+                self._write_next_base(self._sealed)
+            self._open_newest()
+        except OSError as error:
+            raise _unavailable(error, self.folder) from error
+        _sweep(self.folder, self._start)
+
+    def _write_next_base(self, start: int) -> None:
+        """Write the base at `start`. Deterministic: it does not matter which process wins."""
+        log, base = _log_path(self.folder, start), _base_path(self.folder, start)
+        # The log first, so that whoever sees the base can open the log without creating it: a
+        # process that slept through a whole segment must not make an old one anew.
+        os.close(os.open(log, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600))
+        sync_folder(self.folder)
+        temporary = self.folder / f".{base.name}.{uuid.uuid4().hex}"
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            try:
+                write_base(fd, self._base, self._tail.after("", inclusive=True))
+            finally:
+                os.close(fd)
+            with contextlib.suppress(FileExistsError):
+                os.link(temporary, base)
+        finally:
+            os.unlink(temporary)
+        sync_folder(self.folder)
+
+    def _open_newest(self) -> None:
+        """Open the newest base and its log, forgetting all state."""
+        while True:
+            start = _newest_base(self.folder)
+            flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
+            try:
+                base = Base(_base_path(self.folder, start) if start else None)
+                fd = os.open(_log_path(self.folder, start), flags | (0 if start else os.O_CREAT),
+                             0o600)  # fmt: skip
+            except FileNotFoundError:
+                if _newest_base(self.folder) == start:
+                    raise Unavailable(
+                        f"{_log_path(self.folder, start)} is missing: files were removed by "
+                        "something that is not jrs; restore the folder from a copy"
+                    ) from None
+                continue
+            # An older segment may have been swept, and even made anew by a process that slept,
+            # between listing and opening. Then a newer base exists by now.
+            if _newest_base(self.folder) == start:
+                break
+            os.close(fd)
+            base.close()
+        if not start:
+            sync_folder(self.folder)
+        self._close_segment()
+        self._fd, self._base, self._tail = fd, base, OrderedMap()
+        self._start = self._applied = self._synced = start
+        self._sealed = None
+
+    def _close_segment(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+        self._base.close()
+
+    def _sync(self, until: int) -> None:
+        try:
+            os.fdatasync(self._fd)
+        except OSError as error:
+            # The kernel has marked the pages clean: a second sync would succeed and mean nothing.
+            self._broken = f"{self._log_path}: a sync failed ({error.strerror}); open it again"
+            self._close_segment()
+            raise OutcomeUnknown(
+                f"{self._log_path}: the sync failed ({error.strerror}), so the commit may or may "
+                "not be durable; open the backend again and read it back"
+            ) from error
+        self._synced = until
+
+    def _check_usable(self) -> None:
+        if self._broken is not None:
+            raise Unavailable(self._broken)
+
+
+def _log_path(folder: Path, start: int) -> Path:
+    return folder / f"{start:020}.log"
+
+
+def _base_path(folder: Path, start: int) -> Path:
+    return folder / f"{start:020}.base"
+
+
+def _newest_base(folder: Path) -> int:
+    """Return where the newest base begins; 0, the empty one, if there is none."""
+    starts = [
+        int(name[:20])
+        for name in os.listdir(folder)
+        if len(name) == 25 and name.endswith(".base") and name[:20].isdigit()
+    ]
+    return max(starts, default=0)
+
+
+def _sweep(folder: Path, newest: int) -> None:
+    """Remove segments older than `newest`: whoever still reads one has it open."""
+    for name in os.listdir(folder):
+        start = name.removeprefix(".")[:20]
+        if start.isdigit() and int(start) < newest:
+            with contextlib.suppress(OSError):
+                os.unlink(folder / name)
+
+
+def _unavailable(error: OSError, path: Path) -> Unavailable:
+    if error.errno in _FULL:
+        return Unavailable(f"{path}: the disk is full; nothing was changed")
+    return Unavailable(f"{path}: {error.strerror}; nothing was changed")

@@ -1,0 +1,1 @@
+"""jrs: an embedded JobResultStore and high-availability recovery for Python drivers."""
