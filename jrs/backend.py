@@ -16,6 +16,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
 from importlib.metadata import entry_points
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit, urlunsplit
@@ -185,12 +186,14 @@ class Backend(abc.ABC):
         cluster: the namespace of everything stored.
         capabilities: what it guarantees and where its limits are.
         timeout: seconds a call may take where it is given no deadline.
+        default_storage: a folder beside the map where jobs may keep their files, if there is one.
     """
 
     url: str
     cluster: str
     capabilities: Capabilities
     timeout: float = 10.0
+    default_storage: Path | None = None
 
     # -- the public contract ---------------------------------------------------------------
 
@@ -346,8 +349,8 @@ def open_backend(url: str, *, cluster: str = "default", create: bool = True) -> 
     adds one: ``name = "package.module:open"``, called as ``open(url, cluster, create)``.
 
     Raises:
-        InvalidInput: unknown scheme, or a URL, folder or cluster id that can not be used, or (without
-            `create`) that does not exist.
+        InvalidInput: unknown scheme, or a URL, folder or cluster id that can not be used, or
+            (without `create`) that does not exist.
         Unavailable: the backend does not answer.
     """
     if not _CLUSTER.fullmatch(cluster):

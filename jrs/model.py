@@ -80,7 +80,7 @@ def _plain(value: Json) -> Json:
     raise InvalidInput(f"a {type(value).__qualname__} has no JSON form")
 
 
-def _job_id(instance: object, attribute: object, value: object) -> None:
+def _job_id(instance: object, attribute: object, value: str) -> None:
     check_job_id(value)
 
 

@@ -58,7 +58,7 @@ class FileBackend(Backend):
     ) -> None:
         folder = open_folder(root, cluster, create=create)
         self.url = root.resolve().as_uri()
-        self.root = root
+        self.default_storage = root.resolve() / "storage"
         self.cluster = cluster
         self._leader_folder = folder / "leader"
         self._lock = threading.Lock()

@@ -117,12 +117,14 @@ def _take(
         try:
             backend.commit(bump)
         except Conflict:
-            return _withdraw(lock, path)  # Somebody else won this epoch.
+            _withdraw(lock, path)  # Somebody else won this epoch.
+            return None
         except OutcomeUnknown:
             pass  # Read back: the token tells whether it was us.
         stored = backend.get(EPOCH_KEY)
         if stored is None or stored.value != value:
-            return _withdraw(lock, path)
+            _withdraw(lock, path)
+            return None
     except BaseException:
         _withdraw(lock, path)
         raise

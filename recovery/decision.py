@@ -1,0 +1,107 @@
+"""What to do about a job: one pure function over the facts, at failover and ever after.
+
+Rules of this file: no I/O, no clock, no state. Everything it may consider is a field of `Facts`;
+whatever it returns is a `Decision` with a reason that a person understands.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import attrs
+
+
+class Spec(enum.Enum):
+    """What is stored of the job's spec."""
+
+    NONE = "none"
+    READABLE = "readable"
+    UNREADABLE = "unreadable"
+
+
+class Result(enum.Enum):
+    """What is stored of the job's result."""
+
+    NONE = "none"
+    DIRTY = "dirty"
+    CLEAN = "clean"
+    EXPIRED = "expired"
+    UNREADABLE = "unreadable"
+
+
+class Attempt(enum.Enum):
+    """How the newest attempt stands on this leader."""
+
+    NONE = "none"
+    RUNNING = "running"
+    BACKING_OFF = "backing off"
+    """It died, and the restart policy's delay has not passed."""
+    SPENT = "spent"
+    """It died, and the restart policy allows no other."""
+
+
+class Action(enum.Enum):
+    """The decisions about a job; the first four are the ones a failover is about."""
+
+    RECOVER = "recover"
+    CLEAN_UP = "clean up"
+    SKIP = "skip"
+    HOLD = "hold"
+    LEAVE = "leave"
+    CANCEL = "cancel"
+    FAIL = "fail"
+    WAIT = "wait"
+    NOTHING = "nothing"
+
+
+@attrs.frozen
+class Facts:
+    """All that a decision depends on."""
+
+    spec: Spec = Spec.NONE
+    result: Result = Result.NONE
+    attempt: Attempt = Attempt.NONE
+    cancel: bool = False
+    startable: bool = True
+    """False for a job whose function only the driver's own main can give, and has not yet."""
+
+
+@attrs.frozen
+class Decision:
+    """What to do, and why."""
+
+    action: Action
+    reason: str
+
+
+def decide(facts: Facts) -> Decision:
+    """Return the decision for any combination of facts."""
+    if facts.result is Result.UNREADABLE:
+        return Decision(Action.HOLD, "its result can not be read; an operator decides")
+    if facts.result is Result.DIRTY:
+        return Decision(Action.CLEAN_UP, "it has ended, but its resources are not cleaned up")
+    if facts.result in (Result.CLEAN, Result.EXPIRED):
+        if facts.spec is Spec.NONE:
+            return Decision(Action.SKIP, f"it has ended and its result is {facts.result.value}")
+        return Decision(
+            Action.SKIP, f"its result is {facts.result.value}; a left-over spec is swept"
+        )
+    if facts.spec is Spec.UNREADABLE:
+        return Decision(Action.HOLD, "its spec can not be read; an operator decides")
+    if facts.spec is Spec.NONE:
+        return Decision(Action.NOTHING, "it was never submitted; fsck names what is left over")
+    return _without_result(facts)
+
+
+def _without_result(facts: Facts) -> Decision:
+    if facts.cancel:
+        return Decision(Action.CANCEL, "somebody asked for it to be canceled")
+    if facts.attempt is Attempt.RUNNING:
+        return Decision(Action.LEAVE, "an attempt is running here")
+    if facts.attempt is Attempt.SPENT:
+        return Decision(Action.FAIL, "it died as often as its restart policy allows")
+    if facts.attempt is Attempt.BACKING_OFF:
+        return Decision(Action.WAIT, "it died; the restart policy's delay has not passed")
+    if not facts.startable:
+        return Decision(Action.WAIT, "the driver's main has not come to it yet")
+    return Decision(Action.RECOVER, "it has no result and no attempt is running")

@@ -1,0 +1,66 @@
+"""Entry points: from ``module:function`` or ``file.py:function`` to something to call."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from jrs.errors import InvalidInput
+
+
+def load(entry_point: str) -> Callable[..., Any]:
+    """Return the function that `entry_point` names.
+
+    Raises:
+        InvalidInput: not of that form, does not exist, is not callable, or raises on import.
+    """
+    place, colon, name = entry_point.rpartition(":")
+    if not colon or not place or not name:
+        raise InvalidInput(
+            f"not an entry point: {entry_point!r}; write package.module:function or "
+            "/path/file.py:function"
+        )
+    try:
+        module = _from_file(place) if place.endswith(".py") else importlib.import_module(place)
+    except InvalidInput:
+        raise
+    except (Exception, SystemExit) as error:
+        raise InvalidInput(
+            f"entry point {entry_point!r} can not be imported: {type(error).__name__}: {error}"
+        ) from error
+    found: Any = module
+    for part in name.split("."):
+        found = getattr(found, part, None)
+        if found is None:
+            raise InvalidInput(f"entry point {entry_point!r}: there is no {name!r} in {place}")
+    if not callable(found):
+        raise InvalidInput(f"entry point {entry_point!r} is no function but a "
+                           f"{type(found).__name__}")  # fmt: skip
+    function: Callable[..., Any] = found
+    return function
+
+
+def absolute(entry_point: str) -> str:
+    """Return `entry_point` with the path of a file made absolute, for another process to load."""
+    place, colon, name = entry_point.rpartition(":")
+    return f"{os.path.abspath(place)}:{name}" if colon and place.endswith(".py") else entry_point
+
+
+def _from_file(place: str) -> ModuleType:
+    path = Path(place)
+    if not path.is_file():
+        raise InvalidInput(f"entry point: there is no file {place}")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # Importable by name, so that Spark's workers can unpickle the file's functions.
+    sys.path.insert(0, str(path.parent.resolve()))
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module

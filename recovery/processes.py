@@ -1,0 +1,71 @@
+"""The processes of an attempt: found by a mark in their environment, killed as a whole.
+
+A process group is not enough: PySpark's worker daemon leaves it, and so may anything a job starts.
+The mark is inherited by every descendant, whatever session it moves to, and can not be mistaken
+for a recycled pid.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import time
+from pathlib import Path
+
+from jrs.clock import Deadline
+from jrs.errors import Unavailable
+
+MARK = "JRS_JOB"
+
+
+def mark(url: str, cluster: str, job_id: str) -> str:
+    """Return the mark of a job's processes: unique to the job, the cluster and the backend."""
+    where = hashlib.sha256(f"{url}\0{cluster}".encode()).hexdigest()[:16]
+    return f"{where}:{job_id}"
+
+
+def marked(value: str) -> list[int]:
+    """Return the pids of all living processes that carry the mark."""
+    entry = f"{MARK}={value}".encode()
+    found = []
+    for name in os.listdir("/proc"):
+        if not name.isdigit() or int(name) == os.getpid():
+            continue
+        try:
+            environment = Path("/proc", name, "environ").read_bytes()
+            if entry in environment.split(b"\0") and _alive(name):
+                found.append(int(name))
+        except OSError:
+            continue  # It ended, or is not ours.
+    return found
+
+
+def _alive(pid: str) -> bool:
+    state = Path("/proc", pid, "stat").read_bytes().rpartition(b")")[2].split()[0]
+    return state not in (b"Z", b"X")
+
+
+def end(value: str, deadline: Deadline) -> list[int]:
+    """Kill every process that carries the mark, also stopped ones; return once none is left.
+
+    Idempotent. Returns the pids that were killed.
+
+    Raises:
+        Unavailable: some would not die (a hung disk keeps a process in the kernel).
+    """
+    killed: set[int] = set()
+    while True:
+        pids = marked(value)
+        if not pids:
+            return sorted(killed)
+        for pid in pids:
+            try:
+                os.kill(pid, signal.SIGKILL)
+                killed.add(pid)
+            except ProcessLookupError:
+                pass
+        if deadline.expired:
+            raise Unavailable(f"processes {sorted(pids)} do not die; the job is not started again")
+        # No event tells of the end of somebody else's child.
+        time.sleep(0.005)
