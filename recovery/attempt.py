@@ -1,0 +1,176 @@
+"""Running one attempt to its result: the same rules in a process of its own and in a thread.
+
+The order is the promise: the dirty result first, before anybody is told and before anything is
+cleaned up. As a program (``python -m jrs.recovery.attempt``) it reads its launch from standard
+input, written by the warden, and is what a `process` attempt runs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import traceback
+from pathlib import Path
+from typing import Any
+
+import attrs
+import tenacity
+
+from jrs.backend import Backend, Fence, open_backend
+from jrs.codec import decode, encode
+from jrs.errors import (
+    Fenced,
+    InvalidInput,
+    JrsError,
+    OutcomeUnknown,
+    TooLarge,
+    Unavailable,
+)
+from jrs.model import Failure, JobResult, JobSpec, JobStatus, check_json
+from jrs.recovery import entry_point
+from jrs.recovery.job import AttemptContext, Job
+from jrs.recovery.storage import JobStorage
+from jrs.store import JobResultStore
+
+EXIT_DIED = 70
+"""The function raised and the restart policy counts that as a death."""
+EXIT_FENCED = 75
+"""A newer leader exists; this attempt has nothing more to say."""
+
+_DETAIL = 16 * 1024
+
+
+@attrs.frozen
+class Launch:
+    """What a process attempt is told, over a pipe: never in arguments, which others can read."""
+
+    backend: str
+    cluster: str
+    storage: str
+    spec: str
+    attempt: int
+    epoch: int
+    fence_version: int
+    first_started_at: float
+
+    def to_line(self) -> bytes:
+        return json.dumps(attrs.asdict(self)).encode() + b"\n"
+
+    @classmethod
+    def from_line(cls, line: bytes) -> Launch:
+        return cls(**json.loads(line))
+
+    def context(self, backend: Backend) -> AttemptContext:
+        return AttemptContext(
+            spec=decode(JobSpec, self.spec.encode(), "launch"),
+            attempt=self.attempt,
+            fence=Fence(self.epoch, self.fence_version),
+            backend=backend,
+            storage=JobStorage(Path(self.storage), self.cluster),
+            first_started_at=self.first_started_at,
+        )
+
+
+def launch_of(context: AttemptContext, url: str, storage: Path) -> Launch:
+    """Return what another process needs to run the attempt of `context`."""
+    return Launch(
+        backend=url,
+        cluster=context.backend.cluster,
+        storage=str(storage),
+        spec=encode(context.spec).decode(),
+        attempt=context.attempt,
+        epoch=context.fence.epoch,
+        fence_version=context.fence.version,
+        first_started_at=context.first_started_at,
+    )
+
+
+class AttemptDied(Exception):
+    """The job's function raised, and its restart policy says to try again."""
+
+
+def run_attempt(context: AttemptContext, function: Any = None) -> JobResult:
+    """Call the job's function and record its result, dirty, under the fence.
+
+    Raises:
+        AttemptDied: the function raised and the restart policy counts that as a death.
+        Fenced: a newer leader exists; nothing was recorded.
+        OutcomeUnknown, Unavailable: the result could not be recorded in any of many tries.
+    """
+    job = Job(context)
+    payload: Any = None
+    failure: Failure | None = None
+    try:
+        if function is None:
+            function = entry_point.load(context.spec.entry_point)
+        payload = check_json(function(job, **context.spec.arguments), "the job's result")
+    except (Fenced, Unavailable, OutcomeUnknown):
+        raise
+    except (Exception, SystemExit) as error:
+        if context.spec.restart.on_exception and not isinstance(error, (InvalidInput, TooLarge)):
+            raise AttemptDied(f"{type(error).__name__}: {error}") from error
+        failure = Failure(
+            kind="exception",
+            message=_one_line(f"{type(error).__name__}: {error}"),
+            detail="".join(traceback.format_exception(error))[-_DETAIL:],
+        )
+    result = JobResult(
+        job_id=context.spec.job_id,
+        status=JobStatus.FINISHED if failure is None else JobStatus.FAILED,
+        payload=payload,
+        failure=failure,
+        attempt=context.attempt,
+        epoch=context.fence.epoch,
+        started_at=context.first_started_at,
+        finished_at=context.now(),
+        stages=job.stage_summaries(),
+    )
+    record_result(context.backend, result, context.fence, context.lost)
+    return result
+
+
+def record_result(
+    backend: Backend, result: JobResult, fence: Fence, stop: threading.Event
+) -> None:
+    """Make the result durable, however long the backend is away, until `stop` is set.
+
+    Repeating is safe: the same result again is a no-op, and another leader's fences us.
+    """
+    store = JobResultStore(backend)
+    tenacity.Retrying(
+        retry=tenacity.retry_if_exception_type((Unavailable, OutcomeUnknown)),
+        wait=tenacity.wait_exponential(multiplier=0.05, max=2.0),
+        stop=tenacity.stop_when_event_set(stop),
+        sleep=tenacity.sleep_using_event(stop),
+        reraise=True,
+    )(store.create_dirty, result, fence)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())[:500]
+
+
+def main() -> None:
+    """Run the attempt described on standard input; the exit status says how it ended."""
+    launch = Launch.from_line(sys.stdin.buffer.readline())
+    with open_backend(launch.backend, cluster=launch.cluster, create=False) as backend:
+        try:
+            run_attempt(launch.context(backend))
+            status = 0
+        except Fenced as error:
+            print(f"jrs: {error}", file=sys.stderr)
+            status = EXIT_FENCED
+        except (AttemptDied, JrsError):
+            traceback.print_exc()
+            status = EXIT_DIED
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # What the function left running (a JVM, threads) must not keep a finished attempt alive; the
+    # warden ends the rest of its processes.
+    os._exit(status)
+
+
+if __name__ == "__main__":
+    main()

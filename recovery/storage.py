@@ -1,0 +1,206 @@
+"""The folders of a job: staging under the epoch, output in its stable place, trash.
+
+::
+
+    <storage>/<cluster>/<job>/e<epoch>/<stage>.<attempt>/   staging of the attempt that runs
+    <storage>/<cluster>/<job>/out/<stage>/                  published output; never removed here
+    <storage>/<cluster>/<job>/tmp/<stage>/                  published, removed when the job ends
+    <storage>/<cluster>/<job>/logs/                         stdout and stderr of the attempts
+    <storage>/<cluster>/.trash/                             what is being deleted
+
+The epoch folder is a fence of its own: a new leader renames it before it touches anything, and
+from then on no path that a zombie knows exists. Publishing is a rename out of it, so it fails for
+whoever does not lead any more, whatever their clock or their JVM does.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+from jrs.errors import Fenced, InvalidInput, Unavailable
+from jrs.model import StageRecord, check_job_id
+
+_EPOCH = re.compile(r"e([0-9]+)")
+
+
+class JobStorage:
+    """The folders of one cluster's jobs. All methods are idempotent."""
+
+    def __init__(self, root: Path, cluster: str) -> None:
+        self.root = root / cluster
+
+    def folder(self, job_id: str) -> Path:
+        """Return the job's folder; it need not exist."""
+        return self.root / check_job_id(job_id)
+
+    def logs(self, job_id: str) -> Path:
+        """Return the folder of the attempts' logs, made where it does not exist."""
+        path = self.folder(job_id) / "logs"
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return path
+
+    def take_over(self, job_id: str, epoch: int) -> Path:
+        """Rename the job's newest epoch folder to `epoch`'s and return it, made if there is none.
+
+        From then on no older epoch can publish. What other older folders there are is trash.
+
+        Raises:
+            Fenced: a newer epoch's folder exists.
+        """
+        folder = self.folder(job_id)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        target = folder / f"e{epoch}"
+        while True:
+            epochs = sorted(self._epochs(folder))
+            if epochs and epochs[-1] > epoch:
+                raise Fenced(f"{folder / f'e{epochs[-1]}'} exists: epoch {epoch} was replaced")
+            if epochs and epochs[-1] == epoch:
+                break
+            if not epochs:
+                target.mkdir(mode=0o700, exist_ok=True)
+                break
+            try:
+                os.rename(folder / f"e{epochs[-1]}", target)
+                break
+            except FileNotFoundError:
+                continue  # Somebody newer was quicker: look again.
+        for older in epochs[:-1]:
+            self._discard(folder / f"e{older}")
+        return target
+
+    def staging(self, job_id: str, epoch: int, stage: str, attempt: int) -> Path:
+        """Return an empty staging folder for a stage; what an earlier try left there is trash.
+
+        Raises:
+            Fenced: the epoch's folder was renamed by a newer leader.
+        """
+        path = self.folder(job_id) / f"e{epoch}" / f"{stage}.{attempt}"
+        if path.exists():
+            self._discard(path)
+        try:
+            path.mkdir(mode=0o700)
+        except FileNotFoundError:
+            raise Fenced(f"{path.parent} is gone: epoch {epoch} was replaced") from None
+        return path
+
+    def published(self, job_id: str, stage: str, *, temporary: bool) -> Path:
+        """Return where a stage's output is once it is published."""
+        return self.folder(job_id) / ("tmp" if temporary else "out") / stage
+
+    def publish(self, record: StageRecord, epoch: int) -> None:
+        """Move a finished stage's staging folder into place, if that has not happened yet.
+
+        The stage's record is the commit; this only carries it out, and whoever leads next carries
+        out what a crash left undone.
+        """
+        if record.published is None:
+            return
+        folder = self.folder(record.job_id)
+        staged = folder / f"e{epoch}" / record.published
+        target = self.published(record.job_id, record.name, temporary=record.temporary)
+        if not staged.is_dir():
+            if target.exists():
+                return
+            raise Fenced(f"{staged} is gone and {target} is not there: epoch {epoch} was replaced")
+        _sync_tree(staged)
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if target.exists():
+            # Not written by a finished stage of this job, or its record would have been found.
+            self._discard(target)
+        try:
+            os.rename(staged, target)
+        except FileNotFoundError:
+            raise Fenced(f"{staged} is gone: epoch {epoch} was replaced") from None
+        _sync_folder(target.parent)
+        _sync_folder(staged.parent)
+
+    def left_in_staging(self, job_id: str) -> list[Path]:
+        """Return the job's epoch and temporary folders: what cleanup removes."""
+        folder = self.folder(job_id)
+        found = [folder / f"e{epoch}" for epoch in sorted(self._epochs(folder))]
+        temporary = folder / "tmp"
+        return [*found, temporary] if temporary.exists() else found
+
+    def sweep(self, job_id: str) -> None:
+        """Remove the job's staging and temporary output; its published output stays."""
+        for path in self.left_in_staging(job_id):
+            self._discard(path)
+
+    def sweep_logs(self, job_id: str) -> None:
+        """Remove the logs of the job's attempts, and its folder if nothing else is in it."""
+        self._discard(self.folder(job_id) / "logs")
+        try:
+            self.folder(job_id).rmdir()
+        except OSError:
+            pass  # Published output is in it, or it is gone.
+
+    def empty_trash(self) -> None:
+        """Delete what a crash left between rename and delete."""
+        trash = self.root / ".trash"
+        for path in trash.iterdir() if trash.is_dir() else ():
+            shutil.rmtree(path, ignore_errors=True)
+
+    def jobs(self) -> Iterator[str]:
+        """Yield the ids of the jobs that have a folder."""
+        if self.root.is_dir():
+            for path in sorted(self.root.iterdir()):
+                if path.is_dir() and not path.name.startswith("."):
+                    yield path.name
+
+    def _epochs(self, folder: Path) -> Iterator[int]:
+        if folder.is_dir():
+            for name in os.listdir(folder):
+                if match := _EPOCH.fullmatch(name):
+                    yield int(match.group(1))
+
+    def _discard(self, path: Path) -> None:
+        """Rename to trash, then delete: half-deleted state is never seen under its name."""
+        if not path.parent.resolve().is_relative_to(self.root.resolve()):
+            raise InvalidInput(f"{path} is not within {self.root}: not deleted")
+        trash = self.root / ".trash"
+        trash.mkdir(mode=0o700, parents=True, exist_ok=True)
+        doomed = trash / f"{path.parent.name}.{path.name}.{uuid.uuid4().hex}"
+        try:
+            os.rename(path, doomed)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise Unavailable(f"{path} can not be removed: {error.strerror}") from error
+        if doomed.is_symlink() or not doomed.is_dir():
+            doomed.unlink()
+            return
+        try:
+            shutil.rmtree(doomed)
+        except FileNotFoundError:
+            pass  # Another master empties the trash.
+        except OSError as error:
+            raise Unavailable(
+                f"{error.filename or doomed} can not be deleted: {error.strerror}"
+            ) from error
+
+
+def _sync_tree(root: Path) -> None:
+    for folder, _, files in os.walk(root):
+        for name in files:
+            fd = os.open(os.path.join(folder, name), os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+        _sync_folder(Path(folder))
+
+
+def _sync_folder(path: Path) -> None:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return  # Renamed away by a newer leader in this moment.
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

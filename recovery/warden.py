@@ -1,0 +1,59 @@
+"""The warden: a tiny program between a master and one attempt, so that they can not part.
+
+It reads the launch from its standard input, a pipe whose other end only the master holds, starts
+the attempt, and from then on waits for two things: the attempt's end, and the end of the pipe. The
+kernel closes the pipe however the master dies. It imports nothing that could block it: a job's
+Python may be stopped, or stuck in C code, and still ends with its master.
+
+    python -m jrs.recovery.warden MARK STDOUT STDERR < pipe
+"""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+
+from jrs.clock import Deadline
+from jrs.errors import Unavailable
+from jrs.recovery import processes
+
+
+def main() -> int:
+    mark, out, err = sys.argv[1:]
+    line = sys.stdin.buffer.readline()
+    if not line.endswith(b"\n"):
+        return 0  # The master died before it could say what to run.
+    ended, ended_writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    signal.set_wakeup_fd(ended_writer)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    with open(out, "ab") as stdout, open(err, "ab") as stderr:
+        attempt = subprocess.Popen(
+            [sys.executable, "-m", "jrs.recovery.attempt"],
+            stdin=subprocess.PIPE,
+            stdout=stdout,
+            stderr=stderr,
+            env={**os.environ, processes.MARK: mark},
+        )
+    assert attempt.stdin is not None
+    try:
+        attempt.stdin.write(line)
+        attempt.stdin.close()
+    except BrokenPipeError:
+        pass  # It died at once; its exit status says so.
+    while attempt.poll() is None:
+        ready, _, _ = select.select([sys.stdin.buffer, ended], [], [])
+        if sys.stdin.buffer in ready:
+            break  # The master died, or wants the attempt to end.
+        os.read(ended, 512)
+    try:
+        processes.end(mark, Deadline.after(60.0))
+    except Unavailable as error:
+        print(f"jrs: {error}", file=sys.stderr)
+    status = attempt.wait()
+    # Passed on as a shell would, since a process can not choose to have died by a signal.
+    return status if status >= 0 else 128 - status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
