@@ -150,6 +150,7 @@ class Job:
         staging = context.storage.staging(self.job_id, self.epoch, name, self.attempt)
         began = time.monotonic()
         result = check_json(function(Stage(self, name, staging)), f"the result of stage {name!r}")
+        context.storage.make_durable(staging)
         record = StageRecord(
             job_id=self.job_id,
             name=name,

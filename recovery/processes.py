@@ -19,22 +19,27 @@ from jrs.errors import Unavailable
 MARK = "JRS_JOB"
 
 
-def mark(url: str, cluster: str, job_id: str) -> str:
-    """Return the mark of a job's processes: unique to the job, the cluster and the backend."""
+def mark_of_job(url: str, cluster: str, job_id: str) -> str:
+    """Return what the marks of all attempts of a job begin with, on whatever master they run."""
     where = hashlib.sha256(f"{url}\0{cluster}".encode()).hexdigest()[:16]
-    return f"{where}:{job_id}"
+    return f"{where}:{job_id}:"
 
 
-def marked(value: str) -> list[int]:
-    """Return the pids of all living processes that carry the mark."""
-    entry = f"{MARK}={value}".encode()
+def mark_of_attempt(url: str, cluster: str, job_id: str, epoch: int, attempt: int) -> str:
+    """Return the mark of one attempt's processes."""
+    return f"{mark_of_job(url, cluster, job_id)}{epoch}.{attempt};"
+
+
+def marked(beginning: str) -> list[int]:
+    """Return the pids of all living processes whose mark begins so, but for this one."""
+    entry = f"{MARK}={beginning}".encode()
     found = []
     for name in os.listdir("/proc"):
         if not name.isdigit() or int(name) == os.getpid():
             continue
         try:
             environment = Path("/proc", name, "environ").read_bytes()
-            if entry in environment.split(b"\0") and _alive(name):
+            if any(part.startswith(entry) for part in environment.split(b"\0")) and _alive(name):
                 found.append(int(name))
         except OSError:
             continue  # It ended, or is not ours.
@@ -46,8 +51,8 @@ def _alive(pid: str) -> bool:
     return state not in (b"Z", b"X")
 
 
-def end(value: str, deadline: Deadline) -> list[int]:
-    """Kill every process that carries the mark, also stopped ones; return once none is left.
+def end(beginning: str, deadline: Deadline) -> list[int]:
+    """Kill every process whose mark begins so, also stopped ones; return once none is left.
 
     Idempotent. Returns the pids that were killed.
 
@@ -56,7 +61,7 @@ def end(value: str, deadline: Deadline) -> list[int]:
     """
     killed: set[int] = set()
     while True:
-        pids = marked(value)
+        pids = marked(beginning)
         if not pids:
             return sorted(killed)
         for pid in pids:

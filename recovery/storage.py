@@ -88,6 +88,10 @@ class JobStorage:
             raise Fenced(f"{path.parent} is gone: epoch {epoch} was replaced") from None
         return path
 
+    def make_durable(self, staging: Path) -> None:
+        """Sync a staging folder, whole; before its stage is recorded as finished."""
+        _sync_tree(staging)
+
     def published(self, job_id: str, stage: str, *, temporary: bool) -> Path:
         """Return where a stage's output is once it is published."""
         return self.folder(job_id) / ("tmp" if temporary else "out") / stage
@@ -107,7 +111,6 @@ class JobStorage:
             if target.exists():
                 return
             raise Fenced(f"{staged} is gone and {target} is not there: epoch {epoch} was replaced")
-        _sync_tree(staged)
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if target.exists():
             # Not written by a finished stage of this job, or its record would have been found.

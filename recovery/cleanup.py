@@ -1,0 +1,250 @@
+"""JobCleanup: the only code that removes anything of a job, as one idempotent unit.
+
+Running it twice, on two masters, or again from any point at which it was cut off ends in the same
+state. What is done is journalled, so that a new leader goes on and `jrs explain` names what is
+left. Its order: prioritised resources one after the other, each only once those before it are
+gone; then all others, none of which can hold up another. Only when every one is gone is the
+result marked clean.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import attrs
+
+from jrs import keys
+from jrs.backend import Backend, Create, Delete, Fence, Op, Record, Update
+from jrs.clock import Deadline
+from jrs.codec import decode, encode
+from jrs.errors import Conflict, CorruptRecord, Fenced, OutcomeUnknown
+from jrs.model import CleanupJournal
+from jrs.recovery import processes
+from jrs.recovery.storage import JobStorage
+from jrs.store import JobResultStore
+
+
+class Resource(abc.ABC):
+    """Something a job leaves behind. Its `name` is what journals and messages call it."""
+
+    name: str
+    prioritised = False
+    """Removed before all that is not, and a failure of it stops the pass."""
+
+    @abc.abstractmethod
+    def clean(self, job_id: str) -> None:
+        """Remove it for good. Idempotent; raises if anything is left, saying what and where."""
+
+    def release(self, job_id: str) -> None:
+        """Let go of what this master holds of it, when the job goes on elsewhere. Idempotent."""
+
+    def describe(self, job_id: str) -> list[str]:
+        """Return what `clean` would remove now, one line each."""
+        return []
+
+
+class Processes(Resource):
+    """The attempts of the job, wherever on this host: nothing is deleted under a running one."""
+
+    name = "processes"
+    prioritised = True
+
+    def __init__(self, url: str, cluster: str) -> None:
+        self._url = url
+        self._cluster = cluster
+
+    def clean(self, job_id: str) -> None:
+        processes.end(
+            processes.mark_of_job(self._url, self._cluster, job_id), Deadline.after(30.0)
+        )
+
+    def describe(self, job_id: str) -> list[str]:
+        mark = processes.mark_of_job(self._url, self._cluster, job_id)
+        return [f"process {pid}" for pid in processes.marked(mark)]
+
+
+class Staging(Resource):
+    """The job's epoch folders and temporary output."""
+
+    name = "staging"
+
+    def __init__(self, storage: JobStorage) -> None:
+        self._storage = storage
+
+    def clean(self, job_id: str) -> None:
+        self._storage.sweep(job_id)
+        self._storage.sweep_logs(job_id)
+
+    def describe(self, job_id: str) -> list[str]:
+        logs = self._storage.folder(job_id) / "logs"
+        found = self._storage.left_in_staging(job_id)
+        return [str(path) for path in ([*found, logs] if logs.exists() else found)]
+
+
+class Records(Resource):
+    """The job's records under a prefix of the map."""
+
+    def __init__(self, backend: Backend, prefix: str) -> None:
+        self.name = f"{prefix.rstrip('/')} records"
+        self._backend = backend
+        self._prefix = prefix
+
+    def clean(self, job_id: str) -> None:
+        for record in list(self._records(job_id)):
+            try:
+                self._backend.commit(Delete(record.key))
+            except Conflict:
+                pass  # Gone already.
+
+    def describe(self, job_id: str) -> list[str]:
+        return [record.key for record in self._records(job_id)]
+
+    def _records(self, job_id: str) -> list[Record]:
+        exact = self._backend.get(self._prefix + job_id)
+        below = self._backend.scan(f"{self._prefix}{job_id}/")
+        return [*([exact] if exact else ()), *below]
+
+
+def default_resources(backend: Backend, storage: JobStorage) -> list[Resource]:
+    """Return the resources of every job. The spec is the last of them by intent, not by need:
+    a dirty result alone keeps the job from being started."""
+    return [
+        Processes(backend.url, backend.cluster),
+        Staging(storage),
+        Records(backend, keys.STAGES),
+        Records(backend, keys.ATTEMPTS),
+        Records(backend, keys.CANCEL),
+        Records(backend, keys.JOBS),
+    ]
+
+
+class JobCleanup:
+    """Cleans up after one job at a time, under the leader's fence."""
+
+    def __init__(self, backend: Backend, resources: Sequence[Resource]) -> None:
+        names = [resource.name for resource in resources]
+        assert len(set(names)) == len(names), f"two resources of one name among {names}"
+        self._backend = backend
+        self._store = JobResultStore(backend)
+        self._resources = tuple(resources)
+
+    def run(self, job_id: str, fence: Fence | None, *, last_try: bool = False) -> CleanupJournal:
+        """Do one pass over what is left; mark the result clean if that was all.
+
+        Return the journal: `problems` names what is left. The caller decides when to try again;
+        after `last_try` the journal says that nobody will.
+
+        Raises:
+            Fenced: a newer leader exists; it goes on from the journal.
+            CorruptRecord: the journal can not be read.
+            Unavailable, OutcomeUnknown: from the backend; the pass can be repeated.
+        """
+        key = keys.CLEANUP + job_id
+        stored = self._backend.get(key)
+        journal = (
+            CleanupJournal(job_id) if stored is None else decode(CleanupJournal, stored.value, key)
+        )
+        done, problems = self._pass(job_id, set(journal.done), fence)
+        journal = attrs.evolve(
+            journal,
+            done=tuple(r.name for r in self._resources if r.name in done),
+            tries=journal.tries + 1,
+            problems=problems,
+            exhausted=bool(problems) and last_try,
+        )
+        if problems:
+            self._write(key, journal, stored, fence)
+            return journal
+        also: tuple[Op, ...] = () if stored is None else (Delete(key, stored.version),)
+        self._store.mark_clean(job_id, fence, also=also)
+        return journal
+
+    def release(self, job_id: str) -> None:
+        """Let go of what this master holds of a job that goes on elsewhere."""
+        for resource in self._resources:
+            resource.release(job_id)
+
+    def describe(self, job_id: str) -> dict[str, list[str]]:
+        """Return what a pass would remove, by resource; removes nothing."""
+        return {resource.name: resource.describe(job_id) for resource in self._resources}
+
+    def retry(self, job_id: str) -> bool:
+        """Let the leader try again a cleanup that was given up; return whether one was."""
+        key = keys.CLEANUP + job_id
+        stored = self._backend.get(key)
+        if stored is None:
+            return False
+        try:
+            journal = decode(CleanupJournal, stored.value, key)
+            again: Op = Update(
+                key,
+                encode(attrs.evolve(journal, exhausted=False, tries=0)),
+                stored.version,
+            )
+        except CorruptRecord:
+            again = Delete(key, stored.version)  # Every step may be repeated: begin anew.
+        self._backend.commit(again)
+        return True
+
+    def force(self, job_id: str) -> dict[str, list[str]]:
+        """Mark the result clean whatever is left, and return what is: an operator's last word."""
+        left = {name: found for name, found in self.describe(job_id).items() if found}
+        stored = self._backend.get(keys.CLEANUP + job_id)
+        also: tuple[Op, ...] = () if stored is None else (Delete(stored.key, stored.version),)
+        self._store.mark_clean(job_id, None, also=also)
+        return left
+
+    # -- inside ----------------------------------------------------------------------------
+
+    def _pass(
+        self, job_id: str, done: set[str], fence: Fence | None
+    ) -> tuple[set[str], dict[str, str]]:
+        problems: dict[str, str] = {}
+        for resource in self._resources:
+            # Never skipped for being journalled: a prioritised one is what makes the others safe.
+            if resource.prioritised:
+                self._clean(resource, job_id, fence, done, problems)
+                if problems:
+                    return done, problems
+        rest = [r for r in self._resources if not r.prioritised and r.name not in done]
+        if rest:
+            with ThreadPoolExecutor(len(rest), thread_name_prefix="jrs-cleanup") as pool:
+                steps = [
+                    pool.submit(self._clean, resource, job_id, fence, done, problems)
+                    for resource in rest
+                ]
+            for step in steps:
+                step.result()
+        return done, problems
+
+    def _clean(
+        self,
+        resource: Resource,
+        job_id: str,
+        fence: Fence | None,
+        done: set[str],
+        problems: dict[str, str],
+    ) -> None:
+        if fence is not None and not self._backend.holds(fence):
+            raise Fenced(f"epoch {fence.epoch} was replaced: cleanup of {job_id!r} stops here")
+        try:
+            resource.clean(job_id)
+        except Fenced:
+            raise
+        except Exception as error:
+            # Whatever it is, it is this resource's: named, kept and tried again.
+            problems[resource.name] = f"{type(error).__name__}: {error}"
+        else:
+            done.add(resource.name)
+
+    def _write(
+        self, key: str, journal: CleanupJournal, stored: Record | None, fence: Fence | None
+    ) -> None:
+        value = encode(journal)
+        op: Op = Create(key, value) if stored is None else Update(key, value, stored.version)
+        try:
+            self._backend.commit(op, fence=fence)
+        except OutcomeUnknown:
+            pass  # Every step may be repeated, so a lost journal costs time and nothing else.

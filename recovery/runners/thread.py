@@ -1,0 +1,59 @@
+"""The thread runner: attempts in the master's own process and SparkSession.
+
+For the application mode, where the master is the driver. A thread can not be killed: ending it
+sets its job's `lost` event, cancels its Spark work, and waits. What it still does is fenced.
+"""
+
+from __future__ import annotations
+
+import threading
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from jrs.clock import Deadline
+from jrs.errors import Fenced, JrsError
+from jrs.recovery.attempt import AttemptDied, run_attempt
+from jrs.recovery.job import AttemptContext
+from jrs.recovery.runners import Ended, OnEnd, Runner, RunningAttempt
+from jrs.recovery.spark import cancel_work
+
+
+class ThreadRunner(Runner):
+    """Runs each attempt in a thread of its own."""
+
+    def start(
+        self, context: AttemptContext, function: Callable[..., Any] | None, on_end: OnEnd
+    ) -> RunningAttempt:
+        return ThreadAttempt(context, function, on_end)
+
+
+class ThreadAttempt(RunningAttempt):
+    """One thread."""
+
+    def __init__(
+        self, context: AttemptContext, function: Callable[..., Any] | None, on_end: OnEnd
+    ) -> None:
+        self._context = context
+        self._function = function
+        self._on_end = on_end
+        self._thread = threading.Thread(
+            target=self._run, name=f"jrs-attempt-{context.spec.job_id}", daemon=True
+        )
+        self._thread.start()
+
+    def end(self, deadline: Deadline) -> bool:
+        self._context.lost.set()
+        cancel_work(self._context.spec.job_id)
+        self._thread.join(deadline.bounded())
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            run_attempt(self._context, self._function)
+            ended = Ended()
+        except Fenced as error:
+            ended = Ended(message=str(error), fenced=True)
+        except (AttemptDied, JrsError) as error:
+            ended = Ended(message=str(error), detail=traceback.format_exc())
+        self._on_end(ended)
