@@ -1,4 +1,4 @@
-"""JobCatalog: the jobs of a cluster by id: submitting, asking to cancel, and how each one stands."""
+"""JobCatalog: the jobs of a cluster: submitting, asking to cancel, and how each one stands."""
 
 from __future__ import annotations
 

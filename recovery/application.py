@@ -1,0 +1,215 @@
+"""Application mode: the multi-master driver. `jrs.run(main, …)` on every replica."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from jrs.backend import Leadership, open_backend
+from jrs.clock import Deadline
+from jrs.errors import (
+    CorruptRecord,
+    DuplicateJob,
+    Fenced,
+    InvalidInput,
+    JobNotFinished,
+    ResultExpired,
+)
+from jrs.jobs import JobCatalog
+from jrs.model import (
+    Json,
+    JobResult,
+    JobResultEntry,
+    JobSpec,
+    JobStatus,
+    RestartPolicy,
+    ResultState,
+    RunnerKind,
+    check_job_id,
+    check_json,
+)
+from jrs.recovery.attempt import record_result
+from jrs.recovery.cleanup import Resource
+from jrs.recovery.dispatcher import CleanupPolicy, Dispatcher, Report
+from jrs.recovery.master import Master
+from jrs.store import JobResultStore
+
+_LAST_CLEANUP = 60.0
+"""Seconds that the leader, its main done, waits for its jobs' cleanup before it goes."""
+
+
+class Driver:
+    """What `main` is given: runs jobs, and hands back the results of those that have ended."""
+
+    def __init__(self, master: Master, dispatcher: Dispatcher, leadership: Leadership) -> None:
+        self._backend = master.backend
+        self._dispatcher = dispatcher
+        self._leadership = leadership
+        self._results = JobResultStore(master.backend)
+
+    @property
+    def epoch(self) -> int:
+        """The epoch this driver leads in."""
+        return self._leadership.epoch
+
+    def run(
+        self,
+        job_id: str,
+        function: Callable[..., Json] | str,
+        *,
+        restart: RestartPolicy | None = None,
+        **arguments: Json,
+    ) -> Json:
+        """Run a job to its end and return its result; after a failover, return the stored one.
+
+        `function` is called as ``function(job, **arguments)`` in a thread of this process, with
+        its SparkSession; or it is an entry point (``"module:function"``) and runs in a process of
+        its own. The job id is what makes a later call the same job: keep it stable.
+
+        Raises:
+            JobNotFinished: the job ended FAILED or CANCELED, now or before.
+            ResultExpired: it ended, and its result was expired.
+            InvalidInput: a bad job id, arguments that are not JSON, or the same job id with other
+                arguments than it was submitted with.
+            Fenced: this driver was replaced. Let it through: main runs again on the new leader.
+        """
+        check_job_id(job_id)
+        stored = self._ended(job_id)
+        if stored is None:
+            self._submit(job_id, function, restart or RestartPolicy(), arguments)
+            stored = self._wait(job_id)
+        if stored.status is not JobStatus.FINISHED:
+            raise JobNotFinished(stored)
+        return stored.payload
+
+    def _ended(self, job_id: str) -> JobResult | None:
+        entry = self._results.get(job_id)
+        return None if entry is None else _readable(entry)
+
+    def _submit(
+        self,
+        job_id: str,
+        function: Callable[..., Json] | str,
+        restart: RestartPolicy,
+        arguments: dict[str, Json],
+    ) -> None:
+        local = not isinstance(function, str)
+        spec = JobSpec(
+            job_id=job_id,
+            entry_point=function if isinstance(function, str) else f"driver:{job_id}",
+            arguments=check_json(arguments, "the arguments"),
+            runner=RunnerKind.THREAD if local else RunnerKind.PROCESS,
+            restart=restart,
+        )
+        catalog = JobCatalog(self._backend)
+        try:
+            catalog.submit(spec)
+        except DuplicateJob:
+            # Submitted before a failover, by a main that came this far.
+            before = catalog.view(job_id).spec
+            if before is not None and before.arguments != spec.arguments:
+                raise InvalidInput(
+                    f"job {job_id!r} was submitted with other arguments; a job id names one run: "
+                    "choose another"
+                ) from None
+        if not isinstance(function, str):
+            self._dispatcher.provide(job_id, function)
+
+    def _wait(self, job_id: str) -> JobResult:
+        while True:
+            if self._leadership.lost.is_set():
+                raise Fenced(f"epoch {self.epoch} was replaced: this driver stops here")
+            try:
+                return self._results.wait(job_id, timeout=0.5)
+            except TimeoutError:
+                continue
+
+
+def run(
+    main: Callable[[Driver], Json],
+    *,
+    backend: str,
+    cluster_id: str = "default",
+    name: str = "main",
+    storage: str | Path | None = None,
+    ttl: float = 15.0,
+    resources: Sequence[Resource] = (),
+    cleanup_policy: CleanupPolicy | None = None,
+    report: Report = lambda event: None,
+) -> Json:
+    """Run `main` on whichever replica leads, and return what it returned, on every replica.
+
+    Call it in every replica of the driver. It campaigns; the leader calls ``main(driver)`` in this
+    thread. When the leader dies, `main` runs again on the next one, where each ``driver.run`` of a
+    job that has ended returns its stored result. What `main` returns is stored as the result of
+    the job `name`, so that a replica that comes later does not run it again.
+
+    An exception of `main` is raised here and not stored: another replica then tries.
+
+    Args:
+        backend: the backend's URL, for example ``file:///var/lib/jrs``.
+        cluster_id: the namespace of everything stored.
+        name: the application's own job id.
+        storage: where jobs keep their files; a filesystem that all replicas share.
+        ttl: seconds after which a leader that hangs is replaced.
+
+    Raises:
+        InvalidInput: an argument that can not be used, or a `main` that returns no JSON.
+        ResultExpired: the application ended, and its result was expired.
+        SystemExit: this process was replaced as leader and `main` did not end (exit status 76).
+    """
+    check_job_id(name)
+    outcome: list[Json] = []
+    with open_backend(backend, cluster=cluster_id) as opened:
+        master = Master(
+            opened,
+            url=backend,
+            storage=None if storage is None else Path(storage),
+            ttl=ttl,
+            resources=resources,
+            cleanup_policy=cleanup_policy,
+            report=report,
+        )
+        results = JobResultStore(opened)
+
+        def lead(dispatcher: Dispatcher, leadership: Leadership, stop: threading.Event) -> bool:
+            entry = results.get(name)
+            if entry is None:
+                try:
+                    payload = check_json(
+                        main(Driver(master, dispatcher, leadership)), "what main returned"
+                    )
+                except Fenced:
+                    return False
+                result = JobResult(
+                    name, JobStatus.FINISHED, payload, epoch=leadership.epoch, finished_at=time.time()
+                )
+                record_result(opened, result, leadership.fence, leadership.lost)
+            else:
+                payload = _readable(entry).payload
+            outcome.append(payload)
+            _finish_cleanup(results, leadership)
+            return True
+
+        master.run(threading.Event(), lead)
+    return outcome[0]
+
+
+def _finish_cleanup(results: JobResultStore, leadership: Leadership) -> None:
+    """Leave nothing dirty behind if it can be helped: there may be no next leader."""
+    deadline = Deadline.after(_LAST_CLEANUP)
+    while not deadline.expired and not leadership.lost.is_set():
+        if next(results.dirty(), None) is None:
+            return
+        leadership.lost.wait(0.02)
+
+
+def _readable(entry: JobResultEntry) -> JobResult:
+    if entry.state is ResultState.EXPIRED:
+        raise ResultExpired(f"job {entry.job_id!r} has ended and its result was expired")
+    if entry.result is None:
+        raise CorruptRecord(entry.problem or f"the result of {entry.job_id!r} can not be read")
+    return entry.result

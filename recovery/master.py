@@ -1,0 +1,186 @@
+"""Master: campaigns, and while it leads, dispatches: epoch bumped, recovered, then announced."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from jrs.backend import Backend, Leadership
+from jrs.clock import Deadline
+from jrs.errors import Fenced, InvalidInput, OutcomeUnknown, Unavailable
+from jrs.model import RunnerKind
+from jrs.recovery.cleanup import JobCleanup, Resource, default_resources
+from jrs.recovery.dispatcher import CleanupPolicy, Dispatcher, Event, Report
+from jrs.recovery.runners import Runner
+from jrs.recovery.runners.process import ProcessRunner
+from jrs.recovery.runners.thread import ThreadRunner
+from jrs.recovery.storage import JobStorage
+from jrs.registry import Registration, Registry
+
+EXIT_DEPOSED = 76
+"""A replaced leader ended its own process because an attempt in it would not die."""
+
+_GRACE = 0.5
+"""The part of the ttl within which a replaced leader's attempts have to be dead."""
+
+
+def default_name() -> str:
+    """Return a name no other master has: host, pid and a little chance."""
+    host = "".join(c if c.isalnum() else "-" for c in socket.gethostname())[:64] or "master"
+    return f"{host}-{os.getpid()}-{secrets.token_hex(2)}"
+
+
+class Master:
+    """A process that can lead.
+
+    Args:
+        backend: the cluster's backend; the master does not close it.
+        url: how another process opens the same backend, secrets included.
+        storage: the root of the jobs' folders, on a filesystem all masters share; by default a
+            folder beside the backend's data, where it has one.
+        ttl: seconds after which a leader that hangs is replaced.
+        name: this master's name among the cluster's masters.
+        resources: what jobs leave behind beyond what jrs knows of; see `Resource`.
+        report: told of every event, from any thread; must not block.
+
+    Raises:
+        InvalidInput: no storage was given and the backend has no folder of its own.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        url: str,
+        storage: Path | None = None,
+        ttl: float = 15.0,
+        name: str | None = None,
+        resources: Sequence[Resource] = (),
+        cleanup_policy: CleanupPolicy | None = None,
+        report: Report = lambda event: None,
+    ) -> None:
+        root = storage or backend.default_storage
+        if root is None:
+            raise InvalidInput(
+                "say where jobs keep their files: a storage folder that all masters share"
+            )
+        self.backend = backend
+        self.name = name or default_name()
+        self._ttl = ttl
+        self._storage = JobStorage(root.absolute(), backend.cluster)
+        self._cleanup = JobCleanup(
+            backend, [*default_resources(backend, self._storage), *resources]
+        )
+        self._policy = cleanup_policy
+        self._report = report
+        self._registry = Registry(backend)
+        self._runners: dict[RunnerKind, Runner] = {
+            RunnerKind.PROCESS: ProcessRunner(url, root.absolute()),
+            RunnerKind.THREAD: ThreadRunner(),
+        }
+
+    def run(
+        self,
+        stop: threading.Event,
+        lead: Callable[[Dispatcher, Leadership, threading.Event], bool] | None = None,
+    ) -> None:
+        """Campaign and lead, again and again, until `stop` is set.
+
+        `lead` is called in this thread while this master leads, once it has recovered; it returns
+        True if the master has nothing more to do. By default it waits.
+
+        Raises:
+            InvalidInput: the ttl is outside of the backend's range.
+        """
+        lead = lead or _wait_until_over
+        registration = Registration(self._registry, self.name)
+        try:
+            while not stop.is_set():
+                try:
+                    leadership = self.backend.campaign(self.name, ttl=self._ttl, stop=stop)
+                except (Unavailable, OutcomeUnknown) as error:
+                    self._say("waiting", 0, f"the backend does not answer: {error}")
+                    stop.wait(1.0)
+                    continue
+                if leadership is None:
+                    return
+                with leadership:
+                    if self._lead(leadership, registration, stop, lead):
+                        return
+        finally:
+            registration.close()
+
+    def _lead(
+        self,
+        leadership: Leadership,
+        registration: Registration,
+        stop: threading.Event,
+        lead: Callable[[Dispatcher, Leadership, threading.Event], bool],
+    ) -> bool:
+        epoch = leadership.epoch
+        self._say("elected", epoch, f"{self.name} is elected; recovering")
+        dispatcher = Dispatcher(
+            self.backend,
+            leadership,
+            storage=self._storage,
+            runners=self._runners,
+            cleanup=self._cleanup,
+            cleanup_policy=self._policy,
+            report=self._report,
+            master=self.name,
+        )
+        over = threading.Event()
+        guard = threading.Thread(
+            target=self._guard, args=(leadership, over), name=f"jrs-guard-e{epoch}", daemon=True
+        )
+        guard.start()
+        try:
+            dispatcher.recover()
+            dispatcher.start()
+            registration.leading(epoch)
+            self._say("leading", epoch, f"{self.name} leads")
+            self._registry.forget_gone()
+            return lead(dispatcher, leadership, stop)
+        except Fenced as error:
+            self._say("lost", epoch, str(error))
+            return False
+        except (Unavailable, OutcomeUnknown) as error:
+            self._say("waiting", epoch, f"the backend does not answer: {error}")
+            return False
+        finally:
+            lost = leadership.lost.is_set()
+            registration.leading(None)
+            dead = dispatcher.stop(Deadline.after(self._ttl * _GRACE))
+            over.set()
+            guard.join()
+            self._say("lost" if lost else "resigned", epoch, f"{self.name} leads no more")
+            if not dead:
+                self._exit(epoch)
+
+    def _guard(self, leadership: Leadership, over: threading.Event) -> None:
+        """End the process if what runs in it has not ended in time after a loss."""
+        while not leadership.lost.wait(0.2):
+            if over.is_set():
+                return
+        if not over.wait(self._ttl * _GRACE * 1.5):
+            self._exit(leadership.epoch)
+
+    def _exit(self, epoch: int) -> None:
+        self._say("deposed", epoch, "an attempt would not end; this process ends itself")
+        os._exit(EXIT_DEPOSED)
+
+    def _say(self, kind: str, epoch: int, message: str) -> None:
+        self._report(Event(kind, "", message, epoch, time.time()))
+
+
+def _wait_until_over(
+    dispatcher: Dispatcher, leadership: Leadership, stop: threading.Event
+) -> bool:
+    while not leadership.lost.is_set() and not stop.wait(0.05):
+        pass
+    return stop.is_set()
