@@ -1,0 +1,293 @@
+"""A real process with a handle on a backend, driven over pipes: to kill, to stop, to race with.
+
+Each request and each reply is one line of JSON. `Worker` is the near end, `main` the far one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+from jrs import errors
+from jrs.backend import (
+    Absent,
+    Backend,
+    Check,
+    Create,
+    Delete,
+    Fence,
+    Leadership,
+    Op,
+    Record,
+    Update,
+    open_backend,
+)
+
+_OPS: dict[str, Callable[..., Op]] = {
+    kind.__name__: kind for kind in (Create, Update, Delete, Check, Absent)
+}
+
+
+class Died(Exception):
+    """The worker's process ended before it replied; what it was doing may have happened."""
+
+
+class Worker:
+    """The near end of a worker process. Errors of its backend are raised here as they are."""
+
+    def __init__(self, url: str, cluster: str, *, before: str = "") -> None:
+        """Start it; `before` is Python that it runs first, for instance to break a system call."""
+        code = f"{before}\nfrom jrs.testing.worker import main\nmain()"
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", code, url, cluster],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._requests = self._process.stdin
+        self._replies = self._process.stdout
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def send(self, name: str, *arguments: Any) -> None:
+        """Send a request without waiting for the reply; fetch it by `receive`."""
+        with contextlib.suppress(BrokenPipeError):
+            self._requests.write(json.dumps([name, *arguments]).encode() + b"\n")
+            self._requests.flush()
+
+    def receive(self) -> Any:
+        """Return the next reply, or raise the error that it holds."""
+        line = b"" if self._replies.closed else self._replies.readline()
+        if not line.endswith(b"\n"):
+            raise Died(f"worker {self.pid} ended before it replied")
+        reply = json.loads(line)
+        if "error" in reply:
+            raise _revived(reply)
+        return reply["value"]
+
+    def call(self, name: str, *arguments: Any) -> Any:
+        """Send a request and return its reply."""
+        self.send(name, *arguments)
+        return self.receive()
+
+    def open(self, url: str, cluster: str) -> None:
+        """Leave the present backend as it is and use another one."""
+        self.call("open", url, cluster)
+
+    def commit(self, *ops: Op, fence: Fence | None = None) -> None:
+        self.call("commit", packed(ops), packed_fence(fence))
+
+    def get(self, key: str) -> Record | None:
+        found = self.call("get", key)
+        return None if found is None else Record(found[0], _bytes(found[1]), found[2])
+
+    def scan(self, prefix: str) -> list[Record]:
+        return [Record(key, _bytes(value), version) for key, value, version in
+                self.call("scan", prefix)]  # fmt: skip
+
+    def lead(self, candidate: str, ttl: float) -> Fence:
+        """Campaign until the worker leads."""
+        return Fence(*self.call("lead", candidate, ttl))
+
+    def stop(self) -> None:
+        """Stop the process and return once the kernel has."""
+        os.kill(self.pid, signal.SIGSTOP)
+        self.await_stopped()
+
+    def await_stopped(self) -> None:
+        """Return once the process is stopped, by whomever."""
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOWAIT)
+
+    def go_on(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+
+    def kill(self) -> None:
+        """Kill -9, and return once it is gone."""
+        self._process.kill()
+        self._process.wait()
+        with contextlib.suppress(BrokenPipeError):
+            self._requests.close()
+        self._replies.close()
+
+    def wait(self) -> int:
+        """Return the exit status, minus the signal's number where one ended it."""
+        return self._process.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.kill()
+
+
+def packed(ops: tuple[Op, ...]) -> list[list[Any]]:
+    """Return operations as JSON."""
+    return [
+        [type(op).__name__]
+        + [value.decode("latin-1") if isinstance(value, bytes) else value for value in _values(op)]
+        for op in ops
+    ]
+
+
+def packed_fence(fence: Fence | None) -> list[int] | None:
+    return None if fence is None else [fence.epoch, fence.version]
+
+
+def _values(op: Op) -> list[Any]:
+    if isinstance(op, Create):
+        return [op.key, op.value]
+    if isinstance(op, Update):
+        return [op.key, op.value, op.version]
+    if isinstance(op, (Delete, Check)):
+        return [op.key, op.version]
+    return [op.key]
+
+
+def _unpacked(packed_op: list[Any]) -> Op:
+    name, key, *rest = packed_op
+    return _OPS[name](key, *(_bytes(v) if isinstance(v, str) else v for v in rest))
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("latin-1")
+
+
+def _revived(reply: dict[str, Any]) -> Exception:
+    kind = getattr(errors, reply["error"], None)
+    if kind is errors.Conflict:
+        return errors.Conflict(_unpacked(reply["op"]), reply["message"])
+    if kind is None:
+        return RuntimeError(f"{reply['error']}: {reply['message']}")
+    revived: Exception = kind(reply["message"])
+    return revived
+
+
+# -- the far end -------------------------------------------------------------------------------
+
+
+class _Server:
+    """What a worker process can be asked for: one method per request."""
+
+    def __init__(self, url: str, cluster: str) -> None:
+        self.backend: Backend = open_backend(url, cluster=cluster)
+        self.leadership: Leadership | None = None
+
+    def open(self, url: str, cluster: str) -> None:
+        self.backend.close()
+        self.backend = open_backend(url, cluster=cluster)
+
+    def commit(self, ops: list[list[Any]], fence: list[int] | None) -> None:
+        self.backend.commit(
+            *(_unpacked(op) for op in ops), fence=None if fence is None else Fence(*fence)
+        )
+
+    def get(self, key: str) -> list[Any] | None:
+        record = self.backend.get(key)
+        return None if record is None else _listed(record)
+
+    def scan(self, prefix: str) -> list[list[Any]]:
+        return [_listed(record) for record in self.backend.scan(prefix)]
+
+    def count(self, key: str, times: int) -> int:
+        """Add one to the number under `key`, `times` times, against all others; return how often
+        it was refused."""
+        refused = 0
+        while times:
+            record = self.backend.get(key)
+            assert record is not None
+            try:
+                self.backend.commit(Update(key, b"%d" % (int(record.value) + 1), record.version))
+                times -= 1
+            except errors.Conflict:
+                refused += 1
+        return refused
+
+    def attempt(self, key: str, times: int) -> int:
+        """Try to add one `times` times, each try once; return how many were acknowledged."""
+        done = 0
+        for _ in range(times):
+            record = self.backend.get(key)
+            assert record is not None
+            try:
+                self.backend.commit(Update(key, b"%d" % (int(record.value) + 1), record.version))
+                done += 1
+            except errors.Conflict:
+                pass
+        return done
+
+    def pour(self, prefix: str) -> None:
+        """Create PREFIX0, PREFIX1, … until killed; reply to each one once it is durable."""
+        number = 0
+        while True:
+            self.backend.commit(Create(f"{prefix}{number}", b""))
+            _reply({"value": number})
+            number += 1
+
+    def lead(self, candidate: str, ttl: float) -> list[int]:
+        won = self.backend.campaign(candidate, ttl=ttl, stop=threading.Event())
+        assert won is not None
+        self.leadership = won
+        return [won.epoch, won.fence.version]
+
+    def lead_briefly(self, candidate: str, ttl: float) -> list[int]:
+        fence = self.lead(candidate, ttl)
+        self.resign()
+        return fence
+
+    def resign(self) -> None:
+        if self.leadership is not None:
+            self.leadership.resign()
+
+    def lost(self, timeout: float) -> bool:
+        """Wait until the leadership is known to be lost; return whether it is."""
+        return self.leadership is None or self.leadership.lost.wait(timeout)
+
+    def compact(self) -> None:
+        """Make the backend rewrite what it stores, where it can."""
+        compact = getattr(self.backend, "compact", None)
+        if compact is not None:
+            compact()
+
+    def run(self, source: str) -> None:
+        """Execute Python here, with the server as `server`."""
+        exec(source, {"server": self, "os": os, "signal": signal, "time": time})
+
+
+def _listed(record: Record) -> list[Any]:
+    return [record.key, record.value.decode("latin-1"), record.version]
+
+
+def _reply(reply: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(reply) + "\n")
+    sys.stdout.flush()
+
+
+def main() -> None:
+    """Serve requests until the near end goes away."""
+    url, cluster = sys.argv[1:3]
+    server = _Server(url, cluster)
+    for line in sys.stdin:
+        name, *arguments = json.loads(line)
+        try:
+            _reply({"value": getattr(server, name)(*arguments)})
+        except errors.Conflict as conflict:
+            _reply({"error": "Conflict", "message": str(conflict), "op": packed((conflict.op,))[0]})
+        except Exception as error:
+            _reply({"error": type(error).__name__, "message": str(error)})

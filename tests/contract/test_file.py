@@ -1,0 +1,93 @@
+"""The contract on the file backend."""
+
+from pathlib import Path
+
+import pytest
+
+from jrs.backend import open_backend
+from jrs.backends.file import FileBackend
+from jrs.testing.contract import (
+    BackendFixtures,
+    CommitContract,
+    ConcurrencyContract,
+    ElectionContract,
+    FencingContract,
+    LimitsContract,
+    MultiProcessContract,
+    Opener,
+    PagingContract,
+    ReadContract,
+    StatefulContract,
+    WatchContract,
+)
+
+
+class File(BackendFixtures):
+    @pytest.fixture
+    def opener(self, tmp_path: Path) -> Opener:
+        return lambda cluster: open_backend(tmp_path.as_uri(), cluster=cluster)
+
+
+class Compacting(BackendFixtures):
+    """A segment so short that nearly every commit of a case seals one."""
+
+    @pytest.fixture
+    def opener(self, tmp_path: Path) -> Opener:
+        return lambda cluster: FileBackend(tmp_path, cluster, seal_at=200)
+
+
+class TestRead(File, ReadContract): ...
+
+
+class TestCommit(File, CommitContract): ...
+
+
+class TestFencing(File, FencingContract): ...
+
+
+class TestPaging(File, PagingContract): ...
+
+
+class TestLimits(File, LimitsContract): ...
+
+
+class TestWatch(File, WatchContract): ...
+
+
+class TestElection(File, ElectionContract): ...
+
+
+class TestConcurrency(File, ConcurrencyContract): ...
+
+
+class TestMultiProcess(File, MultiProcessContract): ...
+
+
+class TestStateful(File, StatefulContract): ...
+
+
+class TestReadCompacting(Compacting, ReadContract): ...
+
+
+class TestCommitCompacting(Compacting, CommitContract): ...
+
+
+class TestFencingCompacting(Compacting, FencingContract): ...
+
+
+class TestPagingCompacting(Compacting, PagingContract): ...
+
+
+class TestLimitsCompacting(Compacting, LimitsContract): ...
+
+
+class TestWatchCompacting(Compacting, WatchContract): ...
+
+
+class TestConcurrencyCompacting(Compacting, ConcurrencyContract): ...
+
+
+class TestMultiProcessCompacting(Compacting, MultiProcessContract): ...
+
+
+class TestStatefulCompacting(Compacting, StatefulContract): ...

@@ -1,0 +1,69 @@
+"""The contract on the memory backend; all but its processes: it is for one, as it declares."""
+
+import uuid
+
+import pytest
+
+from jrs.backend import Backend, Fence, open_backend
+from jrs.backends.memory import MemoryLeadership
+from jrs.testing.contract import (
+    BackendFixtures,
+    CommitContract,
+    ConcurrencyContract,
+    ElectionContract,
+    FencingContract,
+    Hang,
+    LimitsContract,
+    Opener,
+    PagingContract,
+    ReadContract,
+    StatefulContract,
+    WatchContract,
+    lead,
+)
+
+
+class Memory(BackendFixtures):
+    @pytest.fixture
+    def opener(self) -> Opener:
+        url = f"memory://{uuid.uuid4().hex}"
+        return lambda cluster: open_backend(url, cluster=cluster)
+
+    @pytest.fixture
+    def hang(self) -> Hang:
+        """There is no process to stop: the leadership itself is told to hang."""
+
+        def hang(backend: Backend, ttl: float) -> Fence:
+            leadership = lead(backend, "hung", ttl)
+            assert isinstance(leadership, MemoryLeadership)
+            leadership.hang()
+            return leadership.fence
+
+        return hang
+
+
+class TestRead(Memory, ReadContract): ...
+
+
+class TestCommit(Memory, CommitContract): ...
+
+
+class TestFencing(Memory, FencingContract): ...
+
+
+class TestPaging(Memory, PagingContract): ...
+
+
+class TestLimits(Memory, LimitsContract): ...
+
+
+class TestWatch(Memory, WatchContract): ...
+
+
+class TestElection(Memory, ElectionContract): ...
+
+
+class TestConcurrency(Memory, ConcurrencyContract): ...
+
+
+class TestStateful(Memory, StatefulContract): ...
