@@ -281,6 +281,14 @@ class Backend(abc.ABC):
         record = self.get(EPOCH_KEY)
         return record is not None and record.version == fence.version
 
+    def check(self) -> Iterator[str]:
+        """Yield a line for each damaged place below the map; reads everything, changes nothing."""
+        yield from ()
+
+    def accept_damage(self) -> list[str]:
+        """Go on, for good, without what is damaged; return what can still be read of it."""
+        return []
+
     # -- what an adapter implements --------------------------------------------------------
 
     @abc.abstractmethod

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from jrs.backend import Backend, Capabilities, Fence, Leadership, Op, Record, Watch
-from jrs.backends.file import leader, lines
+from jrs.backends.file import check, leader, lines
 from jrs.backends.file.folder import open_folder, root_of
 from jrs.backends.file.group import GroupCommit
 from jrs.backends.file.replica import Replica
@@ -111,6 +111,12 @@ class FileBackend(Backend):
                 self.replica.seal()
 
         self._group.exclusively(seal, deadline)
+
+    def check(self) -> Iterator[str]:
+        yield from check.problems(self.replica.log_path, self.replica.base)
+
+    def accept_damage(self) -> list[str]:
+        return check.accept(self.replica.log_path)
 
     def close(self) -> None:
         if self._forked:

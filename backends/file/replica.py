@@ -21,6 +21,7 @@ from pathlib import Path
 from jrs.backend import Record
 from jrs.backends.file import lines
 from jrs.backends.file.base import Base, write_base
+from jrs.backends.file.check import marker
 from jrs.backends.file.folder import sync_folder
 from jrs.backends.ordered import OrderedMap
 from jrs.errors import CorruptRecord, OutcomeUnknown, Unavailable, UnsupportedVersion
@@ -244,17 +245,13 @@ class Replica:
                 at = self._applied = following
 
     def _pass_over(self, line: bytes, at: int) -> None:
-        if lines.is_remnant(line) or self.accepted_damage(at).exists():
+        if lines.is_remnant(line) or marker(self._log_path, at - self._start).exists():
             return
         raise CorruptRecord(
             f"{self._log_path}: the line at byte {at - self._start} was damaged after it was "
             "written, so nothing behind it can be trusted; restore it from a copy, or go on "
             "without it by 'jrs fsck --accept-damage'"
         )
-
-    def accepted_damage(self, at: int) -> Path:
-        """Return the marker by which an operator decided to go on without the line at `at`."""
-        return self.folder / f"{self._start:020}.damaged.{at - self._start}"
 
     def _apply(self, body: bytes, version: int) -> int:
         """Judge one commit and apply it if every condition holds; return the verdict."""

@@ -1,1 +1,84 @@
-"""placeholder"""
+"""The command line: joins backends and recovery; every refusal is one line and exit code 2."""
+
+from __future__ import annotations
+
+import sys
+from typing import NoReturn
+
+import click
+
+from jrs.cli.common import EXIT_REFUSED, Place
+from jrs.errors import JrsError
+
+_COMMANDS = {
+    "cancel": "jrs.cli.jobs",
+    "cleanup": "jrs.cli.upkeep",
+    "demo": "jrs.cli.demo",
+    "expire": "jrs.cli.upkeep",
+    "explain": "jrs.cli.reading",
+    "fsck": "jrs.cli.upkeep",
+    "list": "jrs.cli.reading",
+    "master": "jrs.cli.master",
+    "masters": "jrs.cli.reading",
+    "show": "jrs.cli.reading",
+    "submit": "jrs.cli.jobs",
+    "wait": "jrs.cli.jobs",
+}
+
+
+class _Lazy(click.Group):
+    """Imports a command's module when it is called: a master needs no tables and no demo."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        from importlib import import_module
+
+        if cmd_name not in _COMMANDS:
+            return None
+        command = getattr(import_module(_COMMANDS[cmd_name]), f"{cmd_name}_command")
+        assert isinstance(command, click.Command)
+        return command
+
+
+@click.group(
+    cls=_Lazy,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit codes: 0 done; 1 the job did not finish, or fsck or the demo found a difference; "
+    "2 refused, nothing was changed (one line says why); 3 timed out.",
+)
+@click.version_option(package_name="jrs")
+@click.option("--backend", metavar="URL", envvar="JRS_BACKEND", help="Where everything is stored.")
+@click.option("--cluster", metavar="ID", envvar="JRS_CLUSTER", default="default",
+              show_default=True, help="The set of masters that belong together.")  # fmt: skip
+@click.pass_context
+def cli(ctx: click.Context, backend: str | None, cluster: str) -> None:
+    """Results that outlive the driver, and recovery that does each job once.
+
+    \b
+    Try it:           jrs demo
+    Start a master:   jrs --backend file:///var/lib/jrs master
+    Submit a job:     jrs --backend file:///var/lib/jrs submit nightly-1 etl.jobs:nightly
+    Wait for it:      jrs --backend file:///var/lib/jrs wait nightly-1
+    """
+    ctx.obj = Place(backend, cluster)
+
+
+def main() -> NoReturn:
+    """Run the command line; the entry point of ``jrs``."""
+    try:
+        status = cli.main(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        status = EXIT_REFUSED
+    except click.Abort:
+        print("jrs: interrupted", file=sys.stderr)
+        status = 130
+    except JrsError as error:
+        print(f"jrs: {' '.join(str(error).split())}", file=sys.stderr)
+        status = EXIT_REFUSED
+    except BrokenPipeError:
+        sys.stderr.close()
+        status = 141
+    sys.exit(status if isinstance(status, int) else 0)

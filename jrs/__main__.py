@@ -1,0 +1,5 @@
+"""``python -m jrs``: the same as ``jrs``."""
+
+from jrs.cli import main
+
+main()

@@ -1,0 +1,95 @@
+"""What every command shares: where the cluster is, and how things are printed."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import attrs
+import cattrs
+import click
+
+from jrs.backend import Backend, open_backend
+from jrs.errors import InvalidInput
+
+EXIT_DIFFERS = 1
+EXIT_REFUSED = 2
+EXIT_TIMEOUT = 3
+
+
+@attrs.define
+class Place:
+    """The backend and the cluster a command works on."""
+
+    backend: str | None
+    cluster: str
+
+    @property
+    def url(self) -> str:
+        if not self.backend:
+            raise InvalidInput("say where: --backend file:///var/lib/jrs, or set JRS_BACKEND")
+        return self.backend
+
+    def open(self, *, create: bool = False) -> Backend:
+        """Open the backend. Reading commands leave a place that does not exist alone."""
+        return open_backend(self.url, cluster=self.cluster, create=create)
+
+
+def with_place(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a command take ``--backend`` and ``--cluster`` behind its name, too."""
+
+    @click.option("--backend", metavar="URL", help="Where everything is stored [JRS_BACKEND].")
+    @click.option("--cluster", metavar="ID", help="The set of masters that belong together.")
+    @functools.wraps(command)
+    def wrapper(*args: Any, backend: str | None, cluster: str | None, **options: Any) -> Any:
+        ctx = click.get_current_context()
+        above = ctx.obj if isinstance(ctx.obj, Place) else Place(None, "default")
+        place = Place(backend or above.backend, cluster or above.cluster)
+        return command(place, *args, **options)
+
+    return wrapper
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+
+_plain = cattrs.Converter()
+_plain.register_unstructure_hook_func(lambda kind: kind is Any, lambda value: value)
+
+
+def to_json(value: Any) -> str:
+    """Return a value of `jrs.model` (or a list of such) as JSON text."""
+    return json.dumps(_plain.unstructure(value), indent=2)
+
+
+def when(stamp: float) -> str:
+    """Return a time stamp as people read it, in UTC."""
+    return datetime.fromtimestamp(stamp, UTC).strftime("%Y-%m-%d %H:%M:%S") if stamp else "-"
+
+
+def took(seconds: float) -> str:
+    """Return a duration as people read it."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {seconds:02} s"
+
+
+def table(columns: list[str], rows: list[list[str]]) -> None:
+    """Print a table; as wide as it needs to be where nobody watches."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(soft_wrap=False)
+    if not console.is_terminal:
+        console = Console(width=max(120, 2 + sum(2 + max(map(len, column)) for column in
+                                                 zip(columns, *rows, strict=True))))  # fmt: skip
+    drawn = Table(*columns, box=SIMPLE_HEAD, pad_edge=False)
+    for row in rows:
+        drawn.add_row(*(Text(cell) for cell in row))
+    console.print(drawn)

@@ -1,0 +1,170 @@
+"""``jrs submit``, ``wait`` and ``cancel``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import click
+
+from jrs.backend import Backend
+from jrs.cli.common import (
+    EXIT_DIFFERS,
+    EXIT_TIMEOUT,
+    Place,
+    json_option,
+    to_json,
+    with_place,
+)
+from jrs.errors import DuplicateJob, InvalidInput
+from jrs.jobs import JobCatalog
+from jrs.model import JobResult, JobSpec, JobStatus, RestartPolicy, RunnerKind, check_job_id
+from jrs.recovery import entry_point as entry_points
+from jrs.store import JobResultStore
+
+
+@click.command(
+    "submit",
+    epilog="The job id is the idempotency key: an id that was used is refused for ever, also after "
+    "its result was expired.",
+)
+@click.argument("job_id")
+@click.argument("entry_point", metavar="MODULE:FUNCTION")
+@click.option("--arg", "pairs", multiple=True, metavar="NAME=VALUE",
+              help="An argument; JSON where it is JSON, else text. Repeatable.")  # fmt: skip
+@click.option("--args", "arguments", metavar="JSON", help="All arguments, as a JSON object.")
+@click.option("--runner", type=click.Choice([kind.value for kind in RunnerKind]),
+              default=RunnerKind.PROCESS.value, show_default=True)  # fmt: skip
+@click.option("--attempts", type=int, default=3, show_default=True,
+              help="How often a job that dies is started in all.")  # fmt: skip
+@click.option("--delay", type=float, default=1.0, show_default=True,
+              help="Seconds before the second attempt; doubled for each further one.")  # fmt: skip
+@click.option("--on-exception", is_flag=True,
+              help="Start it again, too, when its function raises.")  # fmt: skip
+@click.option("--no-check", is_flag=True,
+              help="Do not import the entry point here: only the masters have it.")  # fmt: skip
+@click.option("--existing", is_flag=True,
+              help="An id that was submitted before is no error: with --wait, its result "
+              "is returned.")  # fmt: skip
+@click.option("--wait", "waits", is_flag=True, help="Wait for the result and print it.")
+@with_place
+def submit_command(
+    place: Place,
+    job_id: str,
+    entry_point: str,
+    pairs: tuple[str, ...],
+    arguments: str | None,
+    runner: str,
+    attempts: int,
+    delay: float,
+    on_exception: bool,
+    no_check: bool,
+    existing: bool,
+    waits: bool,
+) -> int:
+    """Submit a job, durably. Needs no leader: whoever leads next sees it.
+
+    \b
+    Examples:
+      jrs submit nightly-2026-11-20 etl.jobs:nightly --arg day=2026-11-20
+      jrs submit report-7 ./report.py:main --args '{"top": 10}' --wait
+    """
+    spec = JobSpec(
+        job_id=job_id,
+        entry_point=entry_points.absolute(entry_point),
+        arguments=_arguments(pairs, arguments),
+        runner=RunnerKind(runner),
+        restart=RestartPolicy(attempts=attempts, delay=delay, on_exception=on_exception),
+    )
+    if not no_check:
+        sys.path.insert(0, "")
+        entry_points.load(entry_point)
+    with place.open(create=True) as backend:
+        try:
+            JobCatalog(backend).submit(spec)
+        except DuplicateJob as error:
+            if not existing:
+                raise
+            click.echo(f"jrs: {error}", err=True)
+        else:
+            click.echo(f"submitted {job_id}", err=True)
+        return _wait(backend, job_id, None, as_json=False) if waits else 0
+
+
+@click.command("wait")
+@click.argument("job_id")
+@click.option("--timeout", type=float, metavar="SECONDS", help="Give up after so long; exit 3.")
+@json_option
+@with_place
+def wait_command(place: Place, job_id: str, timeout: float | None, as_json: bool) -> int:
+    """Wait for a job's result and print its payload as JSON; exit 1 unless it FINISHED.
+
+    Returns as soon as the result is durable; cleanup may still run.
+
+    \b
+    Example:  jrs wait nightly-2026-11-20 --timeout 3600
+    """
+    check_job_id(job_id)
+    with place.open() as backend:
+        return _wait(backend, job_id, timeout, as_json=as_json)
+
+
+@click.command("cancel")
+@click.argument("job_id")
+@click.option("--reason", default="", help="Kept with the request.")
+@click.option("--wait", "waits", is_flag=True, help="Wait until it has ended.")
+@with_place
+def cancel_command(place: Place, job_id: str, reason: str, waits: bool) -> int:
+    """Ask for a job to be canceled; the leader kills its attempt as a whole.
+
+    \b
+    Example:  jrs cancel nightly-2026-11-20 --wait
+    """
+    with place.open() as backend:
+        JobCatalog(backend).cancel(job_id, reason)
+        click.echo(f"asked to cancel {job_id}", err=True)
+        if waits:
+            result = JobResultStore(backend).wait(job_id)
+            click.echo(f"{job_id} ended {result.status.name}", err=True)
+    return 0
+
+
+def _arguments(pairs: tuple[str, ...], text: str | None) -> dict[str, Any]:
+    found: Any = {}
+    if text is not None:
+        try:
+            found = json.loads(text)
+        except ValueError as error:
+            raise InvalidInput(f"--args is not JSON: {error}") from None
+        if not isinstance(found, dict):
+            raise InvalidInput('--args must be a JSON object, like \'{"day": "2026-11-20"}\'')
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise InvalidInput(f"not an argument: {pair!r}; write --arg name=value")
+        try:
+            found[name] = json.loads(value)
+        except ValueError:
+            found[name] = value
+    return dict(found)
+
+
+def _wait(backend: Backend, job_id: str, timeout: float | None, *, as_json: bool) -> int:
+    try:
+        result = JobResultStore(backend).wait(job_id, timeout)
+    except TimeoutError as error:
+        click.echo(f"jrs: {error}", err=True)
+        return EXIT_TIMEOUT
+    _print(result, as_json=as_json)
+    return 0 if result.status is JobStatus.FINISHED else EXIT_DIFFERS
+
+
+def _print(result: JobResult, *, as_json: bool) -> None:
+    if as_json:
+        click.echo(to_json(result))
+    elif result.status is JobStatus.FINISHED:
+        click.echo(json.dumps(result.payload, indent=2))
+    else:
+        why = result.failure.message if result.failure else "no reason was recorded"
+        click.echo(f"jrs: job {result.job_id!r} ended {result.status.name}: {why}", err=True)

@@ -1,0 +1,79 @@
+"""``jrs master``: the sidecar. Campaigns, and while it leads, runs the submitted jobs."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import attrs
+import click
+
+from jrs.cli.common import Place, when, with_place
+from jrs.errors import InvalidInput
+from jrs.recovery import entry_point
+from jrs.recovery.cleanup import Resource
+from jrs.recovery.dispatcher import Event
+from jrs.recovery.master import Master
+
+
+@click.command(
+    "master",
+    epilog="Start it on several machines or several times: one leads, the others take over.",
+)
+@click.option("--name", help="This master's name  [default: host, pid and a little chance]")
+@click.option("--ttl", type=float, default=15.0, show_default=True,
+              help="Seconds after which a leader that hangs is replaced.")  # fmt: skip
+@click.option("--storage", type=click.Path(path_type=Path, file_okay=False),
+              help="Where jobs keep their files; all masters share it.")  # fmt: skip
+@click.option("--resource", "resources", multiple=True, metavar="MODULE:FUNCTION",
+              help="Something more that jobs leave behind: a function that returns a "
+              "jrs.Resource. Repeatable.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print events as JSON, one a line.")
+@with_place
+def master_command(
+    place: Place,
+    name: str | None,
+    ttl: float,
+    storage: Path | None,
+    resources: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Start a master: campaign, and while leading, recover and run submitted jobs.
+
+    Ends on SIGTERM or SIGINT: running attempts are stopped, and the next master takes over at once.
+
+    \b
+    Example:  jrs --backend file:///var/lib/jrs master --name m1
+    """
+    sys.path.insert(0, "")
+    stop = threading.Event()
+    found = [_resource(text) for text in resources]
+    printing = threading.Lock()
+
+    def report(event: Event) -> None:
+        with printing:
+            if as_json:
+                line = json.dumps({**attrs.asdict(event), "master": master.name})
+            else:
+                job = f"{event.job_id}: " if event.job_id else ""
+                line = f"{when(event.at)}  epoch {event.epoch}  {job}{event.message}"
+            click.echo(line)
+
+    with place.open(create=True) as backend:
+        master = Master(
+            backend, url=place.url, storage=storage, ttl=ttl, name=name, resources=found,
+            report=report,
+        )  # fmt: skip
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stop.set())
+        master.run(stop)
+
+
+def _resource(text: str) -> Resource:
+    made = entry_point.load(text)()
+    if not isinstance(made, Resource):
+        raise InvalidInput(f"{text} returned a {type(made).__name__}, not a jrs.Resource")
+    return made

@@ -1,0 +1,279 @@
+"""``jrs list``, ``show``, ``explain`` and ``masters``: they change nothing."""
+
+from __future__ import annotations
+
+import json
+import time
+from itertools import islice
+from typing import Any
+
+import attrs
+import click
+
+from jrs import keys
+from jrs.backend import Backend
+from jrs.cli.common import Place, json_option, table, to_json, took, when, with_place
+from jrs.codec import decode
+from jrs.errors import CorruptRecord
+from jrs.jobs import JobCatalog, JobView
+from jrs.model import EpochRecord, JobStatus, ResultState
+from jrs.recovery.decision import Attempt, Facts, Result, Spec, decide
+from jrs.registry import GONE_AFTER, Registry
+
+
+@click.command("list")
+@click.option("--status", type=click.Choice([status.value for status in JobStatus]))
+@click.option("--state", type=click.Choice([state.value for state in ResultState]),
+              help="Only jobs whose result is dirty, clean or expired.")  # fmt: skip
+@click.option("--after", metavar="JOB_ID", help="Go on behind this job.")
+@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True)
+@json_option
+@with_place
+def list_command(
+    place: Place,
+    status: str | None,
+    state: str | None,
+    after: str | None,
+    limit: int,
+    as_json: bool,
+) -> int:
+    """List jobs: submitted, running and ended.
+
+    \b
+    Examples:
+      jrs list
+      jrs list --state dirty
+      jrs list --status FAILED --json
+    """
+    with place.open() as backend:
+        catalog = JobCatalog(backend)
+        expired = (keys.job_of(record.key) for record in backend.scan(keys.TOMBSTONES))
+        ids = expired if state == ResultState.EXPIRED.value else catalog.ids()
+        views = (catalog.view(job_id) for job_id in ids if after is None or job_id > after)
+        wanted = (
+            view
+            for view in views
+            if (status is None or (view.status is not None and view.status.value == status))
+            and (state is None or (view.entry is not None and view.entry.state.value == state))
+        )
+        found = list(islice(wanted, limit + 1))
+    if as_json:
+        click.echo(to_json(found[:limit]))
+        return 0
+    if not found:
+        click.echo("no jobs", err=True)
+        return 0
+    table(
+        ["JOB", "STATUS", "RESULT", "ATTEMPT", "STAGES", "STARTED (UTC)", "TOOK", ""],
+        [_row(view) for view in found[:limit]],
+    )
+    if len(found) > limit:
+        click.echo(f"there are more: jrs list --after {found[limit - 1].job_id}", err=True)
+    return 0
+
+
+@click.command("show")
+@click.argument("job_id")
+@json_option
+@with_place
+def show_command(place: Place, job_id: str, as_json: bool) -> int:
+    """Show all that is known of a job: its spec, attempts, stages and result.
+
+    \b
+    Example:  jrs show nightly-2026-11-20
+    """
+    with place.open() as backend:
+        view = JobCatalog(backend).view(job_id)
+    if as_json:
+        click.echo(to_json(view))
+        return 0
+    for name, value in _facts_of(view):
+        click.echo(f"{name + ':':13}{value}")
+    return 0
+
+
+@click.command("explain")
+@click.argument("job_id")
+@json_option
+@with_place
+def explain_command(place: Place, job_id: str, as_json: bool) -> int:
+    """Say what happens to a job now, why, and what is left of it.
+
+    \b
+    Example:  jrs explain nightly-2026-11-20
+    """
+    with place.open() as backend:
+        view = JobCatalog(backend).view(job_id)
+        said = _explain(backend, view)
+    if as_json:
+        click.echo(json.dumps(said, indent=2))
+        return 0
+    click.echo(f"{job_id}: {said['decision']} ({said['reason']})")
+    for line in said["details"]:
+        click.echo(f"  {line}")
+    return 0
+
+
+@click.command("masters")
+@json_option
+@with_place
+def masters_command(place: Place, as_json: bool) -> int:
+    """List the masters of the cluster, and who leads.
+
+    \b
+    Example:  jrs masters
+    """
+    with place.open() as backend:
+        masters = Registry(backend).masters()
+        epoch = _epoch(backend)
+    if as_json:
+        click.echo(to_json({"epoch": attrs.asdict(epoch) if epoch else None, "masters": masters}))
+        return 0
+    now = time.time()
+    rows = []
+    for info in masters:
+        gone = now - info.seen_at > GONE_AFTER
+        leads = epoch is not None and info.leading == epoch.epoch and not gone
+        role = f"leads, epoch {info.leading}" if leads else ("gone" if gone else "stands by")
+        ago = f"{took(max(0.0, now - info.seen_at))} ago"
+        rows.append([info.name, role, info.host, str(info.pid), when(info.started_at), ago])
+    if rows:
+        table(["MASTER", "ROLE", "HOST", "PID", "STARTED (UTC)", "SEEN"], rows)
+    else:
+        click.echo("no masters", err=True)
+    return 0
+
+
+# -- inside --------------------------------------------------------------------------------
+
+
+def _row(view: JobView) -> list[str]:
+    result = view.entry.result if view.entry else None
+    stages = f"{len(view.stages)} done" if view.stages else "-"
+    started = view.attempt.first_started_at if view.attempt else 0.0
+    attempt = view.attempt.attempt if view.attempt else 0
+    span = time.time() - started if started else 0.0
+    if result is not None:
+        skipped = result.stages_skipped
+        stages = f"{len(result.stages) - skipped} run, {skipped} skipped" if result.stages else "-"
+        started, attempt = result.started_at, result.attempt
+        span = result.finished_at - result.started_at
+    return [
+        view.job_id,
+        view.status.value if view.status else ("HELD" if view.problems else "-"),
+        view.entry.state.value if view.entry else "-",
+        str(attempt) if attempt else "-",
+        stages,
+        when(started),
+        took(span) if started else "-",
+        _note(view),
+    ]
+
+
+def _note(view: JobView) -> str:
+    if view.problems:
+        return view.problems[0]
+    if view.cleanup is not None and view.cleanup.problems:
+        return f"left: {', '.join(view.cleanup.problems)}"
+    if view.entry is not None and view.entry.result is not None and view.entry.result.failure:
+        return view.entry.result.failure.message
+    if view.attempt is not None and view.attempt.failure and view.entry is None:
+        return f"died {view.attempt.deaths} times: {view.attempt.failure.message}"
+    return "cancel requested" if view.cancel and view.entry is None else ""
+
+
+def _facts_of(view: JobView) -> list[tuple[str, str]]:
+    found = [("job", view.job_id), ("status", view.status.value if view.status else "unknown")]
+    if view.spec is not None:
+        found += [
+            ("entry point", view.spec.entry_point),
+            ("arguments", json.dumps(view.spec.arguments)),
+            ("submitted", when(view.spec.submitted_at)),
+        ]
+    if view.attempt is not None:
+        by = f"by {view.attempt.master} in epoch {view.attempt.epoch}"
+        found.append(("attempt", f"{view.attempt.attempt}, {by}, {when(view.attempt.started_at)}"))
+    for stage in view.stages:
+        found.append((f"stage {stage.name}", f"attempt {stage.attempt}, {took(stage.seconds)}"))
+    result = view.entry.result if view.entry else None
+    if view.entry is not None:
+        found.append(("result", view.entry.state.value))
+    if result is not None:
+        for done in result.stages:
+            skipped = ", skipped by the last attempt" if done.attempt < result.attempt else ""
+            found.append(
+                (f"stage {done.name}", f"attempt {done.attempt}, {took(done.seconds)}{skipped}")
+            )
+        found += [
+            ("attempts", str(result.attempt)),
+            ("started", when(result.started_at)),
+            ("finished", f"{when(result.finished_at)}, in epoch {result.epoch}"),
+        ]
+        if result.failure is not None:
+            found.append(("failure", result.failure.message))
+            found += [("", line) for line in result.failure.detail.splitlines()]
+        else:
+            found.append(("payload", json.dumps(result.payload, indent=2)))
+    found += [("problem", problem) for problem in view.problems]
+    return found
+
+
+def _explain(backend: Backend, view: JobView) -> dict[str, Any]:
+    details: list[str] = []
+    facts = Facts(
+        spec=_spec_fact(backend, view),
+        result=_result_fact(view),
+        attempt=Attempt.NONE if view.attempt is None or view.entry else Attempt.RUNNING,
+        cancel=view.cancel is not None,
+    )
+    decision = decide(facts)
+    epoch = _epoch(backend)
+    if view.attempt is not None:
+        stale = epoch is not None and view.attempt.epoch != epoch.epoch
+        if stale and view.entry is None:
+            decision = decide(attrs.evolve(facts, attempt=Attempt.NONE))
+        details.append(
+            f"attempt {view.attempt.attempt} was started by {view.attempt.master} in epoch "
+            f"{view.attempt.epoch}" + (", which is over" if stale else "")
+        )
+        if view.attempt.failure is not None:
+            details.append(f"died {view.attempt.deaths} times: {view.attempt.failure.message}")
+    details += [
+        f"stage {stage.name} is finished and will be skipped on recovery"
+        for stage in view.stages
+        if view.entry is None
+    ]
+    if view.cleanup is not None:
+        details += [f"cleaned up: {name}" for name in view.cleanup.done]
+        details += [f"left: {name}: {why}" for name, why in view.cleanup.problems.items()]
+        if view.cleanup.exhausted:
+            details.append(f"given up after {view.cleanup.tries} tries: jrs cleanup retry")
+    details += [f"can not be read: {problem}" for problem in view.problems]
+    if epoch is None:
+        details.append("no master has ever led this cluster: start one with 'jrs master'")
+    return {
+        "job_id": view.job_id,
+        "decision": decision.action.value,
+        "reason": decision.reason,
+        "details": details,
+    }
+
+
+def _spec_fact(backend: Backend, view: JobView) -> Spec:
+    if view.spec is not None:
+        return Spec.READABLE
+    return Spec.UNREADABLE if backend.get(keys.JOBS + view.job_id) else Spec.NONE
+
+
+def _result_fact(view: JobView) -> Result:
+    if view.entry is None:
+        return Result.NONE
+    return Result.UNREADABLE if view.entry.problem else Result(view.entry.state.value)
+
+
+def _epoch(backend: Backend) -> EpochRecord | None:
+    try:
+        record = backend.get(keys.EPOCH)
+        return None if record is None else decode(EpochRecord, record.value, keys.EPOCH)
+    except CorruptRecord:
+        return None

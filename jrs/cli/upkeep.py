@@ -1,0 +1,207 @@
+"""``jrs cleanup``, ``expire`` and ``fsck``: what an operator does by hand."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from jrs import keys
+from jrs.backend import Backend
+from jrs.cli.common import EXIT_DIFFERS, EXIT_REFUSED, Place, json_option, with_place
+from jrs.codec import decode
+from jrs.errors import CorruptRecord, InvalidInput, NoSuchResult
+from jrs.model import (
+    AttemptRecord,
+    CancelRequest,
+    CleanupJournal,
+    EpochRecord,
+    JobResult,
+    JobSpec,
+    MasterInfo,
+    StageRecord,
+    Tombstone,
+    check_job_id,
+)
+from jrs.recovery.cleanup import JobCleanup, default_resources
+from jrs.recovery.storage import JobStorage
+from jrs.store import JobResultStore
+
+_AGE = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhd]?)")
+_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_KINDS: dict[str, type] = {
+    keys.JOBS: JobSpec,
+    keys.RESULTS: JobResult,
+    keys.TOMBSTONES: Tombstone,
+    keys.ATTEMPTS: AttemptRecord,
+    keys.STAGES: StageRecord,
+    keys.CANCEL: CancelRequest,
+    keys.CLEANUP: CleanupJournal,
+    keys.MASTERS: MasterInfo,
+}
+
+storage_option = click.option(
+    "--storage", type=click.Path(path_type=Path, file_okay=False),
+    help="Where jobs keep their files, as told to the masters.",
+)  # fmt: skip
+
+
+@click.command("cleanup")
+@click.argument("action", type=click.Choice(["retry", "dry-run", "force"]))
+@click.argument("job_id")
+@storage_option
+@json_option
+@with_place
+def cleanup_command(
+    place: Place, action: str, job_id: str, storage: Path | None, as_json: bool
+) -> int:
+    """See to the cleanup of a job that has ended.
+
+    retry lets the leader try again at once what was given up; dry-run names what would be removed
+    and removes nothing; force marks the result clean whatever is left, and names that.
+
+    \b
+    Examples:
+      jrs cleanup dry-run nightly-7
+      jrs cleanup retry nightly-7
+    """
+    check_job_id(job_id)
+    with place.open() as backend:
+        cleanup = _cleanup(backend, storage)
+        store = JobResultStore(backend)
+        if not store.has_entry(job_id):
+            raise NoSuchResult(f"job {job_id!r} has no result; there is nothing to clean up")
+        if action == "retry":
+            if not cleanup.retry(job_id):
+                click.echo(f"{job_id}: nothing was given up", err=True)
+            return 0
+        if action == "force":
+            if not store.has_dirty(job_id):
+                raise InvalidInput(f"the result of job {job_id!r} is not dirty")
+            left = cleanup.force(job_id)
+        else:
+            left = {name: found for name, found in cleanup.describe(job_id).items() if found}
+    if as_json:
+        click.echo(json.dumps(left, indent=2))
+        return 0
+    for name, found in left.items():
+        for thing in found:
+            click.echo(f"{name}: {thing}")
+    if not left:
+        click.echo("nothing is left", err=True)
+    return 0
+
+
+@click.command("expire")
+@click.option("--older-than", "age", required=True, metavar="AGE",
+              help="How long ago a job must have ended: 90s, 30m, 12h, 7d.")  # fmt: skip
+@click.option("--keep", type=click.IntRange(min=0), default=0, show_default=True,
+              help="Keep this many of the newest, whatever their age.")  # fmt: skip
+@json_option
+@with_place
+def expire_command(place: Place, age: str, keep: int, as_json: bool) -> int:
+    """Delete old clean results. Their jobs can still never run again.
+
+    \b
+    Example:  jrs expire --older-than 30d --keep 1000
+    """
+    match = _AGE.fullmatch(age)
+    if match is None:
+        raise InvalidInput(f"not an age: {age!r}; write 90s, 30m, 12h or 7d")
+    with place.open() as backend:
+        gone = JobResultStore(backend).expire(float(match[1]) * _UNITS[match[2]], keep)
+    click.echo(json.dumps(gone) if as_json else f"expired {len(gone)} results")
+    return 0
+
+
+@click.command("fsck")
+@click.option("--accept-damage", is_flag=True,
+              help="Go on, for good, without log lines that are damaged.")  # fmt: skip
+@storage_option
+@json_option
+@with_place
+def fsck_command(place: Place, accept_damage: bool, storage: Path | None, as_json: bool) -> int:
+    """Look everything over: damage, records that can not be read, left-overs without an owner.
+
+    Changes nothing, unless told to accept damage. Exit 0: all is well; 1: something is left over;
+    2: something is damaged.
+
+    \b
+    Example:  jrs fsck
+    """
+    with place.open() as backend:
+        for line in backend.accept_damage() if accept_damage else ():
+            click.echo(f"accepted the loss of: {line}", err=True)
+        damage = list(backend.check())
+        left: list[str] = []
+        try:
+            damage += _unreadable(backend)
+            left += _left_over(backend, storage)
+        except CorruptRecord as error:
+            if not damage:
+                damage.append(str(error))
+    if as_json:
+        click.echo(json.dumps({"damaged": damage, "left_over": left}, indent=2))
+    else:
+        for line in (*damage, *left):
+            click.echo(line)
+        if not damage and not left:
+            click.echo("all is well", err=True)
+    if damage:
+        return EXIT_REFUSED
+    return EXIT_DIFFERS if left else 0
+
+
+# -- inside --------------------------------------------------------------------------------
+
+
+def _storage(backend: Backend, storage: Path | None) -> JobStorage | None:
+    root = storage or backend.default_storage
+    return None if root is None else JobStorage(root.absolute(), backend.cluster)
+
+
+def _cleanup(backend: Backend, storage: Path | None) -> JobCleanup:
+    found = _storage(backend, storage)
+    if found is None:
+        raise InvalidInput("say where jobs keep their files: --storage DIR")
+    return JobCleanup(backend, default_resources(backend, found))
+
+
+def _unreadable(backend: Backend) -> Iterator[str]:
+    epoch = backend.get(keys.EPOCH)
+    if epoch is not None:
+        yield from _problem(EpochRecord, epoch.value, epoch.key)
+    for prefix, kind in _KINDS.items():
+        for record in backend.scan(prefix):
+            yield from _problem(kind, record.value, record.key)
+
+
+def _problem(kind: type, value: bytes, key: str) -> Iterator[str]:
+    try:
+        decode(kind, value, key)
+    except CorruptRecord as error:
+        yield str(error)
+
+
+def _left_over(backend: Backend, storage: Path | None) -> Iterator[str]:
+    def known(job_id: str) -> bool:
+        return any(
+            backend.get(prefix + job_id) for prefix in (keys.JOBS, keys.RESULTS, keys.TOMBSTONES)
+        )
+
+    for record in backend.scan(keys.DIRTY):
+        if backend.get(keys.RESULTS + keys.job_of(record.key)) is None:
+            yield f"{record.key}: a dirty marker without its result; its job is held"
+    for prefix in (keys.ATTEMPTS, keys.STAGES, keys.CANCEL, keys.CLEANUP):
+        for record in backend.scan(prefix):
+            job_id = keys.job_of(record.key)
+            live = backend.get(keys.JOBS + job_id) or backend.get(keys.DIRTY + job_id)
+            if live is None:
+                yield f"{record.key}: left over by a job that has ended or never was"
+    folders = _storage(backend, storage)
+    for job_id in folders.jobs() if folders else ():
+        if not known(job_id):
+            yield f"{folders.folder(job_id) if folders else ''}: the folder of an unknown job"
