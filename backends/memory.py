@@ -109,9 +109,7 @@ class MemoryBackend(Backend):
         multi_host=False,
     )
 
-    def __init__(
-        self, space: Space, *, url: str = "memory://", cluster: str = "default"
-    ) -> None:
+    def __init__(self, space: Space, *, url: str = "memory://", cluster: str = "default") -> None:
         self.space = space
         self.url = url
         self.cluster = cluster
@@ -122,9 +120,7 @@ class MemoryBackend(Backend):
         with self.space.changed:
             return self.space.map.get(key)
 
-    def _page(
-        self, prefix: str, after: str | None, limit: int, deadline: Deadline
-    ) -> list[Record]:
+    def _page(self, prefix: str, after: str | None, limit: int, deadline: Deadline) -> list[Record]:
         self._check_open()
         page: list[Record] = []
         with self.space.changed:
@@ -156,18 +152,14 @@ class MemoryBackend(Backend):
         self._check_open()
         return MemoryWatch(self.space, prefix)
 
-    def campaign(
-        self, candidate: str, *, ttl: float, stop: threading.Event
-    ) -> Leadership | None:
+    def campaign(self, candidate: str, *, ttl: float, stop: threading.Event) -> Leadership | None:
         self._check_ttl(ttl)
         space = self.space
         with space.changed:
             while not stop.is_set():
                 self._check_open()
                 leader = space.leader
-                if leader is None or (
-                    leader.hung and space.clock() >= leader.hung_at + leader.ttl
-                ):
+                if leader is None or (leader.hung and space.clock() >= leader.hung_at + leader.ttl):
                     return self._lead(candidate, ttl)
                 # Bounded, since nothing tells this condition that `stop` was set.
                 space.changed.wait(0.02)
@@ -240,9 +232,7 @@ class MemoryWatch(Watch):
 
     def wait(self, timeout: float) -> bool:
         with self._space.changed:
-            self._space.changed.wait_for(
-                lambda: self._hint, min(timeout, threading.TIMEOUT_MAX)
-            )
+            self._space.changed.wait_for(lambda: self._hint, min(timeout, threading.TIMEOUT_MAX))
             hint, self._hint = self._hint, False
             return hint
 

@@ -296,9 +296,7 @@ class Backend(abc.ABC):
         """Read one record, linearizably."""
 
     @abc.abstractmethod
-    def _page(
-        self, prefix: str, after: str | None, limit: int, deadline: Deadline
-    ) -> list[Record]:
+    def _page(self, prefix: str, after: str | None, limit: int, deadline: Deadline) -> list[Record]:
         """Read at most `limit` records behind `after`, consistently; fewer only at the end."""
 
     @abc.abstractmethod

@@ -74,9 +74,9 @@ _converter = _make_converter()
 def encode(value: attrs.AttrsInstance) -> bytes:
     """Return the stored form of a value of `jrs.model`: ASCII without line breaks."""
     name, version = _TYPES[type(value)]
-    body = json.dumps(
-        _converter.unstructure(value), allow_nan=False, separators=(",", ":")
-    ).encode("ascii")
+    body = json.dumps(_converter.unstructure(value), allow_nan=False, separators=(",", ":")).encode(
+        "ascii"
+    )
     return b'{"jrs":"%s/%d","crc":"%08x","body":%s}' % (
         name.encode(),
         version,

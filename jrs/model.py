@@ -52,12 +52,12 @@ def check_json(value: Json, what: str) -> Json:
         plain = _plain(value)
         encoded = json.dumps(plain, allow_nan=False)
     except InvalidInput as error:
-        raise InvalidInput(f"{what} is not JSON: {error}") from None
+        raise InvalidInput(f"not JSON: {what}: {error}") from None
     except RecursionError:
-        raise InvalidInput(f"{what} is not JSON: nested too deeply") from None
+        raise InvalidInput(f"not JSON: {what}: nested too deeply") from None
     if len(encoded) > MAX_PAYLOAD:
         raise TooLarge(
-            f"{what} has {len(encoded):,} bytes of JSON; limit {MAX_PAYLOAD:,}. Store the data "
+            f"too large: {what}, {len(encoded):,} bytes of JSON; limit {MAX_PAYLOAD:,}. Store the data "
             "where it belongs (a file, a table) and give its location instead"
         )
     return plain
@@ -209,9 +209,7 @@ class JobResult:
     @status.validator
     def _check_status(self, attribute: object, value: JobStatus) -> None:
         if not isinstance(value, JobStatus) or not value.is_globally_terminal:
-            raise InvalidInput(
-                f"a result's status is FINISHED, FAILED or CANCELED, not {value!r}"
-            )
+            raise InvalidInput(f"a result's status is FINISHED, FAILED or CANCELED, not {value!r}")
 
     @property
     def stages_skipped(self) -> int:

@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from jrs.backend import Leadership, open_backend
 from jrs.clock import Deadline
@@ -20,11 +19,11 @@ from jrs.errors import (
 )
 from jrs.jobs import JobCatalog
 from jrs.model import (
-    Json,
     JobResult,
     JobResultEntry,
     JobSpec,
     JobStatus,
+    Json,
     RestartPolicy,
     ResultState,
     RunnerKind,
@@ -185,7 +184,11 @@ def run(
                 except Fenced:
                     return False
                 result = JobResult(
-                    name, JobStatus.FINISHED, payload, epoch=leadership.epoch, finished_at=time.time()
+                    name,
+                    JobStatus.FINISHED,
+                    payload,
+                    epoch=leadership.epoch,
+                    finished_at=time.time(),
                 )
                 record_result(opened, result, leadership.fence, leadership.lost)
             else:

@@ -131,9 +131,7 @@ def run_attempt(context: AttemptContext, function: Any = None) -> JobResult:
     return result
 
 
-def record_result(
-    backend: Backend, result: JobResult, fence: Fence, stop: threading.Event
-) -> None:
+def record_result(backend: Backend, result: JobResult, fence: Fence, stop: threading.Event) -> None:
     """Make the result durable, however long the backend is away, until `stop` is set.
 
     Repeating is safe: the same result again is a no-op, and another leader's fences us.

@@ -37,7 +37,7 @@ class Resource(abc.ABC):
     def clean(self, job_id: str) -> None:
         """Remove it for good. Idempotent; raises if anything is left, saying what and where."""
 
-    def release(self, job_id: str) -> None:
+    def release(self, job_id: str) -> None:  # noqa: B027  (most resources hold nothing)
         """Let go of what this master holds of it, when the job goes on elsewhere. Idempotent."""
 
     def describe(self, job_id: str) -> list[str]:
@@ -56,9 +56,7 @@ class Processes(Resource):
         self._cluster = cluster
 
     def clean(self, job_id: str) -> None:
-        processes.end(
-            processes.mark_of_job(self._url, self._cluster, job_id), Deadline.after(30.0)
-        )
+        processes.end(processes.mark_of_job(self._url, self._cluster, job_id), Deadline.after(30.0))
 
     def describe(self, job_id: str) -> list[str]:
         mark = processes.mark_of_job(self._url, self._cluster, job_id)

@@ -445,6 +445,7 @@ class Dispatcher:
         journal = self._journal(job_id)
         tries = journal.tries + 1 if journal else 1
         if journal is not None and journal.exhausted:
+
             def known() -> None:
                 self._jobs[job_id].given_up = True
 
@@ -480,9 +481,7 @@ class Dispatcher:
         """Remove the spec that a job with a clean result has left: nothing may start from it."""
         for prefix in (keys.JOBS, keys.CANCEL):
             try:
-                self._backend.commit(
-                    Delete(prefix + job_id), fence=self._fence
-                )
+                self._backend.commit(Delete(prefix + job_id), fence=self._fence)
             except Conflict:
                 pass  # Gone already.
 

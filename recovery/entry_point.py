@@ -57,7 +57,8 @@ def _from_file(place: str) -> ModuleType:
     if not path.is_file():
         raise InvalidInput(f"entry point: there is no file {place}")
     spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     # Importable by name, so that Spark's workers can unpickle the file's functions.
     sys.path.insert(0, str(path.parent.resolve()))

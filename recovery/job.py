@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -16,8 +16,8 @@ from jrs.clock import Clock
 from jrs.codec import decode, encode
 from jrs.errors import Conflict, Fenced, InvalidInput, OutcomeUnknown
 from jrs.model import (
-    Json,
     JobSpec,
+    Json,
     StageRecord,
     StageSummary,
     check_json,

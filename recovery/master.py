@@ -178,9 +178,7 @@ class Master:
         self._report(Event(kind, "", message, epoch, time.time()))
 
 
-def _wait_until_over(
-    dispatcher: Dispatcher, leadership: Leadership, stop: threading.Event
-) -> bool:
+def _wait_until_over(dispatcher: Dispatcher, leadership: Leadership, stop: threading.Event) -> bool:
     while not leadership.lost.is_set() and not stop.wait(0.05):
         pass
     return stop.is_set()

@@ -9,8 +9,8 @@
 
 Fields are separated by tabs; ``<op>`` is one of ``+key value`` (create), ``=key version value``
 (update), ``-key version`` (delete; version ``-``: any), ``?key version`` (check) and ``!key``
-(absent). Values are the bytes as they are, with backslash, tab, newline and NUL escaped: the codec's
-JSON reads as itself.
+(absent). Values are the bytes as they are, with backslash, tab, newline and NUL escaped: the
+codec's JSON reads as itself.
 
 Why a batch begins with ``~`` and a newline, not with a newline alone: a line that was cut off just
 before its own newline would be completed by the next writer's, after its own writer had been told
@@ -24,7 +24,7 @@ from __future__ import annotations
 import re
 import zlib
 
-from jrs.backend import Absent, Check, Create, Delete, Op, Update
+from jrs.backend import Check, Create, Delete, Op, Update
 
 BATCH = b"~\n"
 _TORN = (b"~", b"\0")

@@ -70,7 +70,9 @@ def main() -> NoReturn:
     try:
         status = cli.main(standalone_mode=False)
     except click.ClickException as error:
-        error.show()
+        usage = getattr(error, "ctx", None)
+        where = f" (see {usage.command_path} --help)" if usage else ""
+        print(f"jrs: {' '.join(error.format_message().split())}{where}", file=sys.stderr)
         status = EXIT_REFUSED
     except click.Abort:
         print("jrs: interrupted", file=sys.stderr)
