@@ -1,0 +1,47 @@
+"""What every test may use: a backend of each kind, whose handles are closed when the test ends."""
+
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from jrs.backend import Backend, open_backend
+
+settings.register_profile(
+    "jrs", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
+settings.load_profile("jrs")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the long forms unless they are asked for, by `-m soak` or JRS_SOAK=1."""
+    if os.environ.get("JRS_SOAK") or "soak" in str(config.getoption("-m")):
+        return
+    skip = pytest.mark.skip(reason="the long form: ask for it by -m soak or JRS_SOAK=1")
+    for item in items:
+        if item.get_closest_marker("soak"):
+            item.add_marker(skip)
+
+
+@pytest.fixture(params=["memory", "file"])
+def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], Backend]]:
+    """Open handles on one cluster, in memory and then on a folder."""
+    memory = f"memory://{uuid.uuid4().hex}"
+    url = memory if request.param == "memory" else (tmp_path / "store").as_uri()
+    with ExitStack() as stack:
+        yield lambda: stack.enter_context(open_backend(url, cluster="test"))
+
+
+@pytest.fixture
+def backend(open_store: Callable[[], Backend]) -> Backend:
+    return open_store()
+
+
+@pytest.fixture
+def other(open_store: Callable[[], Backend]) -> Backend:
+    """A second handle on the same cluster."""
+    return open_store()
