@@ -153,7 +153,7 @@ class MemoryBackend(Backend):
         return MemoryWatch(self.space, prefix)
 
     def campaign(self, candidate: str, *, ttl: float, stop: threading.Event) -> Leadership | None:
-        self._check_ttl(ttl)
+        self.check_ttl(ttl)
         space = self.space
         with space.changed:
             while not stop.is_set():

@@ -340,7 +340,8 @@ class Backend(abc.ABC):
                     f"value of {key!r} has {len(op.value):,} bytes; limit {limits.max_value:,}"
                 )
 
-    def _check_ttl(self, ttl: float) -> None:
+    def check_ttl(self, ttl: float) -> None:
+        """Raise `InvalidInput` if `ttl` is outside of the declared range."""
         limits = self.capabilities
         if not limits.min_ttl <= ttl <= limits.max_ttl:
             raise InvalidInput(

@@ -64,6 +64,7 @@ class JobCatalog:
             DuplicateJob: the id is taken, `.state` says by what. Nothing was changed.
             Unavailable, OutcomeUnknown: as `Backend.commit`.
         """
+        self._check_free(spec.job_id)
         spec = attrs.evolve(spec, submitted_at=self._now())
         value = encode(spec)
         try:
@@ -73,9 +74,9 @@ class JobCatalog:
                 Absent(keys.TOMBSTONES + spec.job_id),
             )
         except Conflict:
-            entry = self._results.get(spec.job_id)
-            state = "submitted" if entry is None else entry.state.value
-            raise DuplicateJob(spec.job_id, state) from None
+            # Taken since we looked; if it is free again by now, it still was not ours.
+            self._check_free(spec.job_id)
+            raise
         except OutcomeUnknown:
             stored = self._backend.get(keys.JOBS + spec.job_id)
             if stored is None or stored.value != value:
@@ -146,6 +147,14 @@ class JobCatalog:
             else:
                 yield right
                 right = next(results, None)
+
+    def _check_free(self, job_id: str) -> None:
+        """Raise `DuplicateJob` if the id is taken. The commit decides; this only saves it."""
+        entry = self._results.get(job_id)
+        if entry is not None:
+            raise DuplicateJob(job_id, entry.state.value)
+        if self._backend.get(keys.JOBS + job_id) is not None:
+            raise DuplicateJob(job_id, "submitted")
 
     def _stages(self, job_id: str, problems: list[str]) -> tuple[StageRecord, ...]:
         found = []

@@ -33,7 +33,8 @@ def check_stage_name(name: object) -> str:
 
 def _check_name(name: object, what: str) -> str:
     if not isinstance(name, str) or not _JOB_ID.fullmatch(name):
-        shown = repr(name) if len(str(name)) <= 40 else f"{str(name)[:40]!r}… ({len(str(name))})"
+        text = str(name)
+        shown = repr(name) if len(text) <= 40 else f"{text[:40]!r}… ({len(text)} characters)"
         raise InvalidInput(
             f"not a {what}: {shown} (1 to 128 of A-Z a-z 0-9 . _ -, the first one a letter "
             "or digit)"
@@ -57,8 +58,8 @@ def check_json(value: Json, what: str) -> Json:
         raise InvalidInput(f"not JSON: {what}: nested too deeply") from None
     if len(encoded) > MAX_PAYLOAD:
         raise TooLarge(
-            f"too large: {what}, {len(encoded):,} bytes of JSON; limit {MAX_PAYLOAD:,}. Store the data "
-            "where it belongs (a file, a table) and give its location instead"
+            f"too large: {what}, {len(encoded):,} bytes of JSON; limit {MAX_PAYLOAD:,}. Store the "
+            "data where it belongs (a file, a table) and give its location instead"
         )
     return plain
 

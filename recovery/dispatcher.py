@@ -180,7 +180,7 @@ class Dispatcher:
                 thread.join(deadline.bounded())
         running = {id_: job.running for id_, job in self._jobs.items() if job.running}
         ends = [self._pool.submit(attempt.end, deadline) for attempt in running.values()]
-        dead = all([end.result() for end in ends])
+        dead = False not in [end.result() for end in ends]
         for job_id in running:
             self._cleanup.release(job_id)
         self._pool.shutdown(wait=dead, cancel_futures=True)

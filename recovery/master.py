@@ -49,7 +49,8 @@ class Master:
         report: told of every event, from any thread; must not block.
 
     Raises:
-        InvalidInput: no storage was given and the backend has no folder of its own.
+        InvalidInput: no storage was given and the backend has no folder of its own; or the ttl
+            is outside of the backend's range.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Master:
         cleanup_policy: CleanupPolicy | None = None,
         report: Report = lambda event: None,
     ) -> None:
+        backend.check_ttl(ttl)
         root = storage or backend.default_storage
         if root is None:
             raise InvalidInput(
@@ -93,9 +95,6 @@ class Master:
 
         `lead` is called in this thread while this master leads, once it has recovered; it returns
         True if the master has nothing more to do. By default it waits.
-
-        Raises:
-            InvalidInput: the ttl is outside of the backend's range.
         """
         lead = lead or _wait_until_over
         registration = Registration(self._registry, self.name)

@@ -99,7 +99,7 @@ class FileBackend(Backend):
     def campaign(
         self, candidate: str, *, ttl: float, stop: threading.Event
     ) -> Leadership | None:
-        self._check_ttl(ttl)
+        self.check_ttl(ttl)
         return leader.campaign(self, self._leader_folder, candidate, ttl, stop)
 
     def compact(self) -> None:

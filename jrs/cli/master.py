@@ -12,7 +12,7 @@ import attrs
 import click
 
 from jrs.cli.common import Place, when, with_place
-from jrs.errors import InvalidInput
+from jrs.errors import InvalidInput, JrsError
 from jrs.recovery import entry_point
 from jrs.recovery.cleanup import Resource
 from jrs.recovery.dispatcher import Event
@@ -73,7 +73,12 @@ def master_command(
 
 
 def _resource(text: str) -> Resource:
-    made = entry_point.load(text)()
+    try:
+        made = entry_point.load(text)()
+    except JrsError:
+        raise
+    except Exception as error:
+        raise InvalidInput(f"{text} raised {type(error).__name__}: {error}") from error
     if not isinstance(made, Resource):
         raise InvalidInput(f"{text} returned a {type(made).__name__}, not a jrs.Resource")
     return made

@@ -1,0 +1,80 @@
+"""Running the command line as its users do: as a program."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+JOBS = """
+import sys, time
+
+def add(job, a=1, b=1):
+    return {"sum": a + b}
+
+def boom(job):
+    raise ValueError("no good")
+
+def nan(job):
+    return float("nan")
+
+def huge(job):
+    return "x" * 300_000
+
+def sleeps(job):
+    time.sleep(600)
+
+number = 7
+"""
+
+
+class Jrs(Protocol):
+    """Runs ``jrs …`` and returns the finished program."""
+
+    def __call__(self, *args: object, **env: str) -> subprocess.CompletedProcess[str]: ...
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A folder with a module of jobs, where the programs run."""
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "jobs_here.py").write_text(JOBS)
+    (tmp_path / "work" / "raises.py").write_text("raise RuntimeError('on import')\n")
+    return tmp_path / "work"
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"file://{tmp_path}/store"
+
+
+@pytest.fixture
+def jrs(home: Path, url: str) -> Jrs:
+    def run(*args: object, **env: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "jrs", *map(str, args)],
+            cwd=home,
+            env={**os.environ, "JRS_BACKEND": url, **env},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+
+    return run
+
+
+@pytest.fixture
+def master(home: Path, url: str):
+    """A real master for the time of the test."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "jrs", "--backend", url, "master", "--ttl", "5"],
+        cwd=home,
+        stdout=subprocess.DEVNULL,
+    )
+    yield process
+    process.terminate()
+    process.wait(60)

@@ -1,0 +1,215 @@
+"""Bad input: one clear line on stderr, exit code 2, nothing changed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from jrs import keys
+from jrs.backends.file import FileBackend
+from jrs.cli import _COMMANDS
+from jrs.model import JobResult, JobStatus
+from jrs.store import JobResultStore
+from tests.cli.conftest import Jrs
+
+
+def refused(done: subprocess.CompletedProcess[str], *says: str) -> None:
+    """Assert that the program refused in one line that says all of `says`."""
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert done.stderr.startswith("jrs: ")
+    for text in says:
+        assert text in done.stderr
+
+
+def contents(root: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(root)): p.read_bytes() for p in root.rglob("*") if p.is_file()}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> JobResultStore:
+    """The store as the programs see it, with one job that ended and one that was expired."""
+    with FileBackend(tmp_path / "store") as backend:
+        results = JobResultStore(backend)
+        for job_id in ("ended", "expired"):
+            results.create_dirty(JobResult(job_id, JobStatus.FINISHED, 1), None)
+            results.mark_clean(job_id, None)
+        results.delete("expired")
+        yield results
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        pytest.param(["--backend", "redis://h/0", "list"], ["unknown backend"], id="scheme"),
+        pytest.param(["--backend", "nonsense", "list"], ["unknown backend"], id="no-url"),
+        pytest.param(["--backend", "file:relative", "list"], ["file:///"], id="relative"),
+        pytest.param(["--cluster", "a/b", "list"], ["cluster id"], id="cluster"),
+        pytest.param(["submit", "a/b", "jobs_here:add"], ["'a/b'", "job id"], id="slash"),
+        pytest.param(["submit", "a b", "jobs_here:add"], ["'a b'", "job id"], id="space"),
+        pytest.param(["submit", "x" * 200, "jobs_here:add"], ["200 characters"], id="long"),
+        pytest.param(["submit", "", "jobs_here:add"], ["''", "job id"], id="empty"),
+        pytest.param(["submit", "j", "nowhere:f"], ["nowhere"], id="no-module"),
+        pytest.param(["submit", "j", "./nowhere.py:f"], ["no file"], id="no-file"),
+        pytest.param(["submit", "j", "jobs_here:gone"], ["'gone'"], id="no-function"),
+        pytest.param(["submit", "j", "jobs_here:number"], ["no function"], id="no-callable"),
+        pytest.param(["submit", "j", "jobs_here"], ["package.module:function"], id="no-colon"),
+        pytest.param(["submit", "j", "raises:f"], ["RuntimeError", "on import"], id="raises"),
+        pytest.param(["submit", "j", "jobs_here:add", "--args", "{"], ["JSON"], id="args"),
+        pytest.param(["submit", "j", "jobs_here:add", "--args", "[]"], ["object"], id="array"),
+        pytest.param(
+            ["submit", "j", "jobs_here:add", "--args", '{"a": NaN}'], ["JSON", "nan"], id="nan"
+        ),
+        pytest.param(["submit", "j", "jobs_here:add", "--arg", "a"], ["name=value"], id="pair"),
+        pytest.param(
+            ["submit", "j", "jobs_here:add", "--arg", "a=" + "x" * 100_000,
+             "--arg", "b=" + "x" * 100_000, "--arg", "c=" + "x" * 100_000],
+            ["too large", "location"], id="large",
+        ),
+        pytest.param(["submit", "j", "jobs_here:add", "--attempts", "0"], ["at least 1"], id="0"),
+        pytest.param(
+            ["submit", "j", "jobs_here:add", "--delay", "nan"], ["seconds"], id="delay"
+        ),
+        pytest.param(["submit", "ended", "jobs_here:add"], ["has ended"], id="finished"),
+        pytest.param(["submit", "expired", "jobs_here:add"], ["expired"], id="expired"),
+        pytest.param(["cleanup", "force", "nobody"], ["no result"], id="mark-clean-unknown"),
+        pytest.param(["cleanup", "force", "ended"], ["not dirty"], id="mark-clean-clean"),
+        pytest.param(["cancel", "nobody"], ["no job"], id="cancel-unknown"),
+        pytest.param(["cancel", "ended"], ["ended already"], id="cancel-ended"),
+        pytest.param(["show", "nobody"], ["no job"], id="show-unknown"),
+        pytest.param(["explain", "nobody"], ["no job"], id="explain-unknown"),
+        pytest.param(["wait", "a/b"], ["job id"], id="wait-id"),
+        pytest.param(["wait", "expired"], ["expired"], id="wait-expired"),
+        pytest.param(["expire", "--older-than", "soon"], ["not an age"], id="age"),
+        pytest.param(["master", "--ttl", "0"], ["ttl"], id="ttl"),
+        pytest.param(["master", "--resource", "jobs_here:add"], ["add"], id="resource"),
+        pytest.param(["frobnicate"], ["frobnicate"], id="command"),
+        pytest.param(["submit"], ["JOB_ID"], id="argument"),
+    ],
+)  # fmt: skip
+def test_refused_in_one_line(
+    jrs: Jrs, store: JobResultStore, tmp_path: Path, args: list[str], says: list[str]
+) -> None:
+    """What can not be done is refused in one line, with exit code 2, and leaves no trace."""
+    before = {
+        key: value for key, value in contents(tmp_path / "store").items() if "leader" not in key
+    }
+
+    refused(jrs(*args), *says)
+
+    after = {
+        key: value for key, value in contents(tmp_path / "store").items() if "leader" not in key
+    }
+    assert before == after
+
+
+def test_no_backend(jrs: Jrs) -> None:
+    """A command that is not told where says how to tell it."""
+    refused(jrs("list", JRS_BACKEND=""), "--backend", "JRS_BACKEND")
+
+
+def test_running_job_is_a_duplicate(jrs: Jrs) -> None:
+    """An id that was submitted and has not ended is refused."""
+    assert jrs("submit", "j", "jobs_here:sleeps").returncode == 0
+
+    refused(jrs("submit", "j", "jobs_here:sleeps"), "not ended")
+
+
+def test_foreign_folder(jrs: Jrs, tmp_path: Path) -> None:
+    """A folder that holds something else is refused and stays as it is."""
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    (folder / "cat.jpg").write_bytes(b"cat")
+
+    refused(jrs("--backend", f"file://{folder}", "submit", "j", "jobs_here:add"), "cat.jpg")
+    refused(jrs("--backend", f"file://{folder}", "list"), "cat.jpg")
+    assert [p.name for p in folder.iterdir()] == ["cat.jpg"]
+
+
+def test_a_file_for_a_folder(jrs: Jrs, tmp_path: Path) -> None:
+    """A file where a folder is expected is refused."""
+    (tmp_path / "file").write_text("")
+
+    refused(jrs("--backend", f"file://{tmp_path}/file", "list"), "not a folder")
+
+
+def test_reading_creates_nothing(jrs: Jrs, tmp_path: Path) -> None:
+    """A reading command with a mistyped folder creates none."""
+    for command in ("list", "masters", "fsck"):
+        refused(jrs("--backend", f"file://{tmp_path}/typo", command), "no jrs cluster")
+    assert not (tmp_path / "typo").exists()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root to become somebody else")
+def test_no_permission(jrs: Jrs, store: JobResultStore, home: Path, tmp_path: Path) -> None:
+    """A folder of somebody else is refused by name."""
+    import sys
+
+    tmp_path.chmod(0o755)
+    for parent in list(tmp_path.parents)[:-1]:
+        if parent.name.startswith("pytest"):
+            parent.chmod(0o755)
+    done = subprocess.run(
+        ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", sys.executable,
+         "-m", "jrs", "--backend", f"file://{tmp_path}/store", "list"],
+        cwd="/", capture_output=True, text=True, timeout=60,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+    )  # fmt: skip
+    if "can't open file" in done.stderr or "No module named" in done.stderr:
+        pytest.skip("this interpreter can not be read by others")
+
+    refused(done, "no permission")
+
+
+def test_newer_folder(jrs: Jrs, store: JobResultStore, tmp_path: Path) -> None:
+    """A folder of a newer version is refused by name, never guessed at."""
+    (tmp_path / "store" / "jrs.json").write_text(json.dumps({"format": "jrs", "version": 99}))
+
+    refused(jrs("list"), "99", "upgrade")
+
+
+def test_flipped_bit(jrs: Jrs, store: JobResultStore, tmp_path: Path) -> None:
+    """A log with a flipped bit is refused until an operator accepts the loss."""
+    log = next((tmp_path / "store").rglob("*.log"))
+    data = bytearray(log.read_bytes())
+    data[data.index(b"FINISHED") + 3] ^= 1
+    log.write_bytes(data)
+
+    refused(jrs("list"), "damaged", "fsck --accept-damage")
+    assert log.read_bytes() == bytes(data)
+
+    checked = jrs("fsck")
+    assert checked.returncode == 2
+    assert "damaged" in checked.stdout
+    accepted = jrs("fsck", "--accept-damage")
+    assert "accepted the loss of" in accepted.stderr
+    assert jrs("list").returncode == 0
+
+
+def test_damaged_record_holds_one_job(jrs: Jrs, store: JobResultStore, tmp_path: Path) -> None:
+    """A result that can not be read is shown as held; the others are shown as ever."""
+    from jrs.backend import Create
+
+    with FileBackend(tmp_path / "store") as backend:
+        backend.commit(Create(keys.RESULTS + "broken", b"garbage"))
+
+    listed = jrs("list")
+    assert listed.returncode == 0
+    assert "HELD" in listed.stdout
+    assert "ended" in listed.stdout
+    assert "hold" in jrs("explain", "broken").stdout
+    assert jrs("fsck").returncode == 2
+
+
+@pytest.mark.parametrize("command", sorted(_COMMANDS))
+def test_help_has_an_example(jrs: Jrs, command: str) -> None:
+    """Every command explains itself, with an example."""
+    done = jrs(command, "--help")
+
+    assert done.returncode == 0
+    assert "Example" in done.stdout

@@ -1,0 +1,94 @@
+"""The commands at work, with a real master."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Jrs
+
+
+def test_submit_wait_show(jrs: Jrs, master: subprocess.Popen[bytes]) -> None:
+    """A submitted job runs, its payload is printed, and everything is known of it afterwards."""
+    done = jrs("submit", "sum", "jobs_here:add", "--arg", "a=2", "--args", '{"b": 5}', "--wait")
+
+    assert done.returncode == 0
+    assert json.loads(done.stdout) == {"sum": 7}
+    assert json.loads(jrs("wait", "sum").stdout) == {"sum": 7}
+    shown = json.loads(jrs("show", "sum", "--json").stdout)
+    assert shown["entry"]["result"]["status"] == "FINISHED"
+    listed = json.loads(jrs("list", "--json").stdout)
+    assert [view["job_id"] for view in listed] == ["sum"]
+
+
+@pytest.mark.parametrize(
+    ("function", "says"),
+    [("boom", "no good"), ("nan", "not JSON"), ("huge", "too large")],
+)
+def test_failed_job(jrs: Jrs, master: subprocess.Popen[bytes], function: str, says: str) -> None:
+    """A job that raises or returns what is no JSON ends FAILED, and waiting for it exits with 1."""
+    done = jrs("submit", "bad", f"jobs_here:{function}", "--wait")
+
+    assert done.returncode == 1
+    assert says in done.stderr
+
+
+def test_wait_times_out(jrs: Jrs) -> None:
+    """Waiting gives up after the time it was given, with an exit code of its own."""
+    jrs("submit", "j", "jobs_here:add")
+
+    assert jrs("wait", "j", "--timeout", "0.1").returncode == 3
+
+
+def test_existing(jrs: Jrs, master: subprocess.Popen[bytes]) -> None:
+    """With --existing, submitting again returns the result there is."""
+    jrs("submit", "sum", "jobs_here:add", "--wait")
+    done = jrs("submit", "sum", "jobs_here:add", "--existing", "--wait")
+
+    assert done.returncode == 0
+    assert json.loads(done.stdout) == {"sum": 2}
+
+
+def test_cancel(jrs: Jrs, master: subprocess.Popen[bytes]) -> None:
+    """A running job can be canceled."""
+    jrs("submit", "long", "jobs_here:sleeps")
+    done = jrs("cancel", "long", "--wait", "--reason", "enough")
+
+    assert done.returncode == 0
+    assert "CANCELED" in done.stderr
+
+
+def test_masters(jrs: Jrs, master: subprocess.Popen[bytes]) -> None:
+    """The registry names the leader and its epoch."""
+    jrs("submit", "sum", "jobs_here:add", "--wait")
+    shown = json.loads(jrs("masters", "--json").stdout)
+
+    assert shown["epoch"]["epoch"] == 1
+    assert [info["pid"] for info in shown["masters"]] == [master.pid]
+
+
+def test_expire_leaves_a_tombstone(jrs: Jrs, master: subprocess.Popen[bytes]) -> None:
+    """An expired result is gone, and its id can never be submitted again."""
+    jrs("submit", "sum", "jobs_here:add", "--wait")
+    expired: list[str] = []
+    while not expired:  # Until its cleanup has ended.
+        expired = json.loads(jrs("expire", "--older-than", "0s", "--json").stdout)
+
+    assert expired == ["sum"]
+    assert jrs("submit", "sum", "jobs_here:add").returncode == 2
+    assert jrs("list", "--state", "expired").stdout.count("sum") == 1
+
+
+def test_fsck_names_left_overs(jrs: Jrs, tmp_path: Path) -> None:
+    """What has no owner is named, and nothing of it is deleted."""
+    jrs("submit", "sum", "jobs_here:add")
+    orphan = tmp_path / "store" / "storage" / "default" / "ghost" / "out"
+    orphan.mkdir(parents=True)
+    done = jrs("fsck")
+
+    assert done.returncode == 1
+    assert "ghost" in done.stdout
+    assert orphan.exists()
