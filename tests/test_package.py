@@ -1,0 +1,107 @@
+"""The package as others see it: its layers, its public names, its wheel."""
+
+from __future__ import annotations
+
+import ast
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import jrs
+
+ROOT = Path(__file__).parent.parent
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Yield what a module imports when it runs, type checking aside."""
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            node.body = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+@pytest.mark.parametrize(
+    ("folder", "forbidden"),
+    [
+        ("jrs", ("jrs.backends", "jrs.recovery", "jrs.cli", "pyspark")),
+        ("backends", ("jrs.recovery", "jrs.cli", "jrs.store", "pyspark")),
+        ("recovery", ("jrs.backends", "jrs.cli")),
+    ],
+)
+def test_dependencies_point_one_way(folder: str, forbidden: tuple[str, ...]) -> None:
+    """The core imports neither backends nor recovery, and those do not import each other."""
+    core = [path for path in (ROOT / "jrs").glob("*.py") if path.name != "__main__.py"]
+    files = core if folder == "jrs" else (ROOT / folder).rglob("*.py")
+    found = [
+        (path.name, name) for path in files for name in imports(path) if name.startswith(forbidden)
+    ]
+
+    assert found == []
+
+
+def test_spark_is_imported_in_one_place() -> None:
+    """Only recovery/spark and the demo's jobs import pyspark."""
+    found = {
+        path.parent.name
+        for folder in ("jrs", "backends", "recovery")
+        for path in (ROOT / folder).rglob("*.py")
+        if any(name.startswith("pyspark") for name in imports(path))
+    }
+
+    assert found <= {"spark", "demo"}
+
+
+def test_nothing_is_pickled() -> None:
+    """No module of the package can store or load a pickle."""
+    modules = [*(ROOT / "jrs").rglob("*.py"), *(ROOT / "backends").rglob("*.py")]
+    modules += (ROOT / "recovery").rglob("*.py")
+
+    assert not [m for m in modules if any("pickle" in name for name in imports(m))]
+
+
+def test_public_names() -> None:
+    """Every public name exists, and the list is sorted."""
+    assert sorted(jrs.__all__) == jrs.__all__
+    assert all(getattr(jrs, name) is not None for name in jrs.__all__)
+
+
+def test_importing_jrs_is_light() -> None:
+    """A reader of results loads no dispatcher, no table and no Spark."""
+    code = "import jrs, sys; jrs.JobResultStore; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+
+    assert not {"pyspark", "rich", "click", "jrs.recovery", "tenacity"} & set(loaded)
+
+
+def test_wheel_holds_jrs_alone(tmp_path: Path) -> None:
+    """A wheel holds jrs with backends and recovery as real files, and nothing else on top."""
+    source = tmp_path / "source"
+    for name in ("jrs", "backends", "recovery"):
+        shutil.copytree(ROOT / name, source / name, symlinks=True)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    subprocess.run(
+        [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", tmp_path, source],
+        check=True,
+        capture_output=True,
+    )
+    (wheel,) = tmp_path.glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+
+    assert {name.split("/")[0] for name in names if ".dist-info" not in name} == {"jrs"}
+    assert {"jrs/backends/file/replica.py", "jrs/recovery/dispatcher.py", "jrs/py.typed"} <= {
+        *names
+    }
+    assert "jrs/recovery/spark/__init__.py" in names
