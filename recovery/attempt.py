@@ -29,13 +29,15 @@ from jrs.errors import (
     Unavailable,
 )
 from jrs.model import Failure, JobResult, JobSpec, JobStatus, check_json
-from jrs.recovery import entry_point
+from jrs.recovery import entry_point, spark
 from jrs.recovery.job import AttemptContext, Job
 from jrs.recovery.storage import JobStorage
 from jrs.store import JobResultStore
 
 EXIT_DIED = 70
 """The function raised and the restart policy counts that as a death."""
+EXIT_JVM_DIED = 71
+"""The JVM of its SparkSession died under it."""
 EXIT_FENCED = 75
 """A newer leader exists; this attempt has nothing more to say."""
 
@@ -91,11 +93,16 @@ class AttemptDied(Exception):
     """The job's function raised, and its restart policy says to try again."""
 
 
+class JvmDied(AttemptDied):
+    """The JVM of its SparkSession died; what its function raised is only the echo."""
+
+
 def run_attempt(context: AttemptContext, function: Any = None) -> JobResult:
     """Call the job's function and record its result, dirty, under the fence.
 
     Raises:
         AttemptDied: the function raised and the restart policy counts that as a death.
+        JvmDied: the function raised because the JVM of its SparkSession died: a death always.
         Fenced: a newer leader exists; nothing was recorded.
         OutcomeUnknown, Unavailable: the result could not be recorded in any of many tries.
     """
@@ -109,6 +116,8 @@ def run_attempt(context: AttemptContext, function: Any = None) -> JobResult:
     except (Fenced, Unavailable, OutcomeUnknown):
         raise
     except (Exception, SystemExit) as error:
+        if spark.jvm_died(error):
+            raise JvmDied(f"the JVM of its SparkSession died: {_one_line(str(error))}") from error
         if context.spec.restart.on_exception and not isinstance(error, (InvalidInput, TooLarge)):
             raise AttemptDied(f"{type(error).__name__}: {error}") from error
         failure = Failure(
@@ -160,9 +169,9 @@ def main() -> None:
         except Fenced as error:
             print(f"jrs: {error}", file=sys.stderr)
             status = EXIT_FENCED
-        except (AttemptDied, JrsError):
+        except (AttemptDied, JrsError) as error:
             traceback.print_exc()
-            status = EXIT_DIED
+            status = EXIT_JVM_DIED if isinstance(error, JvmDied) else EXIT_DIED
     sys.stdout.flush()
     sys.stderr.flush()
     # What the function left running (a JVM, threads) must not keep a finished attempt alive; the

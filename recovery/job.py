@@ -18,6 +18,7 @@ from jrs.errors import Conflict, Fenced, InvalidInput, OutcomeUnknown
 from jrs.model import (
     JobSpec,
     Json,
+    RunnerKind,
     StageRecord,
     StageSummary,
     check_json,
@@ -107,6 +108,16 @@ class Job:
         from jrs.recovery.spark import session
 
         return session(self)
+
+    def scratch(self) -> Path | None:
+        """Return a folder for temporary files that is removed with the job's staging.
+
+        None for an attempt in its master's own process, whose Spark outlives the job.
+        """
+        context = self._context
+        if context.spec.runner is not RunnerKind.PROCESS:
+            return None
+        return context.storage.scratch(self.job_id, self.epoch, self.attempt)
 
     def check(self) -> None:
         """Raise `Fenced` if this attempt's leader was replaced. Cheap; for long loops."""

@@ -3,6 +3,7 @@
 ::
 
     <storage>/<cluster>/<job>/e<epoch>/<stage>.<attempt>/   staging of the attempt that runs
+    <storage>/<cluster>/<job>/e<epoch>/.scratch.<attempt>/  its temporary files
     <storage>/<cluster>/<job>/out/<stage>/                  published output; never removed here
     <storage>/<cluster>/<job>/tmp/<stage>/                  published, removed when the job ends
     <storage>/<cluster>/<job>/logs/                         stdout and stderr of the attempts
@@ -86,6 +87,23 @@ class JobStorage:
             path.mkdir(mode=0o700)
         except FileNotFoundError:
             raise Fenced(f"{path.parent} is gone: epoch {epoch} was replaced") from None
+        return path
+
+    def scratch(self, job_id: str, epoch: int, attempt: int) -> Path:
+        """Return the attempt's folder for temporary files, made; those of dead attempts are trash.
+
+        Raises:
+            Fenced: the epoch's folder was renamed by a newer leader.
+        """
+        folder = self.folder(job_id) / f"e{epoch}"
+        path = folder / f".scratch.{attempt}"
+        for older in folder.glob(".scratch.*"):
+            if older != path:
+                self._discard(older)
+        try:
+            path.mkdir(mode=0o700, exist_ok=True)
+        except FileNotFoundError:
+            raise Fenced(f"{folder} is gone: epoch {epoch} was replaced") from None
         return path
 
     def make_durable(self, staging: Path) -> None:

@@ -131,6 +131,8 @@ class ProcessAttempt(RunningAttempt):
 def _says(status: int) -> str:
     if status < 0:
         return f"its process was killed by signal {-status}"
+    if status == attempt.EXIT_JVM_DIED:
+        return "the JVM of its SparkSession died"
     if status == attempt.EXIT_DIED:
         return "its function raised an exception"
     return f"its process exited with status {status} and left no result"

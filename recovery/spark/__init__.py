@@ -1,23 +1,39 @@
-"""The Spark side: a job's SparkSession. The only place that imports pyspark."""
+"""The Spark side: a job's SparkSession, and whether its JVM still lives.
+
+The only place that imports pyspark, and only once a job asks for it.
+"""
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from jrs.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
     from jrs.recovery.job import Job
 
 _DEFAULTS = {
-    # A driver that fails over is judged by how long its JVM takes to start.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    # One port for each of a host's jobs; from the seventeenth on Spark would refuse to start.
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
+_LOCAL = {
+    # A host whose own name does not resolve can run local Spark, too.
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+_DYING = 5.0
+"""Seconds in which a JVM that closed its sockets has ended."""
 _starting = threading.Lock()
 
 
@@ -27,38 +43,141 @@ def session(job: Job, **conf: str) -> SparkSession:
     The calling thread's Spark jobs get the job group and the tag ``jrs-<job id>``, so that they can
     be canceled together. `conf` (``spark_sql_shuffle_partitions="8"`` sets
     ``spark.sql.shuffle.partitions``) counts only for the call that starts the session; defaults of
-    jrs give way to it and to ``spark-defaults.conf``.
+    jrs give way to it and to ``spark-defaults.conf``. An attempt in a process of its own keeps
+    Spark's temporary files in the job's staging, so that they go with it however it ends;
+    ``spark_local_dir`` puts them elsewhere.
 
     Raises:
-        InvalidInput: pyspark is not installed.
+        InvalidInput: pyspark or Java is not installed.
     """
     try:
-        from pyspark import SparkConf
+        from pyspark import SparkContext
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise InvalidInput("this job needs Spark: pip install 'jrs[spark]'") from error
     with _starting:
-        found = SparkSession.getActiveSession()
-        if found is None:
-            given = SparkConf()
-            for key, value in _DEFAULTS.items():
-                given.setIfMissing(key, value)
-            for key, value in conf.items():
-                given.set(key.replace("_", "."), value)
+        if _gateway_exit() is not None:
+            _forget_jvm()
+        if SparkContext._active_spark_context is None:
+            require_java()
+            given = _configuration(job, conf)
             builder = SparkSession.builder.config(conf=given).appName(f"jrs {job.job_id}")
-            found = builder.getOrCreate()
+        else:
+            builder = SparkSession.builder
+        found = builder.getOrCreate()
     context = found.sparkContext
-    name = f"jrs-{job.job_id}"
+    name = _name(job.job_id)
     context.setJobGroup(name, f"job {job.job_id}, attempt {job.attempt}", interruptOnCancel=True)
     context.addJobTag(name)
     return found
 
 
+def require_java() -> None:
+    """Raise `InvalidInput`, saying how to get it, if there is no Java to run Spark on."""
+    home = os.environ.get("JAVA_HOME")
+    if shutil.which(str(Path(home, "bin", "java")) if home else "java") is None:
+        where = f"JAVA_HOME is {home} and holds no bin/java" if home else "there is no java on PATH"
+        raise InvalidInput(
+            f"Spark needs Java 17 or newer and {where}: apt-get install openjdk-17-jre-headless, "
+            "or set JAVA_HOME"
+        )
+
+
+def jvm_died(error: BaseException) -> bool:
+    """Return whether `error` was raised because the JVM behind this process's Spark has died.
+
+    A function that fails with its JVM has not failed by itself: its attempt has died.
+    """
+    if "pyspark" not in sys.modules:
+        return False
+    for cause in _chain(error):
+        if getattr(cause, "getCondition", lambda: None)() == "JAVA_GATEWAY_EXITED":
+            return True
+        if type(cause).__module__ == "py4j.protocol" or isinstance(cause, ConnectionError):
+            # Its sockets are closed a moment before its end can be seen.
+            return _gateway_exit(wait=not hasattr(cause, "java_exception")) is not None
+    return _gateway_exit() is not None
+
+
 def cancel_work(job_id: str) -> None:
     """Cancel the Spark jobs of a job that runs in this process; harmless if there are none."""
-    import sys
-
     pyspark = sys.modules.get("pyspark")
     context = None if pyspark is None else pyspark.SparkContext._active_spark_context
-    if context is not None:
-        context.cancelJobGroup(f"jrs-{job_id}")
+    if context is not None and _gateway_exit() is None:
+        context.cancelJobGroup(_name(job_id))
+        context.cancelJobsWithTag(_name(job_id))
+
+
+def _name(job_id: str) -> str:
+    return f"jrs-{job_id}"
+
+
+def _configuration(job: Job, conf: dict[str, str]) -> SparkConf:
+    from pyspark import SparkConf
+
+    given = SparkConf()
+    for key, value in conf.items():
+        given.set(key.replace("_", "."), value)
+    elsewhere = _spark_defaults()
+
+    def default(key: str, value: str) -> None:
+        if key not in elsewhere:
+            given.setIfMissing(key, value)
+
+    for key, value in _DEFAULTS.items():
+        default(key, value)
+    if str(given.get("spark.master", elsewhere.get("spark.master", "local"))).startswith("local"):
+        for key, value in _LOCAL.items():
+            default(key, value)
+    scratch = job.scratch()
+    if scratch is not None and not given.contains("spark.local.dir"):
+        given.set("spark.local.dir", str(scratch))
+        options = "spark.driver.defaultJavaOptions"
+        others = given.get(options, elsewhere.get(options, ""))
+        given.set(options, f'"-Djava.io.tmpdir={scratch}" {others}'.rstrip())
+    return given
+
+
+def _spark_defaults() -> dict[str, str]:
+    """Return what ``spark-defaults.conf`` sets; what Spark is given directly would hide it."""
+    home = os.environ.get("SPARK_HOME")
+    folder = os.environ.get("SPARK_CONF_DIR") or (home and os.path.join(home, "conf"))
+    path = Path(folder or "", "spark-defaults.conf")
+    if not folder or not path.is_file():
+        return {}
+    lines = (line.strip() for line in path.read_text().splitlines())
+    pairs = (
+        line.replace("=", " ", 1).split(None, 1) for line in lines if line[:1] not in ("", "#")
+    )
+    return {pair[0]: pair[1].strip() for pair in pairs if len(pair) == 2}
+
+
+def _gateway_exit(*, wait: bool = False) -> int | None:
+    """Return the exit status of the JVM that this process started; None while it lives."""
+    pyspark = sys.modules.get("pyspark")
+    gateway: Any = None if pyspark is None else pyspark.SparkContext._gateway
+    process = getattr(gateway, "proc", None)
+    if not isinstance(process, subprocess.Popen):
+        return None
+    try:
+        return process.wait(_DYING) if wait else process.poll()
+    except subprocess.TimeoutExpired:
+        return None
+
+
+def _forget_jvm() -> None:
+    """Let pyspark start anew: left to itself it goes on with the JVM that died."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = SparkSession._activeSession = None
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    at: BaseException | None = error
+    while at is not None and id(at) not in seen:
+        seen.add(id(at))
+        yield at
+        at = at.__cause__ or at.__context__
