@@ -19,7 +19,7 @@ def damaged_lines(log: Path) -> Iterator[int]:
             text = line[:-1]
             if (
                 whole
-                and text != b"~"
+                and text != lines.MARK
                 and lines.checked(text) is None
                 and not lines.is_remnant(text)
             ):

@@ -24,7 +24,12 @@ from jrs.backends.file.base import Base, write_base
 from jrs.backends.file.check import marker
 from jrs.backends.file.folder import sync_folder
 from jrs.backends.ordered import OrderedMap
-from jrs.errors import CorruptRecord, OutcomeUnknown, Unavailable, UnsupportedVersion
+from jrs.errors import (
+    CorruptRecord,
+    OutcomeUnknown,
+    Unavailable,
+    UnsupportedVersion,
+)
 
 ACCEPTED = -1
 """The verdict on a commit whose every condition held; else the index of the first failing
@@ -32,6 +37,7 @@ operation, or `FENCED`."""
 FENCED = -2
 
 _CHUNK = 4 << 20
+_REMEMBERED = 4096
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 Stored = tuple[bytes | None, int]
@@ -50,6 +56,8 @@ class Replica:
         self._fd = -1
         self._broken: str | None = None
         self._sealed: int | None = None
+        self._trusted = False
+        self._found: dict[str, int | None] = {}
         self._base = Base(None)
         self._tail: OrderedMap[Stored] = OrderedMap()
         self._start = self._applied = self._synced = 0
@@ -70,13 +78,19 @@ class Replica:
                 self._roll()
             size = self._start + os.fstat(self._fd).st_size
             if size <= self._applied:
+                self._trusted = True
                 return
             if size > self._synced:
                 # Not written by us: make it durable before believing it, or a power cut could
                 # take back what we have shown to somebody.
-                self._sync(size)
+                try:
+                    self._sync(size)
+                except OutcomeUnknown as error:
+                    raise Unavailable(self._broken) from error  # We ourselves wrote nothing.
+            self._trusted = False
             self._replay(self._synced)
             if self._sealed is None:
+                self._trusted = True
                 return
 
     def get(self, key: str) -> Record | None:
@@ -125,12 +139,41 @@ class Replica:
                 self._check_usable()
                 if self._sealed is not None:
                     self._roll()
+                if not self._trusted:
+                    # Nothing is written behind what can not be read.
+                    self.catch_up()
             except (Unavailable, CorruptRecord) as error:
                 return [error] * len(batch)
+            hidden = {line: why for line in batch if (why := self._hidden(line))}
+            if hidden:
+                return self._append_rest(batch, hidden)
             verdicts = self._append_to_segment(batch)
             if verdicts is not None:
                 return verdicts
             # The segment was sealed before our lines, which are inert there: next segment.
+
+    def _append_rest(
+        self, batch: list[bytes], hidden: dict[bytes, CorruptRecord]
+    ) -> list[int | Exception]:
+        """Append all but the lines that a damaged base makes impossible to judge."""
+        rest = [line for line in batch if line not in hidden]
+        verdicts = iter(self.append(rest) if rest else ())
+        return [hidden[line] if line in hidden else next(verdicts) for line in batch]
+
+    def _hidden(self, line: bytes) -> CorruptRecord | None:
+        """Return why a commit can not be judged: it needs what a damaged line of the base hides.
+
+        Written all the same, it would keep every reader from what stands behind it.
+        """
+        if not self._base.size:
+            return None
+        try:
+            for key in lines.keys(line):
+                if self._tail.get(key) is None:
+                    self._base_version_of(key)
+        except CorruptRecord as error:
+            return error
+        return None
 
     def _append_to_segment(self, batch: list[bytes]) -> list[int | Exception] | None:
         data = lines.BATCH + b"".join(batch)
@@ -156,6 +199,7 @@ class Replica:
                 return None
             back = os.pread(self._fd, written, begin - self._start)
         except (Unavailable, CorruptRecord) as error:
+            self._trusted = False
             return [OutcomeUnknown(f"written, but can not be judged: {error}")] * len(batch)
         if self._applied != begin:
             # Somebody's torn remnant ends at our mark: step over it, as every reader does.
@@ -187,7 +231,7 @@ class Replica:
 
     def seal(self) -> None:
         """End the segment and move to the next one."""
-        self._check_usable()
+        self.catch_up()
         try:
             os.write(self._fd, lines.BATCH + lines.SEAL_LINE)
         except OSError as error:
@@ -232,7 +276,7 @@ class Replica:
             at = self._applied
             for line in data[: whole - 1].split(b"\n"):
                 following = at + len(line) + 1
-                if line != b"~":
+                if line != lines.MARK:
                     body = lines.checked(line)
                     if body is None:
                         self._pass_over(line, at)
@@ -257,10 +301,7 @@ class Replica:
         """Judge one commit and apply it if every condition holds; return the verdict."""
         fields = body.split(b"\t")
         if fields[0] != b"C":
-            raise UnsupportedVersion(
-                f"{self._log_path}: a line of an unknown kind at byte {version - self._start}: "
-                "written by a newer jrs; upgrade this one"
-            )
+            raise self._newer("line", version)
         if fields[1] != b"-":
             key, _, wanted = fields[1].rpartition(b":")
             if self._version_of(key.decode()) != int(wanted):
@@ -295,10 +336,12 @@ class Replica:
                 if found is None or found != int(fields[i + 1]):
                     return index
                 i += 2
-            else:  # ! absent
+            elif kind == 33:  # ! absent
                 if found is not None:
                     return index
                 i += 1
+            else:
+                raise self._newer("operation", version)
             index += 1
         keep_deleted = self._base.size > 0
         for key_text, value in writes:
@@ -310,6 +353,12 @@ class Replica:
                 self.on_change(key_text)
         return ACCEPTED
 
+    def _newer(self, what: str, version: int) -> UnsupportedVersion:
+        return UnsupportedVersion(
+            f"{self._log_path}: an unknown kind of {what} at byte {version - self._start}: "
+            "written by a newer jrs; upgrade this one"
+        )
+
     def _version_of(self, key: str) -> int | None:
         stored = self._tail.get(key)
         if stored is not None:
@@ -319,8 +368,14 @@ class Replica:
     def _base_version_of(self, key: str) -> int | None:
         if not self._base.size:
             return None
-        record = self._base.get(key)
-        return None if record is None else record.version
+        try:
+            return self._found[key]
+        except KeyError:
+            record = self._base.get(key)
+        if len(self._found) >= _REMEMBERED:
+            self._found.clear()
+        found = self._found[key] = None if record is None else record.version
+        return found
 
     # -- segments --------------------------------------------------------------------------
 
@@ -399,6 +454,8 @@ class Replica:
             sync_folder(self.folder)
         self._close_segment()
         self._fd, self._base, self._tail = fd, base, OrderedMap()
+        self._found.clear()
+        self._trusted = False
         self._start = self._applied = self._synced = start
         self._sealed = None
 
