@@ -19,10 +19,15 @@ from jrs.errors import Unavailable
 MARK = "JRS_JOB"
 
 
+def mark_of_cluster(url: str, cluster: str) -> str:
+    """Return what the marks of all attempts of a cluster begin with."""
+    where = hashlib.sha256(f"{url}\0{cluster}".encode()).hexdigest()[:16]
+    return f"{where}:"
+
+
 def mark_of_job(url: str, cluster: str, job_id: str) -> str:
     """Return what the marks of all attempts of a job begin with, on whatever master they run."""
-    where = hashlib.sha256(f"{url}\0{cluster}".encode()).hexdigest()[:16]
-    return f"{where}:{job_id}:"
+    return f"{mark_of_cluster(url, cluster)}{job_id}:"
 
 
 def mark_of_attempt(url: str, cluster: str, job_id: str, epoch: int, attempt: int) -> str:

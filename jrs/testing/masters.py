@@ -1,0 +1,224 @@
+"""Masters as real processes: to watch, to kill -9, to stop and continue.
+
+For chaos tests of your own jobs::
+
+    with Masters("file:///tmp/x", cluster="chaos", storage=folder) as masters:
+        masters.start("m1")
+        masters.start("m2")
+        JobCatalog(masters.backend).submit(JobSpec("nightly", "etl.jobs:nightly"))
+        masters.until(lambda: …, "its second stage has begun")
+        masters.leader().kill()
+        assert JobResultStore(masters.backend).wait("nightly", 60).payload == expected
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import attrs
+
+from jrs import keys
+from jrs.backend import open_backend
+from jrs.clock import Deadline
+from jrs.codec import decode
+from jrs.model import EpochRecord
+from jrs.recovery import processes
+
+_PATIENCE = 60.0
+_POLL = 0.01
+
+
+@attrs.frozen
+class MasterEvent:
+    """An event that a master printed; `kind` is one of ``jrs master --json``."""
+
+    kind: str
+    job_id: str
+    message: str
+    epoch: int
+    at: float
+    master: str
+
+
+class MasterProcess:
+    """One ``jrs master``."""
+
+    def __init__(self, name: str, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+        self.name = name
+        self._errors = tempfile.TemporaryFile()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "jrs", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            env={**os.environ, **environment},
+            # Not of the terminal's group: Ctrl-C is for whoever started it.
+            start_new_session=True,
+        )
+
+    @property
+    def alive(self) -> bool:
+        return self.process.poll() is None
+
+    def kill(self) -> float:
+        """Kill -9 it; return the moment, in seconds since 1970."""
+        at = time.time()
+        self.process.kill()
+        self.process.wait()
+        return at
+
+    def pause(self) -> None:
+        """SIGSTOP it: it hangs, and holds what it holds."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT it: a zombie, if it was replaced."""
+        self.process.send_signal(signal.SIGCONT)
+
+    def stop(self) -> None:
+        """End it gracefully, or not, but end it."""
+        self.process.send_signal(signal.SIGTERM)
+        self.process.send_signal(signal.SIGCONT)
+        try:
+            self.process.wait(10.0)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def errors(self) -> str:
+        """Return the end of its stderr."""
+        size = os.fstat(self._errors.fileno()).st_size
+        return os.pread(self._errors.fileno(), 2048, max(0, size - 2048)).decode(errors="replace")
+
+    def close(self) -> None:
+        """Kill it and let go of its pipes."""
+        self.kill()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        self._errors.close()
+
+
+class Masters:
+    """The masters of one cluster, each a process of its own. Closing ends them and their attempts.
+
+    Args:
+        on_event: told of every event, from a thread for each master.
+        resources: for ``--resource``.
+        environment: what the masters' environment holds beyond this process's.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        cluster: str = "default",
+        storage: Path | None = None,
+        ttl: float = 5.0,
+        resources: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+        on_event: Callable[[MasterEvent], None] = lambda event: None,
+    ) -> None:
+        self.backend = open_backend(url, cluster=cluster)
+        self.all: list[MasterProcess] = []
+        self.events: list[MasterEvent] = []
+        self._arguments = ["--backend", url, "--cluster", cluster, "master", "--ttl", str(ttl)]
+        if storage is not None:
+            self._arguments += ["--storage", str(storage)]
+        for resource in resources:
+            self._arguments += ["--resource", resource]
+        self._environment = dict(environment or {})
+        self._on_event = on_event
+        self._readers: list[threading.Thread] = []
+
+    def start(self, name: str) -> MasterProcess:
+        """Start one more."""
+        arguments = [*self._arguments, "--name", name, "--json"]
+        master = MasterProcess(name, arguments, self._environment)
+        reader = threading.Thread(
+            target=self._read, args=(master,), name=f"read-{name}", daemon=True
+        )
+        reader.start()
+        self.all.append(master)
+        self._readers.append(reader)
+        return master
+
+    def leader(self, timeout: float = _PATIENCE) -> MasterProcess:
+        """Return the living master that holds the newest epoch; wait until there is one."""
+        found: list[MasterProcess] = []
+
+        def leads() -> bool:
+            record = self.backend.get(keys.EPOCH)
+            if record is not None:
+                name = decode(EpochRecord, record.value, record.key).candidate
+                found.extend(m for m in self.all if m.name == name and m.alive)
+            return bool(found)
+
+        self.until(leads, "a master leads", timeout)
+        return found[0]
+
+    def event(
+        self, wanted: Callable[[MasterEvent], bool], what: str, timeout: float = _PATIENCE
+    ) -> MasterEvent:
+        """Return the first event that is `wanted`; wait until there is one."""
+        self.until(lambda: any(map(wanted, self.events)), what, timeout)
+        return next(filter(wanted, self.events))
+
+    def until(self, condition: Callable[[], bool], what: str, timeout: float = _PATIENCE) -> None:
+        """Wait until `condition` holds.
+
+        Raises:
+            TimeoutError: it does not within `timeout` seconds, or no master lives any more; says
+                `what` was waited for and what the masters printed last.
+        """
+        deadline = Deadline.after(timeout)
+        while not condition():
+            dead = bool(self.all) and not any(master.alive for master in self.all)
+            if deadline.expired or dead:
+                why = "no master lives any more" if dead else f"not within {timeout:g} s"
+                said = "".join(f"\n{m.name}: {text}" for m in self.all if (text := m.errors()))
+                raise TimeoutError(f"waited until {what}: {why}{said}")
+            time.sleep(_POLL)
+
+    def close(self) -> None:
+        """End all masters and attempts."""
+        for master in self.all:
+            if master.alive:
+                master.kill()
+        mark = processes.mark_of_cluster(self.backend.url, self.backend.cluster)
+        processes.end(mark, Deadline.after(30.0))
+        for reader in self._readers:
+            reader.join(10.0)
+        for master in self.all:
+            master.close()
+        self.backend.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _read(self, master: MasterProcess) -> None:
+        assert master.process.stdout is not None
+        for line in master.process.stdout:
+            try:
+                event = MasterEvent(**json.loads(line))
+            except (ValueError, TypeError):
+                continue  # The last words of one that was killed.
+            self.events.append(event)
+            self._on_event(event)
