@@ -31,8 +31,9 @@ from jrs.model import (
     check_json,
 )
 from jrs.recovery.attempt import record_result
-from jrs.recovery.cleanup import Resource
-from jrs.recovery.dispatcher import CleanupPolicy, Dispatcher, Report
+from jrs.recovery.cleanup import CleanupPolicy, Resource
+from jrs.recovery.dispatcher import Dispatcher
+from jrs.recovery.events import Report
 from jrs.recovery.master import Master
 from jrs.store import JobResultStore
 
@@ -43,7 +44,10 @@ _LAST_CLEANUP = 60.0
 class Driver:
     """What `main` is given: runs jobs, and hands back the results of those that have ended."""
 
-    def __init__(self, master: Master, dispatcher: Dispatcher, leadership: Leadership) -> None:
+    def __init__(
+        self, name: str, master: Master, dispatcher: Dispatcher, leadership: Leadership
+    ) -> None:
+        self._name = name
         self._backend = master.backend
         self._dispatcher = dispatcher
         self._leadership = leadership
@@ -71,11 +75,17 @@ class Driver:
         Raises:
             JobNotFinished: the job ended FAILED or CANCELED, now or before.
             ResultExpired: it ended, and its result was expired.
-            InvalidInput: a bad job id, arguments that are not JSON, or the same job id with other
-                arguments than it was submitted with.
+            InvalidInput: a bad job id or the application's own, arguments that are not JSON, or
+                the same job id with another function or other arguments than it was submitted
+                with.
+            CorruptRecord: the job is held, since what is stored of it can not be read.
             Fenced: this driver was replaced. Let it through: main runs again on the new leader.
         """
-        check_job_id(job_id)
+        if check_job_id(job_id) == self._name:
+            raise InvalidInput(
+                f"{job_id!r} is the id of the application itself; choose another for this job, or "
+                "another name for jrs.run"
+            )
         stored = self._ended(job_id)
         if stored is None:
             self._submit(job_id, function, restart or RestartPolicy(), arguments)
@@ -108,11 +118,13 @@ class Driver:
             catalog.submit(spec)
         except DuplicateJob:
             # Submitted before a failover, by a main that came this far.
-            before = catalog.view(job_id).spec
-            if before is not None and before.arguments != spec.arguments:
+            view = catalog.view(job_id)
+            if view.problems:
+                raise CorruptRecord(f"job {job_id!r} is held: {view.problems[0]}") from None
+            if view.spec is not None and _what(view.spec) != _what(spec):
                 raise InvalidInput(
-                    f"job {job_id!r} was submitted with other arguments; a job id names one run: "
-                    "choose another"
+                    f"job {job_id!r} was submitted with another function or other arguments; a job "
+                    "id names one run: choose another"
                 ) from None
         if not isinstance(function, str):
             self._dispatcher.provide(job_id, function)
@@ -179,7 +191,7 @@ def run(
             if entry is None:
                 try:
                     payload = check_json(
-                        main(Driver(master, dispatcher, leadership)), "what main returned"
+                        main(Driver(name, master, dispatcher, leadership)), "what main returned"
                     )
                 except Fenced:
                     return False
@@ -194,20 +206,30 @@ def run(
             else:
                 payload = _readable(entry).payload
             outcome.append(payload)
-            _finish_cleanup(results, leadership)
+            _finish_cleanup(results, JobCatalog(opened), leadership)
             return True
 
         master.run(threading.Event(), lead)
     return outcome[0]
 
 
-def _finish_cleanup(results: JobResultStore, leadership: Leadership) -> None:
+def _finish_cleanup(results: JobResultStore, catalog: JobCatalog, leadership: Leadership) -> None:
     """Leave nothing dirty behind if it can be helped: there may be no next leader."""
     deadline = Deadline.after(_LAST_CLEANUP)
     while not deadline.expired and not leadership.lost.is_set():
-        if next(results.dirty(), None) is None:
+        if not any(_will_be_cleaned_up(entry, catalog) for entry in results.dirty()):
             return
         leadership.lost.wait(0.02)
+
+
+def _will_be_cleaned_up(entry: JobResultEntry, catalog: JobCatalog) -> bool:
+    """Return whether waiting may help: not for what is held or was given up."""
+    view = catalog.view(entry.job_id)
+    return not view.problems and not (view.cleanup and view.cleanup.exhausted)
+
+
+def _what(spec: JobSpec) -> tuple[str, dict[str, Json]]:
+    return spec.entry_point, spec.arguments
 
 
 def _readable(entry: JobResultEntry) -> JobResult:

@@ -107,15 +107,16 @@ def run_attempt(context: AttemptContext, function: Any = None) -> JobResult:
         OutcomeUnknown, Unavailable: the result could not be recorded in any of many tries.
     """
     job = Job(context)
+    job.check()  # A master that slept since it decided on this attempt may have been replaced.
     payload: Any = None
     failure: Failure | None = None
     try:
         if function is None:
             function = entry_point.load(context.spec.entry_point)
         payload = check_json(function(job, **context.spec.arguments), "the job's result")
-    except (Fenced, Unavailable, OutcomeUnknown):
+    except (Fenced, Unavailable, OutcomeUnknown, KeyboardInterrupt):
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:  # SystemExit, and asyncio's CancelledError, are the job's own.
         if spark.jvm_died(error):
             raise JvmDied(f"the JVM of its SparkSession died: {_one_line(str(error))}") from error
         if context.spec.restart.on_exception and not isinstance(error, (InvalidInput, TooLarge)):

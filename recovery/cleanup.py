@@ -14,12 +14,13 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import attrs
+import tenacity
 
 from jrs import keys
 from jrs.backend import Backend, Create, Delete, Fence, Op, Record, Update
 from jrs.clock import Deadline
 from jrs.codec import decode, encode
-from jrs.errors import Conflict, CorruptRecord, Fenced, OutcomeUnknown
+from jrs.errors import Conflict, CorruptRecord, Fenced, InvalidInput, OutcomeUnknown
 from jrs.model import CleanupJournal
 from jrs.recovery import processes
 from jrs.recovery.storage import JobStorage
@@ -116,6 +117,44 @@ def default_resources(backend: Backend, storage: JobStorage) -> list[Resource]:
         Records(backend, keys.CANCEL),
         Records(backend, keys.JOBS),
     ]
+
+
+@attrs.frozen
+class CleanupPolicy:
+    """How a cleanup that left something is tried again; tenacity's own vocabulary.
+
+    Raises:
+        InvalidInput: a `wait` or `stop` that goes by more than the number of tries. Passes are
+            counted over all leaders; no clock is shared by them.
+    """
+
+    wait: tenacity.wait.wait_base = attrs.field(
+        factory=lambda: tenacity.wait_exponential(multiplier=1.0, max=3600.0)
+    )
+    stop: tenacity.stop.stop_base = tenacity.stop_never
+
+    def __attrs_post_init__(self) -> None:
+        try:
+            self.delay(1)
+            self.is_last(1)
+        except RuntimeError as error:
+            raise InvalidInput(
+                f"a cleanup policy goes by the number of tries alone: {error}"
+            ) from None
+
+    def delay(self, tries: int) -> float:
+        """Return the seconds from the end of that pass to the next one."""
+        return self.wait(self._state(tries))
+
+    def is_last(self, tries: int) -> bool:
+        """Return whether nobody tries again after that pass."""
+        return bool(self.stop(self._state(tries)))
+
+    @staticmethod
+    def _state(tries: int) -> tenacity.RetryCallState:
+        state = tenacity.RetryCallState(tenacity.Retrying(), None, (), {})
+        state.attempt_number = tries
+        return state
 
 
 class JobCleanup:

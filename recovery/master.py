@@ -14,8 +14,9 @@ from jrs.backend import Backend, Leadership
 from jrs.clock import Deadline
 from jrs.errors import Fenced, InvalidInput, OutcomeUnknown, Unavailable
 from jrs.model import RunnerKind
-from jrs.recovery.cleanup import JobCleanup, Resource, default_resources
-from jrs.recovery.dispatcher import CleanupPolicy, Dispatcher, Event, Report
+from jrs.recovery.cleanup import CleanupPolicy, JobCleanup, Resource, default_resources
+from jrs.recovery.dispatcher import Dispatcher
+from jrs.recovery.events import Event, Report, tell
 from jrs.recovery.runners import Runner
 from jrs.recovery.runners.process import ProcessRunner
 from jrs.recovery.runners.thread import ThreadRunner
@@ -24,6 +25,9 @@ from jrs.registry import Registration, Registry
 
 EXIT_DEPOSED = 76
 """A replaced leader ended its own process because an attempt in it would not die."""
+
+_PAUSE = 1.0
+"""Seconds before the next campaign when the backend does not answer."""
 
 _GRACE = 0.5
 """The part of the ttl within which a replaced leader's attempts have to be dead."""
@@ -102,15 +106,14 @@ class Master:
             while not stop.is_set():
                 try:
                     leadership = self.backend.campaign(self.name, ttl=self._ttl, stop=stop)
+                    if leadership is None:
+                        return
+                    with leadership:
+                        if self._lead(leadership, registration, stop, lead):
+                            return
                 except (Unavailable, OutcomeUnknown) as error:
                     self._say("waiting", 0, f"the backend does not answer: {error}")
-                    stop.wait(1.0)
-                    continue
-                if leadership is None:
-                    return
-                with leadership:
-                    if self._lead(leadership, registration, stop, lead):
-                        return
+                    stop.wait(_PAUSE)
         finally:
             registration.close()
 
@@ -135,7 +138,10 @@ class Master:
         )
         over = threading.Event()
         guard = threading.Thread(
-            target=self._guard, args=(leadership, over), name=f"jrs-guard-e{epoch}", daemon=True
+            target=self._guard,
+            args=(leadership, dispatcher, over),
+            name=f"jrs-guard-e{epoch}",
+            daemon=True,
         )
         guard.start()
         try:
@@ -148,9 +154,6 @@ class Master:
         except Fenced as error:
             self._say("lost", epoch, str(error))
             return False
-        except (Unavailable, OutcomeUnknown) as error:
-            self._say("waiting", epoch, f"the backend does not answer: {error}")
-            return False
         finally:
             lost = leadership.lost.is_set()
             registration.leading(None)
@@ -161,12 +164,15 @@ class Master:
             if not dead:
                 self._exit(epoch)
 
-    def _guard(self, leadership: Leadership, over: threading.Event) -> None:
-        """End the process if what runs in it has not ended in time after a loss."""
-        while not leadership.lost.wait(0.2):
+    def _guard(self, leadership: Leadership, dispatcher: Dispatcher, over: threading.Event) -> None:
+        """End the attempts at once after a loss, and the process if it does not follow in time."""
+        while not leadership.lost.wait(0.05):
             if over.is_set():
                 return
-        if not over.wait(self._ttl * _GRACE * 1.5):
+        deadline = Deadline.after(self._ttl * _GRACE * 1.5)
+        # Not left to the thread that leads: it may be in a long computation of the driver's main.
+        dispatcher.end_attempts(Deadline.after(self._ttl * _GRACE))
+        if not over.wait(deadline.bounded()):
             self._exit(leadership.epoch)
 
     def _exit(self, epoch: int) -> None:
@@ -174,7 +180,7 @@ class Master:
         os._exit(EXIT_DEPOSED)
 
     def _say(self, kind: str, epoch: int, message: str) -> None:
-        self._report(Event(kind, "", message, epoch, time.time()))
+        tell(self._report, Event(kind, "", message, epoch, time.time()))
 
 
 def _wait_until_over(dispatcher: Dispatcher, leadership: Leadership, stop: threading.Event) -> bool:

@@ -35,8 +35,11 @@ def mark_of_attempt(url: str, cluster: str, job_id: str, epoch: int, attempt: in
     return f"{mark_of_job(url, cluster, job_id)}{epoch}.{attempt};"
 
 
-def marked(beginning: str) -> list[int]:
-    """Return the pids of all living processes whose mark begins so, but for this one."""
+def marked(beginning: str, *, up_to_epoch: int | None = None) -> list[int]:
+    """Return the pids of all living processes whose mark begins so, but for this one.
+
+    `up_to_epoch` goes with the mark of a job, and leaves attempts of newer epochs out.
+    """
     entry = f"{MARK}={beginning}".encode()
     found = []
     for name in os.listdir("/proc"):
@@ -44,11 +47,16 @@ def marked(beginning: str) -> list[int]:
             continue
         try:
             environment = Path("/proc", name, "environ").read_bytes()
-            if any(part.startswith(entry) for part in environment.split(b"\0")) and _alive(name):
+            marks = [part for part in environment.split(b"\0") if part.startswith(entry)]
+            if any(_is_within(mark[len(entry) :], up_to_epoch) for mark in marks) and _alive(name):
                 found.append(int(name))
         except OSError:
             continue  # It ended, or is not ours.
     return found
+
+
+def _is_within(rest: bytes, up_to_epoch: int | None) -> bool:
+    return up_to_epoch is None or int(rest.partition(b".")[0]) <= up_to_epoch
 
 
 def _alive(pid: str) -> bool:
@@ -56,26 +64,30 @@ def _alive(pid: str) -> bool:
     return state not in (b"Z", b"X")
 
 
-def end(beginning: str, deadline: Deadline) -> list[int]:
+def end(beginning: str, deadline: Deadline, *, up_to_epoch: int | None = None) -> list[int]:
     """Kill every process whose mark begins so, also stopped ones; return once none is left.
 
-    Idempotent. Returns the pids that were killed.
+    Idempotent. Returns the pids that were killed. `up_to_epoch`: a leader that was replaced while
+    it slept must not kill the attempts of the one that leads now.
 
     Raises:
         Unavailable: some would not die (a hung disk keeps a process in the kernel).
     """
     killed: set[int] = set()
+    sure = False
     while True:
-        pids = marked(beginning)
-        if not pids:
+        pids = marked(beginning, up_to_epoch=up_to_epoch)
+        if not pids and (sure or not killed):
             return sorted(killed)
+        # A child that is just calling exec shows no environment: one more look.
+        sure = not pids
         for pid in pids:
             try:
                 os.kill(pid, signal.SIGKILL)
                 killed.add(pid)
             except ProcessLookupError:
                 pass
-        if deadline.expired:
+        if pids and deadline.expired:
             raise Unavailable(f"processes {sorted(pids)} do not die; the job is not started again")
         # No event tells of the end of somebody else's child.
         time.sleep(0.005)

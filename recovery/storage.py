@@ -19,6 +19,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import stat
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -71,7 +72,7 @@ class JobStorage:
             except FileNotFoundError:
                 continue  # Somebody newer was quicker: look again.
         for older in epochs[:-1]:
-            self._discard(folder / f"e{older}")
+            self._discard(job_id, folder / f"e{older}")
         return target
 
     def staging(self, job_id: str, epoch: int, stage: str, attempt: int) -> Path:
@@ -82,7 +83,7 @@ class JobStorage:
         """
         path = self.folder(job_id) / f"e{epoch}" / f"{stage}.{attempt}"
         if path.exists():
-            self._discard(path)
+            self._discard(job_id, path)
         try:
             path.mkdir(mode=0o700)
         except FileNotFoundError:
@@ -99,7 +100,7 @@ class JobStorage:
         path = folder / f".scratch.{attempt}"
         for older in folder.glob(".scratch.*"):
             if older != path:
-                self._discard(older)
+                self._discard(job_id, older)
         try:
             path.mkdir(mode=0o700, exist_ok=True)
         except FileNotFoundError:
@@ -132,7 +133,7 @@ class JobStorage:
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if target.exists():
             # Not written by a finished stage of this job, or its record would have been found.
-            self._discard(target)
+            self._discard(record.job_id, target)
         try:
             os.rename(staged, target)
         except FileNotFoundError:
@@ -150,11 +151,11 @@ class JobStorage:
     def sweep(self, job_id: str) -> None:
         """Remove the job's staging and temporary output; its published output stays."""
         for path in self.left_in_staging(job_id):
-            self._discard(path)
+            self._discard(job_id, path)
 
     def sweep_logs(self, job_id: str) -> None:
         """Remove the logs of the job's attempts, and its folder if nothing else is in it."""
-        self._discard(self.folder(job_id) / "logs")
+        self._discard(job_id, self.folder(job_id) / "logs")
         try:
             self.folder(job_id).rmdir()
         except OSError:
@@ -163,8 +164,13 @@ class JobStorage:
     def empty_trash(self) -> None:
         """Delete what a crash left between rename and delete."""
         trash = self.root / ".trash"
-        for path in trash.iterdir() if trash.is_dir() else ():
-            shutil.rmtree(path, ignore_errors=True)
+        if trash.is_symlink() or not trash.is_dir():
+            return
+        for path in trash.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
 
     def jobs(self) -> Iterator[str]:
         """Yield the ids of the jobs that have a folder."""
@@ -179,11 +185,14 @@ class JobStorage:
                 if match := _EPOCH.fullmatch(name):
                     yield int(match.group(1))
 
-    def _discard(self, path: Path) -> None:
+    def _discard(self, job_id: str, path: Path) -> None:
         """Rename to trash, then delete: half-deleted state is never seen under its name."""
-        if not path.parent.resolve().is_relative_to(self.root.resolve()):
-            raise InvalidInput(f"{path} is not within {self.root}: not deleted")
+        root = self.root.resolve()
+        if not path.parent.resolve().is_relative_to(root / job_id):
+            raise InvalidInput(f"{path} leads out of the job's own folder: not deleted")
         trash = self.root / ".trash"
+        if trash.resolve() != root / ".trash":
+            raise InvalidInput(f"{trash} leads out of {root}: nothing is deleted")
         trash.mkdir(mode=0o700, parents=True, exist_ok=True)
         doomed = trash / f"{path.parent.name}.{path.name}.{uuid.uuid4().hex}"
         try:
@@ -208,7 +217,10 @@ class JobStorage:
 def _sync_tree(root: Path) -> None:
     for folder, _, files in os.walk(root):
         for name in files:
-            fd = os.open(os.path.join(folder, name), os.O_RDONLY | os.O_CLOEXEC)
+            path = os.path.join(folder, name)
+            if not stat.S_ISREG(os.lstat(path).st_mode):
+                continue  # A link has no data of its own, and a pipe would never open.
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 os.fsync(fd)
             finally:

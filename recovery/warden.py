@@ -13,6 +13,7 @@ import select
 import signal
 import subprocess
 import sys
+from typing import BinaryIO
 
 from jrs.clock import Deadline
 from jrs.errors import Unavailable
@@ -27,20 +28,14 @@ def main() -> int:
     ended, ended_writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     signal.set_wakeup_fd(ended_writer)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    with open(out, "ab") as stdout, open(err, "ab") as stderr:
+    with open(out, "ab") as stdout, open(err, "ab") as stderr, _in_memory(line) as stdin:
         attempt = subprocess.Popen(
             [sys.executable, "-m", "jrs.recovery.attempt"],
-            stdin=subprocess.PIPE,
+            stdin=stdin,
             stdout=stdout,
             stderr=stderr,
             env={**os.environ, processes.MARK: mark},
         )
-    assert attempt.stdin is not None
-    try:
-        attempt.stdin.write(line)
-        attempt.stdin.close()
-    except BrokenPipeError:
-        pass  # It died at once; its exit status says so.
     while attempt.poll() is None:
         ready, _, _ = select.select([sys.stdin.buffer, ended], [], [])
         if sys.stdin.buffer in ready:
@@ -53,6 +48,14 @@ def main() -> int:
     status = attempt.wait()
     # Passed on as a shell would, since a process can not choose to have died by a signal.
     return status if status >= 0 else 128 - status
+
+
+def _in_memory(line: bytes) -> BinaryIO:
+    """Return a file to read `line` from: unlike a pipe's, its writer never waits for a reader."""
+    file = os.fdopen(os.memfd_create("launch"), "w+b")
+    file.write(line)
+    file.seek(0)
+    return file
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from jrs.cli.common import Place, when, with_place
 from jrs.errors import InvalidInput, JrsError
 from jrs.recovery import entry_point
 from jrs.recovery.cleanup import Resource
-from jrs.recovery.dispatcher import Event
+from jrs.recovery.events import Event
 from jrs.recovery.master import Master
 
 

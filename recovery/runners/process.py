@@ -6,6 +6,7 @@ Master, warden, attempt: the master holds one end of a pipe, the warden the othe
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -109,7 +110,7 @@ class ProcessAttempt(RunningAttempt):
             processes.end(self._mark, Deadline.after(60.0))
         except Unavailable:
             pass  # The next attempt looks again before it starts.
-        status = 128 - code if code > 128 else code
+        status = 128 - code if 128 < code <= 128 + signal.SIGRTMAX else code
         self._on_end(
             Ended(
                 message=_says(status),

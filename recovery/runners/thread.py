@@ -54,6 +54,8 @@ class ThreadAttempt(RunningAttempt):
             ended = Ended()
         except Fenced as error:
             ended = Ended(message=str(error), fenced=True)
-        except (AttemptDied, JrsError) as error:
-            ended = Ended(message=str(error), detail=traceback.format_exc())
+        except BaseException as error:  # An end that is not told would look like a long run.
+            known = isinstance(error, (AttemptDied, JrsError))
+            message = str(error) if known else f"{type(error).__name__}: {error}"
+            ended = Ended(message=message, detail=traceback.format_exc())
         self._on_end(ended)

@@ -1,0 +1,253 @@
+"""Actions: what a leader does about a job once it is decided.
+
+Each method blocks, so the dispatcher calls it in a pool. None keeps anything in memory: what it
+learns it returns, what must outlive this leader it commits under the fence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+from jrs import keys
+from jrs.backend import Backend, Create, Delete, Fence, Op, Update
+from jrs.clock import Clock, Deadline
+from jrs.codec import decode, encode
+from jrs.errors import Conflict, CorruptRecord, Fenced, OutcomeUnknown, ResultExists
+from jrs.model import (
+    AttemptRecord,
+    CleanupJournal,
+    Failure,
+    JobResult,
+    JobSpec,
+    JobStatus,
+    RunnerKind,
+)
+from jrs.recovery import processes
+from jrs.recovery.attempts import Attempts, Begun
+from jrs.recovery.cleanup import CleanupPolicy, JobCleanup
+from jrs.recovery.job import AttemptContext
+from jrs.recovery.runners import Ended, Runner
+from jrs.recovery.storage import JobStorage
+from jrs.store import JobResultStore
+
+_KILL = 30.0
+"""Seconds that processes are given to die after SIGKILL."""
+
+Say = Callable[[str, str, str], None]
+"""Tells whoever watches: kind, job id, message."""
+
+
+@attrs.frozen
+class Death:
+    """An attempt's death, counted."""
+
+    deaths: int
+    delay: float
+    """Seconds until the next attempt, if there is one."""
+
+
+@attrs.frozen
+class Left:
+    """What a cleanup pass has left undone."""
+
+    tries: int
+    delay: float
+    """Seconds until the next pass, unless it was given up."""
+
+
+class Actions:
+    """What the leader of one epoch does about jobs."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        fence: Fence,
+        *,
+        storage: JobStorage,
+        runners: dict[RunnerKind, Runner],
+        attempts: Attempts,
+        cleanup: JobCleanup,
+        policy: CleanupPolicy,
+        say: Say,
+        master: str,
+        now: Clock,
+    ) -> None:
+        self._backend = backend
+        self._fence = fence
+        self._storage = storage
+        self._runners = runners
+        self._attempts = attempts
+        self._cleanup = cleanup
+        self._policy = policy
+        self._say = say
+        self._master = master
+        self._now = now
+        self._store = JobResultStore(backend, now=now)
+
+    # -- running ---------------------------------------------------------------------------
+
+    def start(
+        self,
+        spec: JobSpec,
+        function: Callable[..., Any] | None,
+        on_end: Callable[[Begun, Ended], None],
+    ) -> None:
+        """Start the job's next attempt, once nothing of an earlier one can do harm any more."""
+        job_id, epoch = spec.job_id, self._fence.epoch
+        # The rename first: from here on no older attempt can publish, dead or not.
+        self._storage.take_over(job_id, epoch)
+        orphans = processes.end(
+            processes.mark_of_job(self._backend.url, self._backend.cluster, job_id),
+            Deadline.after(_KILL),
+            up_to_epoch=epoch,
+        )
+        if orphans:
+            self._say("orphans", job_id, f"killed {len(orphans)} left-over processes")
+        record = self._record_attempt(job_id)
+        context = AttemptContext(
+            spec=spec,
+            attempt=record.attempt,
+            fence=self._fence,
+            backend=self._backend,
+            storage=self._storage,
+            first_started_at=record.first_started_at,
+            now=self._now,
+        )
+        self._say("attempt", job_id, f"attempt {record.attempt} starts")
+        self._attempts.begin(
+            job_id,
+            lambda ended: self._runners[spec.runner].start(context, function, ended),
+            on_end,
+        )
+
+    def count_death(self, spec: JobSpec, ended: Ended) -> Death | None:
+        """Count an attempt that ended without a result, durably, so that failovers do not reset
+        the restart policy. Return None if it was no death."""
+        job_id = spec.job_id
+        if self._store.has_entry(job_id) or self._backend.get(keys.CANCEL + job_id) is not None:
+            return None
+        if ended.fenced and not self._backend.holds(self._fence):
+            raise Fenced(f"the attempt of {job_id!r} was fenced: {ended.message}")
+        before, version = self.stored_attempt(job_id)
+        before = before or AttemptRecord(job_id)
+        deaths = before.deaths + 1
+        failure = Failure("exit", ended.message, ended.detail, ended.exit_status)
+        record = attrs.evolve(before, deaths=deaths, failure=failure)
+        self._put(keys.ATTEMPTS + job_id, encode(record), version)
+        policy = spec.restart
+        # The exponent is bounded because 2.0**1024 is no float.
+        delay = min(policy.delay * 2.0 ** min(deaths - 1, 64), policy.max_delay)
+        left = policy.attempts - deaths
+        said = f"attempt {record.attempt} died: {ended.message}"
+        said += f"; {left} left, next in {delay:g} s" if left > 0 else "; none left"
+        self._say("died", job_id, said)
+        return Death(deaths, delay)
+
+    def stored_attempt(self, job_id: str) -> tuple[AttemptRecord | None, int | None]:
+        """Return the job's newest attempt, if it can be read, and its record's version."""
+        record = self._backend.get(keys.ATTEMPTS + job_id)
+        if record is None:
+            return None, None
+        try:
+            return decode(AttemptRecord, record.value, record.key), record.version
+        except CorruptRecord:
+            return None, record.version  # It only counts; counting anew is no harm.
+
+    # -- results ---------------------------------------------------------------------------
+
+    def fail(self, spec: JobSpec) -> None:
+        """Record that the job has died as often as it may."""
+        stored, _ = self.stored_attempt(spec.job_id)
+        failure = (stored.failure if stored else None) or Failure("exit", "every attempt died")
+        self._record(spec.job_id, JobStatus.FAILED, failure, stored)
+
+    def cancel(self, spec: JobSpec) -> None:
+        """End the job's attempt, then record that it was canceled."""
+        self._attempts.end(spec.job_id, Deadline.after(_KILL))
+        stored, _ = self.stored_attempt(spec.job_id)
+        failure = Failure("cancel", "canceled on request")
+        self._record(spec.job_id, JobStatus.CANCELED, failure, stored)
+
+    def end(self, job_id: str) -> None:
+        """End the job's attempt: its result is durable, so whatever it still does is of no use."""
+        self._attempts.end(job_id, Deadline.after(_KILL))
+
+    # -- cleaning up -----------------------------------------------------------------------
+
+    def clean_up(self, job_id: str) -> Left | None:
+        """Do one pass of the job's cleanup; return None if nothing is left."""
+        before = self.journal(job_id)
+        tries = before.tries + 1 if before else 1
+        journal = self._cleanup.run(job_id, self._fence, last_try=self._policy.is_last(tries))
+        if not journal.problems:
+            self._say("clean", job_id, "its resources are gone and its result is clean")
+            return None
+        delay = self._policy.delay(tries)
+        for name, problem in journal.problems.items():
+            again = "given up" if journal.exhausted else f"again in {delay:g} s"
+            self._say("cleanup", job_id, f"{name} is left: {problem} ({again})")
+        return Left(tries, delay)
+
+    def journal(self, job_id: str) -> CleanupJournal | None:
+        """Return what was journalled of the job's cleanup.
+
+        Raises:
+            CorruptRecord: it can not be read.
+        """
+        record = self._backend.get(keys.CLEANUP + job_id)
+        return None if record is None else decode(CleanupJournal, record.value, record.key)
+
+    def sweep_spec(self, job_id: str) -> None:
+        """Remove the spec that a job with a clean result has left: nothing may start from it."""
+        for prefix in (keys.JOBS, keys.CANCEL):
+            try:
+                self._backend.commit(Delete(prefix + job_id), fence=self._fence)
+            except Conflict:
+                pass  # Gone already.
+
+    # -- inside ----------------------------------------------------------------------------
+
+    def _record_attempt(self, job_id: str) -> AttemptRecord:
+        before, version = self.stored_attempt(job_id)
+        record = AttemptRecord(
+            job_id=job_id,
+            attempt=before.attempt + 1 if before else 1,
+            epoch=self._fence.epoch,
+            master=self._master,
+            started_at=self._now(),
+            deaths=before.deaths if before else 0,
+            failure=before.failure if before else None,
+            first_started_at=before.first_started_at if before else self._now(),
+        )
+        self._put(keys.ATTEMPTS + job_id, encode(record), version)
+        return record
+
+    def _record(
+        self, job_id: str, status: JobStatus, failure: Failure, stored: AttemptRecord | None
+    ) -> None:
+        result = JobResult(
+            job_id=job_id,
+            status=status,
+            failure=failure,
+            attempt=stored.attempt if stored else 1,
+            epoch=self._fence.epoch,
+            started_at=stored.first_started_at if stored else self._now(),
+            finished_at=self._now(),
+        )
+        try:
+            self._store.create_dirty(result, self._fence)
+        except ResultExists:
+            pass  # It ended by itself in this moment: the first durable result wins.
+
+    def _put(self, key: str, value: bytes, version: int | None) -> None:
+        """Commit a record under the fence; an unknown outcome is read back."""
+        op: Op = Create(key, value) if version is None else Update(key, value, version)
+        try:
+            self._backend.commit(op, fence=self._fence)
+        except OutcomeUnknown:
+            stored = self._backend.get(key)
+            if stored is None or stored.value != value:
+                raise
