@@ -92,3 +92,13 @@ def test_fsck_names_left_overs(jrs: Jrs, tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "ghost" in done.stdout
     assert orphan.exists()
+
+
+def test_master_is_small(jrs: Jrs, master: subprocess.Popen[bytes]) -> None:
+    """A master that has run a job holds no JVM and less than 60 MB."""
+    jrs("submit", "sum", "jobs_here:add", "--wait")
+    status = Path(f"/proc/{master.pid}/status").read_text()
+    resident = int(status.partition("VmRSS:")[2].split()[0])
+
+    assert resident < 60_000
+    assert "java" not in Path(f"/proc/{master.pid}/cmdline").read_text()
