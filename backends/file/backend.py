@@ -94,6 +94,7 @@ class FileBackend(Backend):
         return self._group.commit_async(lines.commit_line(ops, _pair(fence)), ops)
 
     def watch(self, prefix: str) -> Watch:
+        self._check_process()
         return FileWatch(self, prefix)
 
     def campaign(
@@ -104,6 +105,7 @@ class FileBackend(Backend):
 
     def compact(self) -> None:
         """Seal the segment now and begin the next one. Any process may, at any time."""
+        self._check_process()
         deadline = self._deadline()
 
         def seal() -> None:

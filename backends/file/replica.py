@@ -422,10 +422,12 @@ class Replica:
                 write_base(fd, self._base, self._tail.after("", inclusive=True))
             finally:
                 os.close(fd)
-            with contextlib.suppress(FileExistsError):
+            # It is there already, or others are behind it by now and have swept ours away.
+            with contextlib.suppress(FileExistsError, FileNotFoundError):
                 os.link(temporary, base)
         finally:
-            os.unlink(temporary)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary)
         sync_folder(self.folder)
 
     def _open_newest(self) -> None:

@@ -1,0 +1,36 @@
+"""Eight processes on one key: no acknowledged update is lost, none is counted twice."""
+
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from jrs.backend import Create
+from jrs.backends.file import FileBackend
+from jrs.testing.contract import present
+from jrs.testing.worker import Worker
+
+PROCESSES, ATTEMPTS = 8, 2000
+
+
+@pytest.mark.parametrize("seal_at", [8 << 20, 20_000], ids=["one-segment", "compacting"])
+def test_contended_updates(tmp_path: Path, seal_at: int) -> None:
+    """8 processes x 2,000 attempts of read-modify-write on one key end at the acknowledged sum."""
+    before = f"from jrs.backends.file import backend\nbackend.SEAL_AT = {seal_at}\n"
+    before += f"backend.FileBackend.__init__.__kwdefaults__['seal_at'] = {seal_at}"
+    with FileBackend(tmp_path) as backend, ExitStack() as stack:
+        backend.commit(Create("n", b"0"))
+        workers = [
+            stack.enter_context(Worker(tmp_path.as_uri(), "default", before=before))
+            for _ in range(PROCESSES)
+        ]
+        for worker in workers:
+            worker.send("attempt", "n", ATTEMPTS)
+        done = [worker.receive() for worker in workers]
+
+        assert present(backend, "n").value == b"%d" % sum(done)
+        assert sum(done) >= ATTEMPTS
+        for worker in workers:
+            record = worker.get("n")
+            assert record == present(backend, "n")
+    assert bool(list(tmp_path.rglob("*.base"))) is (seal_at < 1 << 20)
