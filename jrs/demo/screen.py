@@ -1,0 +1,154 @@
+"""What the demo shows: one line for whatever happens, and three tables at the end."""
+
+from __future__ import annotations
+
+import threading
+import time
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.markup import escape
+from rich.status import Status
+from rich.table import Table
+
+from jrs.model import JobResult, Json
+from jrs.testing.masters import MasterEvent
+
+_COLOURS = {
+    "attempt": "cyan",
+    "clean": "green",
+    "decision": "yellow",
+    "elected": "magenta",
+    "leading": "magenta",
+    "stage": "green",
+}
+_SILENT = {"resigned"}
+"""Kinds of events that tell nothing of the story."""
+
+
+class Screen:
+    """Prints, from any thread. In colour and with a spinner on a terminal, plain elsewhere."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or Console(highlight=False)
+        if not self._console.is_terminal:
+            # Wrapped lines are hard to search; a file has no width.
+            self._console.width = 200
+        self._began = time.monotonic()
+        self._status: Status = self._console.status("")
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal:
+            self._status.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._status.stop()
+
+    def act(self, title: str, text: str) -> None:
+        """Open a part of the story."""
+        with self._lock:
+            self._console.print(f"\n[bold]{title}[/bold]\n[dim]{escape(text)}[/dim]")
+
+    def doing(self, text: str) -> None:
+        """Say what is being waited for, on a terminal."""
+        self._status.update(f"[dim]{escape(text)}[/dim]")
+
+    def event(self, event: MasterEvent) -> None:
+        """Show what a master said."""
+        if event.kind not in _SILENT:
+            what = event.kind
+            message = event.message
+            if what == "decision":
+                what, _, message = message.partition(": ")
+            self.line(
+                event.master, event.epoch, event.job_id, what, message, _COLOURS.get(event.kind, "")
+            )
+
+    def stage(self, master: str, epoch: int, job_id: str, message: str) -> None:
+        """Show that a stage has finished, or is skipped."""
+        self.line(master, epoch, job_id, "stage", message, _COLOURS["stage"])
+
+    def line(
+        self, master: str, epoch: int, job_id: str, what: str, message: str, colour: str = ""
+    ) -> None:
+        """Show one line of the log."""
+        where = f"{master:<5} epoch {epoch}" if epoch else f"{master:<13}"
+        shown = f"[{colour}]{what:<8}[/{colour}]" if colour else f"{what:<8}"
+        with self._lock:
+            self._console.print(
+                f"[dim]{time.monotonic() - self._began:6.1f} s[/dim]  {where}  "
+                f"[bold]{job_id:<8}[/bold] {shown}  {escape(message)}",
+                soft_wrap=True,
+            )
+
+    def kill(self, master: str, when: str) -> None:
+        """Show a kill."""
+        with self._lock:
+            self._console.print(
+                f"[bold red]          ⚡ kill -9 {master}: {escape(when)}[/bold red]"
+            )
+
+    def say(self, text: str, style: str = "") -> None:
+        """Print a line of its own."""
+        with self._lock:
+            self._console.print(escape(text), style=style or None)
+
+    def report(self, worst: Json) -> None:
+        """Show the pipeline's answer."""
+        table = Table(title="\nThe ten worst carrier-route pairs out of New York, 2013")
+        for name in ("", "airline", "route", "to", "flights", "mean delay", "late", "bad weather"):
+            number = name in ("", "flights", "mean delay", "late", "bad weather")
+            table.add_column(name, justify="right" if number else "left", no_wrap=True)
+        for row in worst:
+            table.add_row(
+                str(row["rank"]),
+                row["airline"],
+                row["route"],
+                row["to"],
+                str(row["flights"]),
+                f"{row['mean_delay']:.1f} min",
+                f"{row['late']:.0%}",
+                f"{row['in_bad_weather']:.0%}",
+            )
+        self._table(table)
+
+    def jobs(self, results: list[JobResult]) -> None:
+        """Show what each job took."""
+        table = Table(title="\nThe jobs")
+        for name in ("job", "status", "attempts", "stages run", "stages skipped on recovery"):
+            table.add_column(name, no_wrap=True)
+        for result in results:
+            skipped = [s.name for s in result.stages if s.attempt < result.attempt]
+            table.add_row(
+                result.job_id,
+                result.status.name,
+                str(result.attempt),
+                ", ".join(f"{s.name} (attempt {s.attempt})" for s in result.stages),
+                ", ".join(skipped) or "-",
+            )
+        self._table(table)
+
+    def failovers(self, rows: list[tuple[str, dict[str, float]]]) -> None:
+        """Show the measured times of each kill, in milliseconds since it."""
+        table = Table(title="\nFailover: milliseconds since kill -9")
+        table.add_column("killed", no_wrap=True)
+        names = list(dict.fromkeys(name for _, times in rows for name in times))
+        for name in names:
+            table.add_column(name, justify="right", no_wrap=True)
+        for killed, times in rows:
+            shown = (f"{times[name] * 1000:.0f}" if name in times else "-" for name in names)
+            table.add_row(killed, *shown)
+        self._table(table)
+
+    def _table(self, table: Table) -> None:
+        table.title_justify = "left"
+        with self._lock:
+            self._console.print(table)
