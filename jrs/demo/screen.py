@@ -84,7 +84,7 @@ class Screen:
         shown = f"[{colour}]{what:<8}[/{colour}]" if colour else f"{what:<8}"
         with self._lock:
             self._console.print(
-                f"[dim]{time.monotonic() - self._began:6.1f} s[/dim]  {where}  "
+                f"[dim]{self._at()}[/dim]  {where}  "
                 f"[bold]{job_id:<8}[/bold] {shown}  {escape(message)}",
                 soft_wrap=True,
             )
@@ -93,7 +93,8 @@ class Screen:
         """Show a kill."""
         with self._lock:
             self._console.print(
-                f"[bold red]          ⚡ kill -9 {master}: {escape(when)}[/bold red]"
+                f"[dim]{self._at()}[/dim]  [bold red]kill -9 {master}: {escape(when)}[/bold red]",
+                soft_wrap=True,
             )
 
     def say(self, text: str, style: str = "") -> None:
@@ -103,10 +104,9 @@ class Screen:
 
     def report(self, worst: Json) -> None:
         """Show the pipeline's answer."""
-        table = Table(title="\nThe ten worst carrier-route pairs out of New York, 2013")
-        for name in ("", "airline", "route", "to", "flights", "mean delay", "late", "bad weather"):
-            number = name in ("", "flights", "mean delay", "late", "bad weather")
-            table.add_column(name, justify="right" if number else "left", no_wrap=True)
+        table = Table("", "airline", "route", "to", "flights", "mean delay", "late", "bad weather")
+        for column in (0, 4, 5, 6, 7):
+            table.columns[column].justify = "right"
         for row in worst:
             table.add_row(
                 str(row["rank"]),
@@ -118,37 +118,39 @@ class Screen:
                 f"{row['late']:.0%}",
                 f"{row['in_bad_weather']:.0%}",
             )
-        self._table(table)
+        self._table("The ten worst carrier-route pairs out of New York in 2013", table)
 
     def jobs(self, results: list[JobResult]) -> None:
         """Show what each job took."""
-        table = Table(title="\nThe jobs")
-        for name in ("job", "status", "attempts", "stages run", "stages skipped on recovery"):
-            table.add_column(name, no_wrap=True)
+        table = Table("job", "status", "attempts", "stages run, by attempt", "skipped on recovery")
         for result in results:
+            attempts = range(1, result.attempt + 1)
+            by_attempt = [[s.name for s in result.stages if s.attempt == a] for a in attempts]
             skipped = [s.name for s in result.stages if s.attempt < result.attempt]
             table.add_row(
                 result.job_id,
                 result.status.name,
                 str(result.attempt),
-                ", ".join(f"{s.name} (attempt {s.attempt})" for s in result.stages),
+                "\n".join(f"{a}: {', '.join(s) or '-'}" for a, s in enumerate(by_attempt, 1)),
                 ", ".join(skipped) or "-",
             )
-        self._table(table)
+        self._table("The jobs", table)
 
     def failovers(self, rows: list[tuple[str, dict[str, float]]]) -> None:
-        """Show the measured times of each kill, in milliseconds since it."""
-        table = Table(title="\nFailover: milliseconds since kill -9")
-        table.add_column("killed", no_wrap=True)
+        """Show the measured times of each kill."""
         names = list(dict.fromkeys(name for _, times in rows for name in times))
-        for name in names:
-            table.add_column(name, justify="right", no_wrap=True)
+        table = Table("killed", *names)
+        for column in table.columns[1:]:
+            column.justify = "right"
         for killed, times in rows:
-            shown = (f"{times[name] * 1000:.0f}" if name in times else "-" for name in names)
+            shown = (f"{times[name] * 1000:.0f} ms" if name in times else "-" for name in names)
             table.add_row(killed, *shown)
-        self._table(table)
+        self._table("Failover: time since kill -9", table)
 
-    def _table(self, table: Table) -> None:
-        table.title_justify = "left"
+    def _table(self, title: str, table: Table) -> None:
         with self._lock:
+            self._console.print(f"\n[bold]{title}[/bold]")
             self._console.print(table)
+
+    def _at(self) -> str:
+        return f"{time.monotonic() - self._began:6.1f} s"

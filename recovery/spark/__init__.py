@@ -76,9 +76,9 @@ def require_java() -> None:
     """Raise `InvalidInput`, saying how to get it, if there is no Java to run Spark on."""
     home = os.environ.get("JAVA_HOME")
     if shutil.which(str(Path(home, "bin", "java")) if home else "java") is None:
-        where = f"JAVA_HOME is {home} and holds no bin/java" if home else "there is no java on PATH"
+        where = f"JAVA_HOME ({home}) holds no bin/java" if home else "there is no java on PATH"
         raise InvalidInput(
-            f"Spark needs Java 17 or newer and {where}: apt-get install openjdk-17-jre-headless, "
+            f"Spark needs Java 17 or newer, but {where}: apt-get install openjdk-17-jre-headless, "
             "or set JAVA_HOME"
         )
 
