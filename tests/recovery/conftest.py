@@ -1,0 +1,46 @@
+"""The fixtures of the recovery tests: backends with faults, on memory and on a folder."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from jrs.backends.memory import Space
+from tests.recovery.support import CLUSTER, Faulty, FaultyFile, FaultyMemory
+
+
+@pytest.fixture(params=["memory", "file"])
+def open_faulty(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], Faulty]]:
+    """Open handles on one cluster, in memory and then on a folder."""
+    space = Space()
+    name = uuid.uuid4().hex
+
+    def open_one() -> Faulty:
+        if request.param == "memory":
+            return FaultyMemory(space, url=f"memory://{name}", cluster=CLUSTER)
+        return FaultyFile(tmp_path / "store", CLUSTER)
+
+    with ExitStack() as stack:
+        yield lambda: stack.enter_context(open_one())
+
+
+@pytest.fixture
+def faulty(open_faulty: Callable[[], Faulty]) -> Faulty:
+    return open_faulty()
+
+
+@pytest.fixture
+def memory() -> Iterator[FaultyMemory]:
+    """A memory backend of its own, with faults."""
+    with FaultyMemory(Space(), url=f"memory://{uuid.uuid4().hex}", cluster=CLUSTER) as backend:
+        yield backend
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """The root of the jobs' folders."""
+    return tmp_path / "jobs"

@@ -1,0 +1,337 @@
+"""What the tests of recovery share: a bound for waiting, faults, attempts to direct, a leader."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import attrs
+
+from jrs.backend import Backend, Create, Delete, Fence, Leadership, Op, Record, Update
+from jrs.backends.file import FileBackend
+from jrs.backends.memory import MemoryBackend
+from jrs.clock import Clock, Deadline
+from jrs.codec import encode
+from jrs.errors import Unavailable
+from jrs.model import JobResult, JobSpec, JobStatus, RunnerKind
+from jrs.recovery.cleanup import CleanupPolicy, JobCleanup, Resource, default_resources
+from jrs.recovery.dispatcher import Dispatcher
+from jrs.recovery.events import Event
+from jrs.recovery.job import AttemptContext
+from jrs.recovery.runners import Ended, OnEnd, Runner, RunningAttempt
+from jrs.recovery.storage import JobStorage
+from jrs.store import JobResultStore
+
+BOUND = 60.0
+"""Seconds after which a condition that should hold soon is taken to never hold."""
+
+CLUSTER = "test"
+JOBS = Path(__file__).with_name("jobs.py")
+
+
+def job(name: str) -> str:
+    """Return the entry point of a function in jobs.py."""
+    return f"{JOBS}:{name}"
+
+
+def until(condition: Callable[[], Any], what: str, timeout: float = BOUND) -> Any:
+    """Return what `condition` returns once that is true."""
+    deadline = Deadline.after(timeout)
+    while not (found := condition()):
+        assert not deadline.expired, f"waited in vain until {what}"
+        time.sleep(0.005)
+    return found
+
+
+class FakeClock:
+    """A clock that only a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+# -- backends that misbehave ----------------------------------------------------------------
+
+
+@attrs.define
+class Fault:
+    """Makes commits that touch `key` (a prefix) by an operation of `kind` fail."""
+
+    key: str
+    error: type[Exception]
+    kind: type[Op] | None = None  # type: ignore[valid-type]
+    after: bool = False
+    """Whether the commit really happens before the error is raised."""
+    times: int = 1_000_000
+    happened: int = 0
+
+    def hits(self, ops: tuple[Op, ...]) -> bool:
+        return self.happened < self.times and any(
+            op.key.startswith(self.key)
+            and isinstance(op, (Create, Update, Delete) if self.kind is None else self.kind)
+            for op in ops
+        )
+
+
+class Faults:
+    """Mixed into a backend: faults of its commits, and a record of its reads and commits."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.faults: list[Fault] = []
+        self.down = False
+        self.reads: list[str] = []
+        self.commits: list[tuple[Op, ...]] = []
+        super().__init__(*args, **kwargs)
+
+    def fault(self, key: str, error: type[Exception], **how: Any) -> Fault:
+        fault = Fault(key, error, **how)
+        self.faults.append(fault)
+        return fault
+
+    def _commit(self, ops: tuple[Op, ...], fence: Fence | None, deadline: Deadline) -> None:
+        self._check_up()
+        fault = next((fault for fault in self.faults if fault.hits(ops)), None)
+        if fault is not None and not fault.after:
+            fault.happened += 1
+            raise fault.error("injected, before the commit")
+        super()._commit(ops, fence, deadline)  # type: ignore[misc]
+        self.commits.append(ops)
+        if fault is not None:
+            fault.happened += 1
+            raise fault.error("injected, after the commit")
+
+    def _get(self, key: str, deadline: Deadline) -> Record | None:
+        self._check_up()
+        self.reads.append(key)
+        found: Record | None = super()._get(key, deadline)  # type: ignore[misc]
+        return found
+
+    def _page(self, prefix: str, after: str | None, limit: int, deadline: Deadline) -> list[Record]:
+        self._check_up()
+        page: list[Record] = super()._page(prefix, after, limit, deadline)  # type: ignore[misc]
+        self.reads.extend(record.key for record in page)
+        return page
+
+    def _check_up(self) -> None:
+        if self.down:
+            raise Unavailable("injected: away")
+
+
+class FaultyMemory(Faults, MemoryBackend):
+    """The memory backend, with faults."""
+
+
+class FaultyFile(Faults, FileBackend):
+    """The file backend, with faults."""
+
+
+Faulty = FaultyMemory | FaultyFile
+
+
+def spoil(backend: Backend, key: str, value: bytes = b"no record of jrs") -> None:
+    """Put bytes that nobody can read under a key."""
+    record = backend.get(key)
+    backend.commit(Create(key, value) if record is None else Update(key, value, record.version))
+
+
+def put(backend: Backend, key: str, value: Any) -> None:
+    """Store a value of the model."""
+    backend.commit(Create(key, encode(value)))
+
+
+def result(job_id: str, payload: Any = None, **fields: Any) -> JobResult:
+    fields.setdefault("status", JobStatus.FINISHED)
+    return JobResult(job_id, payload=payload, **fields)
+
+
+# -- attempts that a test directs -------------------------------------------------------------
+
+
+class DirectedAttempt(RunningAttempt):
+    """An attempt that does what the test says."""
+
+    def __init__(self, runner: DirectedRunner, context: AttemptContext, on_end: OnEnd) -> None:
+        self._runner = runner
+        self.context = context
+        self._on_end = on_end
+        self._lock = threading.Lock()
+        self.is_over = False
+        self.was_ended = False
+        self.stubborn = False
+
+    @property
+    def job_id(self) -> str:
+        return self.context.spec.job_id
+
+    def finish(self, payload: Any = None) -> None:
+        """Record a result and end, as `run_attempt` does."""
+        self.record(payload)
+        self.over(Ended())
+
+    def record(self, payload: Any = None) -> None:
+        done = result(self.job_id, payload, attempt=self.context.attempt)
+        JobResultStore(self.context.backend).create_dirty(done, self.context.fence)
+
+    def die(self, message: str = "it died", **how: Any) -> None:
+        self.over(Ended(message, **how))
+
+    def over(self, ended: Ended) -> None:
+        with self._lock:
+            if self.is_over:
+                return
+            self.is_over = True
+        self._on_end(ended)
+
+    def end(self, deadline: Deadline) -> bool:
+        self.was_ended = True
+        if self.stubborn:
+            return False
+        self._runner.before_end(self)
+        self.over(Ended("it was ended"))
+        return True
+
+
+class DirectedRunner(Runner):
+    """Starts attempts that a test directs."""
+
+    def __init__(self) -> None:
+        self.started: list[DirectedAttempt] = []
+        self.before_start: Callable[[AttemptContext], None] = lambda context: None
+        self.before_end: Callable[[DirectedAttempt], None] = lambda attempt: None
+
+    def start(
+        self, context: AttemptContext, function: Callable[..., Any] | None, on_end: OnEnd
+    ) -> RunningAttempt:
+        self.before_start(context)
+        attempt = DirectedAttempt(self, context, on_end)
+        self.started.append(attempt)
+        return attempt
+
+    def of(self, job_id: str, attempt: int = 1) -> DirectedAttempt:
+        """Wait for an attempt of a job and return it; its n-th one on this runner."""
+
+        def found() -> DirectedAttempt | None:
+            of_job = [one for one in self.started if one.job_id == job_id]
+            return of_job[attempt - 1] if len(of_job) >= attempt else None
+
+        started: DirectedAttempt = until(found, f"attempt {attempt} of {job_id} starts")
+        return started
+
+
+class Thing(Resource):
+    """A resource that keeps a record of its cleaning and can be told to fail or to wait."""
+
+    def __init__(self, name: str = "thing", *, prioritised: bool = False) -> None:
+        self.name = name
+        self.prioritised = prioritised
+        self.broken: Exception | None = None
+        self.calls: list[str] = []
+        self.released: list[str] = []
+        self.on_clean: Callable[[str], None] = lambda job_id: None
+
+    def clean(self, job_id: str) -> None:
+        self.calls.append(job_id)
+        self.on_clean(job_id)
+        if self.broken is not None:
+            raise self.broken
+
+    def release(self, job_id: str) -> None:
+        self.released.append(job_id)
+
+    def describe(self, job_id: str) -> list[str]:
+        return [f"/the/{self.name}/of/{job_id}"]
+
+
+# -- a leader ---------------------------------------------------------------------------------
+
+
+class Leader:
+    """A leadership and its dispatcher, in this process; ended when the test leaves it."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        root: Path,
+        *,
+        runner: Runner | None = None,
+        resources: Iterable[Resource] = (),
+        policy: CleanupPolicy | None = None,
+        clock: Clock = time.monotonic,
+        report: Callable[[Event], None] = lambda event: None,
+        candidate: str = "leader",
+    ) -> None:
+        self.backend = backend
+        self.events: list[Event] = []
+        self._also_report = report
+        self.runner: Any = runner or DirectedRunner()
+        leadership = backend.campaign(candidate, ttl=10.0, stop=threading.Event())
+        assert leadership is not None
+        self.leadership: Leadership = leadership
+        self.fence = leadership.fence
+        self.storage = JobStorage(root, backend.cluster)
+        self.cleanup = JobCleanup(backend, [*default_resources(backend, self.storage), *resources])
+        self.store = JobResultStore(backend)
+        self.dispatcher = Dispatcher(
+            backend,
+            leadership,
+            storage=self.storage,
+            runners=dict.fromkeys(RunnerKind, self.runner),
+            cleanup=self.cleanup,
+            cleanup_policy=policy,
+            report=self._report,
+            master=candidate,
+            clock=clock,
+        )
+
+    def _report(self, event: Event) -> None:
+        self.events.append(event)
+        self._also_report(event)
+
+    def said(self, kind: str, job_id: str | None = None, text: str = "") -> list[Event]:
+        return [
+            event
+            for event in list(self.events)
+            if event.kind == kind and job_id in (None, event.job_id) and text in event.message
+        ]
+
+    def until_said(self, kind: str, job_id: str | None = None, text: str = "") -> Event:
+        said: list[Event] = until(
+            lambda: self.said(kind, job_id, text), f"{kind} {job_id} {text!r} in {self.events}"
+        )
+        return said[0]
+
+    def until_clean(self, *job_ids: str) -> None:
+        for job_id in job_ids:
+            until(lambda job_id=job_id: self.store.has_clean(job_id), f"{job_id} is clean")
+
+    def look(self) -> None:
+        """Make the dispatcher look at everything again."""
+        self.dispatcher.provide("", print)
+
+    def stop(self, timeout: float = BOUND) -> bool:
+        return self.dispatcher.stop(Deadline.after(timeout))
+
+    def __enter__(self) -> Self:
+        self.dispatcher.recover()
+        self.dispatcher.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+        self.leadership.resign()
+
+
+def spec(job_id: str, entry_point: str = "nowhere:never", **fields: Any) -> JobSpec:
+    return JobSpec(job_id, entry_point, **fields)

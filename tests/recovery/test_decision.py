@@ -1,0 +1,85 @@
+"""`decide` against the table of the design, over the whole product of its facts."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from jrs.recovery.decision import Action, Attempt, Facts, Result, Spec, decide
+
+ANY = object()
+
+# spec, result, attempt, cancel, startable -> action; the first row that fits counts. The rows
+# with a blank in the design's table ("–") have ANY there.
+TABLE = [
+    ((ANY, Result.UNREADABLE, ANY, ANY, ANY), Action.HOLD),
+    ((Spec.UNREADABLE, Result.NONE, ANY, ANY, ANY), Action.HOLD),
+    ((ANY, Result.CLEAN, ANY, ANY, ANY), Action.SKIP),
+    ((ANY, Result.EXPIRED, ANY, ANY, ANY), Action.SKIP),
+    ((ANY, Result.DIRTY, ANY, ANY, ANY), Action.CLEAN_UP),
+    ((Spec.NONE, Result.NONE, ANY, ANY, ANY), Action.NOTHING),
+    # From here on there is a spec and no result. A stop request comes before all else.
+    ((Spec.READABLE, Result.NONE, ANY, True, ANY), Action.CANCEL),
+    ((Spec.READABLE, Result.NONE, Attempt.RUNNING, False, ANY), Action.LEAVE),
+    ((Spec.READABLE, Result.NONE, Attempt.SPENT, False, ANY), Action.FAIL),
+    ((Spec.READABLE, Result.NONE, Attempt.BACKING_OFF, False, ANY), Action.WAIT),
+    ((Spec.READABLE, Result.NONE, Attempt.NONE, False, False), Action.WAIT),
+    ((Spec.READABLE, Result.NONE, Attempt.NONE, False, True), Action.RECOVER),
+]
+PRODUCT = list(product(Spec, Result, Attempt, (False, True), (False, True)))
+
+
+def by_table(facts: tuple[object, ...]) -> Action:
+    for row, action in TABLE:
+        if all(wanted is ANY or wanted is fact for wanted, fact in zip(row, facts, strict=True)):
+            return action
+    raise AssertionError(f"the table has no row for {facts}")
+
+
+def test_every_combination_of_facts_is_decided_as_the_table_says() -> None:
+    """The decision is total, and the table's, for each of the 480 combinations of facts."""
+    assert len(PRODUCT) == 3 * 5 * 4 * 2 * 2
+
+    wrong = {
+        facts: decision.action
+        for facts in PRODUCT
+        if (decision := decide(Facts(*facts))).action is not by_table(facts)
+    }
+
+    assert wrong == {}
+
+
+@pytest.mark.parametrize(("row", "action"), TABLE)
+def test_every_row_of_the_table_is_reached(row: tuple[object, ...], action: Action) -> None:
+    """No row is hidden by those before it, so each is proved by the product above."""
+    fits = [
+        facts
+        for facts in PRODUCT
+        if all(wanted is ANY or wanted is fact for wanted, fact in zip(row, facts, strict=True))
+    ]
+
+    assert any(by_table(facts) is action for facts in fits)
+
+
+def test_nothing_with_a_result_is_ever_started() -> None:
+    """Whatever else is known, a result of any kind, unreadable ones included, rules out a start."""
+    started = {decide(Facts(*facts)).action for facts in PRODUCT if facts[1] is not Result.NONE}
+
+    assert started == {Action.HOLD, Action.SKIP, Action.CLEAN_UP}
+
+
+def test_every_decision_has_a_reason_that_names_no_internals() -> None:
+    """Each reason is a sentence for people: it is there, and speaks of no enum."""
+    reasons = {decide(Facts(*facts)).reason for facts in PRODUCT}
+
+    assert all(reason and "." not in reason for reason in reasons)
+
+
+def test_a_swept_spec_is_named_in_the_reason() -> None:
+    """Skipping over a left-over spec says that the spec is swept; without one it does not."""
+    with_spec = decide(Facts(spec=Spec.READABLE, result=Result.CLEAN))
+    without = decide(Facts(spec=Spec.NONE, result=Result.CLEAN))
+
+    assert "swept" in with_spec.reason
+    assert "swept" not in without.reason
