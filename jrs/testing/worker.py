@@ -9,13 +9,14 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self
+from typing import IO, Any, Self
 
 from jrs import errors
 from jrs.backend import (
@@ -46,16 +47,17 @@ class Worker:
 
     def __init__(self, url: str, cluster: str, *, before: str = "") -> None:
         """Start it; `before` is Python that it runs first, for instance to break a system call."""
-        code = f"{before}\nfrom jrs.testing.worker import main\nmain()"
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", code, url, cluster],
+        code = f"{before}\nfrom jrs.testing.worker import main\nmain(*sys.argv[1:3])"
+        process = subprocess.Popen(
+            [sys.executable, "-c", f"import sys\n{code}", url, cluster],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._requests = self._process.stdin
-        self._replies = self._process.stdout
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._process: subprocess.Popen[bytes] | _Child = process
+        self._requests: IO[bytes] = process.stdin
+        self._replies: IO[bytes] = process.stdout
 
     @property
     def pid(self) -> int:
@@ -63,6 +65,8 @@ class Worker:
 
     def send(self, name: str, *arguments: Any) -> None:
         """Send a request without waiting for the reply; fetch it by `receive`."""
+        if self._requests.closed:
+            return
         with contextlib.suppress(BrokenPipeError):
             self._requests.write(json.dumps([name, *arguments]).encode() + b"\n")
             self._requests.flush()
@@ -135,6 +139,57 @@ class Worker:
         trace: TracebackType | None,
     ) -> None:
         self.kill()
+
+
+class Nursery:
+    """Starts workers in milliseconds, by forking a process that has imported everything."""
+
+    def __init__(self) -> None:
+        self._near, far = socket.socketpair()
+        code = "import sys\nfrom jrs.testing.worker import nurse\nnurse(int(sys.argv[1]))"
+        with far:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", code, str(far.fileno())], pass_fds=[far.fileno()]
+            )
+
+    def worker(self, url: str, cluster: str) -> Worker:
+        """Start a worker; as real a process as any."""
+        worker = Worker.__new__(Worker)
+        far_in, near_in = os.pipe()
+        near_out, far_out = os.pipe()
+        pid = int(self.ask(["fork", url, cluster], far_in, far_out))
+        os.close(far_in)
+        os.close(far_out)
+        worker._process = _Child(self, pid)
+        worker._requests = os.fdopen(near_in, "wb")
+        worker._replies = os.fdopen(near_out, "rb")
+        return worker
+
+    def ask(self, request: list[Any], *fds: int) -> str:
+        socket.send_fds(self._near, [json.dumps(request).encode()], fds)
+        return self._near.recv(100).decode()
+
+    def close(self) -> None:
+        self._near.close()
+        self._process.wait()
+
+
+class _Child:
+    """A process of a nursery, which alone can wait for it."""
+
+    def __init__(self, nursery: Nursery, pid: int) -> None:
+        self._nursery = nursery
+        self.pid = pid
+        self._status: int | None = None
+
+    def kill(self) -> None:
+        if self._status is None:
+            os.kill(self.pid, signal.SIGKILL)
+
+    def wait(self) -> int:
+        if self._status is None:
+            self._status = int(self._nursery.ask(["wait", self.pid]))
+        return self._status
 
 
 def packed(ops: tuple[Op, ...]) -> list[list[Any]]:
@@ -279,9 +334,33 @@ def _reply(reply: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
-def main() -> None:
+def nurse(fd: int) -> None:
+    """Fork workers and wait for them, as a `Nursery` asks."""
+    with socket.socket(fileno=fd) as far:
+        while True:
+            data, fds, _, _ = socket.recv_fds(far, 4096, 2)
+            if not data:
+                return
+            what, *arguments = json.loads(data)
+            if what == "wait":
+                status = os.waitstatus_to_exitcode(os.waitpid(arguments[0], 0)[1])
+                far.send(b"%d" % status)
+                continue
+            pid = os.fork()
+            if not pid:
+                far.close()
+                os.dup2(fds[0], 0)
+                os.dup2(fds[1], 1)
+                os.closerange(3, 64)
+                main(*arguments)
+                os._exit(0)
+            for each in fds:
+                os.close(each)
+            far.send(b"%d" % pid)
+
+
+def main(url: str, cluster: str) -> None:
     """Serve requests until the near end goes away."""
-    url, cluster = sys.argv[1:3]
     server = _Server(url, cluster)
     for line in sys.stdin:
         name, *arguments = json.loads(line)
