@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mmap
 import os
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -16,8 +17,8 @@ from jrs.backends.file.lines import base_line, checked, unescape
 from jrs.errors import CorruptRecord
 
 _CHUNK = 1 << 20
-_PROBES = 16384
-"""Lines whose place and key are remembered: about 3 MB."""
+_LANDMARKS = 16384
+"""Lines whose key and place are remembered: about 3 MB."""
 
 
 class Base:
@@ -27,7 +28,7 @@ class Base:
         self.path = path
         self.size = 0
         self._map: mmap.mmap | bytes = b""
-        self._probes: dict[int, tuple[int, int, int, bytes | None]] = {}
+        self._landmarks: list[tuple[bytes, int, int]] = []
         if path is not None:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
@@ -41,7 +42,7 @@ class Base:
         if isinstance(self._map, mmap.mmap):
             self._map.close()
         self._map, self.size = b"", 0
-        self._probes.clear()
+        self._landmarks.clear()
 
     def get(self, key: str) -> Record | None:
         """Return the record of `key`, or None.
@@ -104,41 +105,41 @@ class Base:
     # -- inside ----------------------------------------------------------------------------
 
     def _lower_bound(self, key: bytes) -> tuple[int, int | None]:
-        """Return where the first key >= `key` begins, and a damaged line just before it, if any."""
-        low, high = 0, self.size
+        """Return where the first key >= `key` begins, and a damaged line just before it, if any.
+
+        Every readable line on the way becomes a landmark (its key, its start, its end), in key
+        order, so that most searches begin close to their end.
+        """
+        landmarks = self._landmarks
+        near = bisect_left(landmarks, (key,))
+        low = landmarks[near - 1][2] if near else 0
+        high = landmarks[near][1] if near < len(landmarks) else self.size
         suspect: int | None = None
         while low < high:
-            middle = (low + high) // 2
-            start, pivot, following, found = self._probes.get(middle) or self._probe(middle)
-            if found is None or pivot >= high:
+            start = pivot = self._map.rfind(b"\n", low, (low + high) // 2) + 1 or low
+            found = None
+            following = start
+            while found is None and pivot < high:
+                line, following = self._line(pivot)
+                body = checked(line)
+                if body is None:
+                    pivot = following
+                else:
+                    found = body.split(b"\t", 2)[1]
+            if found is None:
                 # Nothing readable from here to `high`: the key may be in the damaged lines.
                 suspect, high = start, start
-            elif found < key:
+                continue
+            landmarks.insert(near, (found, pivot, following))
+            if found < key:
                 low = following
+                near += 1
             else:
                 # Damaged lines just before the pivot may hold the key.
                 suspect, high = (start if pivot > start else None), start
+        if len(landmarks) > _LANDMARKS:
+            landmarks.clear()
         return low, suspect
-
-    def _probe(self, middle: int) -> tuple[int, int, int, bytes | None]:
-        """Find the line at `middle`, and the first readable one from there: its place and key.
-
-        Remembered, since most searches begin with the same few probes.
-        """
-        start = pivot = self._map.rfind(b"\n", 0, middle) + 1
-        found = None
-        following = start
-        while found is None and pivot < self.size:
-            line, following = self._line(pivot)
-            body = checked(line)
-            if body is None:
-                pivot = following
-            else:
-                found = body.split(b"\t", 2)[1]
-        if len(self._probes) >= _PROBES:
-            self._probes.clear()
-        self._probes[middle] = start, pivot, following, found
-        return self._probes[middle]
 
     def _line(self, start: int) -> tuple[bytes, int]:
         end = self._map.find(b"\n", start)
