@@ -190,7 +190,7 @@ class Masters:
             time.sleep(_POLL)
 
     def close(self) -> None:
-        """End all masters and attempts."""
+        """End all masters and attempts. Idempotent."""
         for master in self.all:
             if master.alive:
                 master.kill()

@@ -1,0 +1,106 @@
+"""Every test here starts real JVMs, and ends with none of them left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import attrs
+import pytest
+
+from jrs import JobCatalog, JobResultStore, JobSpec
+from jrs.demo import data as demo_data
+from jrs.errors import InvalidInput
+from jrs.model import JobStatus, Json
+from jrs.recovery.spark import require_java
+from jrs.recovery.storage import JobStorage
+from jrs.testing.masters import Masters
+
+from .support import BOUND, job, published
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark every test of this folder, and skip it where Spark can not run."""
+    here = Path(__file__).parent
+    reason = ""
+    try:
+        require_java()
+        import pyspark  # noqa: F401
+    except (InvalidInput, ImportError) as error:
+        reason = str(error)
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.spark)
+            if reason:
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@attrs.define
+class Cluster:
+    """A cluster of real masters on the file backend, and what it stores."""
+
+    masters: Masters
+    storage: JobStorage
+
+    @property
+    def results(self) -> JobResultStore:
+        return JobResultStore(self.masters.backend)
+
+    def submit(self, job_id: str, name: str, **arguments: Json) -> None:
+        JobCatalog(self.masters.backend).submit(JobSpec(job_id, job(name), arguments))
+
+    def is_clean(self, job_id: str) -> bool:
+        return self.results.has_clean(job_id)
+
+    def until_clean(self, job_id: str) -> None:
+        self.masters.until(lambda: self.is_clean(job_id), f"{job_id} is clean", BOUND)
+
+
+@pytest.fixture
+def new_cluster(tmp_path: Path) -> Iterator[Callable[[str], Cluster]]:
+    """Make clusters, each with a folder of its own; end whatever runs in them."""
+    made: list[Masters] = []
+
+    def make(name: str = "cluster") -> Cluster:
+        folder = tmp_path / name
+        masters = Masters((folder / "store").as_uri(), storage=folder / "files")
+        made.append(masters)
+        return Cluster(masters, JobStorage(folder / "files", masters.backend.cluster))
+
+    yield make
+    for masters in made:
+        masters.close()
+
+
+@pytest.fixture
+def cluster(new_cluster: Callable[[str], Cluster]) -> Cluster:
+    return new_cluster("cluster")
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The flights, weather and airlines of New York in 2013."""
+    return str(demo_data.export(tmp_path_factory.mktemp("flights")))
+
+
+@attrs.frozen
+class Undisturbed:
+    """What the demo's job gives when nothing dies."""
+
+    payload: Json
+    published: dict[str, list[str]]
+
+
+@pytest.fixture(scope="session")
+def undisturbed(data: str, tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    with Masters((folder / "store").as_uri(), storage=folder / "files") as masters:
+        masters.start("calm")
+        calm = Cluster(masters, JobStorage(folder / "files", masters.backend.cluster))
+        calm.submit("flights", "flights", data=data, journal=str(folder / "journal"))
+        calm.until_clean("flights")
+        result = calm.results.wait("flights", 0)
+
+        assert result.status is JobStatus.FINISHED, result.failure
+        assert result.attempt == 1
+        return Undisturbed(result.payload, published(calm.storage, "flights"))

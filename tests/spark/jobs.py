@@ -1,0 +1,130 @@
+"""The jobs of these tests. Loaded by path in processes of their own."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import jrs
+from jrs import Job, Stage
+from jrs.demo import pipeline
+from jrs.model import Json
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+def spark(job: Job) -> SparkSession:
+    return jrs.spark(job, spark_driver_extraJavaOptions=QUICK, spark_sql_shuffle_partitions="2")
+
+
+def note(journal: str, line: str) -> None:
+    """Append a line in one write, so that a kill leaves it whole or absent."""
+    fd = os.open(journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    try:
+        os.write(fd, f"{line}\n".encode())
+    finally:
+        os.close(fd)
+
+
+def flights(job: Job, data: str, journal: str) -> Json:
+    """The demo's job; the journal says which stage ran, and which was known to be finished."""
+    run = job.stage
+
+    def stage(name: str, function, **options):  # type: ignore[no-untyped-def]
+        def noted(stage: Stage) -> Json:
+            note(journal, f"run {name} {job.attempt}")
+            return function(stage)
+
+        finished = run(name, noted, **options)
+        note(journal, f"finished {name} {job.attempt}")
+        return finished
+
+    job.stage = stage  # type: ignore[method-assign]
+    return pipeline.flights(job, data)
+
+
+def slow_rows(session: SparkSession, tasks: int, milliseconds: int):  # type: ignore[no-untyped-def]
+    """Return rows that sleep in the JVM, one for each task: nothing of Python runs meanwhile."""
+    return session.range(0, tasks, 1, tasks).selectExpr(
+        "id", f"reflect('java.lang.Thread', 'sleep', {milliseconds}L) as slept"
+    )
+
+
+def writes_for_long(job: Job) -> Json:
+    """Write for minutes in the first attempt, and at once in any other."""
+
+    def write(stage: Stage) -> Json:
+        tasks, sleep = (2000, 200) if job.attempt == 1 else (2, 0)
+        slow_rows(spark(job), tasks, sleep).write.parquet(str(stage.output / "rows"))
+        return {"attempt": job.attempt, "tasks": tasks}
+
+    return job.stage("write", write).result()
+
+
+def waits_when_written(job: Job, folder: str) -> Json:
+    """Write, and in the first attempt come back only when ``go`` exists: about to publish."""
+    gate = Path(folder, "go")
+
+    def write(stage: Stage) -> Json:
+        slow_rows(spark(job), 2, 0).write.parquet(str(stage.output / "rows"))
+        if job.attempt == 1:
+            Path(folder, "written").touch()
+            while not gate.exists():
+                pass
+        return {"attempt": job.attempt}
+
+    return job.stage("write", write).result()
+
+
+def with_python_workers(job: Job) -> Json:
+    """Keep Python workers busy for minutes."""
+    import time
+
+    def sleep(rows):  # type: ignore[no-untyped-def]
+        time.sleep(600)
+        return rows
+
+    return spark(job).sparkContext.parallelize(range(4), 2).mapPartitions(sleep).count()
+
+
+def loses_its_jvm(job: Job) -> Json:
+    """Have the JVM killed in the middle of a query in the first attempt."""
+    import signal
+    import threading
+
+    session = spark(job)
+    if job.attempt == 1:
+        from pyspark import SparkContext
+
+        jvm = SparkContext._gateway.proc.pid  # type: ignore[union-attr]
+        threading.Timer(1.0, os.kill, (jvm, signal.SIGKILL)).start()
+        return slow_rows(session, 2000, 200).count()
+    return session.range(7).count()
+
+
+def fails_in_spark(job: Job) -> Json:
+    """Ask Spark for something that is not there."""
+    return spark(job).read.parquet("/nowhere/at/all").count()
+
+
+def describes_its_session(job: Job) -> Json:
+    """Return what Spark knows of the job, and whether a second call gives the same session."""
+    session = spark(job)
+    context = session.sparkContext
+    return {
+        "name": context.appName,
+        "group": context.getLocalProperty("spark.jobGroup.id"),
+        "tags": sorted(context.getJobTags()),
+        "ui": context.getConf().get("spark.ui.enabled"),
+        "partitions": session.conf.get("spark.sql.shuffle.partitions"),
+        "temporary": context.getConf().get("spark.local.dir"),
+        "java": session.range(1)
+        .selectExpr("reflect('java.lang.System', 'getProperty', 'java.io.tmpdir') as dir")
+        .head()
+        .dir,
+        "same": jrs.spark(job) is session,
+    }

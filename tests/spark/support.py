@@ -1,0 +1,73 @@
+"""What the tests on Spark share: their jobs' entry points, and what to look for afterwards."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from jrs import keys
+from jrs.backend import Backend
+from jrs.recovery import processes
+from jrs.recovery.storage import JobStorage
+
+BOUND = 240.0
+"""Seconds after which a condition that should hold soon is taken to never hold."""
+
+JOBS = Path(__file__).with_name("jobs.py")
+
+
+def job(name: str) -> str:
+    """Return the entry point of a function in jobs.py."""
+    return f"{JOBS}:{name}"
+
+
+def command_lines(pids: list[int]) -> dict[int, str]:
+    """Return what each living process of `pids` runs."""
+    found = {}
+    for pid in pids:
+        try:
+            line = Path("/proc", str(pid), "cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except OSError:
+            continue
+        found[pid] = line
+    return found
+
+
+def marked(backend: Backend, job_id: str) -> dict[int, str]:
+    """Return the processes of a job's attempts, and what each runs."""
+    mark = processes.mark_of_job(backend.url, backend.cluster, job_id)
+    return command_lines(processes.marked(mark))
+
+
+def wardens(backend: Backend) -> list[int]:
+    """Return the wardens of the cluster's attempts. They wear no mark: they carry it."""
+    mark = processes.mark_of_cluster(backend.url, backend.cluster)
+    pids = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
+    lines = command_lines(pids)
+    return [pid for pid, line in lines.items() if f"jrs.recovery.warden {mark}" in line]
+
+
+def published(storage: JobStorage, job_id: str) -> dict[str, list[str]]:
+    """Return the digests of the files that were published, by table: Spark's names are random."""
+    out = storage.folder(job_id) / "out"
+    found: dict[str, list[str]] = {}
+    for path in sorted(out.rglob("[!._]*")):
+        if path.is_file():
+            digests = found.setdefault(str(path.parent.relative_to(out)), [])
+            digests.append(hashlib.sha256(path.read_bytes()).hexdigest())
+    return found
+
+
+def left_over(backend: Backend, storage: JobStorage, job_id: str) -> list[str]:
+    """Return everything of a job that its cleanup should have removed."""
+    folder = storage.folder(job_id)
+    trash = storage.root / ".trash"
+    places = [path for path in folder.glob("*") if path.name != "out"]
+    places += list(trash.glob("*"))
+    records = [
+        record.key
+        for prefix in keys.PER_JOB
+        if prefix != keys.RESULTS
+        for record in backend.scan(prefix)
+    ]
+    return [*map(str, places), *records, *marked(backend, job_id).values()]

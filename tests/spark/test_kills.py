@@ -1,0 +1,135 @@
+"""The demo's job with its leaders killed -9 at random moments, again and again until it is done."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from jrs import keys
+from jrs.clock import Deadline
+from jrs.model import JobStatus
+
+from .conftest import Cluster, Undisturbed
+from .support import BOUND, left_over, published, wardens
+
+JOB = "flights"
+STAGES = ["ingest", "join", "statistics", "report"]
+LONGEST = {"any": 12.0, "start": 0.5, "dirty": 0.03}
+"""Seconds from the beginning of a phase within which its moments are."""
+
+
+def random_moment(cluster: Cluster, chance: random.Random) -> None:
+    """Wait for a moment of the job: any, or one of a phase that is too short to be hit often."""
+    finished = {
+        record.key.rpartition("/")[2]
+        for record in cluster.masters.backend.scan(f"{keys.STAGES}{JOB}/")
+    }
+    left = [*(stage for stage in STAGES if stage not in finished), "dirty"]
+    near = left[min(int(chance.expovariate(1.0)), len(left) - 1)]
+    phase = chance.choice(["any", "start", near, near])
+    folder = cluster.storage.folder(JOB)
+
+    def begun() -> bool:
+        if phase in ("any", "start"):
+            return True
+        return phase in STAGES and any(folder.glob(f"e*/{phase}.*"))
+
+    def over() -> bool:
+        return cluster.results.has_entry(JOB)
+
+    cluster.masters.until(lambda: begun() or over(), f"{phase} of {JOB} begins", BOUND)
+    wait = Deadline.after(chance.uniform(0, LONGEST.get(phase, 3.0)))
+    cluster.masters.until(
+        lambda: wait.expired or (over() and phase != "dirty"), f"a moment of {phase}", BOUND
+    )
+
+
+def kill_until_done(cluster: Cluster, chance: random.Random, most: int) -> int:
+    """Kill leaders at random moments until the job is clean or `most` are dead; return how many."""
+    kills = 0
+    while kills < most and not cluster.is_clean(JOB):
+        random_moment(cluster, chance)
+        if not cluster.is_clean(JOB):
+            cluster.masters.leader().kill()
+            kills += 1
+            cluster.masters.start(f"after-{kills}")
+    cluster.until_clean(JOB)
+    return kills
+
+
+def disturb(cluster: Cluster, chance: random.Random, most: int, data: str, journal: Path) -> int:
+    cluster.masters.start("first")
+    cluster.masters.start("second")
+    cluster.submit(JOB, "flights", data=data, journal=str(journal))
+    return kill_until_done(cluster, chance, most)
+
+
+def ran_again(journal: Path) -> list[str]:
+    """Return the stages that ran although they were known to be finished."""
+    finished: set[str] = set()
+    found = []
+    for line in journal.read_text().splitlines():
+        what, stage, attempt = line.split()
+        if what == "finished":
+            finished.add(stage)
+        elif stage in finished:
+            found.append(f"{stage} in attempt {attempt}")
+    return found
+
+
+def check(cluster: Cluster, undisturbed: Undisturbed, journal: Path) -> None:
+    result = cluster.results.wait(JOB, 0)
+
+    assert result.status is JobStatus.FINISHED, result.failure
+    assert result.payload == undisturbed.payload
+    assert published(cluster.storage, JOB) == undisturbed.published
+    assert ran_again(journal) == []
+    assert left_over(cluster.masters.backend, cluster.storage, JOB) == []
+    cluster.masters.until(lambda: not wardens(cluster.masters.backend), "no warden is left")
+
+
+def rounds(
+    new_cluster: Callable[[str], Cluster],
+    undisturbed: Undisturbed,
+    data: str,
+    tmp_path: Path,
+    *,
+    kills: int,
+    seed: int,
+) -> None:
+    chance = random.Random(seed)
+    done = jobs = 0
+    while done < kills:
+        jobs += 1
+        cluster = new_cluster(f"run-{jobs}")
+        journal = tmp_path / f"journal-{jobs}"
+        made = disturb(cluster, chance, kills - done, data, journal)
+        done += made
+        check(cluster, undisturbed, journal)
+        attempts = cluster.results.wait(JOB, 0).attempt
+        print(f"run {jobs}: {made} leaders killed, {attempts} attempts, equal ({done}/{kills})")
+        cluster.masters.close()
+
+
+@pytest.mark.timeout(900)
+def test_some_kills(
+    new_cluster: Callable[[str], Cluster], undisturbed: Undisturbed, data: str, tmp_path: Path
+) -> None:
+    """However its leaders die, the job gives the undisturbed result, each output exactly once, no
+    finished stage runs again and nothing is left behind: 4 kills.
+    """
+    rounds(new_cluster, undisturbed, data, tmp_path, kills=4, seed=1)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_thirty_kills(
+    new_cluster: Callable[[str], Cluster], undisturbed: Undisturbed, data: str, tmp_path: Path
+) -> None:
+    """However its leaders die, the job gives the undisturbed result, each output exactly once, no
+    finished stage runs again and nothing is left behind: 30 kills.
+    """
+    rounds(new_cluster, undisturbed, data, tmp_path, kills=30, seed=2013)
