@@ -75,6 +75,8 @@ EXAMPLES = [
     model.JobSpec("j", "pkg.mod:f", {"a": 1, "b": [True, {"c": "\0"}]}),
     model.EpochRecord(3, "host-1", "3-abc.lock"),
     model.Tombstone("j"),
+    model.CleanupJournal("j", ("spec", "stages"), 2, {"staging": "/a/b: busy"}),
+    model.StageRecord("j", "load", [1], 1, 2, 0.5, 9.0, "load-1"),
     model.MasterInfo("m", "h", 1, 2.0, 3.0),
 ]
 by_type = pytest.mark.parametrize("kind", list(STORED), ids=lambda kind: kind.__name__)
