@@ -17,7 +17,7 @@ import attrs
 import tenacity
 
 from jrs import keys
-from jrs.backend import Backend, Create, Delete, Fence, Op, Record, Update
+from jrs.backend import Backend, Check, Create, Delete, Fence, Op, Record, Update
 from jrs.clock import Deadline
 from jrs.codec import decode, encode
 from jrs.errors import Conflict, CorruptRecord, Fenced, InvalidInput, OutcomeUnknown
@@ -158,11 +158,16 @@ class CleanupPolicy:
 
 
 class JobCleanup:
-    """Cleans up after one job at a time, under the leader's fence."""
+    """Cleans up after one job at a time, under the leader's fence.
+
+    Raises:
+        InvalidInput: two resources of one name.
+    """
 
     def __init__(self, backend: Backend, resources: Sequence[Resource]) -> None:
         names = [resource.name for resource in resources]
-        assert len(set(names)) == len(names), f"two resources of one name among {names}"
+        if len(set(names)) < len(names):
+            raise InvalidInput(f"two resources have the same name: {', '.join(sorted(names))}")
         self._backend = backend
         self._store = JobResultStore(backend)
         self._resources = tuple(resources)
@@ -192,7 +197,7 @@ class JobCleanup:
             exhausted=bool(problems) and last_try,
         )
         if problems:
-            self._write(key, journal, stored, fence)
+            self._write(journal, stored, fence)
             return journal
         also: tuple[Op, ...] = () if stored is None else (Delete(key, stored.version),)
         self._store.mark_clean(job_id, fence, also=also)
@@ -276,12 +281,17 @@ class JobCleanup:
         else:
             done.add(resource.name)
 
-    def _write(
-        self, key: str, journal: CleanupJournal, stored: Record | None, fence: Fence | None
-    ) -> None:
-        value = encode(journal)
+    def _write(self, journal: CleanupJournal, stored: Record | None, fence: Fence | None) -> None:
+        job_id, value = journal.job_id, encode(journal)
+        key = keys.CLEANUP + job_id
+        marker = self._backend.get(keys.DIRTY + job_id)
+        if marker is None:
+            return  # An operator made it clean meanwhile; no journal is to outlive that.
         op: Op = Create(key, value) if stored is None else Update(key, value, stored.version)
         try:
-            self._backend.commit(op, fence=fence)
+            self._backend.commit(op, Check(marker.key, marker.version), fence=fence)
         except OutcomeUnknown:
             pass  # Every step may be repeated, so a lost journal costs time and nothing else.
+        except Conflict:
+            if self._store.has_dirty(job_id):
+                raise

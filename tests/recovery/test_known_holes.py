@@ -492,9 +492,7 @@ def test_every_write_of_a_deposed_leader_is_refused(open_faulty: Open, root: Pat
         "canceled": lambda: actions.cancel(spec("job")),
         "swept spec": lambda: actions.sweep_spec("job"),
         "cleanup": lambda: JobCleanup(backend, [broken]).run("done", old.fence),
-        "journal": lambda: JobCleanup(backend, [])._write(
-            keys.CLEANUP + "done", CleanupJournal("done"), None, old.fence
-        ),
+        "journal": lambda: JobCleanup(backend, [])._write(CleanupJournal("done"), None, old.fence),
     }
     returned = []
     for name, attempt in tries.items():
