@@ -63,5 +63,9 @@ def _from_file(place: str) -> ModuleType:
     # Importable by name, so that Spark's workers can unpickle the file's functions.
     sys.path.insert(0, str(path.parent.resolve()))
     sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        sys.modules.pop(path.stem, None)
+        raise
     return module
