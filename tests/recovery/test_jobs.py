@@ -64,13 +64,9 @@ def test_a_duplicate_is_refused_and_told_how_the_first_one_stands(
 def test_a_bad_job_id_is_refused_before_anything_is_sent(faulty: Faulty, job_id: object) -> None:
     """Whatever is no job id is refused by every call that takes one."""
     catalog = JobCatalog(faulty)
-    for call in (
-        lambda: spec(job_id),
-        lambda: catalog.cancel(job_id),
-        lambda: catalog.view(job_id),
-    ):  # type: ignore[arg-type]
+    for call in (spec, catalog.cancel, catalog.view):
         with pytest.raises(InvalidInput, match="not a job id"):
-            call()
+            call(job_id)  # type: ignore[operator]
 
     assert list(faulty.scan("")) == []
 
@@ -186,7 +182,8 @@ def test_view_shows_everything_of_a_job(faulty: Faulty) -> None:
     "key", ["jobs/job", "results/job", "attempts/job", "cancel/job", "cleanup/job", "stages/job/s"]
 )
 def test_view_names_what_can_not_be_read(faulty: Faulty, key: str) -> None:
-    """An unreadable record of any kind is a problem that names its key, and no exception."""
+    """An unreadable record of any kind is a problem that names its key, and no exception;
+    where the status depends on it, there is none."""
     catalog = JobCatalog(faulty)
     catalog.submit(spec("job"))
     spoil(faulty, key)
@@ -194,7 +191,7 @@ def test_view_names_what_can_not_be_read(faulty: Faulty, key: str) -> None:
 
     assert len(view.problems) == 1
     assert key in view.problems[0]
-    assert view.status is None
+    assert (view.status is None) == key.startswith(("jobs/", "results/", "attempts/"))
 
 
 def test_view_of_an_unknown_job_is_refused(faulty: Faulty) -> None:
@@ -235,7 +232,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A module to import, with a function inside a class; its name."""
     name = f"entry_{abs(hash(tmp_path))}"
     (tmp_path / f"{name}.py").write_text(
-        "class Pipe:\n    @staticmethod\n    def run(job): return 'ran'\n\nvalue = 1\nnothing = None\n"
+        "class Pipe:\n    @staticmethod\n    def run(job): return 'ran'\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "modules", dict(sys.modules))
