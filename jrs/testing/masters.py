@@ -128,6 +128,7 @@ class Masters:
         environment: Mapping[str, str] | None = None,
         on_event: Callable[[MasterEvent], None] = lambda event: None,
     ) -> None:
+        self.url = url
         self.backend = open_backend(url, cluster=cluster)
         self.all: list[MasterProcess] = []
         self.events: list[MasterEvent] = []

@@ -6,6 +6,7 @@ The only place that imports pyspark, and only once a job asks for it.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -34,6 +35,7 @@ _LOCAL = {
 }
 _DYING = 5.0
 """Seconds in which a JVM that closed its sockets has ended."""
+_PROPERTY = re.compile(r"\s*([^\s#!=:][^\s=:]*)\s*[=:]?\s*(.*?)\s*")
 _starting = threading.Lock()
 
 
@@ -145,11 +147,8 @@ def _spark_defaults() -> dict[str, str]:
     path = Path(folder or "", "spark-defaults.conf")
     if not folder or not path.is_file():
         return {}
-    lines = (line.strip() for line in path.read_text().splitlines())
-    pairs = (
-        line.replace("=", " ", 1).split(None, 1) for line in lines if line[:1] not in ("", "#")
-    )
-    return {pair[0]: pair[1].strip() for pair in pairs if len(pair) == 2}
+    found = map(_PROPERTY.fullmatch, path.read_text().splitlines())
+    return {match[1]: match[2] for match in found if match is not None}
 
 
 def _gateway_exit(*, wait: bool = False) -> int | None:

@@ -120,11 +120,15 @@ def describes_its_session(job: Job) -> Json:
         "group": context.getLocalProperty("spark.jobGroup.id"),
         "tags": sorted(context.getJobTags()),
         "ui": context.getConf().get("spark.ui.enabled"),
+        "progress": context.getConf().get("spark.ui.showConsoleProgress"),
         "partitions": session.conf.get("spark.sql.shuffle.partitions"),
         "temporary": context.getConf().get("spark.local.dir"),
-        "java": session.range(1)
-        .selectExpr("reflect('java.lang.System', 'getProperty', 'java.io.tmpdir') as dir")
-        .head()
-        .dir,
+        "java": [
+            session.range(1)
+            .selectExpr(f"reflect('java.lang.System', 'getProperty', '{name}') as value")
+            .head()
+            .value
+            for name in ("java.io.tmpdir", "site")
+        ],
         "same": jrs.spark(job) is session,
     }

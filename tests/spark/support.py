@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from jrs import keys
 from jrs.backend import Backend
+from jrs.clock import Deadline
 from jrs.recovery import processes
 from jrs.recovery.storage import JobStorage
 
@@ -14,6 +18,14 @@ BOUND = 240.0
 """Seconds after which a condition that should hold soon is taken to never hold."""
 
 JOBS = Path(__file__).with_name("jobs.py")
+
+
+def until(condition: Callable[[], Any], what: str) -> None:
+    """Wait until `condition` holds."""
+    deadline = Deadline.after(BOUND)
+    while not condition():
+        assert not deadline.expired, f"waited in vain until {what}"
+        time.sleep(0.01)
 
 
 def job(name: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,20 +17,33 @@ from .conftest import Cluster, Undisturbed
 from .support import BOUND, left_over, published, wardens
 
 JOB = "flights"
+IN_ONE_RUN = 6
+"""Most kills in the life of one job; then it is left to finish."""
 STAGES = ["ingest", "join", "statistics", "report"]
 LONGEST = {"any": 12.0, "start": 0.5, "dirty": 0.03}
 """Seconds from the beginning of a phase within which its moments are."""
 
 
+def finished(cluster: Cluster) -> list[str]:
+    records = cluster.masters.backend.scan(f"{keys.STAGES}{JOB}/")
+    return [record.key.rpartition("/")[2] for record in records]
+
+
+def where(cluster: Cluster) -> str:
+    """Return what the job is doing, for the record."""
+    if cluster.results.has_entry(JOB):
+        return "cleanup"
+    done = finished(cluster)
+    staged = {path.name.partition(".")[0] for path in cluster.storage.folder(JOB).glob("e*/*.*")}
+    return next((stage for stage in STAGES if stage in staged and stage not in done), "between")
+
+
 def random_moment(cluster: Cluster, chance: random.Random) -> None:
     """Wait for a moment of the job: any, or one of a phase that is too short to be hit often."""
-    finished = {
-        record.key.rpartition("/")[2]
-        for record in cluster.masters.backend.scan(f"{keys.STAGES}{JOB}/")
-    }
-    left = [*(stage for stage in STAGES if stage not in finished), "dirty"]
+    done = finished(cluster)
+    left = [*(stage for stage in STAGES if stage not in done), "dirty"]
     near = left[min(int(chance.expovariate(1.0)), len(left) - 1)]
-    phase = chance.choice(["any", "start", near, near])
+    phase = chance.choice(["any", "start", near, near, near])
     folder = cluster.storage.folder(JOB)
 
     def begun() -> bool:
@@ -47,20 +61,27 @@ def random_moment(cluster: Cluster, chance: random.Random) -> None:
     )
 
 
-def kill_until_done(cluster: Cluster, chance: random.Random, most: int) -> int:
-    """Kill leaders at random moments until the job is clean or `most` are dead; return how many."""
-    kills = 0
-    while kills < most and not cluster.is_clean(JOB):
+def kill_until_done(cluster: Cluster, chance: random.Random, most: int) -> Counter[str]:
+    """Kill leaders at random moments until the job is clean or `most` are dead.
+
+    Return how many were killed in each phase.
+    """
+    kills: Counter[str] = Counter()
+    while kills.total() < most and not cluster.is_clean(JOB):
         random_moment(cluster, chance)
+        leader = cluster.masters.leader()
+        phase = where(cluster)
         if not cluster.is_clean(JOB):
-            cluster.masters.leader().kill()
-            kills += 1
-            cluster.masters.start(f"after-{kills}")
+            leader.kill()
+            kills[phase] += 1
+            cluster.masters.start(f"after-{kills.total()}")
     cluster.until_clean(JOB)
     return kills
 
 
-def disturb(cluster: Cluster, chance: random.Random, most: int, data: str, journal: Path) -> int:
+def disturb(
+    cluster: Cluster, chance: random.Random, most: int, data: str, journal: Path
+) -> Counter[str]:
     cluster.masters.start("first")
     cluster.masters.start("second")
     cluster.submit(JOB, "flights", data=data, journal=str(journal))
@@ -101,17 +122,20 @@ def rounds(
     seed: int,
 ) -> None:
     chance = random.Random(seed)
-    done = jobs = 0
-    while done < kills:
+    done: Counter[str] = Counter()
+    jobs = 0
+    while done.total() < kills:
         jobs += 1
         cluster = new_cluster(f"run-{jobs}")
         journal = tmp_path / f"journal-{jobs}"
-        made = disturb(cluster, chance, kills - done, data, journal)
+        most = min(IN_ONE_RUN, kills - done.total())
+        made = disturb(cluster, chance, most, data, journal)
         done += made
         check(cluster, undisturbed, journal)
         attempts = cluster.results.wait(JOB, 0).attempt
-        print(f"run {jobs}: {made} leaders killed, {attempts} attempts, equal ({done}/{kills})")
+        print(f"run {jobs}: {made.total()} leaders killed, {attempts} attempts, equal")
         cluster.masters.close()
+    print(f"{done.total()} leaders killed in {jobs} runs: {dict(done.most_common())}")
 
 
 @pytest.mark.timeout(900)
