@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import uuid
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -88,7 +89,7 @@ def _check_marker(root: Path) -> None:
                 "name an empty or a new one"
             ) from None
         return
-    except ValueError:
+    except (ValueError, RecursionError):
         data = None
     if not isinstance(data, dict) or data.get("format") != "jrs":
         raise InvalidInput(f"{root} is not a jrs folder: {MARKER} can not be read")
@@ -149,7 +150,7 @@ def check_filesystem(path: Path, mounts: str | None = None) -> None:
         fields = before.split(" ")
         if len(fields) < 5 or not after:
             continue
-        point = fields[4].encode().decode("unicode_escape")
+        point = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), fields[4])
         inside = resolved == point or resolved.startswith(point.rstrip("/") + "/")
         if inside and len(point) >= best:
             best, kind = len(point), after.split(" ", 1)[0]
