@@ -23,8 +23,8 @@ been damaged since. Two of them, because one can come from a flipped bit in the 
 from __future__ import annotations
 
 import re
-import zlib
 from collections.abc import Iterator
+from zlib import crc32
 
 from jrs.backend import Check, Create, Delete, Op, Update
 
@@ -36,7 +36,7 @@ _BACK = {b"\\": b"\\", b"t": b"\t", b"n": b"\n", b"0": b"\0", b"w": b"~"}
 
 
 def _line(body: bytes) -> bytes:
-    return b"%08x\t%s\n" % (zlib.crc32(body), body)
+    return b"%08x\t%s\n" % (crc32(body), body)
 
 
 SEAL_LINE = _line(b"S")
@@ -98,8 +98,8 @@ def base_line(version: int, key: bytes, value: bytes) -> bytes:
 
 def checked(line: bytes) -> bytes | None:
     """Return a line's body (given without its newline), or None if its checksum does not fit."""
-    body = line[9:]
-    if line[8:9] != b"\t" or b"%08x" % zlib.crc32(body) != line[:8]:
+    crc, tab, body = line.partition(b"\t")
+    if not tab or b"%08x" % crc32(body) != crc:
         return None
     return body
 

@@ -18,7 +18,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from jrs.backend import Record
+from jrs.backend import EPOCH_KEY, Record
 from jrs.backends.file import lines
 from jrs.backends.file.base import Base, write_base
 from jrs.backends.file.check import marker
@@ -58,6 +58,8 @@ class Replica:
         self._sealed: int | None = None
         self._trusted = False
         self._found: dict[str, int | None] = {}
+        self._good_fence: bytes | None = None
+        """The fence that holds until the epoch is written; nearly every commit carries it."""
         self._base = Base(None)
         self._tail: OrderedMap[Stored] = OrderedMap()
         self._start = self._applied = self._synced = 0
@@ -302,21 +304,24 @@ class Replica:
         fields = body.split(b"\t")
         if fields[0] != b"C":
             raise self._newer("line", version)
-        if fields[1] != b"-":
-            key, _, wanted = fields[1].rpartition(b":")
-            if self._version_of(key.decode()) != int(wanted):
+        fence = fields[1]
+        if fence != b"-" and fence != self._good_fence:
+            name, _, wanted = fence.decode().rpartition(":")
+            if self._version_of(name) != int(wanted):
                 return FENCED
-        tail = self._tail
+            if name == EPOCH_KEY:
+                self._good_fence = fence
+        tail, in_tail = self._tail, self._tail.get
         writes: list[tuple[str, bytes | None]] = []
         index, i, end = 0, 2, len(fields)
         while i < end:
             field = fields[i]
             kind, key_text = field[0], field[1:].decode()
-            stored = tail.get(key_text)
+            stored = in_tail(key_text)
             if stored is not None:
                 found = None if stored[0] is None else stored[1]
             else:
-                found = self._base_version_of(key_text)
+                found = self._base_version_of(key_text) if self._base.size else None
             if kind == 43:  # + create
                 if found is not None:
                     return index
@@ -349,6 +354,8 @@ class Replica:
                 tail.discard(key_text)
             else:
                 tail.set(key_text, (value, version))
+            if key_text == EPOCH_KEY:
+                self._good_fence = None
             if self.on_change is not None:
                 self.on_change(key_text)
         return ACCEPTED
@@ -457,6 +464,7 @@ class Replica:
         self._close_segment()
         self._fd, self._base, self._tail = fd, base, OrderedMap()
         self._found.clear()
+        self._good_fence = None
         self._trusted = False
         self._start = self._applied = self._synced = start
         self._sealed = None
