@@ -44,7 +44,9 @@ def _json_value(value: Any, _: Any) -> Any:
 
 def _make_converter() -> cattrs.Converter:
     converter = cattrs.Converter(detailed_validation=False, forbid_extra_keys=True)
+    # `model.Json` is JSON already: it is neither built nor taken apart.
     converter.register_structure_hook_func(lambda kind: kind is Any, _json_value)
+    converter.register_unstructure_hook_func(lambda kind: kind is Any, lambda value: value)
     for kind in (str, int, bool):
         converter.register_structure_hook(kind, _exactly(kind))
     converter.register_structure_hook(float, _number)
@@ -69,14 +71,13 @@ def _number(value: Any, _: Any) -> float:
 
 
 _converter = _make_converter()
+_to_json = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 
 
 def encode(value: attrs.AttrsInstance) -> bytes:
     """Return the stored form of a value of `jrs.model`: ASCII without line breaks."""
     name, version = _TYPES[type(value)]
-    body = json.dumps(_converter.unstructure(value), allow_nan=False, separators=(",", ":")).encode(
-        "ascii"
-    )
+    body = _to_json(_converter.unstructure(value)).encode("ascii")
     return b'{"jrs":"%s/%d","crc":"%08x","body":%s}' % (
         name.encode(),
         version,
