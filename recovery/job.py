@@ -161,7 +161,7 @@ class Job:
         staging = context.storage.staging(self.job_id, self.epoch, name, self.attempt)
         began = time.monotonic()
         result = check_json(function(Stage(self, name, staging)), f"the result of stage {name!r}")
-        context.storage.make_durable(staging)
+        wrote = context.storage.make_durable(staging)
         record = StageRecord(
             job_id=self.job_id,
             name=name,
@@ -170,7 +170,7 @@ class Job:
             epoch=self.epoch,
             seconds=round(time.monotonic() - began, 3),
             finished_at=context.now(),
-            published=staging.name if any(staging.iterdir()) else None,
+            published=staging.name if wrote else None,
             temporary=temporary,
             order=len(self._seen),
         )

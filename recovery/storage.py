@@ -107,9 +107,20 @@ class JobStorage:
             raise Fenced(f"{folder} is gone: epoch {epoch} was replaced") from None
         return path
 
-    def make_durable(self, staging: Path) -> None:
-        """Sync a staging folder, whole; before its stage is recorded as finished."""
-        _sync_tree(staging)
+    def make_durable(self, staging: Path) -> bool:
+        """Sync a staging folder, whole, before its stage is recorded as finished; return whether
+        anything is in it.
+
+        Raises:
+            Fenced: the epoch's folder was renamed by a newer leader.
+        """
+        try:
+            _sync_tree(staging)
+            return any(staging.iterdir())
+        except FileNotFoundError:
+            if staging.is_dir():
+                raise  # What is written to it by somebody else changes under us: not finished.
+            raise Fenced(f"{staging} is gone: its epoch was replaced") from None
 
     def published(self, job_id: str, stage: str, *, temporary: bool) -> Path:
         """Return where a stage's output is once it is published."""

@@ -1,0 +1,423 @@
+"""The process runner, with real processes and real kills: nothing outlives its master."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from jrs import keys
+from jrs.backend import open_backend
+from jrs.clock import Deadline
+from jrs.codec import decode
+from jrs.jobs import JobCatalog
+from jrs.model import AttemptRecord, Failure, JobResult, JobStatus, RestartPolicy
+from jrs.recovery import processes
+from jrs.recovery.runners.process import ProcessRunner
+from jrs.store import JobResultStore
+from jrs.testing.masters import Masters
+from tests.recovery.support import CLUSTER, Leader, job, spec, until
+
+ONCE = RestartPolicy(attempts=1)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Callable[..., Masters]]:
+    """Make the masters of a cluster on a folder; all of them and their attempts are ended."""
+    with ExitStack() as stack:
+
+        def make(ttl: float = 30.0) -> Masters:
+            url = (tmp_path / "store").as_uri()
+            return stack.enter_context(Masters(url, cluster=CLUSTER, ttl=ttl))
+
+        yield make
+
+
+@pytest.fixture
+def masters(cluster: Callable[..., Masters]) -> Masters:
+    """One master that leads."""
+    made = cluster()
+    made.start("m1")
+    return made
+
+
+def submit(masters: Masters, job_id: str, function: str, **fields: object) -> None:
+    fields.setdefault("restart", ONCE)
+    JobCatalog(masters.backend).submit(spec(job_id, job(function), **fields))
+
+
+def ended(masters: Masters, job_id: str) -> JobResult:
+    return JobResultStore(masters.backend).wait(job_id, 60)
+
+
+def failure(masters: Masters, job_id: str) -> Failure:
+    found = ended(masters, job_id).failure
+    assert found is not None
+    return found
+
+
+def noted(path: Path, count: int) -> list[int]:
+    """Wait for `count` lines of pids (or epochs) in a file."""
+
+    def lines() -> list[int] | None:
+        found = path.read_text().splitlines() if path.exists() else []
+        return [int(line) for line in found] if len(found) >= count else None
+
+    numbers: list[int] = until(lines, f"{path.name} has {count} lines")
+    return numbers
+
+
+def state_of(pid: int) -> str:
+    """Return the kernel's letter for the state of a process; empty if there is none."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return ""
+    return stat.rpartition(b")")[2].split()[0].decode()
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
+
+
+def gone(pids: list[int]) -> bool:
+    return all(state_of(pid) in ("", "Z", "X") for pid in pids)
+
+
+def marked(masters: Masters) -> list[int]:
+    return processes.marked(processes.mark_of_cluster(masters.backend.url, CLUSTER))
+
+
+# -- dying with the master ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "count"),
+    [("hang", {}, 1), ("hang", {"deaf": True}, 1), ("family", {}, 5)],
+    ids=["plain", "deaf-to-signals", "with-strayed-children"],
+)
+def test_an_attempt_dies_with_its_master_by_kill_9(
+    masters: Masters, tmp_path: Path, function: str, arguments: dict[str, object], count: int
+) -> None:
+    """When the master is killed -9, its attempt and everything that attempt has started end:
+    children in sessions and groups of their own, daemons, and whoever ignores signals."""
+    pids = tmp_path / "pids"
+    submit(masters, "job", function, arguments={"pids": str(pids), **arguments})
+    started = noted(pids, count)
+    warden = parent_of(started[-1])
+    masters.leader().kill()
+    until(lambda: gone([*started, warden]), "all of the attempt is gone")
+
+    assert marked(masters) == []
+
+
+def test_an_attempt_whose_python_is_stopped_dies_with_its_master(
+    masters: Masters, tmp_path: Path
+) -> None:
+    """A SIGSTOPped attempt can do nothing itself, and ends all the same."""
+    pids = tmp_path / "pids"
+    submit(masters, "job", "family", arguments={"pids": str(pids)})
+    started = noted(pids, 5)
+    os.kill(started[-1], signal.SIGSTOP)
+    until(lambda: state_of(started[-1]) == "T", "it is stopped")
+    masters.leader().kill()
+    until(lambda: gone(started), "all of the attempt is gone")
+
+
+def test_a_master_that_is_told_to_stop_leaves_no_process(masters: Masters, tmp_path: Path) -> None:
+    """After SIGTERM the master ends by itself, its attempts before it, also those that it was
+    just starting; the jobs have no result."""
+    pids = tmp_path / "pids"
+    for number in range(6):
+        submit(masters, f"job-{number}", "hang", arguments={"pids": str(pids)})
+    noted(pids, 1)
+    leader = masters.leader()
+    leader.process.terminate()
+
+    assert leader.process.wait(60) == 0
+    assert marked(masters) == []
+    assert not any(JobResultStore(masters.backend).has_entry(f"job-{n}") for n in range(6))
+
+
+def test_when_the_warden_is_killed_the_master_ends_the_attempt(
+    masters: Masters, tmp_path: Path
+) -> None:
+    """An attempt without its warden does not run on unguarded: the master notices, ends all of it,
+    and counts a death."""
+    pids = tmp_path / "pids"
+    submit(masters, "job", "family", arguments={"pids": str(pids)})
+    started = noted(pids, 5)
+    os.kill(parent_of(started[-1]), signal.SIGKILL)
+
+    assert failure(masters, "job").exit_status == -signal.SIGKILL
+    assert gone(started)
+
+
+def test_when_master_and_warden_are_killed_the_next_leader_ends_the_attempt(
+    masters: Masters, tmp_path: Path
+) -> None:
+    """With nobody left to end an attempt, the next leader finds and kills its processes before it
+    starts the job again."""
+    pids, go, wrote = tmp_path / "pids", tmp_path / "go", tmp_path / "wrote"
+    submit(masters, "job", "write_when_told", arguments={
+        "started": str(pids), "go": str(go), "wrote": str(wrote)})  # fmt: skip
+    noted(pids, 1)
+    old = marked(masters)
+    warden = parent_of(old[0])
+    os.kill(warden, signal.SIGSTOP)
+    masters.leader().kill()
+    os.kill(warden, signal.SIGKILL)
+
+    assert not gone(old)
+
+    masters.start("m2")
+
+    assert noted(pids, 2) == [1, 2]
+    assert gone(old)
+
+    go.touch()
+
+    assert ended(masters, "job").payload == "epoch 2"
+
+
+# -- ending an attempt --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["deaf", "stopped"])
+def test_cancel_always_works(masters: Masters, tmp_path: Path, how: str) -> None:
+    """A job that ignores every signal it can, or is stopped, is canceled, and all of it ends."""
+    pids = tmp_path / "pids"
+    submit(masters, "job", "hang", arguments={"pids": str(pids), "deaf": True})
+    started = noted(pids, 1)
+    if how == "stopped":
+        os.kill(started[0], signal.SIGSTOP)
+    JobCatalog(masters.backend).cancel("job")
+
+    assert ended(masters, "job").status is JobStatus.CANCELED
+    assert gone(started)
+
+
+def test_strayed_children_are_ended_by_cancel(masters: Masters, tmp_path: Path) -> None:
+    """When the job has a result, none of its processes is left, whatever session it moved to."""
+    pids = tmp_path / "pids"
+    submit(masters, "job", "family", arguments={"pids": str(pids)})
+    started = noted(pids, 5)
+    JobCatalog(masters.backend).cancel("job")
+
+    assert ended(masters, "job").status is JobStatus.CANCELED
+    assert gone(started)
+
+
+def test_a_finished_job_leaves_no_child(masters: Masters, tmp_path: Path) -> None:
+    """What a job that returned has left running is ended before its result is clean."""
+    pids = tmp_path / "pids"
+    submit(masters, "job", "leave_child", arguments={"pids": str(pids)})
+    store = JobResultStore(masters.backend)
+
+    assert ended(masters, "job").payload == "done"
+
+    until(lambda: store.has_clean("job"), "the job is cleaned up")
+
+    assert gone(noted(pids, 1))
+
+
+def test_ending_one_job_leaves_those_of_similar_names_alone(
+    masters: Masters, tmp_path: Path
+) -> None:
+    """Processes are found by the whole job id, so that canceling ``job`` does not end ``job.1``."""
+    pids = {job_id: tmp_path / job_id for job_id in ("job", "job.1", "job-1", "jo")}
+    for job_id, path in pids.items():
+        submit(masters, job_id, "hang", arguments={"pids": str(path)})
+    started = {job_id: noted(path, 1) for job_id, path in pids.items()}
+    JobCatalog(masters.backend).cancel("job")
+    ended(masters, "job")
+
+    assert {job_id: gone(numbers) for job_id, numbers in started.items()} == {
+        "job": True, "job.1": False, "job-1": False, "jo": False,
+    }  # fmt: skip
+
+
+# -- what is told of the end --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "status", "message"),
+    [
+        ("die", {}, 9, "exited with status 9"),
+        ("die", {"status": 0}, 0, "exited with status 0"),
+        ("die", {"status": 75}, 75, "exited with status 75"),
+        ("die", {"status": 200}, 200, "exited with status 200"),
+        ("die_by_signal", {}, -9, "killed by signal 9"),
+    ],
+    ids=["status", "zero", "fenced-status", "large-status", "signal"],
+)
+def test_a_death_is_told_by_its_exit_status(
+    masters: Masters, function: str, arguments: dict[str, object], status: int, message: str
+) -> None:
+    """The failure of a job whose process died says how, as a number and in words."""
+    submit(masters, "job", function, arguments=arguments)
+    told = failure(masters, "job")
+
+    assert told.exit_status == status
+    assert message in told.message
+
+
+def test_a_death_is_told_with_the_end_of_stderr(masters: Masters) -> None:
+    """The failure holds the end of what the process wrote to stderr, also if that was a lot."""
+    submit(masters, "job", "die", arguments={"words": f"{'x' * 20_000} the very end"})
+    told = failure(masters, "job")
+
+    assert told.detail.endswith("the very end\n")
+    assert len(told.detail) <= 4096
+
+
+@pytest.mark.parametrize(
+    ("function", "says"),
+    [
+        ("boom", "ValueError: no good"),
+        ("not_json", "no JSON form"),
+        ("nan", "no JSON form"),
+        ("canceled_inside", "CancelledError"),
+        ("no_such_function", "there is no 'no_such_function'"),
+    ],
+)
+def test_a_job_that_can_not_succeed_fails_at_once(
+    masters: Masters, function: str, says: str
+) -> None:
+    """An exception, a result that is no JSON and an entry point that leads nowhere are the job's
+    failure, by their own words, in the first attempt."""
+    submit(masters, "job", function, restart=RestartPolicy(attempts=3))
+    told = failure(masters, "job")
+
+    assert told.kind == "exception"
+    assert says in told.message
+    assert ended(masters, "job").attempt == 1
+
+
+def test_arguments_of_the_largest_size_arrive(masters: Masters) -> None:
+    """A launch that is larger than a pipe's buffer is handed over whole."""
+    submit(masters, "job", "die", arguments={"words": "y" * 200_000 + "end"})
+
+    assert failure(masters, "job").detail.endswith("yend\n")
+
+
+def test_the_attempt_knows_who_it_is(masters: Masters) -> None:
+    """Job id, attempt and epoch arrive in the process, which is neither master nor warden."""
+    submit(masters, "job", "where")
+    payload = ended(masters, "job").payload
+
+    assert payload["pid"] != masters.leader().process.pid
+    assert (payload["job"], payload["attempt"], payload["epoch"]) == ("job", 1, 1)
+
+
+def test_no_process_shows_the_launch_to_others(tmp_path: Path) -> None:
+    """Neither the backend's URL nor the job's arguments are in any process's command line while
+    the attempt runs."""
+    secret = "s3cret-in-the-url"
+    store, pids = tmp_path / secret / "store", tmp_path / "another-s3cret"
+    with open_backend(store.as_uri(), cluster=CLUSTER) as backend:
+        root = tmp_path / "jobs"
+        runner = ProcessRunner(store.as_uri(), root)
+        with Leader(backend, root, runner=runner) as leader:
+            JobCatalog(backend).submit(spec("job", job("hang"), arguments={"pids": str(pids)}))
+            noted(pids, 1)
+            mark = processes.mark_of_cluster(backend.url, CLUSTER)
+            running = processes.marked(mark)
+            seen = [
+                line.read_bytes()
+                for pid in [*running, *map(parent_of, running)]
+                if pid != os.getpid()
+                for line in [Path(f"/proc/{pid}/cmdline")]
+            ]
+
+            assert len(seen) >= 2
+            assert not any(b"s3cret" in line or quote(secret).encode() in line for line in seen)
+            assert leader.stop()
+        assert processes.marked(mark) == []
+
+
+# -- a leader that slept ------------------------------------------------------------------------
+
+
+def test_a_leader_that_slept_finds_itself_replaced_and_does_no_harm(
+    cluster: Callable[..., Masters], tmp_path: Path
+) -> None:
+    """While the leader is stopped for longer than its ttl, the next one kills the orphaned attempt
+    before it starts the job again; the old one, continued, steps down, and neither it nor its
+    attempt touches the new attempt, the job's files or its result."""
+    masters = cluster(ttl=1.0)
+    masters.start("m1")
+    old = masters.leader()
+    started, go, wrote = tmp_path / "started", tmp_path / "go", tmp_path / "wrote"
+    submit(masters, "job", "write_when_told", arguments={
+        "started": str(started), "go": str(go), "wrote": str(wrote)})  # fmt: skip
+    noted(started, 1)
+    orphans = marked(masters)
+    old.pause()
+    masters.start("m2")
+
+    assert noted(started, 2) == [1, 2]
+    assert gone(orphans)
+    story = [event.kind for event in masters.events if event.master == "m2" and event.job_id]
+    assert story.index("orphans") < story.index("attempt")
+
+    running = marked(masters)
+    old.resume()
+    masters.event(lambda event: event.kind == "lost" and event.master == "m1", "it steps down")
+
+    assert marked(masters) == running
+    assert old.alive
+
+    go.touch()
+    done = ended(masters, "job")
+    store = JobResultStore(masters.backend)
+    until(lambda: store.has_clean("job"), "the job is cleaned up")
+
+    assert (done.payload, done.epoch, done.attempt) == ("epoch 2", 2, 2)
+    assert not wrote.exists()
+    output = tmp_path / "store" / "storage" / CLUSTER / "job" / "out" / "only" / "data"
+    assert output.read_text() == "2"
+
+
+def test_a_leader_that_slept_does_not_kill_the_new_leaders_attempt(tmp_path: Path) -> None:
+    """Processes of a newer epoch are left alone by a search that an older leader began."""
+    with open_backend((tmp_path / "store").as_uri(), cluster=CLUSTER) as backend:
+        pids = tmp_path / "pids"
+        runner = ProcessRunner((tmp_path / "store").as_uri(), tmp_path / "jobs")
+        backend.campaign("old", ttl=30.0, stop=threading.Event()).resign()  # type: ignore[union-attr]
+        with Leader(backend, tmp_path / "jobs", runner=runner) as leader:
+            JobCatalog(backend).submit(spec("job", job("hang"), arguments={"pids": str(pids)}))
+            started = noted(pids, 1)
+            mark = processes.mark_of_job(backend.url, CLUSTER, "job")
+
+            assert leader.fence.epoch == 2
+            assert processes.end(mark, Deadline.after(30), up_to_epoch=1) == []
+            assert not gone(started)
+            assert processes.end(mark, Deadline.after(30), up_to_epoch=2) == started
+            assert gone(started)
+
+
+def test_attempts_are_numbered_across_masters(
+    cluster: Callable[..., Masters], tmp_path: Path
+) -> None:
+    """The attempt after a failover has the next number, the new epoch and the new master's name,
+    and the death of a master counts as none of the job's."""
+    masters = cluster()
+    masters.start("m1")
+    pids = tmp_path / "pids"
+    submit(masters, "job", "hang", arguments={"pids": str(pids)})
+    noted(pids, 1)
+    masters.leader().kill()
+    masters.start("m2")
+    noted(pids, 2)
+    record = masters.backend.get(keys.ATTEMPTS + "job")
+    assert record is not None
+    stored = decode(AttemptRecord, record.value, record.key)
+
+    assert (stored.attempt, stored.epoch, stored.master, stored.deaths) == (2, 2, "m2", 0)
