@@ -1,0 +1,59 @@
+"""A replica of a driver with two jobs, to be killed: prints its events, then its answer."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import attrs
+
+import jrs
+from jrs.model import Json
+
+url, folder, mode = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
+
+
+def note(line: str) -> None:
+    with (folder / "journal").open("a") as file:
+        file.write(f"{line}\n")
+
+
+def spark(job: jrs.Job):  # type: ignore[no-untyped-def]
+    return jrs.spark(job, spark_driver_extraJavaOptions="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
+
+def count(job: jrs.Job, n: int) -> Json:
+    note(f"count {os.getpid()}")
+    return spark(job).range(n).count()
+
+
+def add(job: jrs.Job, n: int) -> Json:
+    note(f"add {os.getpid()}")
+    session = spark(job)
+    if mode == "lose-jvm" and job.attempt == 1:
+        from pyspark import SparkContext
+
+        os.kill(SparkContext._gateway.proc.pid, signal.SIGKILL)  # type: ignore[union-attr]
+    group = session.sparkContext.getLocalProperty("spark.jobGroup.id")
+    return [session.range(n + 1).groupBy().sum().head()[0], group]
+
+
+def main(driver: jrs.Driver) -> Json:
+    n = driver.run("count", count, n=100)
+    if mode == "between":
+        note(f"between {os.getpid()}")
+        while driver.epoch == 1:
+            time.sleep(0.01)
+    return {"n": n, "sum": driver.run("add", add, n=n)}
+
+
+def report(event) -> None:  # type: ignore[no-untyped-def]
+    print(json.dumps(attrs.asdict(event)), flush=True)
+
+
+answer = jrs.run(main, backend=url, storage=folder / "files", report=report)
+print(json.dumps({"answer": answer}), flush=True)
