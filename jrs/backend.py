@@ -15,6 +15,7 @@ import re
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import TracebackType
@@ -24,7 +25,7 @@ from urllib.parse import urlsplit, urlunsplit
 import attrs
 
 from jrs.clock import Deadline
-from jrs.errors import InvalidInput, TooLarge
+from jrs.errors import InvalidInput, OutcomeUnknown, TooLarge, Unavailable
 
 EPOCH_KEY = "leader/epoch"
 """The record whose version is the fence. Written only by `Backend.campaign`."""
@@ -374,6 +375,15 @@ def open_backend(url: str, *, cluster: str = "default", create: bool = True) -> 
         )
     backend: Backend = known[scheme].load()(url, cluster, create)
     return backend
+
+
+@contextmanager
+def still_unknown(unknown: OutcomeUnknown) -> Iterator[None]:
+    """Keep an outcome unknown that can not be read back: `Unavailable` would deny the write."""
+    try:
+        yield
+    except Unavailable as error:
+        raise unknown from error
 
 
 def redacted(url: str) -> str:

@@ -11,11 +11,11 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import attrs
 import cattrs
-from cattrs.errors import BaseValidationError
+from cattrs.errors import BaseValidationError, CattrsError
 
 from jrs import model
 from jrs.errors import CorruptRecord, JrsError, UnsupportedVersion
@@ -50,7 +50,18 @@ def _make_converter() -> cattrs.Converter:
     for kind in (str, int, bool):
         converter.register_structure_hook(kind, _exactly(kind))
     converter.register_structure_hook(float, _number)
+    converter.register_structure_hook_func(
+        lambda kind: getattr(kind, "__origin__", None) is tuple,
+        lambda value, kind: _tuple(converter, value, kind),
+    )
     return converter
+
+
+def _tuple(converter: cattrs.Converter, value: Any, kind: Any) -> Any:
+    if type(value) is not list:
+        raise TypeError(f"{value!r} is no list")
+    item = get_args(kind)[0]
+    return tuple(converter.structure(each, item) for each in value)
 
 
 def _exactly(kind: type) -> Any:
@@ -110,11 +121,12 @@ def decode(kind: type[T], data: bytes, where: str) -> T:
     try:
         return _converter.structure(json.loads(body), kind)
     except (
+        CattrsError,
         BaseValidationError,
-        cattrs.BaseValidationError,
         JrsError,
         ValueError,
         TypeError,
+        OverflowError,
         KeyError,
         AttributeError,
         RecursionError,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import attrs
 
 from jrs import keys
-from jrs.backend import Absent, Backend, Create
+from jrs.backend import Absent, Backend, Create, still_unknown
 from jrs.clock import Clock
 from jrs.codec import T, decode, encode
 from jrs.errors import (
@@ -77,8 +77,9 @@ class JobCatalog:
             # Taken since we looked; if it is free again by now, it still was not ours.
             self._check_free(spec.job_id)
             raise
-        except OutcomeUnknown:
-            stored = self._backend.get(keys.JOBS + spec.job_id)
+        except OutcomeUnknown as unknown:
+            with still_unknown(unknown):
+                stored = self._backend.get(keys.JOBS + spec.job_id)
             if stored is None or stored.value != value:
                 raise
         return spec

@@ -14,7 +14,16 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 
 from jrs import keys
-from jrs.backend import Absent, Backend, Create, Delete, Fence, Op, Record
+from jrs.backend import (
+    Absent,
+    Backend,
+    Create,
+    Delete,
+    Fence,
+    Op,
+    Record,
+    still_unknown,
+)
 from jrs.clock import Clock, Deadline
 from jrs.codec import decode, encode
 from jrs.errors import (
@@ -61,14 +70,15 @@ class JobResultStore:
             self._backend.commit(*ops, fence=fence)
         except Conflict:
             self._explain_existing(result)
-        except OutcomeUnknown:
-            # A second try is guarded by its Creates, so it can not happen twice.
-            if self._stored(result):
-                return
-            try:
-                self._backend.commit(*ops, fence=fence)
-            except Conflict:
-                self._explain_existing(result)
+        except OutcomeUnknown as unknown:
+            with still_unknown(unknown):
+                if self._stored(result):
+                    return
+                # A second try is guarded by its Creates, so it can not happen twice.
+                try:
+                    self._backend.commit(*ops, fence=fence)
+                except Conflict:
+                    self._explain_existing(result)
 
     def create_dirty_async(self, result: JobResult, fence: Fence | None) -> Future[None]:
         """Pipeline `create_dirty`. A known job gives `Conflict` here, an unknown outcome is not
@@ -87,15 +97,18 @@ class JobResultStore:
         check_job_id(job_id)
         try:
             self._backend.commit(Delete(keys.DIRTY + job_id), *also, fence=fence)
+            return
         except Conflict:
             state = self._state(job_id)
-            if state is None:
-                raise NoSuchResult(f"job {job_id!r} has no result to mark clean") from None
             if state is ResultState.DIRTY:
                 raise
-        except OutcomeUnknown:
-            if self._state(job_id) is ResultState.DIRTY:
-                raise
+        except OutcomeUnknown as unknown:
+            with still_unknown(unknown):
+                state = self._state(job_id)
+                if state is ResultState.DIRTY:
+                    raise
+        if state is None:
+            raise NoSuchResult(f"job {job_id!r} has no result to mark clean")
 
     def mark_clean_async(self, job_id: str, fence: Fence | None) -> Future[None]:
         """Pipeline `mark_clean`. A result that is not dirty gives `Conflict` here."""
@@ -135,9 +148,10 @@ class JobResultStore:
                 ) from None
             if not self._tombstone(job_id):
                 raise
-        except OutcomeUnknown:
-            if not self._tombstone(job_id):
-                raise
+        except OutcomeUnknown as unknown:
+            with still_unknown(unknown):
+                if not self._tombstone(job_id):
+                    raise
 
     def expire(self, older_than: float, keep: int = 0) -> list[str]:
         """Delete the clean results that ended over `older_than` seconds ago; return their ids.

@@ -79,9 +79,7 @@ class FileBackend(Backend):
         with self._current(deadline):
             return self.replica.get(key)
 
-    def _page(
-        self, prefix: str, after: str | None, limit: int, deadline: Deadline
-    ) -> list[Record]:
+    def _page(self, prefix: str, after: str | None, limit: int, deadline: Deadline) -> list[Record]:
         with self._current(deadline):
             return self.replica.page(prefix, after, limit)
 
@@ -97,9 +95,7 @@ class FileBackend(Backend):
         self._check_process()
         return FileWatch(self, prefix)
 
-    def campaign(
-        self, candidate: str, *, ttl: float, stop: threading.Event
-    ) -> Leadership | None:
+    def campaign(self, candidate: str, *, ttl: float, stop: threading.Event) -> Leadership | None:
         self.check_ttl(ttl)
         return leader.campaign(self, self._leader_folder, candidate, ttl, stop)
 
