@@ -17,6 +17,8 @@ from jrs.backends.file.lines import base_line, checked, unescape
 from jrs.errors import CorruptRecord
 
 _CHUNK = 1 << 20
+_BLOCK = 8 << 10
+"""Bytes that are searched for a key sooner than bisected further."""
 _LANDMARKS = 16384
 """Lines whose key and place are remembered: about 3 MB."""
 
@@ -52,7 +54,16 @@ class Base:
         """
         if not self.size:
             return None
-        at, suspect = self._lower_bound(key.encode())
+        name = key.encode()
+        low, high, _ = self._narrow(name, _BLOCK)
+        block = self._map[low:high]
+        field = block.find(b"\t%s\t" % name)
+        if field >= 0:
+            # Values have no tabs, so this is where the key of a line stands.
+            record = self._record(self._line(low + block.rfind(b"\n", 0, field) + 1)[0])
+            if record is not None and record.key == key:
+                return record
+        at, suspect = self._lower_bound(name)
         while at < self.size:
             line, at = self._line(at)
             record = self._record(line)
@@ -105,7 +116,13 @@ class Base:
     # -- inside ----------------------------------------------------------------------------
 
     def _lower_bound(self, key: bytes) -> tuple[int, int | None]:
-        """Return where the first key >= `key` begins, and a damaged line just before it, if any.
+        """Return where the first key >= `key` begins, and a damaged line just before it, if any."""
+        low, _, suspect = self._narrow(key, 0)
+        return low, suspect
+
+    def _narrow(self, key: bytes, enough: int) -> tuple[int, int, int | None]:
+        """Narrow down to `enough` bytes where the first key >= `key` begins: from, to, and a
+        damaged line just before it, if any.
 
         Every readable line on the way becomes a landmark (its key, its start, its end), in key
         order, so that most searches begin close to their end.
@@ -115,7 +132,7 @@ class Base:
         low = landmarks[near - 1][2] if near else 0
         high = landmarks[near][1] if near < len(landmarks) else self.size
         suspect: int | None = None
-        while low < high:
+        while high - low > enough:
             start = pivot = self._map.rfind(b"\n", low, (low + high) // 2) + 1 or low
             found = None
             following = start
@@ -139,7 +156,7 @@ class Base:
                 suspect, high = (start if pivot > start else None), start
         if len(landmarks) > _LANDMARKS:
             landmarks.clear()
-        return low, suspect
+        return low, high, suspect
 
     def _line(self, start: int) -> tuple[bytes, int]:
         end = self._map.find(b"\n", start)
