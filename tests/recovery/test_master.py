@@ -1,0 +1,372 @@
+"""The master: who leads, when it says so, and what it leaves behind when it does not any more."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jrs import keys
+from jrs.backend import Leadership
+from jrs.backends.memory import Space
+from jrs.errors import InvalidInput
+from jrs.jobs import JobCatalog
+from jrs.model import RunnerKind
+from jrs.recovery import master as master_module
+from jrs.recovery.dispatcher import Dispatcher
+from jrs.recovery.events import Event
+from jrs.recovery.master import EXIT_DEPOSED, Master
+from jrs.registry import Registry
+from jrs.store import JobResultStore
+from tests.recovery.support import (
+    CLUSTER,
+    DirectedRunner,
+    FaultyMemory,
+    Thing,
+    result,
+    spec,
+    until,
+)
+
+
+class Running:
+    """A master in a thread of its own."""
+
+    def __init__(self, backend: FaultyMemory, root: Path, name: str, **options: Any) -> None:
+        self.backend = backend
+        self.name = name
+        self.events: list[Event] = []
+        self.stop_event = threading.Event()
+        lead = options.pop("lead", None)
+        options.setdefault("ttl", 3600.0)
+        self.master = Master(
+            backend, url=backend.url, storage=root, name=name, report=self.events.append, **options
+        )
+        self.runner = DirectedRunner()
+        self.master._runners = dict.fromkeys(RunnerKind, self.runner)
+        self.errors: list[BaseException] = []
+        self.thread = threading.Thread(target=self._run, args=(lead,))
+        self.thread.start()
+
+    def _run(self, lead: Any) -> None:
+        try:
+            self.master.run(self.stop_event, lead)
+        except BaseException as error:
+            self.errors.append(error)
+
+    def kinds(self) -> list[str]:
+        return [event.kind for event in list(self.events)]
+
+    def until(self, kind: str, times: int = 1) -> None:
+        until(lambda: self.kinds().count(kind) >= times, f"{self.name}: {kind} in {self.events}")
+
+    def stop(self) -> None:
+        self.stop_event.set()
+        self.thread.join(60)
+        assert not self.thread.is_alive()
+
+    def leadership(self) -> Any:
+        return self.backend.space.leader
+
+
+Start = Callable[..., Running]
+
+
+@pytest.fixture
+def space() -> Space:
+    return Space()
+
+
+@pytest.fixture
+def start(space: Space, root: Path) -> Iterator[Start]:
+    """Start masters of one cluster in this process; all are stopped when the test ends."""
+    with ExitStack() as stack:
+
+        def start_one(name: str, **options: Any) -> Running:
+            backend = FaultyMemory(space, url="memory://masters", cluster=CLUSTER)
+            running = Running(backend, root, name, **options)
+            stack.callback(running.stop)
+            return running
+
+        yield start_one
+
+
+def leading(backend: FaultyMemory) -> list[str]:
+    return [info.name for info in Registry(backend).masters() if info.leading is not None]
+
+
+# -- leading ------------------------------------------------------------------------------------
+
+
+def test_a_master_announces_itself_only_after_it_has_recovered(
+    memory: FaultyMemory, root: Path
+) -> None:
+    """While recovery is held up, the epoch is bumped and nobody is shown as leading; afterwards
+    the master is, in that epoch."""
+    go_on = threading.Event()
+    JobCatalog(memory).submit(spec("job"))
+    page = memory._page
+
+    def held_up(prefix: str, *args: Any) -> Any:
+        if prefix == keys.JOBS:
+            go_on.wait(60)
+        return page(prefix, *args)
+
+    memory._page = held_up  # type: ignore[method-assign]
+    running = Running(memory, root, "m1")
+    try:
+        running.until("elected")
+        until(lambda: Registry(memory).masters(), "it is registered")
+
+        assert memory.get(keys.EPOCH) is not None
+        assert leading(memory) == []
+        assert "leading" not in running.kinds()
+
+        go_on.set()
+        until(lambda: leading(memory) == ["m1"], "it is announced")
+
+        assert [info.leading for info in Registry(memory).masters()] == [1]
+        order = running.kinds()
+        assert order.index("elected") < order.index("decision") < order.index("leading")
+    finally:
+        go_on.set()
+        running.stop()
+
+
+def test_one_leads_and_the_others_wait(start: Start) -> None:
+    """Of three masters one leads; all three are registered."""
+    masters = [start(f"m{number}") for number in range(3)]
+    first = masters[0].backend
+    until(lambda: len(Registry(first).masters()) == 3 and len(leading(first)) == 1, "one leads")
+
+    assert sum(master.kinds().count("leading") for master in masters) == 1
+
+
+def test_a_graceful_stop_hands_over_at_once(start: Start) -> None:
+    """With a ttl of an hour the next master leads as soon as the first is stopped; the attempt is
+    ended, and goes on there as a second one."""
+    first = start("m1")
+    first.until("leading")
+    JobCatalog(first.backend).submit(spec("job"))
+    attempt = first.runner.of("job")
+    second = start("m2")
+    first.stop()
+    second.until("leading")
+
+    assert attempt.was_ended
+    assert second.runner.of("job").context.attempt == 2
+    assert first.kinds()[-1] == "resigned"
+    until(lambda: leading(second.backend) == ["m2"], "only the second one is announced")
+    assert [info.name for info in Registry(second.backend).masters()] == ["m2"]
+
+
+def test_a_stopped_candidate_goes_without_having_led(start: Start) -> None:
+    """A master that waits for its turn ends when it is told to."""
+    start("m1").until("leading")
+    second = start("m2")
+    until(lambda: len(Registry(second.backend).masters()) == 2, "it is registered")
+    second.stop()
+
+    assert second.errors == []
+    assert second.events == []
+
+
+def test_a_leader_that_was_replaced_steps_down_and_campaigns_again(start: Start) -> None:
+    """A leader whose leadership is lost ends its attempts, which count as no deaths, and becomes a
+    candidate; it leads again when the other one goes."""
+    first = start("m1")
+    first.until("leading")
+    JobCatalog(first.backend).submit(spec("job"))
+    attempt = first.runner.of("job")
+    second = start("m2")
+    leadership = first.leadership()
+    with first.backend.space.changed:
+        first.backend.space.leader = None
+    second.until("leading")
+    leadership.lost.set()
+    until(lambda: attempt.was_ended, "its attempt is ended")
+    second.stop()
+    first.until("leading", times=2)
+
+    assert first.runner.of("job", 2).context.attempt == 3
+    assert "died" not in first.kinds() + second.kinds()
+
+
+def test_after_a_while_without_the_backend_a_master_goes_on(start: Start) -> None:
+    """A master whose backend is away while it campaigns, and then while it leads, says so and
+    leads again without being started anew."""
+    blocker = start("m0")
+    blocker.until("leading")
+    running = start("m1")
+    until(lambda: len(Registry(running.backend).masters()) == 2, "it is registered")
+    running.backend.down = True
+    blocker.stop()
+    running.until("waiting")
+    running.backend.down = False
+    running.until("leading")
+    JobCatalog(running.backend).submit(spec("job"))
+    running.runner.of("job").finish()
+    until(lambda: JobResultStore(running.backend).has_clean("job"), "the job is clean")
+
+    assert running.errors == []
+
+
+def test_a_recovery_that_fails_is_tried_again(start: Start, root: Path) -> None:
+    """If the backend goes away in the middle of recovery the master resigns, waits, and leads in
+    a newer epoch when it is back; the jobs are not lost."""
+    blocker = start("m0")
+    blocker.until("leading")
+    running = start("m1")
+    until(lambda: len(Registry(running.backend).masters()) == 2, "it is registered")
+    page = running.backend._page
+    failures: list[str] = []
+
+    def fail_once(prefix: str, *args: Any) -> Any:
+        if prefix == keys.JOBS and not failures:
+            failures.append(prefix)
+            running.backend.down = True
+        try:
+            return page(prefix, *args)
+        finally:
+            running.backend.down = False
+
+    running.backend._page = fail_once  # type: ignore[method-assign]
+    JobCatalog(blocker.backend).submit(spec("job"))
+    blocker.stop()
+    running.until("leading")
+    running.runner.of("job")
+
+    assert failures == [keys.JOBS]
+    assert running.kinds().count("elected") == 2
+
+
+def test_an_error_of_the_leading_function_is_the_callers(start: Start) -> None:
+    """What `lead` raises comes out of `run`, after the attempts were ended and the leadership
+    given up."""
+    go_on = threading.Event()
+
+    def lead(dispatcher: Dispatcher, leadership: Leadership, stop: threading.Event) -> bool:
+        go_on.wait(60)
+        raise LookupError("of main")
+
+    first = start("m1", lead=lead)
+    first.until("leading")
+    JobCatalog(first.backend).submit(spec("job"))
+    attempt = first.runner.of("job")
+    second = start("m2")
+    go_on.set()
+    second.until("leading")
+
+    assert [type(error) for error in first.errors] == [LookupError]
+    assert attempt.was_ended
+
+
+def test_attempts_are_ended_at_a_loss_whatever_the_leading_thread_does(start: Start) -> None:
+    """Also while `lead` is busy and does not look, a loss of the leadership ends the attempts."""
+    busy = threading.Event()
+
+    def lead(dispatcher: Dispatcher, leadership: Leadership, stop: threading.Event) -> bool:
+        busy.wait(60)
+        return stop.is_set()
+
+    running = start("m1", lead=lead)
+    running.until("leading")
+    JobCatalog(running.backend).submit(spec("job"))
+    attempt = running.runner.of("job")
+    leadership = running.leadership()
+    leadership.lost.set()
+    until(lambda: attempt.was_ended, "its attempt is ended")
+    busy.set()
+
+
+def test_a_resource_of_the_user_is_part_of_every_cleanup(start: Start) -> None:
+    """Resources given to the master are cleaned before a result is clean, and released when the
+    master stops while the job goes on."""
+    thing = Thing()
+    running = start("m1", resources=[thing])
+    running.until("leading")
+    catalog = JobCatalog(running.backend)
+    catalog.submit(spec("ends"))
+    running.runner.of("ends").finish()
+    until(lambda: JobResultStore(running.backend).has_clean("ends"), "the job is clean")
+    catalog.submit(spec("goes-on"))
+    running.runner.of("goes-on")
+    running.stop()
+
+    assert thing.calls == ["ends"]
+    assert thing.released == ["goes-on"]
+
+
+def test_a_result_that_an_old_leader_left_dirty_is_cleaned_up_by_the_next(start: Start) -> None:
+    """Cleanup is recovered like everything else."""
+    first = start("m1")
+    first.until("leading")
+    first.stop()
+    store = JobResultStore(first.backend)
+    store.create_dirty(result("job"), None)
+    start("m2")
+    until(lambda: store.has_clean("job"), "the job is clean")
+
+
+# -- not leading --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ttl", [0.0, -1.0, 1e9, float("nan")])
+def test_a_ttl_that_the_backend_can_not_keep_is_refused(
+    memory: FaultyMemory, root: Path, ttl: float
+) -> None:
+    """The refusal comes when the master is made, before it campaigns."""
+    with pytest.raises(InvalidInput, match="ttl"):
+        Master(memory, url=memory.url, storage=root, ttl=ttl)
+
+
+def test_a_master_without_a_place_for_files_is_refused(memory: FaultyMemory) -> None:
+    """A backend without a folder of its own needs a storage folder, and the refusal asks for it."""
+    with pytest.raises(InvalidInput, match="storage folder"):
+        Master(memory, url=memory.url)
+
+
+def test_names_of_masters_differ_within_a_process() -> None:
+    """Two masters of one process do not share a name by default."""
+    assert master_module.default_name() != master_module.default_name()
+
+
+def test_a_replaced_leader_with_an_attempt_that_will_not_end_ends_its_process(
+    tmp_path: Path,
+) -> None:
+    """A thread that ignores the loss of its leadership is ended with its whole process, whose exit
+    status says why."""
+    source = f"""
+import threading, time
+from pathlib import Path
+import jrs
+from jrs.backends.memory import Space, MemoryBackend
+from jrs.model import JobSpec, RunnerKind
+
+backend = MemoryBackend(Space())
+running = threading.Event()
+
+def deaf(job):
+    running.set()
+    while True:
+        time.sleep(0.01)
+
+def lead(dispatcher, leadership, stop):
+    jrs.JobCatalog(backend).submit(JobSpec("job", "driver:job", runner=RunnerKind.THREAD))
+    dispatcher.provide("job", deaf)
+    running.wait(60)
+    leadership.lost.set()
+    return False
+
+master = jrs.Master(backend, url="memory://", storage=Path({str(tmp_path)!r}), ttl=0.5)
+master.run(threading.Event(), lead)
+"""
+    ended = subprocess.run([sys.executable, "-c", source], timeout=120)
+
+    assert ended.returncode == EXIT_DEPOSED
