@@ -1,0 +1,418 @@
+"""Application mode: replicas of one driver, of which the leader is killed in the middle of main."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tenacity
+
+import jrs
+from jrs import keys
+from jrs.backend import Create, Update, open_backend
+from jrs.clock import Deadline
+from jrs.codec import encode
+from jrs.errors import (
+    CorruptRecord,
+    InvalidInput,
+    JobNotFinished,
+    ResultExpired,
+    TooLarge,
+)
+from jrs.jobs import JobCatalog
+from jrs.model import JobStatus
+from jrs.recovery import processes
+from jrs.recovery.application import Driver
+from jrs.recovery.cleanup import CleanupPolicy
+from jrs.store import JobResultStore
+from tests.recovery.support import CLUSTER, JOBS, Thing, job, until
+
+APPLICATION = Path(__file__).with_name("application.py")
+
+
+class Replicas:
+    """The replicas of one application."""
+
+    def __init__(self, folder: Path, kind: str) -> None:
+        self.folder = folder
+        self.url = (folder / "store").as_uri()
+        self.kind = kind
+        self.all: list[subprocess.Popen[str]] = []
+
+    def start(self) -> subprocess.Popen[str]:
+        replica = subprocess.Popen(
+            [sys.executable, APPLICATION, self.url, self.folder, self.kind],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.all.append(replica)
+        return replica
+
+    def lines(self, what: str) -> list[str]:
+        path = self.folder / what
+        return path.read_text().splitlines() if path.exists() else []
+
+    def until_lines(self, what: str, count: int) -> list[str]:
+        until(lambda: len(self.lines(what)) >= count, f"{what} has {count} lines")
+        return self.lines(what)
+
+    def touch(self, what: str) -> None:
+        (self.folder / what).touch()
+
+    def kill_leader(self) -> None:
+        """Kill -9 the replica whose main began last."""
+        pid = int(self.lines("main")[-1].split()[0])
+        leader = next(replica for replica in self.all if replica.pid == pid)
+        leader.kill()
+        leader.wait()
+
+    def returned(self) -> list[Any]:
+        """Return what the replicas that were not killed returned."""
+        living = [replica for replica in self.all if replica.returncode is None]
+        with ThreadPoolExecutor(len(living)) as pool:
+            ends = list(pool.map(lambda one: one.communicate(timeout=120), living))
+        assert [replica.returncode for replica in living] == [0] * len(living), ends
+        return [json.loads(out) for out, _ in ends]
+
+    def close(self) -> None:
+        for replica in self.all:
+            replica.kill()
+            replica.wait()
+            for pipe in (replica.stdout, replica.stderr):
+                assert pipe is not None
+                pipe.close()
+        with open_backend(self.url, cluster=CLUSTER) as backend:
+            mark = processes.mark_of_cluster(backend.url, CLUSTER)
+            processes.end(mark, Deadline.after(30.0))
+
+
+@pytest.fixture
+def replicas(tmp_path: Path) -> Iterator[Callable[[str], Replicas]]:
+    with ExitStack() as stack:
+
+        def make(kind: str) -> Replicas:
+            made = Replicas(tmp_path, kind)
+            stack.callback(made.close)
+            return made
+
+        yield make
+
+
+# -- failover of the whole driver ---------------------------------------------------------------
+
+
+def test_a_finished_job_is_not_called_again_after_a_failover(
+    replicas: Callable[[str], Replicas],
+) -> None:
+    """With the leader killed between two jobs, main runs again on the next replica, where the
+    first job's stored result comes back without a call; all replicas return the same."""
+    app = replicas("between_jobs")
+    for _ in range(3):
+        app.start()
+    app.until_lines("first.ran", 1)
+    until(lambda: _has_result(app, "first"), "the first job has its result")
+    killed = app.lines("main")[-1].split()[0]
+    app.kill_leader()
+    app.touch("may.go.on")
+    app.touch("second.may.end")
+    returned = app.returned()
+
+    assert len(returned) == 2
+    assert returned[0] == returned[1]
+    assert returned[0] == [{"rows": 3, "pid": int(killed)}, "second"]
+    assert len(app.lines("first.ran")) == 1
+    assert app.lines("second.ran") == ["2"]
+    assert [line.split()[1] for line in app.lines("main")] == ["1", "2"]
+
+
+def test_a_job_that_ran_when_its_leader_died_runs_again_on_the_next(
+    replicas: Callable[[str], Replicas],
+) -> None:
+    """With the leader killed in the middle of the second job, that job is run again by the next
+    leader, and the one after it if that dies, too; the first job never is."""
+    app = replicas("in_a_job")
+    for _ in range(3):
+        app.start()
+    for epoch in (1, 2):
+        app.until_lines("second.ran", epoch)
+        app.kill_leader()
+    app.until_lines("second.ran", 3)
+    app.touch("second.may.end")
+    returned = app.returned()
+
+    assert len(returned) == 1
+    assert returned[0][1] == "second"
+    assert app.lines("first.ran") == ["1"]
+    assert app.lines("second.ran") == ["1", "2", "3"]
+
+
+def test_a_job_in_a_process_of_its_own_keeps_its_stages_over_a_failover(
+    replicas: Callable[[str], Replicas],
+) -> None:
+    """A process job of the driver whose replica is killed goes on behind its finished stage."""
+    app = replicas("in_a_process")
+    app.touch("hold")
+    for _ in range(2):
+        app.start()
+    app.until_lines("calls.between", 1)
+    app.kill_leader()
+    app.until_lines("calls.between", 2)
+    (app.folder / "hold").unlink()
+
+    assert app.returned() == [{"rows": 3, "skipped": [True, False], "text": "first second"}]
+    assert app.lines("calls.first") == ["1"]
+    assert app.lines("calls.second") == ["2"]
+
+
+def test_a_failed_job_is_told_on_every_replica(replicas: Callable[[str], Replicas]) -> None:
+    """A job that ended FAILED raises JobNotFinished in the main of each replica in turn, without
+    being called again."""
+    app = replicas("failing")
+    for _ in range(3):
+        app.start()
+    told = {"failed": "broken", "why": "job 'broken' ended FAILED: ValueError: no good"}
+
+    assert app.returned() == [told] * 3
+    assert len(app.lines("broken.ran")) == 1
+
+
+def test_a_replica_that_comes_late_returns_the_stored_value(
+    replicas: Callable[[str], Replicas],
+) -> None:
+    """After the application has ended, another replica returns what it returned, and main is not
+    called again."""
+    app = replicas("between_jobs")
+    app.touch("may.go.on")
+    app.touch("second.may.end")
+    app.start()
+    first = app.returned()
+    late = app.start()
+
+    assert [json.loads(late.communicate(timeout=120)[0])] == first
+    assert len(app.lines("main")) == 1
+
+
+def _has_result(app: Replicas, job_id: str) -> bool:
+    with open_backend(app.url, cluster=CLUSTER) as backend:
+        return JobResultStore(backend).has_entry(job_id)
+
+
+# -- one replica, in this process ---------------------------------------------------------------
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return (tmp_path / "store").as_uri()
+
+
+def run(main: Callable[[Driver], Any], url: str, **options: Any) -> Any:
+    return jrs.run(main, backend=url, cluster_id=CLUSTER, ttl=30.0, **options)
+
+
+def test_main_gets_results_and_its_own_is_stored(url: str) -> None:
+    """Functions run in this process, entry points in one of their own; what main returned is the
+    result of the application's job."""
+
+    def main(driver: Driver) -> dict[str, Any]:
+        doubled = driver.run("double", lambda job, n: n * 2, n=4)
+        return {"sum": driver.run("add", job("add"), a=doubled, b=1), "epoch": driver.epoch}
+
+    assert run(main, url) == {"sum": 9, "epoch": 1}
+    with open_backend(url, cluster=CLUSTER) as backend:
+        results = JobResultStore(backend)
+        assert results.wait("main").payload == {"sum": 9, "epoch": 1}
+        assert [entry.job_id for entry in results.list()] == ["add", "double", "main"]
+        assert list(results.dirty()) == []
+
+
+def test_what_main_returned_is_given_as_json_gives_it_back(url: str) -> None:
+    """The first call returns what every later one does: tuples are lists in both."""
+    assert run(lambda driver: (1, (2,)), url) == [1, [2]]
+    assert run(lambda driver: "never called", url) == [1, [2]]
+
+
+@pytest.mark.parametrize(
+    "returned", [{1}, float("nan"), object, b"", "x" * 300_000],
+    ids=["set", "nan", "type", "bytes", "too-large"],
+)  # fmt: skip
+def test_a_main_that_returns_no_json_is_refused_and_not_stored(url: str, returned: Any) -> None:
+    """It is an error here, and main runs again when it was mended; its jobs' results are kept."""
+    calls: list[int] = []
+
+    def main(driver: Driver) -> Any:
+        driver.run("once", lambda job: calls.append(1))
+        return returned
+
+    with pytest.raises((InvalidInput, TooLarge), match="what main returned"):
+        run(main, url)
+
+    assert run(lambda driver: driver.run("once", lambda job: calls.append(1)), url) is None
+    assert calls == [1]
+
+
+def test_an_exception_of_main_is_raised_here_and_not_stored(url: str) -> None:
+    """The next replica runs main again, and finds the results of the jobs that had ended."""
+    calls: list[str] = []
+
+    def main(driver: Driver) -> Any:
+        driver.run("once", lambda job: calls.append("job"))
+        calls.append("main")
+        if calls.count("main") == 1:
+            raise LookupError("in main")
+        return "good"
+
+    with pytest.raises(LookupError, match="in main"):
+        run(main, url)
+
+    assert run(main, url) == "good"
+    assert calls == ["job", "main", "main"]
+
+
+def test_a_failed_job_can_be_caught_in_main(url: str) -> None:
+    """JobNotFinished holds the result, so that main can decide what to do."""
+
+    def main(driver: Driver) -> Any:
+        with pytest.raises(JobNotFinished) as caught:
+            driver.run("boom", lambda job: 1 / 0)
+        failed = caught.value.result
+        assert failed.failure is not None
+        return [failed.status.value, failed.failure.message]
+
+    assert run(main, url) == ["FAILED", "ZeroDivisionError: division by zero"]
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments"),
+    [("hang", {"pids": "b"}), ("hang", {"pids": "a", "deaf": True}), ("where", {"pids": "a"})],
+    ids=["other-value", "one-more", "other-function"],
+)
+def test_the_same_job_id_for_something_else_is_refused(
+    url: str, function: str, arguments: dict[str, Any]
+) -> None:
+    """While a job has no result, its id can not be used with other arguments or another function:
+    a job id names one run."""
+    with open_backend(url, cluster=CLUSTER) as backend:
+        JobCatalog(backend).submit(jrs.JobSpec("job", job("hang"), {"pids": "a"}))
+    with pytest.raises(InvalidInput, match="submitted with another function or other arguments"):
+        run(lambda driver: driver.run("job", job(function), **arguments), url)
+
+
+@pytest.mark.parametrize(
+    ("job_id", "arguments", "says"),
+    [
+        ("a/b", {}, "not a job id"),
+        ("main", {}, "id of the application itself"),
+        ("job", {"x": float("nan")}, "not JSON"),
+        ("job", {"x": {1}}, "not JSON"),
+    ],
+    ids=["id", "own-id", "nan", "set"],
+)
+def test_bad_input_to_run_changes_nothing(
+    url: str, job_id: str, arguments: dict[str, Any], says: str
+) -> None:
+    """A bad id, the application's own and arguments that are no JSON are refused before anything
+    is stored."""
+    with pytest.raises(InvalidInput, match=says):
+        run(lambda driver: driver.run(job_id, lambda job, **given: 1, **arguments), url)
+    with open_backend(url, cluster=CLUSTER) as backend:
+        assert [record.key for record in backend.scan("")] == [keys.EPOCH]
+
+
+def test_the_result_of_an_expired_job_is_an_error_of_its_own(url: str) -> None:
+    """Neither the job nor the application is run again when its result was expired."""
+    calls: list[int] = []
+
+    def main(driver: Driver) -> Any:
+        return driver.run("once", lambda job: calls.append(1))
+
+    run(main, url)
+    with open_backend(url, cluster=CLUSTER) as backend:
+        JobResultStore(backend).expire(older_than=0)
+    with pytest.raises(ResultExpired, match="'main'"):
+        run(main, url)
+    with pytest.raises(ResultExpired, match="'once'"):
+        run(main, url, name="another")
+
+    assert calls == [1]
+
+
+@pytest.mark.parametrize("what", [keys.RESULTS, keys.JOBS], ids=["result", "spec"])
+def test_a_held_job_is_an_error_and_no_endless_wait(url: str, what: str) -> None:
+    """`run` of a job of which a record can not be read raises CorruptRecord with its key."""
+    with open_backend(url, cluster=CLUSTER) as backend:
+        backend.commit(Create(what + "job", b"no record of jrs"))
+    with pytest.raises(CorruptRecord, match=f"{what}job"):
+        run(lambda driver: driver.run("job", lambda job: 1), url)
+
+
+def test_a_canceled_job_ends_the_wait_for_it(url: str) -> None:
+    """Whoever cancels a job of the driver ends its `run` with JobNotFinished."""
+
+    def patient(job: jrs.Job) -> None:
+        with open_backend(url, cluster=CLUSTER) as other:
+            JobCatalog(other).cancel("job")
+        while True:
+            job.check()
+
+    with pytest.raises(JobNotFinished) as caught:
+        run(lambda driver: driver.run("job", patient), url)
+
+    assert caught.value.result.status is JobStatus.CANCELED
+
+
+def test_the_end_does_not_wait_for_a_cleanup_that_was_given_up(url: str) -> None:
+    """What nobody will clean up any more keeps no replica from returning; it stays dirty."""
+    thing = Thing()
+    thing.broken = OSError("for ever")
+    policy = CleanupPolicy(wait=tenacity.wait_none(), stop=tenacity.stop_after_attempt(1))
+    returned = run(
+        lambda driver: driver.run("job", lambda job: 5), url,
+        resources=[thing], cleanup_policy=policy,
+    )  # fmt: skip
+
+    assert returned == 5
+    with open_backend(url, cluster=CLUSTER) as backend:
+        assert {entry.job_id for entry in JobResultStore(backend).dirty()} == {"job", "main"}
+
+
+def test_several_jobs_run_side_by_side(url: str) -> None:
+    """Threads of main may each run a job; the jobs run at the same time."""
+    together = threading.Barrier(3)
+
+    def main(driver: Driver) -> list[Any]:
+        with ThreadPoolExecutor(3) as pool:
+            runs = [
+                pool.submit(driver.run, f"job-{n}", lambda job, n: [together.wait(60), n][1], n=n)
+                for n in range(3)
+            ]
+            return [each.result() for each in runs]
+
+    assert run(main, url) == [0, 1, 2]
+
+
+def test_a_bad_name_of_the_application_is_refused(url: str) -> None:
+    """The application's own id is checked before anything is opened."""
+    with pytest.raises(InvalidInput, match="not a job id"):
+        run(lambda driver: 1, url, name="a/b")
+
+
+def test_a_spec_that_another_version_wrote_is_held(url: str) -> None:
+    """A spec of a newer version is refused by name, not guessed and not started."""
+    with open_backend(url, cluster=CLUSTER) as backend:
+        catalog = JobCatalog(backend)
+        spec = catalog.submit(jrs.JobSpec("job", f"{JOBS}:add"))
+        record = backend.get(keys.JOBS + "job")
+        assert record is not None
+        newer = encode(spec).replace(b"spec/1", b"spec/9")
+        backend.commit(Update(record.key, newer, record.version))
+    with pytest.raises(CorruptRecord, match="upgrade it"):
+        run(lambda driver: driver.run("job", job("add")), url)
