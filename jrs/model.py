@@ -273,6 +273,11 @@ class StageRecord:
     """The staging folder's name, relative to the job's folder, that is renamed into place."""
     temporary: bool = False
     order: int = 0
+    """Its place among the stages that its attempt went through."""
+
+    def summary(self) -> StageSummary:
+        """Return what the job's result keeps of the stage."""
+        return StageSummary(self.name, self.attempt, self.epoch, self.seconds)
 
 
 @attrs.frozen

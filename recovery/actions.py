@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 
 from jrs import keys
-from jrs.backend import Backend, Create, Delete, Fence, Op, Update
+from jrs.backend import Backend, Create, Delete, Fence, Op, Update, still_unknown
 from jrs.clock import Clock, Deadline
 from jrs.codec import decode, encode
 from jrs.errors import Conflict, CorruptRecord, Fenced, OutcomeUnknown, ResultExists
@@ -24,6 +24,8 @@ from jrs.model import (
     JobSpec,
     JobStatus,
     RunnerKind,
+    StageRecord,
+    StageSummary,
 )
 from jrs.recovery import processes
 from jrs.recovery.attempts import Attempts, Begun
@@ -236,18 +238,32 @@ class Actions:
             epoch=self._fence.epoch,
             started_at=stored.first_started_at if stored else self._now(),
             finished_at=self._now(),
+            stages=self._stages(job_id),
         )
         try:
             self._store.create_dirty(result, self._fence)
         except ResultExists:
             pass  # It ended by itself in this moment: the first durable result wins.
 
+    def _stages(self, job_id: str) -> tuple[StageSummary, ...]:
+        """Return what finished before the job did not; a record that can not be read is left out:
+        it must not keep a job from ending."""
+        found = []
+        for stored in self._backend.scan(keys.stages(job_id)):
+            try:
+                found.append(decode(StageRecord, stored.value, stored.key))
+            except CorruptRecord:
+                continue
+        found.sort(key=lambda record: record.order)
+        return tuple(record.summary() for record in found)
+
     def _put(self, key: str, value: bytes, version: int | None) -> None:
         """Commit a record under the fence; an unknown outcome is read back."""
         op: Op = Create(key, value) if version is None else Update(key, value, version)
         try:
             self._backend.commit(op, fence=self._fence)
-        except OutcomeUnknown:
-            stored = self._backend.get(key)
+        except OutcomeUnknown as unknown:
+            with still_unknown(unknown):
+                stored = self._backend.get(key)
             if stored is None or stored.value != value:
                 raise

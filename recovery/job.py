@@ -180,10 +180,7 @@ class Job:
 
     def stage_summaries(self) -> tuple[StageSummary, ...]:
         """Return the stages this attempt has gone through, for the job's result."""
-        return tuple(
-            StageSummary(record.name, record.attempt, record.epoch, record.seconds)
-            for record in self._records
-        )
+        return tuple(record.summary() for record in self._records)
 
     def _finished(self, record: StageRecord, *, skipped: bool) -> FinishedStage:
         self._records.append(record)
