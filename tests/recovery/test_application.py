@@ -292,7 +292,11 @@ def test_a_failed_job_can_be_caught_in_main(url: str) -> None:
 
 @pytest.mark.parametrize(
     ("function", "arguments"),
-    [("hang", {"pids": "b"}), ("hang", {"pids": "a", "deaf": True}), ("where", {"pids": "a"})],
+    [
+        ("hang", {"pids": "/dev/zero"}),
+        ("hang", {"pids": "/dev/null", "deaf": True}),
+        ("where", {"pids": "/dev/null"}),
+    ],
     ids=["other-value", "one-more", "other-function"],
 )
 def test_the_same_job_id_for_something_else_is_refused(
@@ -301,7 +305,7 @@ def test_the_same_job_id_for_something_else_is_refused(
     """While a job has no result, its id can not be used with other arguments or another function:
     a job id names one run."""
     with open_backend(url, cluster=CLUSTER) as backend:
-        JobCatalog(backend).submit(jrs.JobSpec("job", job("hang"), {"pids": "a"}))
+        JobCatalog(backend).submit(jrs.JobSpec("job", job("hang"), {"pids": "/dev/null"}))
     with pytest.raises(InvalidInput, match="submitted with another function or other arguments"):
         run(lambda driver: driver.run("job", job(function), **arguments), url)
 
