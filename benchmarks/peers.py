@@ -103,9 +103,7 @@ class Sqlite(Peer):
 
 
 def open_sqlite(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(
-        path, timeout=60, isolation_level=None, check_same_thread=False
-    )
+    connection = sqlite3.connect(path, timeout=60, isolation_level=None, check_same_thread=False)
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=FULL")
     return connection

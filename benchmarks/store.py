@@ -121,9 +121,7 @@ def in_threads(job: Callable[[str], None], name: str, threads: int, seconds: flo
     return Slice(len(latencies), took, latencies)
 
 
-def in_flight(
-    store: JobResultStore, fence: Fence, name: str, window: int, seconds: float
-) -> Slice:
+def in_flight(store: JobResultStore, fence: Fence, name: str, window: int, seconds: float) -> Slice:
     """Keep `window` jobs in flight from this one thread."""
     running: deque[tuple[float, Future[None]]] = deque()
     latencies: list[float] = []
@@ -258,10 +256,14 @@ def _rate_figure(name: str, slices: dict[str, list[Slice]]) -> Figure:
         ratio = _ratio(mine, slices[f"{RAW}, 1 thread"])
         return Figure(name, value, f"{ratio:.2f} × the raw pair")
     ratios = [(other, _ratio(mine, slices[other]), least) for other, least in wanted]
+    compared = [f"{ratio:.2f} × {_short(other)}" for other, ratio, _ in ratios]
+    if name.endswith(", 1 thread"):
+        # A stall of the disk hits both alike and hides the difference; the usual job has none.
+        compared.append(f"{_median_job(slices[wanted[0][0]]) / _median_job(mine):.2f} × by p50")
     return Figure(
         name,
         value,
-        "\n".join(f"{ratio:.2f} × {_short(other)}" for other, ratio, _ in ratios),
+        "\n".join(compared),
         "\n".join(f"≥ {least:g}" for _, _, least in ratios),
         all(ratio >= least for _, ratio, least in ratios),
     )
@@ -269,6 +271,10 @@ def _rate_figure(name: str, slices: dict[str, list[Slice]]) -> Figure:
 
 def _ratio(mine: list[Slice], theirs: list[Slice]) -> float:
     return statistics.median(a.rate / b.rate for a, b in zip(mine, theirs, strict=True))
+
+
+def _median_job(slices: list[Slice]) -> float:
+    return statistics.median(span for one in slices for span in one.latencies)
 
 
 def _short(name: str) -> str:
@@ -349,7 +355,7 @@ def _uncompacted(place: Path, size: int, plan: Plan, tick: Callable[[str], None]
     judged = size == 1_000_000
     return Figure(
         f"open + list {DIRTY:,} dirty, {size:,} clean, never compacted",
-        f"{seconds:.2f} s, {private / MB:.0f} MB",
+        f"{seconds:.2f} s ({_median(found, 'cpu'):.2f} s of CPU), {private / MB:.0f} MB",
         target="< 6 s" if judged else "",
         met=seconds < 6 if judged else None,
     )
