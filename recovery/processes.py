@@ -60,8 +60,30 @@ def _is_within(rest: bytes, up_to_epoch: int | None) -> bool:
 
 
 def _alive(pid: str) -> bool:
-    state = Path("/proc", pid, "stat").read_bytes().rpartition(b")")[2].split()[0]
-    return state not in (b"Z", b"X")
+    return _state(int(pid))[0] not in (b"", b"Z", b"X")
+
+
+def _state(pid: int) -> tuple[bytes, bytes]:
+    """Return a process's state and start time; empty if there is none."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:
+        return b"", b""
+    return fields[0], fields[19]
+
+
+def _is_over(pid: int, born: bytes) -> bool:
+    """Return whether a process that was killed runs no more, with all of its threads.
+
+    Its environment is gone a little earlier, and its first thread may be dead before the others.
+    """
+    state, start = _state(pid)
+    if start != born:
+        return True
+    try:
+        return state in (b"Z", b"X") and len(os.listdir(f"/proc/{pid}/task")) == 1
+    except OSError:
+        return True
 
 
 def end(beginning: str, deadline: Deadline, *, up_to_epoch: int | None = None) -> list[int]:
@@ -73,21 +95,24 @@ def end(beginning: str, deadline: Deadline, *, up_to_epoch: int | None = None) -
     Raises:
         Unavailable: some would not die (a hung disk keeps a process in the kernel).
     """
-    killed: set[int] = set()
+    killed: dict[int, bytes] = {}
     sure = False
     while True:
         pids = marked(beginning, up_to_epoch=up_to_epoch)
-        if not pids and (sure or not killed):
+        dying = [pid for pid, born in killed.items() if not _is_over(pid, born)]
+        if not pids and not dying and (sure or not killed):
             return sorted(killed)
         # A child that is just calling exec shows no environment: one more look.
-        sure = not pids
+        sure = not pids and not dying
         for pid in pids:
+            born = _state(pid)[1]
             try:
                 os.kill(pid, signal.SIGKILL)
-                killed.add(pid)
+                killed[pid] = born
             except ProcessLookupError:
                 pass
-        if pids and deadline.expired:
-            raise Unavailable(f"processes {sorted(pids)} do not die; the job is not started again")
+        if not sure and deadline.expired:
+            left = sorted({*pids, *dying})
+            raise Unavailable(f"processes {left} do not die; the job is not started again")
         # No event tells of the end of somebody else's child.
         time.sleep(0.005)
