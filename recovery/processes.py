@@ -78,7 +78,7 @@ def _is_over(pid: int, born: bytes) -> bool:
     Its environment is gone a little earlier, and its first thread may be dead before the others.
     """
     state, start = _state(pid)
-    if start != born:
+    if not start or start != born:
         return True
     try:
         return state in (b"Z", b"X") and len(os.listdir(f"/proc/{pid}/task")) == 1

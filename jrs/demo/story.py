@@ -21,12 +21,12 @@ from types import FrameType
 import attrs
 
 from jrs import keys
-from jrs.backend import Backend, Create, Delete, redacted
+from jrs.backend import Backend, Create, Delete, open_backend, redacted
 from jrs.codec import encode
 from jrs.demo import data
 from jrs.demo.hold import GATE
 from jrs.demo.screen import Screen
-from jrs.errors import Conflict, InvalidInput, NoSuchJob
+from jrs.errors import InvalidInput, NoSuchJob
 from jrs.jobs import JobCatalog
 from jrs.model import JobResult, JobSpec, ResultState, StageRecord, StageSummary
 from jrs.recovery import processes
@@ -51,27 +51,32 @@ def tell(backend_url: str | None, *, keep: bool) -> int:
     folder = Path(tempfile.mkdtemp(prefix="jrs-demo-"))
     url = backend_url or (folder / "store").as_uri()
     own = secrets.token_hex(3)
+    calm, demo = f"calm-{own}", f"demo-{own}"
     screen = Screen()
     try:
+        _require_processes(url, calm)
         with screen, _terminable():
             screen.say(f"jrs demo: backend {redacted(url)}, files in {folder}")
             source = data.export(folder / "data")
-            with _Scene(url, f"calm-{own}", folder, source, screen) as calm:
-                expected = _undisturbed(calm)
-            with _Scene(url, f"demo-{own}", folder, source, screen) as scene:
+            with _Scene(url, calm, folder, source, screen) as scene:
+                expected = _undisturbed(scene)
+            with _Scene(url, demo, folder, source, screen) as scene:
                 found, times = _disturbed(scene)
-            differences = _compare(expected, found)
+        differences = _compare(expected, found)
         _end(screen, found, times, differences)
+        keep = keep or bool(differences)
+        return 1 if differences else 0
     except TimeoutError as error:
         keep = True
         screen.say(f"\nThe demo is stuck: {error}", "bold red")
         return 1
     finally:
-        if keep:
-            screen.say(f"\nEverything is kept in {folder}")
-        else:
+        if not keep:
             shutil.rmtree(folder, ignore_errors=True)
-    return 1 if differences else 0
+            if backend_url:
+                _forget(url, calm, demo)
+        else:
+            screen.say(f"\nEverything is kept: clusters {calm} and {demo}, files in {folder}")
 
 
 def _require_everything() -> None:
@@ -79,6 +84,23 @@ def _require_everything() -> None:
         raise InvalidInput("the demo needs Spark: pip install 'jrs[demo]'")
     require_java()
     data.source()
+
+
+def _require_processes(url: str, cluster: str) -> None:
+    with open_backend(url, cluster=cluster) as backend:
+        if not backend.capabilities.multi_process:
+            raise InvalidInput(
+                f"{redacted(url)} can not be opened by several processes, and the demo's masters "
+                "are processes; leave out --backend for a folder of the demo's own"
+            )
+
+
+def _forget(url: str, *clusters: str) -> None:
+    """Remove what the demo stored in a backend that is not its own."""
+    for cluster in clusters:
+        with open_backend(url, cluster=cluster) as backend:
+            for record in list(backend.scan("")):
+                backend.commit(Delete(record.key))
 
 
 @contextmanager
@@ -115,7 +137,6 @@ class _Scene:
         self._source = source
         self._seen: dict[tuple[str, str], int] = {}
         """The attempt by which each job's stage was first seen finished."""
-        self._url = url
         self.masters = Masters(
             url,
             cluster=cluster,
@@ -134,11 +155,6 @@ class _Scene:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        for record in list(self.backend.scan("")):
-            try:
-                self.backend.commit(Delete(record.key))
-            except Conflict:
-                pass  # A master that ends signs off.
         self.masters.close()
 
     def spec(self, job_id: str) -> JobSpec:
