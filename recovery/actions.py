@@ -18,6 +18,7 @@ from jrs.codec import decode, encode
 from jrs.errors import Conflict, CorruptRecord, Fenced, OutcomeUnknown, ResultExists
 from jrs.model import (
     AttemptRecord,
+    CancelRequest,
     CleanupJournal,
     Failure,
     JobResult,
@@ -170,8 +171,16 @@ class Actions:
         """End the job's attempt, then record that it was canceled."""
         self._attempts.end(spec.job_id, Deadline.after(_KILL))
         stored, _ = self.stored_attempt(spec.job_id)
-        failure = Failure("cancel", "canceled on request")
+        failure = Failure("cancel", self._why_canceled(spec.job_id))
         self._record(spec.job_id, JobStatus.CANCELED, failure, stored)
+
+    def _why_canceled(self, job_id: str) -> str:
+        stored = self._backend.get(keys.CANCEL + job_id)
+        try:
+            reason = decode(CancelRequest, stored.value, stored.key).reason if stored else ""
+        except CorruptRecord:
+            reason = ""  # That there is a request is all that counts.
+        return f"canceled on request: {reason}" if reason else "canceled on request"
 
     def end(self, job_id: str) -> None:
         """End the job's attempt: its result is durable, so whatever it still does is of no use."""

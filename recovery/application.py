@@ -16,6 +16,7 @@ from jrs.errors import (
     InvalidInput,
     JobNotFinished,
     ResultExpired,
+    Unavailable,
 )
 from jrs.jobs import JobCatalog
 from jrs.model import (
@@ -137,6 +138,9 @@ class Driver:
                 return self._results.wait(job_id, timeout=0.5)
             except TimeoutError:
                 continue
+            except Unavailable:
+                # The job may go on meanwhile. If it lasts too long, the leadership is lost.
+                self._leadership.lost.wait(0.2)
 
 
 def run(

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from jrs.recovery.job import AttemptContext
 from jrs.recovery.runners import Ended, OnEnd, Runner, RunningAttempt
 
 _STDERR_TAIL = 4096
+_begun: weakref.WeakSet[ProcessAttempt] = weakref.WeakSet()
 
 
 class ProcessRunner(Runner):
@@ -87,6 +89,7 @@ class ProcessAttempt(RunningAttempt):
         self._waiter = threading.Thread(
             target=self._wait, name=f"jrs-attempt-{mark.split(':')[1]}", daemon=True
         )
+        _begun.add(self)
         self._waiter.start()
 
     def end(self, deadline: Deadline) -> bool:
@@ -127,6 +130,23 @@ class ProcessAttempt(RunningAttempt):
                     self._warden.stdin.close()
                 except BrokenPipeError:
                     pass
+
+    def forget_pipe(self) -> None:
+        """Let go of the pipe in a forked child, which must not hold it open for its parent."""
+        pipe = self._warden.stdin
+        if pipe is not None and not pipe.closed:
+            # Not closed: what has its number next must not be closed along with the object.
+            null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+            os.dup2(null, pipe.fileno(), inheritable=False)
+            os.close(null)
+
+
+def _after_fork() -> None:
+    for attempt_begun in _begun:
+        attempt_begun.forget_pipe()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _says(status: int) -> str:

@@ -29,11 +29,12 @@ from jrs.errors import (
 )
 from jrs.jobs import JobCatalog
 from jrs.model import JobStatus
-from jrs.recovery import processes
+from jrs.recovery import application, processes
 from jrs.recovery.application import Driver
 from jrs.recovery.cleanup import CleanupPolicy
+from jrs.recovery.events import Event
 from jrs.store import JobResultStore
-from tests.recovery.support import CLUSTER, JOBS, Thing, job, until
+from tests.recovery.support import CLUSTER, JOBS, FaultyMemory, Thing, job, until
 
 APPLICATION = Path(__file__).with_name("application.py")
 
@@ -420,3 +421,31 @@ def test_a_spec_that_another_version_wrote_is_held(url: str) -> None:
         backend.commit(Update(record.key, newer, record.version))
     with pytest.raises(CorruptRecord, match="upgrade it"):
         run(lambda driver: driver.run("job", job("add")), url)
+
+
+def test_main_goes_on_when_the_backend_was_away_for_a_while(
+    memory: FaultyMemory, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a job of main runs the backend is away, and comes back: main, which waits for the job,
+    is not begun again, and neither is the job."""
+    monkeypatch.setattr(application, "open_backend", lambda url, cluster: memory)
+    calls: list[str] = []
+    waiting = threading.Event()
+
+    def report(event: Event) -> None:
+        if event.kind == "waiting":
+            waiting.set()
+
+    def outlasts(job: jrs.Job) -> str:
+        calls.append("job")
+        memory.down = True
+        assert waiting.wait(60)
+        memory.down = False
+        return "done"
+
+    def main(driver: Driver) -> Any:
+        calls.append("main")
+        return driver.run("job", outlasts)
+
+    assert run(main, "memory://", storage=root, report=report) == "done"
+    assert calls == ["main", "job"]

@@ -249,6 +249,23 @@ def test_cancel_ends_the_attempt_and_then_records_it(memory: FaultyMemory, root:
         assert not leader.said("died")
 
 
+@pytest.mark.parametrize(
+    ("reason", "message"),
+    [("", "canceled on request"), ("too dear", "canceled on request: too dear")],
+)
+def test_the_reason_of_a_cancel_is_in_the_result(
+    memory: FaultyMemory, root: Path, reason: str, message: str
+) -> None:
+    """The result outlives the request, so it says what the request said."""
+    with Leader(memory, root) as leader:
+        JobCatalog(memory).submit(spec("job"))
+        JobCatalog(memory).cancel("job", reason)
+        failure = ended(leader, "job").failure
+
+        assert failure is not None
+        assert (failure.kind, failure.message) == ("cancel", message)
+
+
 @pytest.mark.parametrize("state", ["waiting for main", "backing off", "not looked at yet"])
 def test_cancel_of_a_job_that_does_not_run_needs_no_attempt(
     memory: FaultyMemory, root: Path, state: str

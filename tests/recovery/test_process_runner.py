@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -184,6 +186,42 @@ def test_when_master_and_warden_are_killed_the_next_leader_ends_the_attempt(
     go.touch()
 
     assert ended(masters, "job").payload == "epoch 2"
+
+
+def test_a_forked_child_of_the_master_does_not_keep_attempts_alive(tmp_path: Path) -> None:
+    """A child that the driver forked, and that outlives it, holds no end of an attempt's pipe: the
+    attempt ends with its master."""
+    url, pids, child = (tmp_path / "store").as_uri(), tmp_path / "pids", tmp_path / "child"
+    source = f"""
+import os, signal, threading, time
+from pathlib import Path
+import jrs
+
+def lead(dispatcher, leadership, stop):
+    jrs.JobCatalog(backend).submit(jrs.JobSpec("job", {job("hang")!r}, {{"pids": {str(pids)!r}}}))
+    while not os.path.exists({str(pids)!r}):
+        time.sleep(0.005)
+    if os.fork() == 0:
+        Path({str(child)!r}).write_text(f"{{os.getpid()}}\\n")
+        time.sleep(3600)
+    while not os.path.exists({str(child)!r}):
+        time.sleep(0.005)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+backend = jrs.open_backend({url!r}, cluster={CLUSTER!r})
+jrs.Master(backend, url={url!r}).run(threading.Event(), lead)
+"""
+    ended = subprocess.run([sys.executable, "-W", "ignore", "-c", source], timeout=120)
+    forked = noted(child, 1)
+    try:
+        assert ended.returncode == -signal.SIGKILL
+        until(lambda: gone(noted(pids, 1)), "the attempt is gone")
+        assert not gone(forked)
+    finally:
+        os.kill(forked[0], signal.SIGKILL)
+    with open_backend(url, cluster=CLUSTER) as backend:
+        mark = processes.mark_of_cluster(backend.url, CLUSTER)
+        assert processes.end(mark, Deadline.after(30)) == []
 
 
 # -- ending an attempt --------------------------------------------------------------------------
