@@ -7,6 +7,7 @@ import time
 from types import TracebackType
 from typing import Self
 
+from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.status import Status
@@ -150,6 +151,7 @@ class Screen:
     def _table(self, title: str, table: Table) -> None:
         with self._lock:
             self._console.print(f"\n[bold]{title}[/bold]")
+            table.box = box.SIMPLE_HEAD
             self._console.print(table)
 
     def _at(self) -> str:

@@ -48,13 +48,14 @@ _PATIENCE = 300.0
 def tell(backend_url: str | None, *, keep: bool) -> int:
     """Run the demo; see `jrs.demo.run`."""
     _require_everything()
-    folder = Path(tempfile.mkdtemp(prefix="jrs-demo-"))
-    url = backend_url or (folder / "store").as_uri()
     own = secrets.token_hex(3)
     calm, demo = f"calm-{own}", f"demo-{own}"
+    if backend_url:
+        _require_processes(backend_url, calm)
+    folder = Path(tempfile.mkdtemp(prefix="jrs-demo-"))
+    url = backend_url or (folder / "store").as_uri()
     screen = Screen()
     try:
-        _require_processes(url, calm)
         with screen, _terminable():
             screen.say(f"jrs demo: backend {redacted(url)}, files in {folder}")
             source = data.export(folder / "data")

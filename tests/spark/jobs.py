@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -74,7 +75,7 @@ def waits_when_written(job: Job, folder: str) -> Json:
         if job.attempt == 1:
             Path(folder, "written").touch()
             while not gate.exists():
-                pass
+                time.sleep(0.01)
         return {"attempt": job.attempt}
 
     return job.stage("write", write).result()
@@ -82,7 +83,6 @@ def waits_when_written(job: Job, folder: str) -> Json:
 
 def with_python_workers(job: Job) -> Json:
     """Keep Python workers busy for minutes."""
-    import time
 
     def sleep(rows):  # type: ignore[no-untyped-def]
         time.sleep(600)
