@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tenacity
@@ -435,6 +436,41 @@ def test_expiry_opens_no_window_for_a_second_run(faulty: Faulty, root: Path) -> 
 
     assert refused.value.state == exists.value.state == "expired"
     assert faulty.get(keys.JOBS + "job") is None
+
+
+@pytest.mark.parametrize("state", ["submitted", "dirty", "clean", "expired"])
+def test_a_submission_that_loses_a_race_is_refused_by_the_store(
+    open_faulty: Open, state: str
+) -> None:
+    """A job id that is taken after `submit` has looked, and before it commits, is refused by the
+    commit itself: spec, result and tombstone are conditions of it.
+
+    Taken out (a look only, then a write), the spec is stored beside the result or over another.
+    """
+    backend, other = open_faulty(), open_faulty()
+    commit = backend._commit
+
+    def too_late(*args: Any) -> None:
+        store = JobResultStore(other)
+        if state == "submitted":
+            JobCatalog(other).submit(spec("job", "the:first"))
+        else:
+            store.create_dirty(result("job"), None)
+        if state in ("clean", "expired"):
+            store.mark_clean("job", None)
+        if state == "expired":
+            store.delete("job")
+        commit(*args)
+
+    backend._commit = too_late  # type: ignore[method-assign]
+    with pytest.raises(DuplicateJob) as refused:
+        JobCatalog(backend).submit(spec("job", "the:second"))
+
+    assert refused.value.state == state
+    stored = JobCatalog(other).view("job").spec
+    assert (stored.entry_point if stored else None) == (
+        "the:first" if state == "submitted" else None
+    )
 
 
 def test_creating_a_result_is_atomic_under_races(open_faulty: Open) -> None:
