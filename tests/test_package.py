@@ -101,7 +101,14 @@ def test_wheel_holds_jrs_alone(tmp_path: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
 
     assert {name.split("/")[0] for name in names if ".dist-info" not in name} == {"jrs"}
-    assert {"jrs/backends/file/replica.py", "jrs/recovery/dispatcher.py", "jrs/py.typed"} <= {
-        *names
+    expected = {
+        f"{place}/{path.relative_to(ROOT / folder)}"
+        for folder, place in (
+            ("jrs", "jrs"),
+            ("backends", "jrs/backends"),
+            ("recovery", "jrs/recovery"),
+        )
+        for path in (ROOT / folder).rglob("*.py")
     }
-    assert "jrs/recovery/spark/__init__.py" in names
+    assert {name for name in names if name.endswith(".py")} == expected
+    assert "jrs/py.typed" in names

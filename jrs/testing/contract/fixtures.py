@@ -1,0 +1,104 @@
+"""What every case of the contract uses: handles, processes, and a word for common steps."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from jrs.backend import (
+    EPOCH_KEY,
+    Backend,
+    Fence,
+    Leadership,
+    Record,
+)
+from jrs.testing.worker import Worker
+
+BOUND = 60.0
+"""Seconds after which a condition that should hold soon is taken to never hold."""
+
+Opener = Callable[[str], Backend]
+"""Opens a handle on the cluster of that name, in the one store of the test."""
+
+Hang = Callable[[Backend, float], Fence]
+"""Makes somebody else the leader with that ttl, lets it hang, and returns its fence."""
+
+
+class BackendFixtures:
+    """The fixtures of every case. A backend overrides `opener`; its handles are closed for it."""
+
+    @pytest.fixture
+    def opener(self) -> Opener:
+        raise NotImplementedError("override the fixture `opener`")
+
+    @pytest.fixture
+    def handles(self, opener: Opener) -> Iterator[Opener]:
+        """Open like `opener`, and close everything when the test ends."""
+        with ExitStack() as stack:
+            yield lambda cluster: stack.enter_context(opener(cluster))
+
+    @pytest.fixture
+    def cluster(self) -> str:
+        return f"contract-{uuid.uuid4().hex}"
+
+    @pytest.fixture
+    def backend(self, handles: Opener, cluster: str) -> Backend:
+        return handles(cluster)
+
+    @pytest.fixture
+    def other(self, handles: Opener, cluster: str) -> Backend:
+        """A second client of the same cluster."""
+        return handles(cluster)
+
+    @pytest.fixture
+    def worker(self, backend: Backend) -> Iterator[Callable[[], Worker]]:
+        """Start processes on the same cluster; killed when the test ends."""
+        if not backend.capabilities.multi_process:
+            pytest.skip("one process only, as its capabilities say")
+        with ExitStack() as stack:
+            yield lambda: stack.enter_context(Worker(backend.url, backend.cluster))
+
+    @pytest.fixture
+    def hang(self, request: pytest.FixtureRequest) -> Hang:
+        """Override it where a process can not be stopped."""
+        start: Callable[[], Worker] = request.getfixturevalue("worker")
+
+        def stopped_process(backend: Backend, ttl: float) -> Fence:
+            process = start()
+            fence = process.lead("hung", ttl)
+            process.stop()
+            return fence
+
+        return stopped_process
+
+
+def contents(backend: Backend, prefix: str = "") -> dict[str, bytes]:
+    """Return everything under `prefix`, the election's own record left out."""
+    return {record.key: record.value for record in backend.scan(prefix) if record.key != EPOCH_KEY}
+
+
+def present(backend: Backend, key: str) -> Record:
+    """Return the record of a key that must be there."""
+    record = backend.get(key)
+    assert record is not None, f"{key} is absent"
+    return record
+
+
+def lead(backend: Backend, candidate: str = "me", ttl: float | None = None) -> Leadership:
+    """Campaign until `candidate` leads."""
+    limits = backend.capabilities
+    if ttl is None:
+        ttl = min(max(10.0, limits.min_ttl), limits.max_ttl)
+    stop = threading.Event()
+    timer = threading.Timer(BOUND, stop.set)
+    timer.start()
+    try:
+        won = backend.campaign(candidate, ttl=ttl, stop=stop)
+    finally:
+        timer.cancel()
+    assert won is not None, f"{candidate} did not lead within {BOUND:g} s"
+    return won

@@ -1,0 +1,206 @@
+"""Watching and electing: what one client tells another."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from jrs.backend import (
+    Backend,
+    Create,
+    Delete,
+    Leadership,
+    Update,
+)
+from jrs.errors import Fenced
+from jrs.testing.contract.fixtures import BOUND, Hang, Opener, contents, lead, present
+
+
+class WatchContract:
+    """Level-triggered hints."""
+
+    def test_a_new_watch_fires_at_once(self, backend: Backend) -> None:
+        """What happened before the watch began is not missed."""
+        with backend.watch("w/") as watch:
+            assert watch.wait(BOUND)
+
+    def test_a_change_fires(self, backend: Backend, other: Backend) -> None:
+        """Creation, update and deletion by any client wake the watch."""
+        with backend.watch("w/") as watch:
+            assert watch.wait(BOUND)
+            for client in (backend, other):
+                client.commit(Create("w/k", b"1"))
+                assert watch.wait(BOUND)
+                client.commit(Update("w/k", b"2", present(client, "w/k").version))
+                assert watch.wait(BOUND)
+                client.commit(Delete("w/k"))
+                assert watch.wait(BOUND)
+
+    def test_a_quiet_watch_gives_up(self, backend: Backend) -> None:
+        """A wait in which nothing happens returns False in the end."""
+        with backend.watch("w/") as watch:
+            while watch.wait(0.01):
+                pass
+
+    def test_a_sleeper_is_woken(self, backend: Backend, other: Backend) -> None:
+        """A thread that waits is woken by a commit of another client."""
+        woken = threading.Event()
+        ready = threading.Event()
+
+        def sleep() -> None:
+            with backend.watch("w/") as watch:
+                while backend.get("w/k") is None:
+                    ready.set()
+                    watch.wait(BOUND)
+                woken.set()
+
+        thread = threading.Thread(target=sleep)
+        thread.start()
+        assert ready.wait(BOUND)
+        other.commit(Create("w/k", b""))
+        assert woken.wait(BOUND)
+        thread.join(BOUND)
+
+    def test_no_last_change_is_missed(self, backend: Backend, other: Backend) -> None:
+        """Whoever re-reads after each hint always ends at the newest state."""
+        last = 200
+
+        def write() -> None:
+            other.commit(Create("w/n", b"0"))
+            for number in range(1, last + 1):
+                other.commit(Update("w/n", b"%d" % number, present(other, "w/n").version))
+
+        thread = threading.Thread(target=write)
+        with backend.watch("w/") as watch:
+            thread.start()
+            seen = -1
+            while seen < last:
+                assert watch.wait(BOUND), f"no hint after {seen}"
+                record = backend.get("w/n")
+                seen = int(record.value) if record else -1
+        thread.join(BOUND)
+
+    def test_closing_twice_and_many_watches(self, backend: Backend) -> None:
+        """Watches are independent of each other and closing one again is harmless."""
+        watches = [backend.watch("w/") for _ in range(20)]
+        for watch in watches[::2]:
+            watch.close()
+            watch.close()
+        backend.commit(Create("w/k", b""))
+
+        assert all(watch.wait(BOUND) for watch in watches[1::2])
+        for watch in watches:
+            watch.close()
+
+    def test_iterating(self, backend: Backend, other: Backend) -> None:
+        """A watch is an iterator of hints."""
+        with backend.watch("w/") as watch:
+            for count, _ in enumerate(watch):
+                if count == 3:
+                    break
+                other.commit(Create(f"w/{count}", b""))
+
+
+class ElectionContract:
+    """`campaign`: liveness by election, safety by the epoch."""
+
+    def test_epochs_only_grow(self, backend: Backend, other: Backend) -> None:
+        """Each leadership's epoch is greater than every earlier one, whoever leads."""
+        epochs = []
+        for number in range(6):
+            with lead((backend, other)[number % 2], f"c{number}") as leadership:
+                epochs.append(leadership.epoch)
+                assert not leadership.lost.is_set()
+                assert leadership.epoch == leadership.fence.epoch
+
+        assert sorted(set(epochs)) == epochs
+
+    def test_one_leader_at_a_time(self, handles: Opener, backend: Backend, cluster: str) -> None:
+        """Of many candidates one leads at a time, and each one has its turn."""
+        leading: list[int] = []
+        overlaps: list[int] = []
+        epochs: list[int] = []
+
+        def candidate(number: int) -> None:
+            with lead(handles(cluster), f"c{number}") as leadership:
+                leading.append(number)
+                overlaps.append(len(leading))
+                epochs.append(leadership.epoch)
+                backend.commit(Create(f"turn/{number}", b""), fence=leadership.fence)
+                leading.remove(number)
+
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(candidate, range(8)))
+
+        assert overlaps == [1] * 8
+        assert sorted(set(epochs)) == epochs
+        assert len(contents(backend, "turn/")) == 8
+
+    def test_a_second_campaign_waits_for_resignation(
+        self, backend: Backend, other: Backend
+    ) -> None:
+        """A candidate leads once the leader resigns, and the old leader's fence is refused then."""
+        first = lead(backend, ttl=backend.capabilities.max_ttl)
+        won: list[Leadership] = []
+        thread = threading.Thread(target=lambda: won.append(lead(other, "next")))
+        thread.start()
+        backend.commit(Create("k", b""), fence=first.fence)
+        assert not won
+        first.resign()
+        thread.join(BOUND)
+
+        assert first.lost.is_set()
+        assert won[0].epoch > first.epoch
+        with pytest.raises(Fenced):
+            backend.commit(Create("l", b""), fence=first.fence)
+        other.commit(Create("l", b""), fence=won[0].fence)
+        won[0].resign()
+
+    def test_resigning_twice(self, backend: Backend, other: Backend) -> None:
+        """Resigning again, even after another one leads, takes nothing from the other one."""
+        first = lead(backend)
+        first.resign()
+        first.resign()
+        with lead(other) as second:
+            first.resign()
+            assert not second.lost.is_set()
+            other.commit(Create("k", b""), fence=second.fence)
+
+    def test_a_stop_ends_the_campaign(self, backend: Backend, other: Backend) -> None:
+        """A campaign ends with None once its stop event is set, before or while it waits."""
+        stop = threading.Event()
+        stop.set()
+        ttl = backend.capabilities.max_ttl
+        assert backend.campaign("never", ttl=ttl, stop=stop) is None
+
+        stop = threading.Event()
+        with lead(backend) as leadership, ThreadPoolExecutor(1) as pool:
+            ended = pool.submit(other.campaign, "waits", ttl=ttl, stop=stop)
+            assert not ended.done()
+            stop.set()
+            assert ended.result(BOUND) is None
+            assert not leadership.lost.is_set()
+            backend.commit(Create("k", b""), fence=leadership.fence)
+
+    def test_a_hung_leader_is_replaced(self, backend: Backend, hang: Hang) -> None:
+        """A leader that hangs is replaced after its ttl, and its fence is refused from then on."""
+        ttl = max(1.0, backend.capabilities.min_ttl)
+        old = hang(backend, ttl)
+        with lead(backend, ttl=ttl) as leadership:
+            assert leadership.epoch > old.epoch
+            with pytest.raises(Fenced):
+                backend.commit(Create("k", b""), fence=old)
+            backend.commit(Create("k", b""), fence=leadership.fence)
+
+    def test_a_healthy_leader_outlives_its_ttl(self, backend: Backend, other: Backend) -> None:
+        """A leader that does not hang stays for many ttls while a candidate waits."""
+        ttl = max(1.0, backend.capabilities.min_ttl)
+        stop = threading.Event()
+        with lead(backend, ttl=ttl) as leadership, ThreadPoolExecutor(1) as pool:
+            ended = pool.submit(other.campaign, "waits", ttl=ttl, stop=stop)
+            assert not leadership.lost.wait(3 * ttl)
+            assert not ended.done()
+            stop.set()
+            assert ended.result(BOUND) is None
