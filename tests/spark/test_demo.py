@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from jrs.demo.story import _compare, _Outcome
+from jrs.model import JobResult, JobStatus
+
 from .support import BOUND
 
 
@@ -53,3 +56,25 @@ def test_the_demo_without_java(tmp_path: Path) -> None:
     assert done.stderr.startswith("jrs: Spark needs Java 17")
     assert done.stderr.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_every_difference_is_named() -> None:
+    """A result or an output that differs from the undisturbed one is named, and so is what a run
+    finds wrong with itself.
+    """
+
+    def outcome(payload: int, output: dict[str, str], *problems: str) -> _Outcome:
+        result = JobResult("flights", JobStatus.FINISHED, payload)
+        return _Outcome({"flights": result}, output, problems)
+
+    calm = outcome(1, {"flights/a": "x", "flights/b": "y"})
+
+    assert _compare(calm, calm) == []
+    assert _compare(calm, outcome(2, {"flights/a": "x", "flights/b": "y"})) == [
+        "flights gave FINISHED 2, undisturbed FINISHED 1"
+    ]
+    assert _compare(calm, outcome(1, {"flights/a": "x x"}, "left behind: e1")) == [
+        "left behind: e1",
+        "output flights/a differs, is missing or is there twice",
+        "output flights/b differs, is missing or is there twice",
+    ]
