@@ -210,13 +210,16 @@ class JobResultStore:
         """Yield the dirty entries in the order of their ids, without touching clean ones."""
         for marker in self._backend.scan(keys.DIRTY):
             job_id = keys.job_of(marker.key)
-            entry = self.get(job_id)
-            if entry is None:
-                yield JobResultEntry(
-                    job_id, ResultState.DIRTY, None, f"{marker.key} stands without its result"
-                )
-            elif entry.state is ResultState.DIRTY:
-                yield entry
+            try:
+                record = self._backend.get(keys.RESULTS + job_id)
+            except CorruptRecord as error:
+                yield JobResultEntry(job_id, ResultState.DIRTY, None, str(error))
+                continue
+            if record is not None:
+                yield _entry(record, ResultState.DIRTY)
+            elif self._backend.get(marker.key) is not None:
+                lone = f"{marker.key} stands without its result"
+                yield JobResultEntry(job_id, ResultState.DIRTY, None, lone)
 
     def list(
         self,

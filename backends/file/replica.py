@@ -14,15 +14,13 @@ import contextlib
 import errno
 import gc
 import os
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from jrs.backend import EPOCH_KEY, Record
-from jrs.backends.file import lines
-from jrs.backends.file.base import Base, write_base
+from jrs.backends.file import lines, segments
+from jrs.backends.file.base import Base
 from jrs.backends.file.check import marker
-from jrs.backends.file.folder import sync_folder
 from jrs.backends.ordered import OrderedMap
 from jrs.errors import (
     CorruptRecord,
@@ -388,7 +386,7 @@ class Replica:
 
     @property
     def _log_path(self) -> Path:
-        return _log_path(self.folder, self._start)
+        return segments.log_path(self.folder, self._start)
 
     @property
     def tail_bytes(self) -> int:
@@ -406,61 +404,18 @@ class Replica:
     def _roll(self) -> None:
         """Move behind a seal, helping with the next base if nobody has written it yet."""
         assert self._sealed is not None
-        newest = _newest_base(self.folder)
         try:
-            if newest < self._sealed:
-                self._write_next_base(self._sealed)
+            if segments.newest(self.folder) < self._sealed:
+                changes = self._tail.after("", inclusive=True)
+                segments.begin(self.folder, self._sealed, self._base, changes)
             self._open_newest()
         except OSError as error:
             raise _unavailable(error, self.folder) from error
-        _sweep(self.folder, self._start)
-
-    def _write_next_base(self, start: int) -> None:
-        """Write the base at `start`. Deterministic: it does not matter which process wins."""
-        log, base = _log_path(self.folder, start), _base_path(self.folder, start)
-        # The log first, so that whoever sees the base can open the log without creating it: a
-        # process that slept through a whole segment must not make an old one anew.
-        os.close(os.open(log, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600))
-        sync_folder(self.folder)
-        temporary = self.folder / f".{base.name}.{uuid.uuid4().hex}"
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        try:
-            try:
-                write_base(fd, self._base, self._tail.after("", inclusive=True))
-            finally:
-                os.close(fd)
-            # It is there already, or others are behind it by now and have swept ours away.
-            with contextlib.suppress(FileExistsError, FileNotFoundError):
-                os.link(temporary, base)
-        finally:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(temporary)
-        sync_folder(self.folder)
+        segments.sweep(self.folder, self._start)
 
     def _open_newest(self) -> None:
         """Open the newest base and its log, forgetting all state."""
-        while True:
-            start = _newest_base(self.folder)
-            flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
-            try:
-                base = Base(_base_path(self.folder, start) if start else None)
-                fd = os.open(_log_path(self.folder, start), flags | (0 if start else os.O_CREAT),
-                             0o600)  # fmt: skip
-            except FileNotFoundError:
-                if _newest_base(self.folder) == start:
-                    raise Unavailable(
-                        f"{_log_path(self.folder, start)} is missing: files were removed by "
-                        "something that is not jrs; restore the folder from a copy"
-                    ) from None
-                continue
-            # An older segment may have been swept, and even made anew by a process that slept,
-            # between listing and opening. Then a newer base exists by now.
-            if _newest_base(self.folder) == start:
-                break
-            os.close(fd)
-            base.close()
-        if not start:
-            sync_folder(self.folder)
+        start, fd, base = segments.open_newest(self.folder)
         self._close_segment()
         self._fd, self._base, self._tail = fd, base, OrderedMap()
         self._found.clear()
@@ -491,33 +446,6 @@ class Replica:
     def _check_usable(self) -> None:
         if self._broken is not None:
             raise Unavailable(self._broken)
-
-
-def _log_path(folder: Path, start: int) -> Path:
-    return folder / f"{start:020}.log"
-
-
-def _base_path(folder: Path, start: int) -> Path:
-    return folder / f"{start:020}.base"
-
-
-def _newest_base(folder: Path) -> int:
-    """Return where the newest base begins; 0, the empty one, if there is none."""
-    starts = [
-        int(name[:20])
-        for name in os.listdir(folder)
-        if len(name) == 25 and name.endswith(".base") and name[:20].isdigit()
-    ]
-    return max(starts, default=0)
-
-
-def _sweep(folder: Path, newest: int) -> None:
-    """Remove segments older than `newest`: whoever still reads one has it open."""
-    for name in os.listdir(folder):
-        start = name.removeprefix(".")[:20]
-        if start.isdigit() and int(start) < newest:
-            with contextlib.suppress(OSError):
-                os.unlink(folder / name)
 
 
 def _unavailable(error: OSError, path: Path) -> Unavailable:
