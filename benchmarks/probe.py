@@ -27,6 +27,7 @@ from jrs import keys
 from jrs.backend import Create, Delete, Fence
 from jrs.backends.file import FileBackend
 from jrs.backends.file.lines import commit_line
+from jrs.backends.file.replica import ACCEPTED
 from jrs.codec import decode, encode
 from jrs.model import JobResult, JobStatus
 from jrs.store import JobResultStore
@@ -54,6 +55,7 @@ def build(folder: Path, clean: int, dirty: int) -> dict[str, float]:
     leader = backend.campaign("builder", ttl=60.0, stop=threading.Event())
     assert leader is not None
     fence = (leader.fence.check().key, leader.fence.version)
+    leader.resign()  # Its heartbeat would read the replica while we append to it behind its lock.
     connection = peers.open_sqlite(folder / "peer.sqlite")
     peers.create_table(connection)
     connection.execute("BEGIN")
@@ -82,14 +84,13 @@ def build(folder: Path, clean: int, dirty: int) -> dict[str, float]:
     connection.execute("ANALYZE")
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     connection.close()
-    leader.resign()
     backend.close()
     return {"jobs": clean + dirty}
 
 
 def _append(backend: FileBackend, batch: list[bytes]) -> None:
     verdicts = backend.replica.append(batch)
-    assert all(verdict == -1 for verdict in verdicts), verdicts
+    assert all(verdict == ACCEPTED for verdict in verdicts)
 
 
 def compact(folder: Path) -> dict[str, float]:
