@@ -126,6 +126,12 @@ class Actions:
             on_end,
         )
 
+    def check_stages(self, job_id: str) -> None:
+        """Raise `CorruptRecord` if what a finished stage has left can not be read: to run it again
+        would be a guess."""
+        for stored in self._backend.scan(keys.stages(job_id)):
+            decode(StageRecord, stored.value, stored.key)
+
     def count_death(self, spec: JobSpec, ended: Ended) -> Death | None:
         """Count an attempt that ended without a result, durably, so that failovers do not reset
         the restart policy. Return None if it was no death."""

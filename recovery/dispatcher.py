@@ -266,6 +266,7 @@ class Dispatcher:
         elif spec is None:
             return
         elif action is Action.RECOVER:
+            do.check_stages(job_id)
             function = self._functions.get(job_id) if spec.only_in_driver else None
             on_end = self._on_end(spec)
             self._offload(job_id, lambda: do.start(spec, function, on_end))

@@ -15,6 +15,7 @@ import os
 import threading
 import time
 import uuid
+import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
 POLL = 0.01
 """Seconds between a candidate's looks at the lock: most of the failover time after a crash."""
+
+
+_held: weakref.WeakSet[FileLeadership] = weakref.WeakSet()
 
 
 class FileLeadership(Leadership):
@@ -47,7 +51,16 @@ class FileLeadership(Leadership):
         self._thread = threading.Thread(
             target=self._heartbeat, name=f"jrs-heartbeat-e{epoch}", daemon=True
         )
+        _held.add(self)
         self._thread.start()
+
+    def forget_lock(self) -> None:
+        """Let go of the lock in a forked child, which must not hold it when its parent dies."""
+        if not self._released:
+            # Not closed: what has its number next must not be closed along with this object.
+            null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+            os.dup2(null, self._lock, inheritable=False)
+            os.close(null)
 
     def resign(self) -> None:
         self.lost.set()
@@ -179,3 +192,11 @@ class _Suspicion:
         if seen != self._seen:
             self._seen, self._since = seen, now
         return now - self._since >= self._ttl
+
+
+def _after_fork() -> None:
+    for leadership in _held:
+        leadership.forget_lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,5 +1,9 @@
 """Leaders that sleep in the middle of a commit, or die: the fence holds, and nobody waits."""
 
+import os
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -178,3 +182,34 @@ def test_a_candidate_that_sleeps_between_lock_and_epoch(
             backend.commit(Create("k", b""), fence=leadership.fence)
         fence = Fence(*process.receive())
         assert fence.epoch == leadership.epoch + 1
+
+
+FORKS = """
+import os, signal, sys, threading
+from pathlib import Path
+from jrs.backends.file import FileBackend
+backend = FileBackend(Path(sys.argv[1]))
+leadership = backend.campaign("forks", ttl=3600.0, stop=threading.Event())
+child = os.fork()
+if child == 0:
+    signal.pause()
+print(child, flush=True)
+signal.pause()
+"""
+
+
+def test_a_forked_child_does_not_hold_the_lock(tmp_path: Path) -> None:
+    """A child that a leader forked and that outlives it does not keep the next one from leading."""
+    leader = subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", FORKS, tmp_path], stdout=subprocess.PIPE
+    )
+    assert leader.stdout is not None
+    child = int(leader.stdout.readline())
+    try:
+        leader.kill()
+        leader.wait()
+        with FileBackend(tmp_path) as backend, lead(backend, ttl=3600.0) as leadership:
+            assert leadership.epoch == 2
+    finally:
+        leader.stdout.close()
+        os.kill(child, signal.SIGKILL)

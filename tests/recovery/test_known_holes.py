@@ -398,6 +398,23 @@ def test_one_unreadable_record_holds_its_own_job_and_no_other(
         assert faulty.get(keys.JOBS + "a-bad") is not None
 
 
+def test_an_unreadable_stage_record_holds_its_job(faulty: Faulty, root: Path) -> None:
+    """A job with a finished stage whose record can not be read is held, not run from a guess.
+
+    Taken out (the stages not looked at), the job is started and fails, or runs the stage again.
+    """
+    catalog = JobCatalog(faulty)
+    catalog.submit(spec("a-bad"))
+    catalog.submit(spec("b-good"))
+    faulty.commit(Create(keys.stage("a-bad", "one"), b"garbage"))
+    with Leader(faulty, root) as leader:
+        leader.runner.of("b-good").finish()
+        leader.until_clean("b-good")
+        leader.until_said("decision", "a-bad", "hold")
+
+        assert {one.job_id for one in leader.runner.started} == {"b-good"}
+
+
 @pytest.mark.parametrize("ending", ["clean", "expired"])
 def test_a_spec_beside_a_clean_result_is_swept_and_never_started(
     faulty: Faulty, root: Path, ending: str
