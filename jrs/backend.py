@@ -13,7 +13,7 @@ from __future__ import annotations
 import abc
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from importlib.metadata import entry_points
@@ -25,7 +25,7 @@ from urllib.parse import urlsplit, urlunsplit
 import attrs
 
 from jrs.clock import Deadline
-from jrs.errors import InvalidInput, OutcomeUnknown, TooLarge, Unavailable
+from jrs.errors import CorruptRecord, InvalidInput, OutcomeUnknown, TooLarge, Unavailable
 
 EPOCH_KEY = "leader/epoch"
 """The record whose version is the fence. Written only by `Backend.campaign`."""
@@ -208,6 +208,19 @@ class Backend(abc.ABC):
         self._check_key(key)
         return self._get(key, deadline or self._deadline())
 
+    def get_many(
+        self, keys: Sequence[str], *, deadline: Deadline | None = None
+    ) -> list[Record | CorruptRecord | None]:
+        """Return what `get` would return for each key; what it would raise as `CorruptRecord` is
+        returned in its place. Linearizable key by key, not as a whole.
+
+        Raises:
+            Unavailable: the backend did not answer within the deadline.
+        """
+        for key in keys:
+            self._check_key(key)
+        return self._get_many(keys, deadline or self._deadline())
+
     def scan(
         self,
         prefix: str,
@@ -295,6 +308,18 @@ class Backend(abc.ABC):
     @abc.abstractmethod
     def _get(self, key: str, deadline: Deadline) -> Record | None:
         """Read one record, linearizably."""
+
+    def _get_many(
+        self, keys: Sequence[str], deadline: Deadline
+    ) -> list[Record | CorruptRecord | None]:
+        """Read many records; to override where that is cheaper than one by one."""
+        found: list[Record | CorruptRecord | None] = []
+        for key in keys:
+            try:
+                found.append(self._get(key, deadline))
+            except CorruptRecord as error:
+                found.append(error)
+        return found
 
     @abc.abstractmethod
     def _page(self, prefix: str, after: str | None, limit: int, deadline: Deadline) -> list[Record]:

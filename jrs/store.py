@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future
+from itertools import islice
 
 from jrs import keys
 from jrs.backend import (
@@ -44,6 +45,9 @@ from jrs.model import (
     check_job_id,
     check_json,
 )
+
+_PAGE = 256
+"""Dirty results that are read at a time."""
 
 
 class JobResultStore:
@@ -208,18 +212,17 @@ class JobResultStore:
 
     def dirty(self) -> Iterator[JobResultEntry]:
         """Yield the dirty entries in the order of their ids, without touching clean ones."""
-        for marker in self._backend.scan(keys.DIRTY):
-            job_id = keys.job_of(marker.key)
-            try:
-                record = self._backend.get(keys.RESULTS + job_id)
-            except CorruptRecord as error:
-                yield JobResultEntry(job_id, ResultState.DIRTY, None, str(error))
-                continue
-            if record is not None:
-                yield _entry(record, ResultState.DIRTY)
-            elif self._backend.get(marker.key) is not None:
-                lone = f"{marker.key} stands without its result"
-                yield JobResultEntry(job_id, ResultState.DIRTY, None, lone)
+        markers = self._backend.scan(keys.DIRTY)
+        while page := [keys.job_of(marker.key) for marker in islice(markers, _PAGE)]:
+            results = self._backend.get_many([keys.RESULTS + job_id for job_id in page])
+            for job_id, result in zip(page, results, strict=True):
+                if isinstance(result, CorruptRecord):
+                    yield JobResultEntry(job_id, ResultState.DIRTY, None, str(result))
+                elif result is not None:
+                    yield _entry(result, ResultState.DIRTY)
+                elif self._backend.get(keys.DIRTY + job_id) is not None:
+                    lone = f"{keys.DIRTY}{job_id} stands without its result"
+                    yield JobResultEntry(job_id, ResultState.DIRTY, None, lone)
 
     def list(
         self,

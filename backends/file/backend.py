@@ -6,7 +6,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +17,7 @@ from jrs.backends.file.folder import open_folder, root_of
 from jrs.backends.file.group import GroupCommit
 from jrs.backends.file.replica import Replica
 from jrs.clock import Deadline
-from jrs.errors import InvalidInput, Unavailable
+from jrs.errors import CorruptRecord, InvalidInput, Unavailable
 
 SEAL_AT = 8 << 20
 """Bytes of log behind a base at which a segment is sealed, if its base is not larger than that."""
@@ -78,6 +78,18 @@ class FileBackend(Backend):
     def _get(self, key: str, deadline: Deadline) -> Record | None:
         with self._current(deadline):
             return self.replica.get(key)
+
+    def _get_many(
+        self, keys: Sequence[str], deadline: Deadline
+    ) -> list[Record | CorruptRecord | None]:
+        found: list[Record | CorruptRecord | None] = []
+        with self._current(deadline):
+            for key in keys:
+                try:
+                    found.append(self.replica.get(key))
+                except CorruptRecord as error:
+                    found.append(error)
+        return found
 
     def _page(self, prefix: str, after: str | None, limit: int, deadline: Deadline) -> list[Record]:
         with self._current(deadline):

@@ -93,6 +93,17 @@ class ReadContract:
             backend.commit_async(Create("l", b"")).result(BOUND)
         assert contents(other) == {"k": b""}
 
+    def test_many_at_once(self, backend: Backend) -> None:
+        """Many keys give what each of them alone gives, in the order they were asked for."""
+        for name in ("m/b", "m/a"):
+            backend.commit(Create(name, name.encode()))
+        asked = ["m/b", "m/none", "m/a", "m/b"]
+
+        assert backend.get_many(asked) == [backend.get(name) for name in asked]
+        assert backend.get_many([]) == []
+        with pytest.raises(InvalidInput):
+            backend.get_many(["m/a", "no key"])
+
 
 class CommitContract:
     """Conditions, atomicity and versions."""
