@@ -107,10 +107,11 @@ def checked(line: bytes) -> bytes | None:
 def is_remnant(line: bytes) -> bool:
     """Return whether an invalid line is what a crash leaves behind, rather than damage.
 
-    A crash leaves a part of a line, or runs of zeros where data never reached the disk. A whole
-    line that only its damaged newline joins to the next batch is no part, and a single zero (no
-    line holds one) no run.
+    A crash leaves a part of a line, or zeros where data never reached the disk. A whole line that
+    only its damaged newline joins to the next batch is no part (unless that is a zero, which no
+    single flipped bit makes of a newline), and a single zero elsewhere (no line holds one) no run.
     """
     if line.endswith(MARK):
-        return checked(line[: -len(MARK) - 1]) is None
+        joint = len(line) - len(MARK) - 1
+        return line[joint : joint + 1] == b"\0" or checked(line[: max(joint, 0)]) is None
     return b"\0\0" in line

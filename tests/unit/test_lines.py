@@ -76,3 +76,13 @@ def test_zeros(zeros: int) -> None:
     """A run of zeros is what a power cut leaves where data never reached the disk."""
     assert lines.is_remnant(b"00000000\tC\t" + b"\0" * zeros + b"rest")
     assert not lines.is_remnant(b"00000000\tC\t\0rest")
+
+
+def test_a_newline_that_never_reached_the_disk() -> None:
+    """A whole line whose newline is a zero was torn at the edge of a page; with any other byte
+    there it was damaged."""
+    line = lines.commit_line((Create("k", b"v"),), None)[:-1]
+
+    assert lines.is_remnant(line + b"\0" + lines.MARK)
+    assert lines.is_remnant(line + lines.MARK)
+    assert not lines.is_remnant(line + b"\x0b" + lines.MARK)
