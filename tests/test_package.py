@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import shutil
 import subprocess
 import sys
@@ -73,6 +74,14 @@ def test_public_names() -> None:
     """Every public name exists, and the list is sorted."""
     assert sorted(jrs.__all__) == jrs.__all__
     assert all(getattr(jrs, name) is not None for name in jrs.__all__)
+
+
+def test_readme_names_the_public_names() -> None:
+    """The README's list of the library's names is the list of its public names."""
+    text = (ROOT / "README.md").read_text().partition("## The library")[2].partition("\n## ")[0]
+    named = set(re.findall(r"`jrs\.([A-Za-z_]+)`", text))
+
+    assert named == {name for name in jrs.__all__ if not name.startswith("_")}
 
 
 def test_importing_jrs_is_light() -> None:
