@@ -73,3 +73,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'jrs' has no attribute {name!r}")
     module, _, attribute = _HOMES[name].partition(":")
     return getattr(import_module(module), attribute or name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -31,6 +31,11 @@ def check_stage_name(name: object) -> str:
     return _check_name(name, "stage name")
 
 
+def check_master_name(name: object) -> str:
+    """Return `name`, or raise `InvalidInput`; a master is named like a job."""
+    return _check_name(name, "master name")
+
+
 def _check_name(name: object, what: str) -> str:
     if not isinstance(name, str) or not _JOB_ID.fullmatch(name):
         text = str(name)

@@ -77,8 +77,8 @@ class Driver:
             JobNotFinished: the job ended FAILED or CANCELED, now or before.
             ResultExpired: it ended, and its result was expired.
             InvalidInput: a bad job id or the application's own, arguments that are not JSON, or
-                the same job id with another function or other arguments than it was submitted
-                with.
+                the same job id with another function or other arguments, while it has not ended:
+                of one that has, the stored result is returned whatever it is called with.
             CorruptRecord: the job is held, since what is stored of it can not be read.
             Fenced: this driver was replaced. Let it through: main runs again on the new leader.
         """

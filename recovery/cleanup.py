@@ -161,10 +161,16 @@ class JobCleanup:
     """Cleans up after one job at a time, under the leader's fence.
 
     Raises:
-        InvalidInput: two resources of one name.
+        InvalidInput: what is no resource, has no name, or has the name of another.
     """
 
     def __init__(self, backend: Backend, resources: Sequence[Resource]) -> None:
+        for resource in resources:
+            if not isinstance(resource, Resource) or not getattr(resource, "name", ""):
+                raise InvalidInput(
+                    f"not a resource: {type(resource).__name__}; it must be a jrs.Resource with a "
+                    "name"
+                )
         names = [resource.name for resource in resources]
         if len(set(names)) < len(names):
             raise InvalidInput(f"two resources have the same name: {', '.join(sorted(names))}")
@@ -230,9 +236,23 @@ class JobCleanup:
         self._backend.commit(again)
         return True
 
+    def left(self, job_id: str) -> dict[str, list[str]]:
+        """Return what is left, by resource: what is found here, and what the journal names of
+        resources that only the masters know. Removes nothing."""
+        left = {name: found for name, found in self.describe(job_id).items() if found}
+        stored = self._backend.get(keys.CLEANUP + job_id)
+        if stored is not None:
+            try:
+                journal = decode(CleanupJournal, stored.value, stored.key)
+            except CorruptRecord as error:
+                return {**left, "journal": [str(error)]}
+            for name, problem in journal.problems.items():
+                left.setdefault(name, [problem])
+        return left
+
     def force(self, job_id: str) -> dict[str, list[str]]:
         """Mark the result clean whatever is left, and return what is: an operator's last word."""
-        left = {name: found for name, found in self.describe(job_id).items() if found}
+        left = self.left(job_id)
         stored = self._backend.get(keys.CLEANUP + job_id)
         also: tuple[Op, ...] = () if stored is None else (Delete(stored.key, stored.version),)
         self._store.mark_clean(job_id, None, also=also)
@@ -277,7 +297,7 @@ class JobCleanup:
             raise
         except Exception as error:
             # Whatever it is, it is this resource's: named, kept and tried again.
-            problems[resource.name] = f"{type(error).__name__}: {error}"
+            problems[resource.name] = " ".join(f"{type(error).__name__}: {error}".split())
         else:
             done.add(resource.name)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import os
 import sys
 from collections.abc import Callable
@@ -44,6 +45,21 @@ def load(entry_point: str) -> Callable[..., Any]:
                            f"{type(found).__name__}")  # fmt: skip
     function: Callable[..., Any] = found
     return function
+
+
+def check_call(entry_point: str, arguments: dict[str, Any]) -> None:
+    """Raise `InvalidInput` if the function can not be loaded, or not be called with `arguments`."""
+    function = load(entry_point)
+    try:
+        signature = inspect.signature(function)
+    except ValueError:
+        return  # Some builtins have none.
+    try:
+        signature.bind("job", **arguments)
+    except TypeError as error:
+        raise InvalidInput(
+            f"{entry_point} can not be called as f(job, {', '.join(arguments)}): {error}"
+        ) from None
 
 
 def absolute(entry_point: str) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from jrs.backend import Backend, Leadership
 from jrs.clock import Deadline
 from jrs.errors import Fenced, InvalidInput, OutcomeUnknown, Unavailable
-from jrs.model import RunnerKind
+from jrs.model import RunnerKind, check_master_name
 from jrs.recovery.cleanup import CleanupPolicy, JobCleanup, Resource, default_resources
 from jrs.recovery.dispatcher import Dispatcher
 from jrs.recovery.events import Event, Report, tell
@@ -53,8 +53,8 @@ class Master:
         report: told of every event, from any thread; must not block.
 
     Raises:
-        InvalidInput: no storage was given and the backend has no folder of its own; or the ttl
-            is outside of the backend's range.
+        InvalidInput: a storage that can not be used, or none where the backend has no folder of
+            its own; a name or a ttl that can not be used; what is no resource.
     """
 
     def __init__(
@@ -75,8 +75,16 @@ class Master:
             raise InvalidInput(
                 "say where jobs keep their files: a storage folder that all masters share"
             )
+        try:
+            (root / backend.cluster).mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise InvalidInput(
+                f"jobs can not keep their files in {root}: {error.strerror}; name another folder"
+            ) from None
+        if not os.access(root / backend.cluster, os.W_OK | os.X_OK):
+            raise InvalidInput(f"jobs can not keep their files in {root}: no permission")
         self.backend = backend
-        self.name = name or default_name()
+        self.name = default_name() if name is None else check_master_name(name)
         self._ttl = ttl
         self._storage = JobStorage(root.absolute(), backend.cluster)
         self._cleanup = JobCleanup(

@@ -46,11 +46,18 @@ class _Lazy(click.Group):
     cls=_Lazy,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Exit codes: 0 done; 1 the job did not finish, or fsck or the demo found a difference; "
-    "2 refused, nothing was changed (one line says why); 3 timed out.",
+    "2 refused, nothing was changed (one line says why), or fsck found damage; 3 timed out; "
+    "130 interrupted.",
 )
 @click.version_option(package_name="jrs")
-@click.option("--backend", metavar="URL", envvar="JRS_BACKEND", help="Where everything is stored.")
-@click.option("--cluster", metavar="ID", envvar="JRS_CLUSTER", default="default",
+@click.option(
+    "--backend",
+    metavar="URL",
+    envvar="JRS_BACKEND",
+    show_envvar=True,
+    help="Where everything is stored.",
+)
+@click.option("--cluster", metavar="ID", envvar="JRS_CLUSTER", show_envvar=True, default="default",
               show_default=True, help="The set of masters that belong together.")  # fmt: skip
 @click.pass_context
 def cli(ctx: click.Context, backend: str | None, cluster: str) -> None:
@@ -69,6 +76,9 @@ def main() -> NoReturn:
     """Run the command line; the entry point of ``jrs``."""
     try:
         status = cli.main(standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        status = EXIT_REFUSED
     except click.ClickException as error:
         usage = getattr(error, "ctx", None)
         where = f" (see {usage.command_path} --help)" if usage else ""

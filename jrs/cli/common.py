@@ -35,6 +35,11 @@ class Place:
 
     def open(self, *, create: bool = False) -> Backend:
         """Open the backend. Reading commands leave a place that does not exist alone."""
+        if self.url.startswith("memory:"):
+            raise InvalidInput(
+                "memory:// lives and ends with one process; give a place that outlives this "
+                "command, for example file:///var/lib/jrs"
+            )
         return open_backend(self.url, cluster=self.cluster, create=create)
 
 

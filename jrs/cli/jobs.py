@@ -17,7 +17,7 @@ from jrs.cli.common import (
     to_json,
     with_place,
 )
-from jrs.errors import DuplicateJob, InvalidInput
+from jrs.errors import DuplicateJob, InvalidInput, NoSuchJob
 from jrs.jobs import JobCatalog
 from jrs.model import JobResult, JobSpec, JobStatus, RestartPolicy, RunnerKind, check_job_id
 from jrs.recovery import entry_point as entry_points
@@ -79,14 +79,14 @@ def submit_command(
     )
     if not no_check:
         sys.path.insert(0, "")
-        entry_points.load(entry_point)
+        entry_points.check_call(entry_point, spec.arguments)
     with place.open(create=True) as backend:
         try:
             JobCatalog(backend).submit(spec)
         except DuplicateJob as error:
             if not existing:
                 raise
-            click.echo(f"jrs: {error}", err=True)
+            click.echo(f"{job_id} was submitted before ({error.state})", err=True)
         else:
             click.echo(f"submitted {job_id}", err=True)
         return _wait(backend, job_id, None, as_json=False) if waits else 0
@@ -94,7 +94,12 @@ def submit_command(
 
 @click.command("wait")
 @click.argument("job_id")
-@click.option("--timeout", type=float, metavar="SECONDS", help="Give up after so long; exit 3.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="Give up after so long; exit 3.",
+)
 @json_option
 @with_place
 def wait_command(place: Place, job_id: str, timeout: float | None, as_json: bool) -> int:
@@ -106,7 +111,13 @@ def wait_command(place: Place, job_id: str, timeout: float | None, as_json: bool
     Example:  jrs wait nightly-2026-11-20 --timeout 3600
     """
     check_job_id(job_id)
+    if timeout != timeout:
+        raise InvalidInput("--timeout must be a number of seconds")
     with place.open() as backend:
+        try:
+            JobCatalog(backend).view(job_id)
+        except NoSuchJob as error:
+            click.echo(f"jrs: {error} yet; waiting", err=True)
         return _wait(backend, job_id, timeout, as_json=as_json)
 
 
@@ -141,6 +152,8 @@ def _arguments(pairs: tuple[str, ...], text: str | None) -> dict[str, Any]:
             raise InvalidInput('--args must be a JSON object, like \'{"day": "2026-11-20"}\'')
     for pair in pairs:
         name, equals, value = pair.partition("=")
+        if name in found:
+            raise InvalidInput(f"the argument {name!r} is given twice")
         if not equals or not name:
             raise InvalidInput(f"not an argument: {pair!r}; write --arg name=value")
         try:

@@ -78,7 +78,10 @@ def _resource(text: str) -> Resource:
     except JrsError:
         raise
     except Exception as error:
-        raise InvalidInput(f"{text} raised {type(error).__name__}: {error}") from error
+        raise InvalidInput(
+            f"{text} must be a function without arguments that returns a jrs.Resource; it raised "
+            f"{type(error).__name__}: {error}"
+        ) from error
     if not isinstance(made, Resource):
         raise InvalidInput(f"{text} returned a {type(made).__name__}, not a jrs.Resource")
     return made

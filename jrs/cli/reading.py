@@ -88,7 +88,7 @@ def show_command(place: Place, job_id: str, as_json: bool) -> int:
         click.echo(to_json(view))
         return 0
     for name, value in _facts_of(view):
-        click.echo(f"{name + ':' if name else '':13}{value}")
+        click.echo(f"{name + ':' if name else '':12} {value}")
     return 0
 
 

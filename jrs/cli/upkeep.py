@@ -44,7 +44,7 @@ _KINDS: dict[str, type] = {
 }
 
 storage_option = click.option(
-    "--storage", type=click.Path(path_type=Path, file_okay=False),
+    "--storage", type=click.Path(path_type=Path, file_okay=False, exists=True),
     help="Where jobs keep their files, as told to the masters.",
 )  # fmt: skip
 
@@ -75,15 +75,16 @@ def cleanup_command(
         if not store.has_entry(job_id):
             raise NoSuchResult(f"job {job_id!r} has no result; there is nothing to clean up")
         if action == "retry":
-            if not cleanup.retry(job_id):
-                click.echo(f"{job_id}: nothing was given up", err=True)
+            again = cleanup.retry(job_id)
+            says = "is tried again at once" if again else "has nothing that is left"
+            click.echo(f"the cleanup of {job_id} {says}", err=True)
             return 0
         if action == "force":
             if not store.has_dirty(job_id):
                 raise InvalidInput(f"the result of job {job_id!r} is not dirty")
             left = cleanup.force(job_id)
         else:
-            left = {name: found for name, found in cleanup.describe(job_id).items() if found}
+            left = cleanup.left(job_id)
     if as_json:
         click.echo(json.dumps(left, indent=2))
         return 0

@@ -88,6 +88,19 @@ def store(tmp_path: Path) -> JobResultStore:
         pytest.param(["expire", "--older-than", "soon"], ["not an age"], id="age"),
         pytest.param(["master", "--ttl", "0"], ["ttl"], id="ttl"),
         pytest.param(["master", "--resource", "jobs_here:add"], ["add"], id="resource"),
+        pytest.param(["master", "--storage", "/proc/x"], ["/proc/x"], id="storage"),
+        pytest.param(["master", "--name", "a/b"], ["master name"], id="name"),
+        pytest.param(["fsck", "--storage", "/nowhere"], ["/nowhere"], id="no-storage"),
+        pytest.param(["wait", "ended", "--timeout", "nan"], ["timeout"], id="timeout-nan"),
+        pytest.param(["wait", "ended", "--timeout", "-1"], ["timeout"], id="timeout"),
+        pytest.param(["--backend", "memory://x", "list"], ["one process"], id="memory"),
+        pytest.param(
+            ["submit", "j", "jobs_here:add", "--arg", "c=1"], ["can not be called", "'c'"],
+            id="signature",
+        ),
+        pytest.param(
+            ["submit", "j", "jobs_here:add", "--arg", "a=1", "--arg", "a=2"], ["twice"], id="twice"
+        ),
         pytest.param(["frobnicate"], ["frobnicate"], id="command"),
         pytest.param(["submit"], ["JOB_ID"], id="argument"),
     ],

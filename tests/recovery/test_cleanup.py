@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tenacity
@@ -250,6 +251,23 @@ def test_force_marks_clean_and_says_what_is_left(world: World) -> None:
     assert left == {"bad": ["/the/bad/of/job"]}
     assert world.store.has_clean("job")
     assert world.backend.get(keys.CLEANUP + "job") is None
+
+
+def test_what_is_left_of_an_unknown_resource_is_named(world: World) -> None:
+    """A command that does not know the masters' own resources still names them from the journal."""
+    bad = Thing("bad")
+    bad.broken = OSError("the server\nsays no")
+    world.cleanup(bad).run("job", None)
+
+    assert world.cleanup().left("job")["bad"] == ["OSError: the server says no"]
+    assert "bad" in world.cleanup().force("job")
+
+
+@pytest.mark.parametrize("thing", [5, object(), Thing("")], ids=["number", "object", "nameless"])
+def test_what_is_no_resource_is_refused(memory: FaultyMemory, thing: Any) -> None:
+    """Only a `Resource` with a name can be cleaned up after."""
+    with pytest.raises(InvalidInput, match="not a resource"):
+        JobCleanup(memory, [thing])
 
 
 def test_force_of_a_job_without_a_result_is_refused(memory: FaultyMemory) -> None:
