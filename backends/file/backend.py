@@ -8,7 +8,7 @@ import time
 import weakref
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from jrs.backend import Backend, Capabilities, Fence, Leadership, Op, Record, Watch
@@ -17,7 +17,7 @@ from jrs.backends.file.folder import open_folder, root_of
 from jrs.backends.file.group import GroupCommit
 from jrs.backends.file.replica import Replica
 from jrs.clock import Deadline
-from jrs.errors import CorruptRecord, InvalidInput, Unavailable
+from jrs.errors import CorruptRecord, InvalidInput, Unavailable, UnsupportedVersion
 
 SEAL_AT = 8 << 20
 """Bytes of log behind a base at which a segment is sealed, if its base is not larger than that."""
@@ -72,7 +72,7 @@ class FileBackend(Backend):
             ) from None
         except OSError as error:
             raise Unavailable(f"{folder}: {error.strerror}; nothing was changed") from error
-        self._group = GroupCommit(self._append, name=f"jrs-commits-{cluster}")
+        self._group = GroupCommit(self._append, self._lock, name=f"jrs-commits-{cluster}")
         _open.add(self)
 
     def _get(self, key: str, deadline: Deadline) -> Record | None:
@@ -123,10 +123,32 @@ class FileBackend(Backend):
         self._group.exclusively(seal, deadline)
 
     def check(self) -> Iterator[str]:
-        yield from check.problems(self.replica.log_path, self.replica.base)
+        with self._at_the_end():
+            found = list(check.problems(self.replica.log_path, self.replica.base))
+        yield from found
 
     def accept_damage(self) -> list[str]:
-        return check.accept(self.replica.log_path)
+        with self._at_the_end():
+            accepted = check.accept(self.replica.log_path)
+            while True:
+                try:
+                    self.replica.catch_up()
+                    return accepted
+                except UnsupportedVersion:
+                    raise
+                except CorruptRecord as error:
+                    # A commit that needs what a damaged base hides.
+                    if not check.accept_line(self.replica.log_path, self.replica.tail_bytes):
+                        raise
+                    accepted.append(str(error))
+
+    @contextmanager
+    def _at_the_end(self) -> Iterator[None]:
+        """Hold the replica still, as far along as it can be read."""
+        with self._locked(self._deadline()):
+            with suppress(CorruptRecord):
+                self.replica.catch_up()
+            yield
 
     def close(self) -> None:
         if self._forked:
@@ -144,10 +166,9 @@ class FileBackend(Backend):
     # -- inside ----------------------------------------------------------------------------
 
     def _append(self, batch: list[bytes]) -> list[int | Exception]:
-        with self._lock:
-            verdicts = self.replica.append(batch)
-            self.replica.seal_if_due()
-            return verdicts
+        verdicts = self.replica.append(batch)
+        self.replica.seal_if_due()
+        return verdicts
 
     @contextmanager
     def _locked(self, deadline: Deadline) -> Iterator[None]:
@@ -169,7 +190,7 @@ class FileBackend(Backend):
         if self._forked:
             raise Unavailable(f"{self.url} was opened before a fork: open it again in the child")
 
-    def _changed(self, key: str) -> None:
+    def _changed(self, key: str | None) -> None:
         for watch in self._watches:
             watch.notice(key)
 
@@ -179,6 +200,8 @@ class FileBackend(Backend):
             self.replica.on_change = self._changed
 
     def remove_watch(self, watch: FileWatch) -> None:
+        if self._forked:
+            return
         with self._lock:
             self._watches.discard(watch)
             if not self._watches:
@@ -195,8 +218,9 @@ class FileWatch(Watch):
         self._hint.set()
         backend.add_watch(self)
 
-    def notice(self, key: str) -> None:
-        if key.startswith(self._prefix):
+    def notice(self, key: str | None) -> None:
+        """Take note that `key` has changed; None: that anything may have."""
+        if key is None or key.startswith(self._prefix):
             self._hint.set()
 
     def wait(self, timeout: float) -> bool:
@@ -207,7 +231,8 @@ class FileWatch(Watch):
             if self._hint.wait(max(0.0, min(_WATCH_POLL, left))) or left <= 0:
                 break
         hint = self._hint.is_set()
-        self._hint.clear()
+        if hint:
+            self._hint.clear()
         return hint
 
     def close(self) -> None:

@@ -84,20 +84,39 @@ class Base:
         it by name; one without a readable key is passed over here and named by `damage`.
         """
         at = self._lower_bound(start.encode())[0] if self.size else 0
-        while at < self.size:
-            line, following = self._line(at)
-            record = self._record(line) or _salvaged(line)
-            if record is not None and (record.key > start or (inclusive and record.key == start)):
-                yield record
-            at = following
+        last = start
+        doubtful: list[Record] = []
 
-    def lines(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield every line as (key, line with its newline), damaged ones as they are."""
+        def fitting(before: str | None) -> Iterator[Record]:
+            """Yield the damaged lines whose keys are in order; of the others none can be told."""
+            nonlocal last
+            for salvaged in doubtful:
+                first = inclusive and salvaged.key == last == start
+                if (salvaged.key > last or first) and (before is None or salvaged.key < before):
+                    last = salvaged.key
+                    yield salvaged
+            doubtful.clear()
+
+        while at < self.size:
+            line, at = self._line(at)
+            record = self._record(line)
+            if record is None:
+                salvaged = _salvaged(line)
+                if salvaged is not None:
+                    doubtful.append(salvaged)
+            elif record.key > start or (inclusive and record.key == start):
+                yield from fitting(record.key)
+                last = record.key
+                yield record
+        yield from fitting(None)
+
+    def lines(self) -> Iterator[tuple[bytes | None, bytes]]:
+        """Yield every line as (key, line with its newline); the key of a damaged one is None."""
         at = 0
         while at < self.size:
-            line, following = self._line(at)
-            yield line.split(b"\t", 3)[2] if line.count(b"\t") >= 3 else b"", line + b"\n"
-            at = following
+            line, at = self._line(at)
+            body = checked(line)
+            yield None if body is None else body.split(b"\t", 2)[1], line + b"\n"
 
     def damage(self) -> Iterator[tuple[int, str]]:
         """Yield the offset and the apparent key of every damaged line; reads the whole base."""
@@ -211,20 +230,42 @@ def _load_index(path: Path | None) -> tuple[list[bytes], list[int]]:
 
 
 def _merged(base: Base, changes: Iterable[Change]) -> Iterator[bytes]:
+    """Yield the lines of the new base.
+
+    A damaged line stays beside every key that it may have held, so that what can not be told does
+    not become absent: it follows the sound line that it followed, and again what comes behind it.
+    """
     below = base.lines()
-    key, line = next(below, (None, b""))
+    gap: list[bytes] = []
+
+    def ahead() -> tuple[bytes | None, bytes]:
+        """Return the next sound line; the damaged ones before it are left in `gap`."""
+        gap.clear()
+        for key, line in below:
+            if key is not None:
+                return key, line
+            gap.append(line)
+        return None, b""
+
+    key, line = ahead()
+    yield from gap
     for changed, (value, version) in changes:
         name = changed.encode()
         while key is not None and key < name:
             yield line
-            key, line = next(below, (None, b""))
-        if key == name:
-            key, line = next(below, (None, b""))
+            key, line = ahead()
+            yield from gap
         if value is not None:
             yield base_line(version, name, value)
+        if key == name:
+            key, line = ahead()
+            yield from gap
+        elif value is not None:
+            yield from gap
     while key is not None:
         yield line
-        key, line = next(below, (None, b""))
+        key, line = ahead()
+        yield from gap
 
 
 def write_all(fd: int, data: bytes | bytearray) -> None:

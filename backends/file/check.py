@@ -50,9 +50,16 @@ def accept(log: Path) -> list[str]:
     accepted = []
     data = log.read_bytes()
     for at in damaged_lines(log):
-        if not marker(log, at).exists():
-            marker(log, at).touch(mode=0o600)
+        if accept_line(log, at):
             text = data[at : data.index(b"\n", at)]
             accepted.append(text[:200].decode(errors="replace").replace("\t", " "))
-    sync_folder(log.parent)
     return accepted
+
+
+def accept_line(log: Path, at: int) -> bool:
+    """Decide to go on without the line at `at`; return False if that was decided before."""
+    if marker(log, at).exists():
+        return False
+    marker(log, at).touch(mode=0o600)
+    sync_folder(log.parent)
+    return True

@@ -83,6 +83,9 @@ def _check_marker(root: Path) -> None:
     except FileNotFoundError:
         # A name that begins with the marker's is one that was being written when we were killed.
         foreign = [p.name for p in _children(root) if not p.name.startswith("." + MARKER)]
+        if foreign and marker.exists():
+            _check_marker(root)  # Somebody made it between our two looks.
+            return
         if foreign:
             raise InvalidInput(
                 f"{root} is not a jrs folder (it holds {sorted(foreign)[0]!r} and no {MARKER}); "

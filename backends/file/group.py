@@ -63,10 +63,16 @@ class _Request:
 
 
 class GroupCommit:
-    """Batches the commits of all callers of one handle."""
+    """Batches the commits of all callers of one handle.
 
-    def __init__(self, append: Append, *, name: str) -> None:
+    Args:
+        append: writes a batch of lines, called with `log` held.
+        log: the lock under which the handle's log is read and written.
+    """
+
+    def __init__(self, append: Append, log: threading.Lock, *, name: str) -> None:
         self._append = append
+        self._log = log
         self._name = name
         self._mutex = threading.Lock()
         self._queue: deque[_Request] = deque()
@@ -149,8 +155,13 @@ class GroupCommit:
 
     def _await_turn(self, request: _Request, deadline: Deadline) -> None:
         assert request.wake is not None
-        if request.wake.acquire(timeout=deadline.bounded()):
-            return
+        try:
+            if request.wake.acquire(timeout=deadline.bounded()):
+                return
+        except BaseException:
+            # Interrupted (SIGINT): nobody may be handed the log by us any more.
+            self._abandon(request)
+            raise
         with self._mutex:
             if request.settled or request.leads:
                 return
@@ -162,15 +173,26 @@ class GroupCommit:
                 ) from None
         raise Unavailable("the log was busy until the deadline; nothing was changed")
 
+    def _abandon(self, request: _Request) -> None:
+        with self._mutex:
+            leads = request.leads
+            if not leads and request in self._queue:
+                self._queue.remove(request)
+        if leads:
+            self._hand_over()
+
     def _write(self, batch: list[_Request]) -> None:
         """Write `batch` and whatever is queued; then hand the log on. The caller owns it."""
-        with self._mutex:
-            while self._queue and len(batch) < _MOST:
-                if not self._queue[0].line:
-                    break  # Somebody wants the log for itself: its turn comes next.
-                batch.append(self._queue.popleft())
         try:
-            verdicts = self._append([request.line for request in batch])
+            # The log first: once a commit has left the queue its outcome is unknown, and whoever
+            # reads it back has to wait for us.
+            with self._log:
+                with self._mutex:
+                    while self._queue and len(batch) < _MOST:
+                        if not self._queue[0].line:
+                            break  # Somebody wants the log for itself: its turn comes next.
+                        batch.append(self._queue.popleft())
+                verdicts = self._append([request.line for request in batch])
         except BaseException as error:
             problem = error if isinstance(error, JrsError) else OutcomeUnknown(repr(error))
             verdicts = [problem] * len(batch)

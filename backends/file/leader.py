@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jrs.backend import EPOCH_KEY, Create, Fence, Leadership, Op, Record, Update
+from jrs.clock import Deadline
 from jrs.codec import decode, encode
 from jrs.errors import Conflict, JrsError, OutcomeUnknown
 from jrs.model import EpochRecord
@@ -56,7 +57,9 @@ class FileLeadership(Leadership):
 
     def forget_lock(self) -> None:
         """Let go of the lock in a forked child, which must not hold it when its parent dies."""
+        self._release = threading.Lock()  # A thread that is not here may have held it.
         if not self._released:
+            self._released = True
             # Not closed: what has its number next must not be closed along with this object.
             null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
             os.dup2(null, self._lock, inheritable=False)
@@ -79,8 +82,11 @@ class FileLeadership(Leadership):
         while not self.lost.wait(self._ttl / 10):
             beat += 1
             try:
-                os.pwrite(self._lock, b"%020d\n" % beat, 0)
-                if not self._backend.holds(self.fence):
+                os.pwrite(self._lock, _beat(beat, self._ttl), 0)
+                # Not the backend's own timeout: candidates do not wait for that, either.
+                deadline = Deadline.after(self._ttl * 0.3)
+                record = self._backend.get(EPOCH_KEY, deadline=deadline)
+                if record is None or record.version != self.fence.version:
                     break
                 good = time.monotonic()
             except (JrsError, OSError):
@@ -125,6 +131,7 @@ def _take(
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.pwrite(lock, _beat(0, ttl), 0)
         value = encode(EpochRecord(epoch, candidate, token))
         bump: Op = Update(EPOCH_KEY, value, record.version) if record else Create(EPOCH_KEY, value)
         try:
@@ -191,7 +198,19 @@ class _Suspicion:
         now = time.monotonic()
         if seen != self._seen:
             self._seen, self._since = seen, now
-        return now - self._since >= self._ttl
+        return now - self._since >= max(self._ttl, _ttl_of(seen[1]))
+
+
+def _beat(number: int, ttl: float) -> bytes:
+    """Return what a lock file holds: a number that changes, and its holder's ttl in seconds."""
+    return b"%020d %f\n" % (number, ttl)
+
+
+def _ttl_of(beat: bytes) -> float:
+    try:
+        return float(beat.split()[1])
+    except (IndexError, ValueError):
+        return 0.0  # Not written yet: its holder is about to bump the epoch.
 
 
 def _after_fork() -> None:

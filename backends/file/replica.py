@@ -21,6 +21,7 @@ from jrs.backend import EPOCH_KEY, Record
 from jrs.backends.file import lines, segments
 from jrs.backends.file.base import Base
 from jrs.backends.file.check import marker
+from jrs.backends.file.folder import sync_folder
 from jrs.backends.ordered import OrderedMap
 from jrs.errors import (
     CorruptRecord,
@@ -46,7 +47,7 @@ class Replica:
     """One process's view of a cluster's log."""
 
     def __init__(
-        self, folder: Path, *, seal_at: int, on_change: Callable[[str], None] | None = None
+        self, folder: Path, *, seal_at: int, on_change: Callable[[str | None], None] | None = None
     ) -> None:
         self.folder = folder
         self._seal_at = seal_at
@@ -222,11 +223,12 @@ class Replica:
     def seal_if_due(self) -> None:
         """Seal the segment once its tail outweighs its base, so that rewriting stays amortized.
 
-        A disk that is too full to seal is no failure of the commits before it.
+        A seal that fails, on a full disk or behind a line that can not be read, is no failure of
+        the commits before it.
         """
         if self._applied - self._start < max(self._seal_at, self._base.size):
             return
-        with contextlib.suppress(Unavailable, OutcomeUnknown):
+        with contextlib.suppress(Unavailable, OutcomeUnknown, CorruptRecord, OSError):
             self.seal()
 
     def seal(self) -> None:
@@ -285,7 +287,7 @@ class Replica:
                         self._applied = following
                         return
                     else:
-                        self._apply(body, at)
+                        self._judge(body, at)
                 at = self._applied = following
 
     def _pass_over(self, line: bytes, at: int) -> None:
@@ -296,6 +298,17 @@ class Replica:
             "written, so nothing behind it can be trusted; restore it from a copy, or go on "
             "without it by 'jrs fsck --accept-damage'"
         )
+
+    def _judge(self, body: bytes, at: int) -> None:
+        """Apply a commit of the log, unless it needs what a damaged base hides and an operator has
+        decided to go on without it."""
+        try:
+            self._apply(body, at)
+        except UnsupportedVersion:
+            raise
+        except CorruptRecord:
+            if not marker(self._log_path, at - self._start).exists():
+                raise
 
     def _apply(self, body: bytes, version: int) -> int:
         """Judge one commit and apply it if every condition holds; return the verdict."""
@@ -404,6 +417,7 @@ class Replica:
     def _roll(self) -> None:
         """Move behind a seal, helping with the next base if nobody has written it yet."""
         assert self._sealed is not None
+        sealed = self._sealed
         try:
             if segments.newest(self.folder) < self._sealed:
                 changes = self._tail.after("", inclusive=True)
@@ -411,7 +425,13 @@ class Replica:
             self._open_newest()
         except OSError as error:
             raise _unavailable(error, self.folder) from error
-        segments.sweep(self.folder, self._start)
+        if self._start != sealed and self.on_change is not None:
+            self.on_change(None)  # Others were quicker by a segment: anything may have changed.
+        with contextlib.suppress(OSError):
+            # Whoever sees the base first may not be who linked it: its name has to be durable
+            # before what it replaces is gone.
+            sync_folder(self.folder)
+            segments.sweep(self.folder, self._start)
 
     def _open_newest(self) -> None:
         """Open the newest base and its log, forgetting all state."""

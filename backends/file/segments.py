@@ -84,7 +84,12 @@ def open_newest(folder: Path) -> tuple[int, int, Base]:
     """
     while True:
         start = newest(folder)
-        flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | (0 if start else os.O_CREAT)
+        # The first log is made only where no later one tells that there was more.
+        fresh = not start and not any(
+            name.endswith(".log") and name[:20].isdigit() and int(name[:20])
+            for name in os.listdir(folder)
+        )
+        flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | (os.O_CREAT if fresh else 0)
         try:
             base = (
                 Base(base_path(folder, start), index_path(folder, start)) if start else Base(None)
