@@ -17,6 +17,8 @@ MAX_PAYLOAD = 256 * 1024
 
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
+_encoder = json.JSONEncoder(allow_nan=False)
+
 Json = Any
 """What ``json`` can hold: None, bool, int, finite float, str, and lists and dicts of those."""
 
@@ -56,7 +58,7 @@ def check_json(value: Json, what: str) -> Json:
     """
     try:
         plain = _plain(value)
-        encoded = json.dumps(plain, allow_nan=False)
+        encoded = _encoder.encode(plain)
     except InvalidInput as error:
         raise InvalidInput(f"not JSON: {what}: {error}") from None
     except RecursionError:

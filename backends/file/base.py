@@ -32,6 +32,7 @@ class Base:
         self._map: mmap.mmap | bytes = b""
         self._index_path = index
         self._index: tuple[list[bytes], list[int]] | None = None
+        self._none: dict[str, bool] = {}
         if path is not None:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
@@ -53,7 +54,7 @@ class Base:
         Raises:
             CorruptRecord: a damaged line stands where the key would be.
         """
-        if not self.size:
+        if not self.size or self._has_none(key.partition("/")[0]):
             return None
         name = key.encode()
         low, high, _ = self._narrow(name, _BLOCK)
@@ -133,6 +134,17 @@ class Base:
             at = following
 
     # -- inside ----------------------------------------------------------------------------
+
+    def _has_none(self, folder: str) -> bool:
+        """Return whether no key begins with this part. Remembered: most new keys are of folders
+        that are empty in a base, such as that of dirty markers."""
+        known = self._none.get(folder)
+        if known is None:
+            low, suspect = self._lower_bound(folder.encode())
+            # Up to the first byte that no part of a key holds and that is above them all.
+            high, above = self._lower_bound(folder.encode() + b"\x7f")
+            known = self._none[folder] = low == high and suspect is None and above is None
+        return known
 
     def _lower_bound(self, key: bytes) -> tuple[int, int | None]:
         """Return where the first key >= `key` begins, and a damaged line just before it, if any."""

@@ -1,0 +1,112 @@
+"""A base with a flipped bit: what can not be told is refused, and nothing else is wrong."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from jrs.backend import Create, Delete, Update
+from jrs.backends.file import FileBackend
+from jrs.errors import CorruptRecord, Unavailable
+from jrs.testing.contract import contents, present
+
+
+def compacted(root: Path, names: str) -> FileBackend:
+    backend = FileBackend(root)
+    for name in names:
+        backend.commit(Create(f"r/{name}", f"old-{name}".encode()))
+    backend.compact()
+    return backend
+
+
+def flip(backend: FileBackend, part: bytes, at: int, bit: int) -> None:
+    """Flip one bit in the base, `at` bytes into `part`."""
+    path = backend.replica.base.path
+    assert path is not None
+    data = bytearray(path.read_bytes())
+    data[data.index(part) + at] ^= bit
+    path.write_bytes(bytes(data))
+
+
+def test_a_scan_goes_on_behind_a_damaged_key(tmp_path: Path) -> None:
+    """A key that was damaged beyond its place neither ends a scan nor hides what was changed."""
+    with compacted(tmp_path, "012345678") as backend:
+        flip(backend, b"\tr/3\t", 3, 0x40)  # r/3 becomes r/s
+        backend.commit(Delete("r/5"))
+        backend.commit(Update("r/6", b"new", present(backend, "r/6").version))
+
+        assert [r.key for r in backend.scan("r/")] == [f"r/{i}" for i in "0124678"]
+        assert dict(contents(backend, "r/"))["r/6"] == b"new"
+
+
+def test_compaction_over_damage_revives_nothing_and_loses_nothing(tmp_path: Path) -> None:
+    """Compacting a base with a damaged line keeps what was deleted gone, what was changed changed,
+    and what can not be told as refused as before."""
+    with compacted(tmp_path, "abcdef") as backend:
+        flip(backend, b"\tr/b\t", 3, 0x10)  # r/b becomes r/r
+        backend.commit(Delete("r/d"))
+        backend.commit(Update("r/c", b"new", present(backend, "r/c").version))
+        with pytest.raises(CorruptRecord):
+            backend.get("r/b")
+        backend.compact()
+
+        assert backend.get("r/d") is None
+        assert present(backend, "r/c").value == b"new"
+        with pytest.raises(CorruptRecord):
+            backend.get("r/b")
+        assert list(backend.check())
+
+
+def test_damage_under_a_commit_costs_that_commit_once_accepted(tmp_path: Path) -> None:
+    """A commit that needs what a damaged line hides is refused as damage, and once an operator has
+    accepted it, everything else is there again."""
+    with compacted(tmp_path, "abcd") as backend:
+        backend.commit(Update("r/b", b"new", present(backend, "r/b").version))
+        flip(backend, b"\told-b", 5, 1)
+    with FileBackend(tmp_path) as backend:
+        with pytest.raises(CorruptRecord):
+            backend.get("r/d")
+        assert backend.accept_damage()
+    with FileBackend(tmp_path) as backend:
+        assert present(backend, "r/d").value == b"old-d"
+        backend.commit(Create("r/e", b""))
+
+
+def test_a_lost_base_is_no_empty_cluster(tmp_path: Path) -> None:
+    """Where only a later segment's log is left, nothing is made anew: the folder is refused."""
+    with compacted(tmp_path, "a") as backend:
+        path = backend.replica.base.path
+    assert path is not None
+    path.unlink()
+
+    with pytest.raises(Unavailable, match="missing"):
+        FileBackend(tmp_path)
+
+
+def test_a_watch_sees_what_happened_in_a_segment_it_skipped(tmp_path: Path) -> None:
+    """A change in a segment that came and went between two looks is still hinted at."""
+    with FileBackend(tmp_path) as backend, FileBackend(tmp_path) as other:
+        with backend.watch("a/") as watch:
+            watch.wait(0)
+            other.compact()
+            other.commit(Create("a/1", b""))
+            other.compact()
+
+            assert watch.wait(30)
+
+
+def test_a_short_ttl_deposes_no_healthy_leader(tmp_path: Path) -> None:
+    """A candidate judges a leader by the leader's own ttl where that is longer."""
+    with FileBackend(tmp_path) as backend, FileBackend(tmp_path) as other:
+        leader = backend.campaign("long", ttl=30.0, stop=threading.Event())
+        assert leader is not None
+        stop = threading.Event()
+        timer = threading.Timer(2.0, stop.set)
+        timer.start()
+
+        assert other.campaign("short", ttl=0.2, stop=stop) is None
+        assert not leader.lost.is_set()
+        timer.join()
+        leader.resign()
