@@ -264,7 +264,8 @@ class Backend(abc.ABC):
         """Like `commit`, pipelined: many in flight from one caller.
 
         The future's exception is what `commit` would have raised. Commits of one caller are
-        applied in the order of the calls.
+        applied in the order of the calls. A callback of the future must not commit: it may run
+        where commits are written.
         """
         self._check_ops(ops)
         return self._commit_async(ops, fence)
