@@ -147,9 +147,14 @@ def machine(crew: Crew) -> type[RuleBasedStateMachine]:
             assert all(fence.epoch > older.epoch for older in self.model.fences)
             self.model.fences.append(fence)
 
-        @rule(garbage=st.binary(max_size=40).map(lambda data: data.replace(b"\n", b"")))
+        @rule(
+            garbage=st.binary(min_size=2, max_size=40).map(lambda data: data.replace(b"\n", b"\0"))
+        )
         def tear(self, garbage: bytes) -> None:
-            """Garbage without a newline at the log's end, as crashes leave it, costs nothing."""
+            """Garbage without a newline at the log's end, as crashes leave it, costs nothing.
+
+            Two bytes at least: one behind a line that lost its newline is a damaged newline.
+            """
             with self.log().open("ab") as file:
                 file.write(garbage)
             for who in range(PROCESSES):
