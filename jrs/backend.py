@@ -150,6 +150,23 @@ class Watch(abc.ABC):
         self.close()
 
 
+@attrs.frozen
+class Lifeline:
+    """What ties processes of a leader to its leadership, also while the leader itself hangs.
+
+    Both are file descriptors, to be inherited by whoever ends an attempt, and by nobody else.
+
+    Attributes:
+        until: eight bytes, a native double: when, on this host's monotonic clock, the leadership
+            is over unless the moment has moved by then. Attempts must have ended soon after it.
+        held: nobody else leads before the ttl is over, although the leader died, as long as a
+            process holds this open.
+    """
+
+    until: int
+    held: int
+
+
 class Leadership(abc.ABC):
     """A won campaign.
 
@@ -157,11 +174,14 @@ class Leadership(abc.ABC):
         epoch: the integer this leadership was issued; greater than every earlier one.
         fence: goes with every write of this leader.
         lost: set once this leadership is known to be over, for whatever reason.
+        lifeline: where the attempts of a leader that hangs, or was cut off, would be out of its
+            successor's reach, because they are on another host.
     """
 
     epoch: int
     fence: Fence
     lost: threading.Event
+    lifeline: Lifeline | None = None
 
     @abc.abstractmethod
     def resign(self) -> None:
