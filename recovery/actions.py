@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 
 from jrs import keys
-from jrs.backend import Backend, Create, Delete, Fence, Op, Update, still_unknown
+from jrs.backend import Backend, Create, Delete, Leadership, Op, Update, still_unknown
 from jrs.clock import Clock, Deadline
 from jrs.codec import decode, encode
 from jrs.errors import Conflict, CorruptRecord, Fenced, OutcomeUnknown, ResultExists
@@ -67,7 +67,7 @@ class Actions:
     def __init__(
         self,
         backend: Backend,
-        fence: Fence,
+        leadership: Leadership,
         *,
         storage: JobStorage,
         runners: dict[RunnerKind, Runner],
@@ -79,7 +79,8 @@ class Actions:
         now: Clock,
     ) -> None:
         self._backend = backend
-        self._fence = fence
+        self._leadership = leadership
+        self._fence = leadership.fence
         self._storage = storage
         self._runners = runners
         self._attempts = attempts
@@ -118,6 +119,7 @@ class Actions:
             storage=self._storage,
             first_started_at=record.first_started_at,
             now=self._now,
+            lifeline=self._leadership.lifeline,
         )
         self._say("attempt", job_id, f"attempt {record.attempt} starts")
         self._attempts.begin(

@@ -91,7 +91,7 @@ class Dispatcher:
         self._attempts = Attempts()
         self._actions = Actions(
             backend,
-            leadership.fence,
+            leadership,
             storage=storage,
             runners=runners,
             attempts=self._attempts,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from jrs import keys
-from jrs.backend import Backend, Create, Fence
+from jrs.backend import Backend, Create, Fence, Lifeline
 from jrs.clock import Clock
 from jrs.codec import decode, encode
 from jrs.errors import Conflict, Fenced, InvalidInput, OutcomeUnknown
@@ -43,6 +43,8 @@ class AttemptContext:
     lost: threading.Event = attrs.field(factory=threading.Event)
     """Set when the attempt has to stop; only seen where it runs in its master's own process."""
     now: Clock = time.time
+    lifeline: Lifeline | None = None
+    """Ties a process of its own to the leadership it was started under; see `Lifeline`."""
 
 
 class Stage:

@@ -30,7 +30,13 @@ _PAUSE = 1.0
 """Seconds before the next campaign when the backend does not answer."""
 
 _GRACE = 0.5
-"""The part of the ttl within which a replaced leader's attempts have to be dead."""
+"""The part of the ttl in which attempts have to end when the leader stops of its own will."""
+
+_GRACE_LOST = 0.15
+"""The same after a loss, which is noticed when at most three quarters of the ttl have passed."""
+
+_LEAST_GRACE = 0.5
+"""Seconds it takes to end a process on a busy host: more than the rest of a very short ttl."""
 
 
 def default_name() -> str:
@@ -165,7 +171,7 @@ class Master:
         finally:
             lost = leadership.lost.is_set()
             registration.leading(None)
-            dead = dispatcher.stop(Deadline.after(self._ttl * _GRACE))
+            dead = dispatcher.stop(Deadline.after(self._grace(leadership)))
             over.set()
             guard.join()
             self._say("lost" if lost else "resigned", epoch, f"{self.name} leads no more")
@@ -177,11 +183,18 @@ class Master:
         while not leadership.lost.wait(0.05):
             if over.is_set():
                 return
-        deadline = Deadline.after(self._ttl * _GRACE * 1.5)
+        grace = self._grace(leadership)
+        deadline = Deadline.after(grace * 1.5)
         # Not left to the thread that leads: it may be in a long computation of the driver's main.
-        dispatcher.end_attempts(Deadline.after(self._ttl * _GRACE))
+        dispatcher.end_attempts(Deadline.after(grace))
         if not over.wait(deadline.bounded()):
             self._exit(leadership.epoch)
+
+    def _grace(self, leadership: Leadership) -> float:
+        """Return the seconds in which attempts have to end."""
+        if leadership.lost.is_set():
+            return max(self._ttl * _GRACE_LOST, _LEAST_GRACE)
+        return max(self._ttl * _GRACE, _LEAST_GRACE)
 
     def _exit(self, epoch: int) -> None:
         self._say("deposed", epoch, "an attempt would not end; this process ends itself")

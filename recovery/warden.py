@@ -1,18 +1,22 @@
 """The warden: a tiny program between a master and one attempt, so that they can not part.
 
 It reads the launch from its standard input, a pipe whose other end only the master holds, starts
-the attempt, and from then on waits for two things: the attempt's end, and the end of the pipe. The
-kernel closes the pipe however the master dies. It imports nothing that could block it: a job's
+the attempt, and from then on waits for three things: the attempt's end, the end of the pipe, and
+the end of the leadership. The kernel closes the pipe however the master dies. UNTIL is the
+descriptor of the moment at which the leadership is over (see `jrs.backend.Lifeline`): a master that
+was stopped, or cut off, no longer moves it. The warden imports nothing that could block it: a job's
 Python may be stopped, or stuck in C code, and still ends with its master.
 
-    python -m jrs.recovery.warden MARK STDOUT STDERR < pipe
+    python -m jrs.recovery.warden MARK STDOUT STDERR [UNTIL] < pipe
 """
 
 import os
 import select
 import signal
+import struct
 import subprocess
 import sys
+import time
 from typing import BinaryIO
 
 from jrs.clock import Deadline
@@ -21,7 +25,8 @@ from jrs.recovery import processes
 
 
 def main() -> int:
-    mark, out, err = sys.argv[1:]
+    mark, out, err = sys.argv[1:4]
+    until = int(sys.argv[4]) if len(sys.argv) > 4 else None
     line = sys.stdin.buffer.readline()
     if not line.endswith(b"\n"):
         return 0  # The master died before it could say what to run.
@@ -37,10 +42,14 @@ def main() -> int:
             env={**os.environ, processes.MARK: mark},
         )
     while attempt.poll() is None:
-        ready, _, _ = select.select([sys.stdin.buffer, ended], [], [])
+        left = _left(until)
+        ready, _, _ = select.select([sys.stdin.buffer, ended], [], [], left)
         if sys.stdin.buffer in ready:
             break  # The master died, or wants the attempt to end.
-        os.read(ended, 512)
+        if ended in ready:
+            os.read(ended, 512)
+        elif left == 0:
+            break  # Whoever leads next may start the job again from now on.
     try:
         processes.end(mark, Deadline.after(60.0))
     except Unavailable as error:
@@ -48,6 +57,14 @@ def main() -> int:
     status = attempt.wait()
     # Passed on as a shell would, since a process can not choose to have died by a signal.
     return status if status >= 0 else 128 - status
+
+
+def _left(until: int | None) -> float | None:
+    """Return the seconds until the leadership is over, or None if that is not known here."""
+    if until is None:
+        return None
+    (moment,) = struct.unpack("d", os.pread(until, 8, 0))
+    return max(0.0, float(moment) - time.monotonic())
 
 
 def _in_memory(line: bytes) -> BinaryIO:

@@ -52,13 +52,17 @@ class ProcessRunner(Runner):
         )
         logs = context.storage.logs(spec.job_id)
         out, err = (logs / f"attempt-{context.attempt}.{kind}" for kind in ("out", "err"))
+        line = context.lifeline
+        inherited = (line.until, line.held) if line else ()
+        until = [str(line.until)] if line else []
         warden = subprocess.Popen(
-            [sys.executable, "-m", "jrs.recovery.warden", mark, out, err],
+            [sys.executable, "-m", "jrs.recovery.warden", mark, out, err, *until],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
             env={**os.environ, "PYTHONPATH": _python_path()},
+            pass_fds=inherited,
         )
         launch = attempt.launch_of(context, self._url, self._storage)
         return ProcessAttempt(warden, mark, launch.to_line(), err, on_end)

@@ -335,3 +335,27 @@ class Leader:
 
 def spec(job_id: str, entry_point: str = "nowhere:never", **fields: Any) -> JobSpec:
     return JobSpec(job_id, entry_point, **fields)
+
+
+def noted(path: Path, count: int) -> list[int]:
+    """Wait for `count` lines of pids (or epochs) in a file."""
+
+    def lines() -> list[int] | None:
+        found = path.read_text().splitlines() if path.exists() else []
+        return [int(line) for line in found] if len(found) >= count else None
+
+    numbers: list[int] = until(lines, f"{path.name} has {count} lines")
+    return numbers
+
+
+def state_of(pid: int) -> str:
+    """Return the kernel's letter for the state of a process; empty if there is none."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return ""
+    return stat.rpartition(b")")[2].split()[0].decode()
+
+
+def gone(pids: list[int]) -> bool:
+    return all(state_of(pid) in ("", "Z", "X") for pid in pids)

@@ -24,7 +24,7 @@ from jrs.recovery import processes
 from jrs.recovery.runners.process import ProcessRunner
 from jrs.store import JobResultStore
 from jrs.testing.masters import Masters
-from tests.recovery.support import CLUSTER, Leader, job, spec, until
+from tests.recovery.support import CLUSTER, Leader, gone, job, noted, spec, state_of, until
 
 ONCE = RestartPolicy(attempts=1)
 
@@ -64,32 +64,8 @@ def failure(masters: Masters, job_id: str) -> Failure:
     return found
 
 
-def noted(path: Path, count: int) -> list[int]:
-    """Wait for `count` lines of pids (or epochs) in a file."""
-
-    def lines() -> list[int] | None:
-        found = path.read_text().splitlines() if path.exists() else []
-        return [int(line) for line in found] if len(found) >= count else None
-
-    numbers: list[int] = until(lines, f"{path.name} has {count} lines")
-    return numbers
-
-
-def state_of(pid: int) -> str:
-    """Return the kernel's letter for the state of a process; empty if there is none."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
-        return ""
-    return stat.rpartition(b")")[2].split()[0].decode()
-
-
 def parent_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
-
-
-def gone(pids: list[int]) -> bool:
-    return all(state_of(pid) in ("", "Z", "X") for pid in pids)
 
 
 def marked(masters: Masters) -> list[int]:

@@ -1,0 +1,105 @@
+"""What ties attempts to a leadership whose leader can not be reached: the moment, and the pipe."""
+
+from __future__ import annotations
+
+import os
+import select
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jrs.backend import Lifeline, open_backend
+from jrs.jobs import JobCatalog
+from jrs.recovery import processes
+from jrs.recovery.runners.process import ProcessRunner
+from tests.recovery.support import CLUSTER, Leader, gone, job, noted, spec, until
+
+
+class Line:
+    """A lifeline, with the ends that a backend keeps."""
+
+    def __init__(self) -> None:
+        moment = os.memfd_create("moment", os.MFD_CLOEXEC)
+        self.ears, held = os.pipe2(os.O_CLOEXEC)
+        self.given = Lifeline(until=moment, held=held)
+        self._silent = threading.Event()
+        self._move()
+        self._thread = threading.Thread(target=self._beat)
+        self._thread.start()
+
+    def _move(self) -> None:
+        os.pwrite(self.given.until, struct.pack("d", time.monotonic() + 2.0), 0)
+
+    def _beat(self) -> None:
+        while not self._silent.wait(0.1):
+            self._move()
+
+    def fall_silent(self) -> None:
+        self._silent.set()
+        self._thread.join()
+
+    def let_go(self) -> None:
+        os.close(self.given.held)
+
+    @property
+    def is_held(self) -> bool:
+        return not select.select([self.ears], [], [], 0)[0]
+
+    def close(self) -> None:
+        self.fall_silent()
+        os.close(self.given.until)
+        os.close(self.ears)
+
+
+@pytest.fixture
+def line() -> Iterator[Line]:
+    made = Line()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def leader(tmp_path: Path, line: Line) -> Iterator[Leader]:
+    """A leader with the lifeline, and the job "job" that hangs in a process of its own."""
+    url = (tmp_path / "store").as_uri()
+    with open_backend(url, cluster=CLUSTER) as backend:
+        runner = ProcessRunner(url, tmp_path / "jobs")
+        with Leader(backend, tmp_path / "jobs", runner=runner) as made:
+            made.leadership.lifeline = line.given
+            pids = str(tmp_path / "pids")
+            JobCatalog(backend).submit(spec("job", job("hang"), arguments={"pids": pids}))
+            yield made
+
+
+def test_an_attempt_ends_when_its_leadership_is_over_although_its_master_is_not(
+    leader: Leader, line: Line, tmp_path: Path
+) -> None:
+    """A master that was cut off does nothing at all: the warden ends the attempt by itself."""
+    first = noted(tmp_path / "pids", 1)
+    born = time.monotonic()
+    until(lambda: time.monotonic() > born + 3.0, "the first moment has passed")
+    assert not gone(first)
+
+    line.fall_silent()
+    until(lambda: gone(first), "the warden ends it")
+
+
+def test_nobody_lets_go_of_the_pipe_before_the_attempt_is_dead(
+    leader: Leader, line: Line, tmp_path: Path
+) -> None:
+    """What waits for the end of the pipe finds every process of the attempt gone; the attempt
+    itself does not hold it, so one that will not die costs a ttl and no more."""
+    running = noted(tmp_path / "pids", 1)
+    line.let_go()
+    assert line.is_held
+
+    for pid in running:
+        held = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
+        assert os.readlink(f"/proc/self/fd/{line.ears}") not in held
+    assert leader.stop()
+    until(lambda: not line.is_held, "the warden lets go")
+    assert processes.marked(processes.mark_of_cluster(leader.backend.url, CLUSTER)) == []

@@ -1,0 +1,151 @@
+"""Tenure: a leader knows by its own clock, before anybody else can lead, that it leads no more."""
+
+from __future__ import annotations
+
+import os
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from jrs.backend import Fence, Lifeline
+from jrs.backends.guardian import Guardian
+from jrs.backends.tenure import SAFE, Tenure
+from jrs.clock import Deadline
+from jrs.errors import Fenced, JrsError, OutcomeUnknown, Unavailable
+from tests.recovery.support import BOUND, gone, until
+
+
+class Session:
+    """A session whose server the test plays."""
+
+    def __init__(self) -> None:
+        self.fails: JrsError | None = None
+        self.hangs = threading.Event()
+        self.beats = 0
+        self.ended = 0
+
+    def beat(self, deadline: Deadline) -> None:
+        if self.hangs.is_set():
+            assert deadline.remaining() < 3600
+            while self.hangs.is_set() and not deadline.expired:
+                self.hangs.wait(0.01)
+            raise Unavailable("no answer")
+        if self.fails:
+            raise self.fails
+        self.beats += 1
+
+    def end(self) -> None:
+        self.ended += 1
+        if self.fails:
+            raise self.fails
+
+
+@pytest.fixture
+def session() -> Session:
+    return Session()
+
+
+@pytest.fixture
+def serve(
+    session: Session, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[..., Tenure]]:
+    with ExitStack() as stack:
+
+        def start(ttl: float, sent: float | None = None) -> Tenure:
+            notes = tmp_path_factory.mktemp("guardian") / "notes"
+            tenure = Tenure(
+                7,
+                Fence(7, 70),
+                ttl=ttl,
+                sent=time.monotonic() if sent is None else sent,
+                beat=session.beat,
+                end=session.end,
+                guardian=Guardian("tests.remote.enders", {"notes": str(notes)}, ttl),
+            )
+            stack.callback(tenure.resign)
+            return tenure
+
+        yield start
+
+
+def test_it_lasts_as_long_as_heartbeats_are_acknowledged(
+    serve: Callable[..., Tenure], session: Session
+) -> None:
+    """Many times its ttl, here."""
+    tenure = serve(1.0)
+    until(lambda: session.beats >= 15, "three ttls pass")
+    assert not tenure.lost.is_set()
+    assert tenure.valid_until > time.monotonic()
+
+
+@pytest.mark.parametrize("fails", [Unavailable("down"), OutcomeUnknown("cut off")])
+def test_it_is_over_by_its_own_clock_when_nobody_answers(
+    serve: Callable[..., Tenure], session: Session, fails: JrsError
+) -> None:
+    """Some ttl after the last heartbeat was *sent*, less what ending the attempts takes."""
+    tenure = serve(1.0)
+    until(lambda: session.beats >= 2, "it beats")
+    session.fails = fails
+    assert tenure.lost.wait(BOUND)
+    assert time.monotonic() >= tenure.valid_until
+
+
+def test_it_is_over_although_a_heartbeat_hangs(
+    serve: Callable[..., Tenure], session: Session
+) -> None:
+    tenure = serve(1.0)
+    session.hangs.set()
+    assert tenure.lost.wait(BOUND)
+    session.hangs.clear()
+
+
+def test_it_counts_from_when_the_campaign_was_sent(serve: Callable[..., Tenure]) -> None:
+    """An answer that took longer than the ttl to arrive: over before it begins."""
+    tenure = serve(30.0, time.monotonic() - 30.0)
+    assert tenure.lost.wait(BOUND)
+    assert tenure.valid_until <= time.monotonic()
+
+
+def test_a_refused_heartbeat_ends_it_at_once(
+    serve: Callable[..., Tenure], session: Session
+) -> None:
+    tenure = serve(3.0)
+    session.fails = Fenced("a newer epoch exists")
+    assert tenure.lost.wait(BOUND)
+    assert time.monotonic() < tenure.valid_until
+
+
+def test_resigning_ends_the_session_once_and_its_guardian(
+    serve: Callable[..., Tenure], session: Session
+) -> None:
+    """Also if the session can not be ended now: it ends by itself."""
+    tenure = serve(30.0)
+    guardian = tenure._guardian.pid
+    session.fails = Unavailable("down")
+    tenure.resign()
+    tenure.resign()
+
+    assert session.ended == 1
+    assert tenure.lost.is_set()
+    assert gone([guardian])
+    assert not [t for t in threading.enumerate() if t.name.endswith("-e7")]
+
+
+def test_other_processes_see_the_moment_move(
+    serve: Callable[..., Tenure], session: Session
+) -> None:
+    tenure = serve(30.0)
+    line = tenure.lifeline
+    assert isinstance(line, Lifeline)
+
+    def moment() -> float:
+        return float(struct.unpack("d", os.pread(line.until, 8, 0))[0])
+
+    first = moment()
+    assert first == tenure.valid_until
+    assert 0 < first - time.monotonic() <= 30.0 * SAFE
+    until(lambda: moment() > first, "a heartbeat moves it")
