@@ -1,8 +1,9 @@
 """A base: the live records at a seal, one line each, sorted by key; searched where it lies.
 
 It is mapped, never loaded, and every line that a search visits is checked by its checksum. A
-damaged line costs the answers that depend on it, and no others. An index beside it, of one key in
-32 KB, says where a search begins; without it, or where it is damaged, searches only take longer.
+damaged line costs the answers that depend on it, and no others. An index beside it has the first
+key of every block of about 32 KB and the block's checksum, so that a search needs no more than one
+look through one block; without it, or where it is damaged, searches only take longer.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import zlib
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from jrs.backend import Record
 from jrs.backends.file.lines import base_line, checked, unescape
@@ -31,7 +33,8 @@ class Base:
         self.size = 0
         self._map: mmap.mmap | bytes = b""
         self._index_path = index
-        self._index: tuple[list[bytes], list[int]] | None = None
+        self._index: _Index | None = None
+        self._sound: dict[int, bool] = {}
         self._none: dict[str, bool] = {}
         if path is not None:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -57,11 +60,14 @@ class Base:
         if not self.size or self._has_none(key.partition("/")[0]):
             return None
         name = key.encode()
-        low, high, _ = self._narrow(name, _BLOCK)
-        field = self._map.find(b"\t%s\t" % name, low, high)
-        if field >= 0:
+        block = self._sound_block(name)
+        if block is not None:
             # Values have no tabs, so this is where the key of a line stands.
-            record = self._record(self._line(self._map.rfind(b"\n", low, field) + 1 or low)[0])
+            field = block.find(b"\t%s\t" % name)
+            if field < 0:
+                return None
+            end = block.find(b"\n", field)
+            record = self._record(block[block.rfind(b"\n", 0, field) + 1 : end])
             if record is not None and record.key == key:
                 return record
         at, suspect = self._lower_bound(name)
@@ -146,22 +152,34 @@ class Base:
             known = self._none[folder] = low == high and suspect is None and above is None
         return known
 
-    def _lower_bound(self, key: bytes) -> tuple[int, int | None]:
-        """Return where the first key >= `key` begins, and a damaged line just before it, if any."""
-        low, _, suspect = self._narrow(key, 0)
-        return low, suspect
-
-    def _narrow(self, key: bytes, enough: int) -> tuple[int, int, int | None]:
-        """Narrow down to `enough` bytes where the first key >= `key` begins: from, to, and a
-        damaged line just before it, if any."""
+    def _block(self, key: bytes) -> tuple[int, int, int]:
+        """Return the number of the block where `key` would stand, where it begins and ends."""
         if self._index is None:
             self._index = _load_index(self._index_path)
-        keys, starts = self._index
-        block = bisect_right(keys, key)
-        low = starts[block - 1] if block else 0
-        high = starts[block] if block < len(starts) else self.size
+        starts = self._index.starts
+        number = bisect_right(self._index.keys, key) - 1
+        low = starts[number] if number >= 0 else 0
+        return number, low, starts[number + 1] if number + 1 < len(starts) else self.size
+
+    def _sound_block(self, key: bytes) -> bytes | None:
+        """Return the block where `key` stands if it does at all; None if that is not certain."""
+        number, low, high = self._block(key)
+        sound = self._sound.get(number)
+        if sound is False:
+            return None
+        block = self._map[low:high]
+        if sound is None:
+            assert self._index is not None
+            crc = self._index.crcs[number] if number >= 0 else b""
+            # Once: it costs more than the search.
+            sound = self._sound[number] = crc == b"%08x" % zlib.crc32(block)
+        return block if sound else None
+
+    def _lower_bound(self, key: bytes) -> tuple[int, int | None]:
+        """Return where the first key >= `key` begins, and a damaged line just before it, if any."""
+        _, low, high = self._block(key)
         suspect: int | None = None
-        while high - low > enough:
+        while high > low:
             start = pivot = self._map.rfind(b"\n", low, (low + high) // 2) + 1 or low
             found = None
             following = start
@@ -180,7 +198,7 @@ class Base:
             else:
                 # Damaged lines just before the pivot may hold the key.
                 suspect, high = (start if pivot > start else None), start
-        return low, high, suspect
+        return low, suspect
 
     def _line(self, start: int) -> tuple[bytes, int]:
         end = self._map.find(b"\n", start)
@@ -213,42 +231,62 @@ def write_base(fd: int, base: Base, changes: Iterable[Change]) -> bytes:
     """Write `base` with `changes` (in key order) over it to `fd`; sync it, return its index."""
     buffer = bytearray()
     index = bytearray()
-    at = block = 0
-    for line in _merged(base, changes):
-        if at >= block and (body := checked(line[:-1])) is not None:
-            index += b"%d\t%s\n" % (at, body.split(b"\t", 2)[1])
-            block = at + _BLOCK
+    begin = crc = at = 0
+    first: bytes | None = None
+    sound = True
+    for line, is_sound in _merged(base, changes):
+        if is_sound and (first is None or at >= begin + _BLOCK):
+            if first is not None:
+                index += _index_line(begin, crc if sound else None, first)
+            begin, crc, first, sound = at, 0, line.split(b"\t", 3)[2], True
+        sound = sound and is_sound
+        crc = zlib.crc32(line, crc)
         at += len(line)
         buffer += line
         if len(buffer) >= _CHUNK:
             write_all(fd, buffer)
             buffer.clear()
+    if first is not None:
+        index += _index_line(begin, crc if sound else None, first)
     write_all(fd, buffer)
     os.fsync(fd)
     return b"%08x\n%s" % (zlib.crc32(index), index)
 
 
-def _load_index(path: Path | None) -> tuple[list[bytes], list[int]]:
-    """Return the keys and places of an index; of none, if it is not there or damaged."""
+class _Index(NamedTuple):
+    """The blocks of a base: their first keys, where they begin, and their checksums in hex."""
+
+    keys: list[bytes]
+    starts: list[int]
+    crcs: list[bytes]
+
+
+def _index_line(start: int, crc: int | None, key: bytes) -> bytes:
+    """Return a line of an index; no checksum for a block with a damaged line in it."""
+    return b"%d\t%s\t%s\n" % (start, b"-" if crc is None else b"%08x" % crc, key)
+
+
+def _load_index(path: Path | None) -> _Index:
+    """Return an index; one of no blocks, if it is not there or damaged."""
     try:
         data = b"" if path is None else path.read_bytes()
     except OSError:
         data = b""
     crc, _, body = data.partition(b"\n")
     if crc != b"%08x" % zlib.crc32(body):
-        return [], []
-    pairs = [line.split(b"\t") for line in body.splitlines()]
-    return [key for _, key in pairs], [int(start) for start, _ in pairs]
+        return _Index([], [], [])
+    fields = body.replace(b"\n", b"\t").split(b"\t")[:-1]
+    return _Index(fields[2::3], list(map(int, fields[0::3])), fields[1::3])
 
 
-def _merged(base: Base, changes: Iterable[Change]) -> Iterator[bytes]:
-    """Yield the lines of the new base.
+def _merged(base: Base, changes: Iterable[Change]) -> Iterator[tuple[bytes, bool]]:
+    """Yield the lines of the new base, and whether each is sound.
 
     A damaged line stays beside every key that it may have held, so that what can not be told does
     not become absent: it follows the sound line that it followed, and again what comes behind it.
     """
     below = base.lines()
-    gap: list[bytes] = []
+    gap: list[tuple[bytes, bool]] = []
 
     def ahead() -> tuple[bytes | None, bytes]:
         """Return the next sound line; the damaged ones before it are left in `gap`."""
@@ -256,7 +294,7 @@ def _merged(base: Base, changes: Iterable[Change]) -> Iterator[bytes]:
         for key, line in below:
             if key is not None:
                 return key, line
-            gap.append(line)
+            gap.append((line, False))
         return None, b""
 
     key, line = ahead()
@@ -264,18 +302,18 @@ def _merged(base: Base, changes: Iterable[Change]) -> Iterator[bytes]:
     for changed, (value, version) in changes:
         name = changed.encode()
         while key is not None and key < name:
-            yield line
+            yield line, True
             key, line = ahead()
             yield from gap
         if value is not None:
-            yield base_line(version, name, value)
+            yield base_line(version, name, value), True
         if key == name:
             key, line = ahead()
             yield from gap
         elif value is not None:
             yield from gap
     while key is not None:
-        yield line
+        yield line, True
         key, line = ahead()
         yield from gap
 
