@@ -26,7 +26,7 @@ import peers
 from jrs import keys
 from jrs.backend import Create, Delete, Fence
 from jrs.backends.file import FileBackend
-from jrs.backends.file.lines import commit_line
+from jrs.backends.file.lines import CommitLine, commit_line
 from jrs.backends.file.replica import ACCEPTED
 from jrs.codec import decode, encode
 from jrs.model import JobResult, JobStatus
@@ -60,7 +60,7 @@ def build(folder: Path, clean: int, dirty: int) -> dict[str, float]:
     peers.create_table(connection)
     connection.execute("BEGIN")
 
-    def commits() -> Iterator[bytes]:
+    def commits() -> Iterator[CommitLine]:
         for number in range(clean + dirty):
             job_id = f"job-{number * 2654435761 % (1 << 32):08x}-{number}"
             body = encode(sample(job_id))
@@ -73,7 +73,7 @@ def build(folder: Path, clean: int, dirty: int) -> dict[str, float]:
                 yield commit_line((Delete(keys.DIRTY + job_id),), fence)
 
     gc.disable()
-    batch: list[bytes] = []
+    batch: list[CommitLine] = []
     for line in commits():
         batch.append(line)
         if len(batch) == 8192:
@@ -88,7 +88,7 @@ def build(folder: Path, clean: int, dirty: int) -> dict[str, float]:
     return {"jobs": clean + dirty}
 
 
-def _append(backend: FileBackend, batch: list[bytes]) -> None:
+def _append(backend: FileBackend, batch: list[CommitLine]) -> None:
     verdicts = backend.replica.append(batch)
     assert all(verdict == ACCEPTED for verdict in verdicts)
 

@@ -56,19 +56,28 @@ def check_json(value: Json, what: str) -> Json:
         InvalidInput: not JSON: NaN, infinity, a key that is no string, any other type.
         TooLarge: its encoding is over `MAX_PAYLOAD`.
     """
-    try:
-        plain = _plain(value)
-        encoded = _encoder.encode(plain)
-    except InvalidInput as error:
-        raise InvalidInput(f"not JSON: {what}: {error}") from None
-    except RecursionError:
-        raise InvalidInput(f"not JSON: {what}: nested too deeply") from None
+    plain = plain_json(value, what)
+    encoded = _encoder.encode(plain)
     if len(encoded) > MAX_PAYLOAD:
         raise TooLarge(
             f"too large: {what}, {len(encoded):,} bytes of JSON; limit {MAX_PAYLOAD:,}. Store the "
             "data where it belongs (a file, a table) and give its location instead"
         )
     return plain
+
+
+def plain_json(value: Json, what: str) -> Json:
+    """Do what `check_json` does, but for the size.
+
+    Raises:
+        InvalidInput: not JSON.
+    """
+    try:
+        return _plain(value)
+    except InvalidInput as error:
+        raise InvalidInput(f"not JSON: {what}: {error}") from None
+    except RecursionError:
+        raise InvalidInput(f"not JSON: {what}: nested too deeply") from None
 
 
 def _plain(value: Json) -> Json:

@@ -37,6 +37,7 @@ from jrs.errors import (
     ResultIsDirty,
 )
 from jrs.model import (
+    MAX_PAYLOAD,
     JobResult,
     JobResultEntry,
     JobStatus,
@@ -44,6 +45,7 @@ from jrs.model import (
     Tombstone,
     check_job_id,
     check_json,
+    plain_json,
 )
 
 _PAGE = 256
@@ -292,10 +294,9 @@ class JobResultStore:
         return None
 
     def _dirty_ops(self, result: JobResult) -> tuple[Op, ...]:
-        check_json(result.payload, f"the result of job {result.job_id!r}")
         job_id = result.job_id
         return (
-            Create(keys.RESULTS + job_id, encode(result)),
+            Create(keys.RESULTS + job_id, _encoded(result)),
             Create(keys.DIRTY + job_id, b""),
             Absent(keys.TOMBSTONES + job_id),
         )
@@ -340,6 +341,15 @@ class JobResultStore:
             if dirty and state is ResultState.CLEAN:
                 continue
             yield _entry(record, ResultState.DIRTY if dirty else ResultState.CLEAN)
+
+
+def _encoded(result: JobResult) -> bytes:
+    what = f"the result of job {result.job_id!r}"
+    plain_json(result.payload, what)
+    data = encode(result)
+    if len(data) > MAX_PAYLOAD:
+        check_json(result.payload, what)  # All of it is over the limit; is the payload alone?
+    return data
 
 
 def _entry(record: Record, state: ResultState) -> JobResultEntry:

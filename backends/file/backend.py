@@ -165,7 +165,7 @@ class FileBackend(Backend):
 
     # -- inside ----------------------------------------------------------------------------
 
-    def _append(self, batch: list[bytes]) -> list[int | Exception]:
+    def _append(self, batch: list[lines.CommitLine]) -> list[int | Exception]:
         verdicts = self.replica.append(batch)
         self.replica.seal_if_due()
         return verdicts

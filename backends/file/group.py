@@ -3,6 +3,9 @@
 There is no writer thread between a caller and the disk: a lone caller writes and syncs by itself,
 and pays one sync. While it does, others queue; the one at the head of the queue is then handed the
 log and writes for all of them. A thread of its own serves only the futures of `commit_async`.
+
+Those whose commits were written wake one another, one by one: woken all at once, they would only
+wait again, for the interpreter's lock.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 
 from jrs.backend import Op
+from jrs.backends.file.lines import CommitLine
 from jrs.backends.file.replica import ACCEPTED, FENCED
 from jrs.clock import Deadline
 from jrs.errors import Conflict, Fenced, JrsError, OutcomeUnknown, Unavailable
@@ -20,22 +24,37 @@ from jrs.errors import Conflict, Fenced, JrsError, OutcomeUnknown, Unavailable
 _MOST = 1024
 """Commits in one write: bounds what one slow batch holds up."""
 
-Append = Callable[[list[bytes]], list[int | Exception]]
+Append = Callable[[list[CommitLine]], list[int | Exception]]
 
 
 class _Request:
     """One commit on its way to the log."""
 
-    __slots__ = ("error", "future", "leads", "line", "ops", "settled", "wake")
+    __slots__ = (
+        "abandoned",
+        "error",
+        "following",
+        "future",
+        "leads",
+        "line",
+        "ops",
+        "settled",
+        "wake",
+    )
 
-    def __init__(self, line: bytes, ops: tuple[Op, ...], future: Future[None] | None) -> None:
+    def __init__(
+        self, line: CommitLine | None, ops: tuple[Op, ...], future: Future[None] | None
+    ) -> None:
         self.line = line
         self.ops = ops
         self.future = future
         self.error: Exception | None = None
         self.settled = False
         self.leads = False
+        self.abandoned = False
         self.wake: threading.Lock | None = None
+        self.following: _Request | None = None
+        """Whoever is to be woken by this one's caller."""
 
     def settle(self, verdict: int | Exception) -> None:
         if verdict == ACCEPTED:
@@ -48,18 +67,21 @@ class _Request:
             self.error = Conflict(self.ops[verdict], "its condition does not hold in the log")
         self.settled = True
 
-    def deliver(self) -> None:
-        """Tell whoever waits; called without any lock."""
-        if self.future is not None:
-            try:
-                if self.error is not None:
-                    self.future.set_exception(self.error)
-                else:
-                    self.future.set_result(None)
-            except InvalidStateError:
-                pass  # Its caller canceled it; the commit stands all the same.
-        elif self.wake is not None:
-            self.wake.release()
+    def resolve(self, future: Future[None]) -> None:
+        """Settle the future; called without any lock."""
+        try:
+            if self.error is not None:
+                future.set_exception(self.error)
+            else:
+                future.set_result(None)
+        except InvalidStateError:
+            pass  # Its caller canceled it; the commit stands all the same.
+
+    def wake_following(self) -> None:
+        following, self.following = self.following, None
+        if following is not None:
+            assert following.wake is not None
+            following.wake.release()
 
 
 class GroupCommit:
@@ -81,7 +103,7 @@ class GroupCommit:
         self._server: threading.Thread | None = None
         self._serve = threading.Semaphore(0)
 
-    def commit(self, line: bytes, ops: tuple[Op, ...], deadline: Deadline) -> None:
+    def commit(self, line: CommitLine, ops: tuple[Op, ...], deadline: Deadline) -> None:
         """Commit and wait for the verdict."""
         request = _Request(line, ops, None)
         with self._mutex:
@@ -94,13 +116,16 @@ class GroupCommit:
                 self._busy = True
                 request.leads = True
         if request.wake is not None:
-            self._await_turn(request, deadline)
+            try:
+                self._await_turn(request, deadline)
+            finally:
+                request.wake_following()
         if request.leads:
             self._write([request])
         if request.error is not None:
             raise request.error
 
-    def commit_async(self, line: bytes, ops: tuple[Op, ...]) -> Future[None]:
+    def commit_async(self, line: CommitLine, ops: tuple[Op, ...]) -> Future[None]:
         """Queue a commit; its future is settled by the serving thread or by another caller."""
         request = _Request(line, ops, Future())
         assert request.future is not None
@@ -130,7 +155,7 @@ class GroupCommit:
 
     def exclusively(self, action: Callable[[], None], deadline: Deadline) -> None:
         """Run `action` while no batch is written."""
-        gate = _Request(b"", (), None)
+        gate = _Request(None, (), None)
         with self._mutex:
             self._check_open()
             if not self._busy:
@@ -168,6 +193,7 @@ class GroupCommit:
             try:
                 self._queue.remove(request)
             except ValueError:
+                request.abandoned = True
                 raise OutcomeUnknown(
                     "the disk did not answer within the deadline: the commit is being written"
                 ) from None
@@ -176,6 +202,7 @@ class GroupCommit:
     def _abandon(self, request: _Request) -> None:
         with self._mutex:
             leads = request.leads
+            request.abandoned = True
             if not leads and request in self._queue:
                 self._queue.remove(request)
         if leads:
@@ -189,10 +216,10 @@ class GroupCommit:
             with self._log:
                 with self._mutex:
                     while self._queue and len(batch) < _MOST:
-                        if not self._queue[0].line:
+                        if self._queue[0].line is None:
                             break  # Somebody wants the log for itself: its turn comes next.
                         batch.append(self._queue.popleft())
-                verdicts = self._append([request.line for request in batch])
+                verdicts = self._append([request.line for request in batch if request.line])
         except BaseException as error:
             problem = error if isinstance(error, JrsError) else OutcomeUnknown(repr(error))
             verdicts = [problem] * len(batch)
@@ -202,11 +229,18 @@ class GroupCommit:
         self._settle(batch, verdicts)
 
     def _settle(self, batch: list[_Request], verdicts: list[int | Exception]) -> None:
-        for request, verdict in zip(batch, verdicts, strict=True):
-            request.settle(verdict)
+        last = first = _Request(None, (), None)
+        with self._mutex:
+            for request, verdict in zip(batch, verdicts, strict=True):
+                request.settle(verdict)
+                if request.wake is not None and not request.leads and not request.abandoned:
+                    last.following = request
+                    last = request
         self._hand_over()
         for request in batch:
-            request.deliver()
+            if request.future is not None:
+                request.resolve(request.future)
+        first.wake_following()
 
     def _hand_over(self) -> None:
         with self._mutex:

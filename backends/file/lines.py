@@ -23,14 +23,12 @@ been damaged since. Two of them, because one can come from a flipped bit in the 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from zlib import crc32
 
 from jrs.backend import Check, Create, Delete, Op, Update
 
 MARK = b"~~"
 BATCH = MARK + b"\n"
-_FIELDS = {b"+": 2, b"=": 3, b"-": 2, b"?": 2, b"!": 1}
 _ESCAPED = re.compile(rb"\\(.)", re.DOTALL)
 _BACK = {b"\\": b"\\", b"t": b"\t", b"n": b"\n", b"0": b"\0", b"w": b"~"}
 
@@ -62,10 +60,16 @@ def unescape(value: bytes) -> bytes:
     return _ESCAPED.sub(lambda match: _BACK[match.group(1)], value)
 
 
-def commit_line(ops: tuple[Op, ...], fence: tuple[str, int] | None) -> bytes:
-    """Return the line of one commit."""
+CommitLine = tuple[bytes, list[str]]
+"""The line of a commit, and every key that it can not be judged without, its fence's included."""
+
+
+def commit_line(ops: tuple[Op, ...], fence: tuple[str, int] | None) -> CommitLine:
+    """Return the line of one commit and its keys."""
     fields = [b"C", b"-" if fence is None else b"%s:%d" % (fence[0].encode(), fence[1])]
+    keys = [] if fence is None else [fence[0]]
     for op in ops:
+        keys.append(op.key)
         key = op.key.encode()
         if type(op) is Create:
             fields += (b"+" + key, escape(op.value))
@@ -77,18 +81,7 @@ def commit_line(ops: tuple[Op, ...], fence: tuple[str, int] | None) -> bytes:
             fields += (b"?" + key, b"%d" % op.version)
         else:
             fields.append(b"!" + key)
-    return _line(b"\t".join(fields))
-
-
-def keys(line: bytes) -> Iterator[str]:
-    """Yield the keys of a commit's line, its fence's included."""
-    fields = line[9:-1].split(b"\t")
-    if fields[1] != b"-":
-        yield fields[1].rpartition(b":")[0].decode()
-    i = 2
-    while i < len(fields):
-        yield fields[i][1:].decode()
-        i += _FIELDS[fields[i][:1]]
+    return _line(b"\t".join(fields)), keys
 
 
 def base_line(version: int, key: bytes, value: bytes) -> bytes:

@@ -129,8 +129,8 @@ class Replica:
 
     # -- appending -------------------------------------------------------------------------
 
-    def append(self, batch: list[bytes]) -> list[int | Exception]:
-        """Append commit lines with one write and one sync; return each one's verdict.
+    def append(self, batch: list[lines.CommitLine]) -> list[int | Exception]:
+        """Append commits with one write and one sync; return each one's verdict.
 
         A verdict is `ACCEPTED`, `FENCED`, the index of the failing operation, or the exception
         that says that this line was not committed or may not be.
@@ -145,32 +145,32 @@ class Replica:
                     self.catch_up()
             except (Unavailable, CorruptRecord) as error:
                 return [error] * len(batch)
-            hidden = {line: why for line in batch if (why := self._hidden(line))}
-            if hidden:
-                return self._append_rest(batch, hidden)
-            verdicts = self._append_to_segment(batch)
+            if self._base.size:
+                hidden = [self._hidden(keys) for _, keys in batch]
+                if any(hidden):
+                    return self._append_rest(batch, hidden)
+            verdicts = self._append_to_segment([line for line, _ in batch])
             if verdicts is not None:
                 return verdicts
             # The segment was sealed before our lines, which are inert there: next segment.
 
     def _append_rest(
-        self, batch: list[bytes], hidden: dict[bytes, CorruptRecord]
+        self, batch: list[lines.CommitLine], hidden: list[CorruptRecord | None]
     ) -> list[int | Exception]:
-        """Append all but the lines that a damaged base makes impossible to judge."""
-        rest = [line for line in batch if line not in hidden]
+        """Append all but the commits that a damaged base makes impossible to judge."""
+        rest = [commit for commit, why in zip(batch, hidden, strict=True) if not why]
         verdicts = iter(self.append(rest) if rest else ())
-        return [hidden[line] if line in hidden else next(verdicts) for line in batch]
+        return [why or next(verdicts) for why in hidden]
 
-    def _hidden(self, line: bytes) -> CorruptRecord | None:
+    def _hidden(self, keys: list[str]) -> CorruptRecord | None:
         """Return why a commit can not be judged: it needs what a damaged line of the base hides.
 
         Written all the same, it would keep every reader from what stands behind it.
         """
-        if not self._base.size:
-            return None
+        in_tail = self._tail.get
         try:
-            for key in lines.keys(line):
-                if self._tail.get(key) is None:
+            for key in keys:
+                if in_tail(key) is None:
                     self._base_version_of(key)
         except CorruptRecord as error:
             return error

@@ -129,7 +129,7 @@ def test_cut_at_every_byte(folder: Path, history: History, cheap_sync: None) -> 
 def test_cut_twice(folder: Path, history: History, cheap_sync: None) -> None:
     """A crash in the first commit after a crash loses that commit alone, wherever both were cut."""
     data, log = history.data[: history.states[12][0]], folder / LOG
-    batch = lines.BATCH + lines.commit_line((Create("more", b"~\n"),), None)
+    batch = lines.BATCH + lines.commit_line((Create("more", b"~\n"),), None)[0]
     for first in range(0, len(data), 7):
         log.write_bytes(data[:first])
         replica = Replica(folder, seal_at=NEVER)
