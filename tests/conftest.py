@@ -11,6 +11,8 @@ from hypothesis import HealthCheck, settings
 
 from jrs.backend import Backend, open_backend
 
+pytest_plugins = ["jrs.testing.servers.fixtures"]
+
 settings.register_profile(
     "jrs", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )

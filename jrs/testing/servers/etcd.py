@@ -1,0 +1,208 @@
+"""etcd: how one is configured, asked for its health and its leader, and given users.
+
+Everything is asked over the JSON gateway that each member has on its client port, so that no etcd
+client is needed here and a backend under test is never judged by its own client.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import http.client
+import json
+import ssl
+import tempfile
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+from urllib.parse import urlencode
+
+from jrs.testing.servers.certificates import Certificates, make_certificates
+from jrs.testing.servers.errors import ServerError
+from jrs.testing.servers.server import Member, Place, Seat, Server
+
+_TIMEOUT = 10.0
+
+
+class EtcdServer(Server):
+    """An etcd of one member, or three.
+
+    Args:
+        place: where it runs.
+        members: 1 or 3.
+        tls: serve TLS, with a certificate of `certificates`.
+        mutual_tls: ask clients for a certificate of the same authority, too.
+        users: passwords by user name; turns authentication on at the first start. ``root`` is
+            needed; every other user may read and write every key.
+        flags: more of etcd's own, e.g. ``--quota-backend-bytes=16777216``, ``--max-txn-ops=128``,
+            ``--auth-token-ttl=2`` (seconds).
+        fsync: whether data has to survive the machine, not only the process. What survives a
+            `kill` is the same either way.
+    """
+
+    scheme: ClassVar[str] = "etcd"
+
+    def __init__(
+        self,
+        place: Place,
+        members: int = 1,
+        *,
+        tls: bool = False,
+        mutual_tls: bool = False,
+        users: Mapping[str, str] | None = None,
+        flags: Sequence[str] = (),
+        fsync: bool = False,
+    ) -> None:
+        self.users = dict(users or {})
+        self._flags = tuple(flags)
+        self._fsync = fsync
+        self._mutual = mutual_tls
+        self._tls_folder: tempfile.TemporaryDirectory[str] | None = None
+        self.certificates: Certificates | None = None
+        self._context: ssl.SSLContext | None = None
+        if tls or mutual_tls:
+            self._tls_folder = tempfile.TemporaryDirectory(prefix="jrs-tls-")
+            self.certificates = make_certificates(Path(self._tls_folder.name))
+            self._context = self.certificates.client_context()
+        super().__init__(place, members)
+
+    def url(self, prefix: str = "") -> str:
+        options = {} if self.certificates is None else self.certificates.url_options(self._mutual)
+        query = f"?{urlencode(options)}" if options else ""
+        return f"etcd://{self.url_part}{'/' + prefix if prefix else ''}{query}"
+
+    def version(self) -> str:
+        """Return the version of the first member, e.g. ``3.4.23``."""
+        return str(self._get(self.members[0], "/version", _TIMEOUT)["etcdserver"])
+
+    def ask(
+        self, path: str, body: Mapping[str, Any], *, member: int = 0, timeout: float = _TIMEOUT
+    ) -> dict[str, Any]:
+        """POST to the gateway of a member: ``ask("/v3/kv/range", {"key": …})``, keys in base64.
+
+        Raises:
+            ServerError: it answered with an error.
+            OSError: it could not be reached within `timeout` seconds.
+        """
+        return self._ask(self.members[member], path, body, timeout)
+
+    def enable_auth(self, users: Mapping[str, str]) -> None:
+        """Create these users with their passwords and turn authentication on.
+
+        All but ``root``, which has to be among them, may read and write every key.
+
+        Raises:
+            ServerError: etcd refused.
+        """
+        everything = {"key": _encoded(b"\0"), "range_end": _encoded(b"\0")}
+        self.ask("/v3/auth/role/add", {"name": "root"})
+        self.ask("/v3/auth/role/add", {"name": "everything"})
+        self.ask(
+            "/v3/auth/role/grant",
+            {"name": "everything", "perm": {"permType": "READWRITE", **everything}},
+        )
+        for name, password in users.items():
+            self.ask("/v3/auth/user/add", {"name": name, "password": password})
+            role = "root" if name == "root" else "everything"
+            self.ask("/v3/auth/user/grant", {"user": name, "role": role})
+        self.ask("/v3/auth/enable", {})
+        self.users.update(users)
+
+    def close(self) -> None:
+        super().close()
+        if self._tls_folder is not None:
+            self._tls_folder.cleanup()
+
+    def _prepare(self) -> None:
+        if self.users:
+            self.enable_auth(self.users)
+
+    def _build(self, seats: Sequence[Seat]) -> list[Member]:
+        token = uuid.uuid4().hex  # Members of another ensemble, on a port that was ours, stay out.
+        cluster = ",".join(f"{s.name}=http://{s.peer_host}:{s.peer_port}" for s in seats)
+        members = []
+        for seat in seats:
+            arguments = [
+                f"--name={seat.name}",
+                f"--listen-client-urls={self._web}://{seat.listen_host}:{seat.listen_port}",
+                f"--advertise-client-urls={self._web}://{seat.host}:{seat.port}",
+                f"--listen-peer-urls=http://{seat.listen_host}:{seat.peer_port}",
+                f"--initial-advertise-peer-urls=http://{seat.peer_host}:{seat.peer_port}",
+                f"--initial-cluster={cluster}",
+                f"--initial-cluster-token={token}",
+                "--initial-cluster-state=new",
+                "--logger=zap",
+                "--log-level=warn",
+                "--bcrypt-cost=4",  # Cheap: the passwords are the tests' own.
+                *self._tls_flags(),
+                *self._flags,
+            ]
+            runner = self._place.etcd(seat, arguments, fsync=self._fsync)
+            members.append(Member(seat, runner, functools.partial(self._sick, seat)))
+        return members
+
+    def _tls_flags(self) -> list[str]:
+        if self.certificates is None:
+            return []
+        files = self.certificates
+        flags = [f"--cert-file={files.cert}", f"--key-file={files.key}"]
+        if self._mutual:
+            flags += ["--client-cert-auth", f"--trusted-ca-file={files.ca}"]
+        return flags
+
+    @property
+    def _web(self) -> str:
+        return "http" if self._context is None else "https"
+
+    def _sick(self, seat: Seat, timeout: float) -> str | None:
+        """Return why it is not healthy, or None."""
+        try:
+            answer = self._call(seat, "GET", "/health", None, timeout)
+        except (OSError, http.client.HTTPException, ValueError, ServerError) as error:
+            return f"{type(error).__name__}: {error}"
+        return None if str(answer.get("health")) == "true" else f"it says {answer}"
+
+    def _leads(self, member: Member, timeout: float) -> int | None:
+        try:
+            status = self._ask(member, "/v3/maintenance/status", {}, timeout)
+        except (OSError, http.client.HTTPException, ValueError, ServerError):
+            return None
+        leads = int(status.get("leader", 0)) == int(status["header"]["member_id"])
+        return int(status["raftTerm"]) if leads else None
+
+    def _get(self, member: Member, path: str, timeout: float) -> dict[str, Any]:
+        return self._call(member.seat, "GET", path, None, timeout)
+
+    def _ask(
+        self, member: Member, path: str, body: Mapping[str, Any], timeout: float
+    ) -> dict[str, Any]:
+        return self._call(member.seat, "POST", path, json.dumps(body).encode(), timeout)
+
+    def _call(
+        self, seat: Seat, method: str, path: str, body: bytes | None, timeout: float
+    ) -> dict[str, Any]:
+        # Not urllib: it would ask the environment for a proxy.
+        connection = (
+            http.client.HTTPConnection(seat.host, seat.port, timeout=timeout)
+            if self._context is None
+            else http.client.HTTPSConnection(
+                seat.host, seat.port, timeout=timeout, context=self._context
+            )
+        )
+        try:
+            connection.request(method, path, body)
+            response = connection.getresponse()
+            text = response.read()
+        finally:
+            connection.close()
+        answer = json.loads(text)
+        if not isinstance(answer, dict):
+            raise ServerError(f"etcd answered {text!r} to {path}")
+        if response.status != 200 and "health" not in answer:
+            raise ServerError(f"etcd refused {path}: {answer.get('error', text.decode())}")
+        return answer
+
+
+def _encoded(key: bytes) -> str:
+    return base64.b64encode(key).decode()

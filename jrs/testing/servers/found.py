@@ -1,0 +1,82 @@
+"""Found: the first way to a server that this machine offers.
+
+1. The one that `JRS_TEST_ETCD` or `JRS_TEST_ZOOKEEPER` names, by a backend's URL; it is used as it
+   is, so a test that kills or configures its server gets one of the other ways.
+2. Containers, where a Docker engine answers and has the image or can pull it.
+3. Processes of this machine, where Debian's packages are installed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from jrs.testing.servers.etcd import EtcdServer
+from jrs.testing.servers.local import Local, etcd_binary, zookeeper_classpath
+from jrs.testing.servers.named import Named
+from jrs.testing.servers.server import Place
+from jrs.testing.servers.zookeeper import ZooKeeperServer
+
+ETCD_VARIABLE = "JRS_TEST_ETCD"
+ZOOKEEPER_VARIABLE = "JRS_TEST_ZOOKEEPER"
+
+
+def find_etcd(members: int = 1, **options: Any) -> EtcdServer:
+    """Return an etcd of our own, not started; options are those of `EtcdServer`.
+
+    Raises:
+        ServerMissing: none can be run here; says what to install.
+    """
+    return EtcdServer(_etcd_place(), members, **options)
+
+
+def find_zookeeper(members: int = 1, **options: Any) -> ZooKeeperServer:
+    """Return a ZooKeeper of our own, not started; options are those of `ZooKeeperServer`.
+
+    Raises:
+        ServerMissing: none can be run here; says what to install.
+    """
+    return ZooKeeperServer(_zookeeper_place(), members, **options)
+
+
+def named_etcd(members: int, refuse: Callable[[str], NoReturn]) -> EtcdServer | None:
+    """Return the one that the environment names, if that has at least so many members.
+
+    Args:
+        members: 1 or 3.
+        refuse: called with the reason when a test wants to hurt it; raises.
+    """
+    place = _named(ETCD_VARIABLE, 2379, members, refuse)
+    return None if place is None else EtcdServer(place, members)
+
+
+def named_zookeeper(members: int, refuse: Callable[[str], NoReturn]) -> ZooKeeperServer | None:
+    """Return the one that the environment names, if that has at least so many members.
+
+    Args:
+        members: 1 or 3.
+        refuse: called with the reason when a test wants to hurt it; raises.
+    """
+    place = _named(ZOOKEEPER_VARIABLE, 2181, members, refuse)
+    return None if place is None else ZooKeeperServer(place, members)
+
+
+def _named(
+    variable: str, default_port: int, members: int, refuse: Callable[[str], NoReturn]
+) -> Named | None:
+    url = os.environ.get(variable)
+    if not url:
+        return None
+    place = Named(url, default_port, refuse)
+    return place if len(place.address.endpoints) >= members else None
+
+
+def _etcd_place() -> Place:
+    etcd_binary()
+    return Local()
+
+
+def _zookeeper_place() -> Place:
+    zookeeper_classpath()
+    return Local()

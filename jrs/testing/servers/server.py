@@ -1,0 +1,373 @@
+"""Server: an etcd or a ZooKeeper of one member or three, to be started, hurt and healed by tests.
+
+Three nouns. A `Server` is the whole ensemble and knows what its kind calls healthy and who leads. A
+`Member` is one of it. A `Place` is where members run (processes of this machine, containers,
+network namespaces), and gives each a `Runner`, which starts and hurts that one.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from types import TracebackType
+from typing import ClassVar, Self
+
+import attrs
+
+from jrs.clock import Deadline
+from jrs.testing.servers.errors import ServerUnhealthy
+
+START_TIMEOUT = 60.0
+"""Seconds that a start may take to be healthy. A ZooKeeper takes 0.5 s on an idle machine."""
+
+_POLL = 0.02
+_ATTEMPTS = 5
+_PORT_TAKEN = ("address already in use", "BindException")
+
+
+@attrs.frozen
+class Seat:
+    """Where one member listens.
+
+    Attributes:
+        name: of the member, for its log and its configuration.
+        host, port: where tests and clients reach it.
+        plain_port: where its health can be asked without TLS, where that is another port.
+        listen_host, listen_port, listen_plain_port: the same as the member itself sees them.
+        peer_host, peer_port, election_port: where the other members reach it.
+    """
+
+    name: str
+    host: str
+    port: int
+    plain_port: int
+    listen_host: str
+    listen_port: int
+    listen_plain_port: int
+    peer_host: str
+    peer_port: int
+    election_port: int
+
+
+class Runner(ABC):
+    """One member's process, or container. Nothing here waits for the server to be healthy."""
+
+    @property
+    @abstractmethod
+    def running(self) -> bool:
+        """Whether it was started and has not ended; also while it is paused."""
+
+    @property
+    @abstractmethod
+    def paused(self) -> bool: ...
+
+    @abstractmethod
+    def start(self) -> None:
+        """Launch it, on the data it left behind. Nothing happens if it is running."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """End it gracefully, or else by force; return when it has ended. Idempotent."""
+
+    @abstractmethod
+    def kill(self) -> None:
+        """Kill it by SIGKILL; return when it has ended. Idempotent."""
+
+    @abstractmethod
+    def pause(self) -> None:
+        """Stop it from running; its connections stay. Return when no thread of it runs."""
+
+    @abstractmethod
+    def resume(self) -> None:
+        """Let it run on. Idempotent."""
+
+    @abstractmethod
+    def log(self) -> str:
+        """Return the end of what it printed."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Kill it and forget its data. Idempotent."""
+
+
+class Place(ABC):
+    """Where members run."""
+
+    @abstractmethod
+    def seats(self, count: int) -> tuple[Seat, ...]:
+        """Reserve a seat for each member, letting go of those reserved before."""
+
+    @abstractmethod
+    def etcd(self, seat: Seat, arguments: Sequence[str], *, fsync: bool) -> Runner:
+        """Return what runs an etcd with these arguments; the place adds its data folder.
+
+        Args:
+            fsync: False where data need not survive the machine, only the process; ignored by
+                versions that can not leave it out.
+        """
+
+    @abstractmethod
+    def zookeeper(
+        self, seat: Seat, number: int, config: Sequence[str], properties: Sequence[str]
+    ) -> Runner:
+        """Return what runs a ZooKeeper; the place adds its data folder.
+
+        Args:
+            number: its id in the ensemble, from 1.
+            config: lines of its zoo.cfg.
+            properties: Java's system properties, as NAME=VALUE.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of seats and data. Idempotent. Its runners are closed by then."""
+
+
+class Member:
+    """One member of an ensemble, or the only one."""
+
+    def __init__(self, seat: Seat, runner: Runner, health: Callable[[float], str | None]) -> None:
+        self.seat = seat
+        self._runner = runner
+        self._health = health
+
+    @property
+    def name(self) -> str:
+        return self.seat.name
+
+    @property
+    def endpoint(self) -> tuple[str, int]:
+        """Host and port for clients."""
+        return self.seat.host, self.seat.port
+
+    @property
+    def running(self) -> bool:
+        """Whether it was started and has not ended; also while it is paused."""
+        return self._runner.running
+
+    @property
+    def paused(self) -> bool:
+        return self._runner.paused
+
+    def start(self, *, wait: bool = True, timeout: float = START_TIMEOUT) -> None:
+        """Start it, on the ports and the data it had, and wait until it is healthy.
+
+        Args:
+            wait: False where it can not become healthy: most of the ensemble is down.
+            timeout: seconds.
+
+        Raises:
+            ServerUnhealthy: not within `timeout`, or it ended.
+        """
+        self._runner.start()
+        if wait:
+            self.wait(timeout)
+
+    def wait(self, timeout: float = START_TIMEOUT) -> None:
+        """Wait until it is healthy: it serves, and knows a leader.
+
+        Raises:
+            ServerUnhealthy: not within `timeout` seconds, or it is not running.
+        """
+        deadline = Deadline.after(timeout)
+        while (why := self._health(max(0.1, min(2.0, deadline.remaining())))) is not None:
+            if not self.running:
+                raise ServerUnhealthy(f"{self} is not running", self.log())
+            if deadline.expired:
+                raise ServerUnhealthy(
+                    f"{self} is not healthy after {timeout:g} s: {why}", self.log()
+                )
+            time.sleep(_POLL)
+
+    def healthy(self, timeout: float = 2.0) -> bool:
+        """Return whether it serves and knows a leader; ask for at most `timeout` seconds."""
+        return self._health(timeout) is None
+
+    def stop(self) -> None:
+        """End it gracefully. Its data stays."""
+        self._runner.stop()
+
+    def kill(self) -> None:
+        """End it by SIGKILL. Its data stays."""
+        self._runner.kill()
+
+    def pause(self) -> None:
+        """Hang it, as by SIGSTOP: connections stay open, and nothing is answered."""
+        self._runner.pause()
+
+    def resume(self) -> None:
+        """Let a paused one run on."""
+        self._runner.resume()
+
+    def log(self) -> str:
+        """Return the end of what it printed."""
+        return self._runner.log()
+
+    def close(self) -> None:
+        """Kill it and forget its data. Idempotent."""
+        self._runner.close()
+
+    def __str__(self) -> str:
+        return f"{self.name} at {self.seat.host}:{self.seat.port}"
+
+
+class Server(ABC):
+    """An ensemble: ``server[0]`` is its first member, `kill()` kills them all.
+
+    ::
+
+        with some_server as server:
+            backend = open_backend(server.url())
+            server[server.leader()].kill()
+
+    Leaving the context kills the members and removes their data.
+    """
+
+    scheme: ClassVar[str]
+
+    def __init__(self, place: Place, members: int = 1) -> None:
+        self._place = place
+        self._count = members
+        self._fresh = True
+        self.members = self._seat()
+
+    @abstractmethod
+    def _build(self, seats: Sequence[Seat]) -> list[Member]:
+        """Return a member, not started, for each seat."""
+
+    @abstractmethod
+    def _leads(self, member: Member, timeout: float) -> int | None:
+        """Return the term of the leadership that `member` says to hold, or None."""
+
+    @abstractmethod
+    def url(self, prefix: str = "") -> str:
+        """Return the URL for `jrs.open_backend`, with its TLS files and without credentials."""
+
+    def _prepare(self) -> None:  # noqa: B027 - most have nothing to do
+        """Do what has to be done once, when the members are healthy for the first time."""
+
+    @property
+    def endpoints(self) -> tuple[tuple[str, int], ...]:
+        """Host and port of each member, for clients. Final once it was started."""
+        return tuple(member.endpoint for member in self.members)
+
+    @property
+    def url_part(self) -> str:
+        """The endpoints as ``h1:p1,h2:p2``."""
+        return ",".join(f"{host}:{port}" for host, port in self.endpoints)
+
+    def start(self, timeout: float = START_TIMEOUT) -> None:
+        """Start every member that does not run; return when all are healthy.
+
+        Raises:
+            ServerUnhealthy: one is not within `timeout` seconds.
+        """
+        deadline = Deadline.after(timeout)
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                for member in self.members:
+                    member.start(wait=False)
+                for member in self.members:
+                    member.wait(deadline.remaining())
+                break
+            except ServerUnhealthy as error:
+                # Between our look at a port and the server's bind, someone else took it.
+                clash = any(sign in error.log for sign in _PORT_TAKEN)
+                if not (self._fresh and clash and attempt < _ATTEMPTS):
+                    raise
+                for member in self.members:
+                    member.close()
+                self.members = self._seat()
+        if self._fresh:
+            self._fresh = False
+            self._prepare()
+
+    def stop(self) -> None:
+        """End every member gracefully. The data stays."""
+        for member in self.members:
+            member.stop()
+
+    def kill(self) -> None:
+        """End every member by SIGKILL. The data stays."""
+        for member in self.members:
+            member.kill()
+
+    def pause(self) -> None:
+        """Hang every member, as by SIGSTOP."""
+        for member in self.members:
+            member.pause()
+
+    def resume(self) -> None:
+        """Let every member run on."""
+        for member in self.members:
+            member.resume()
+
+    def heal(self, timeout: float = START_TIMEOUT) -> None:
+        """Resume what is paused, start what has ended, and wait until all are healthy.
+
+        Raises:
+            ServerUnhealthy: not within `timeout` seconds.
+        """
+        self.resume()
+        self.start(timeout)
+
+    def leader(self, timeout: float = START_TIMEOUT) -> int:
+        """Return the index of the member that leads; wait until there is one.
+
+        Raises:
+            ServerUnhealthy: none leads within `timeout` seconds.
+        """
+        deadline = Deadline.after(timeout)
+        while True:
+            # One that was cut off may still think it leads; the newest term is right.
+            terms = {
+                term: index
+                for index, member in enumerate(self.members)
+                if member.running
+                and not member.paused
+                and (term := self._leads(member, max(0.1, min(2.0, deadline.remaining()))))
+                is not None
+            }
+            if terms:
+                return terms[max(terms)]
+            if deadline.expired:
+                raise ServerUnhealthy(
+                    f"no member of {self.url_part} leads after {timeout:g} s",
+                    "\n".join(f"{member}: {member.log()}" for member in self.members),
+                )
+            time.sleep(_POLL)
+
+    def close(self) -> None:
+        """Kill it and remove its data. Idempotent."""
+        for member in self.members:
+            member.close()
+        self._place.close()
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __getitem__(self, index: int) -> Member:
+        return self.members[index]
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def __iter__(self) -> Iterator[Member]:
+        return iter(self.members)
+
+    def _seat(self) -> tuple[Member, ...]:
+        return tuple(self._build(self._place.seats(self._count)))

@@ -1,0 +1,148 @@
+"""ZooKeeper: how one is configured, and asked for its health and its leader by its own `srvr`."""
+
+from __future__ import annotations
+
+import functools
+import re
+import socket
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar
+from urllib.parse import urlencode
+
+from jrs.testing.servers.certificates import Certificates, make_certificates
+from jrs.testing.servers.server import Member, Place, Seat, Server
+
+_CONFIG = (
+    "tickTime=200",
+    # The tick also bounds the sessions, at 2 to 20 ticks, unless it is said otherwise.
+    "minSessionTimeout=400",
+    "maxSessionTimeout=60000",
+    "initLimit=25",
+    "syncLimit=10",
+    "maxClientCnxns=0",
+    "admin.enableServer=false",
+    "4lw.commands.whitelist=*",
+    "preAllocSize=1024",
+    "snapCount=100000",
+)
+_NETTY = "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory"
+
+
+class ZooKeeperServer(Server):
+    """A ZooKeeper of one member, or three. Sessions may last 0.4 to 60 seconds.
+
+    Args:
+        place: where it runs.
+        members: 1 or 3.
+        tls: the client port serves TLS, with a certificate of `certificates`.
+        mutual_tls: ask clients for a certificate of the same authority, too.
+        users: passwords by user name, for SASL's DIGEST-MD5; with any, a client without one of
+            them is refused. The scheme ``digest`` needs no users here: it takes any.
+        config: more lines of zoo.cfg, which win over ours.
+        properties: Java's system properties, NAME=VALUE.
+        fsync: whether data has to survive the machine, not only the process. What survives a
+            `kill` is the same either way.
+    """
+
+    scheme: ClassVar[str] = "zookeeper"
+
+    def __init__(
+        self,
+        place: Place,
+        members: int = 1,
+        *,
+        tls: bool = False,
+        mutual_tls: bool = False,
+        users: Mapping[str, str] | None = None,
+        config: Sequence[str] = (),
+        properties: Sequence[str] = (),
+        fsync: bool = False,
+    ) -> None:
+        self.users = dict(users or {})
+        self._config = tuple(config)
+        self._properties = tuple(properties)
+        self._fsync = fsync
+        self._mutual = mutual_tls
+        self._folder = tempfile.TemporaryDirectory(prefix="jrs-zookeeper-")
+        self.certificates: Certificates | None = None
+        if tls or mutual_tls:
+            self.certificates = make_certificates(Path(self._folder.name))
+        super().__init__(place, members)
+
+    def url(self, prefix: str = "") -> str:
+        options = {} if self.certificates is None else self.certificates.url_options(self._mutual)
+        query = f"?{urlencode(options)}" if options else ""
+        return f"zookeeper://{self.url_part}{'/' + prefix if prefix else ''}{query}"
+
+    def version(self) -> str:
+        """Return the version of the first member, e.g. ``3.8.0``."""
+        found = re.search(r"version: ([0-9.]+)", self.ask("srvr"))
+        return found[1] if found else ""
+
+    def ask(self, word: str, *, member: int = 0, timeout: float = 10.0) -> str:
+        """Return a member's answer to a four-letter word: ``srvr``, ``cons``, ``mntr``, …
+
+        Raises:
+            OSError: it could not be reached within `timeout` seconds.
+        """
+        return self._ask(self.members[member].seat, word, timeout)
+
+    def close(self) -> None:
+        super().close()
+        self._folder.cleanup()
+
+    def _build(self, seats: Sequence[Seat]) -> list[Member]:
+        ensemble = [
+            f"server.{number}={seat.peer_host}:{seat.peer_port}:{seat.election_port}"
+            for number, seat in enumerate(seats, 1)
+        ]
+        members = []
+        for number, seat in enumerate(seats, 1):
+            config = [
+                *_CONFIG,
+                f"forceSync={'yes' if self._fsync else 'no'}",
+                f"clientPortAddress={seat.listen_host}",
+                *self._ports(seat),
+                *(ensemble if len(seats) > 1 else ()),
+                *self._sasl_config(),
+                *self._config,
+            ]
+            runner = self._place.zookeeper(seat, number, config, self._properties)
+            members.append(Member(seat, runner, functools.partial(self._sick, seat)))
+        return members
+
+    def _ports(self, seat: Seat) -> list[str]:
+        return [f"clientPort={seat.listen_port}"]
+
+    def _sasl_config(self) -> list[str]:
+        return []
+
+    def _leads(self, member: Member, timeout: float) -> int | None:
+        try:
+            answer = self._ask(member.seat, "srvr", timeout)
+        except OSError:
+            return None
+        zxid = re.search(r"Zxid: 0x([0-9a-f]+)", answer)
+        if zxid is None or not re.search(r"Mode: (leader|standalone)", answer):
+            return None
+        return int(zxid[1], 16) >> 32  # The upper half is the epoch of its leadership.
+
+    def _sick(self, seat: Seat, timeout: float) -> str | None:
+        """Return why it is not healthy, or None."""
+        try:
+            answer = self._ask(seat, "srvr", timeout)
+        except OSError as error:
+            return f"{type(error).__name__}: {error}"
+        return None if "Mode:" in answer else f"it says {answer.strip()!r}"
+
+    def _ask(self, seat: Seat, word: str, timeout: float) -> str:
+        # Asked in plain text, on a port of its own where clients have TLS.
+        port = seat.port if self.certificates is None else seat.plain_port
+        with socket.create_connection((seat.host, port), timeout) as connection:
+            connection.sendall(word.encode())
+            answer = b""
+            while more := connection.recv(65536):
+                answer += more
+        return answer.decode(errors="replace")
