@@ -15,6 +15,7 @@ from jrs.testing.servers.errors import NotOurs, ServerError, ServerMissing, Serv
 from jrs.testing.servers.etcd import EtcdServer
 from jrs.testing.servers.found import find_etcd, find_zookeeper
 from jrs.testing.servers.local import Local
+from jrs.testing.servers.proxy import Proxies, Proxy
 from jrs.testing.servers.server import Member, Server
 from jrs.testing.servers.zookeeper import ZooKeeperServer
 
@@ -23,6 +24,8 @@ __all__ = [
     "Local",
     "Member",
     "NotOurs",
+    "Proxies",
+    "Proxy",
     "Server",
     "ServerError",
     "ServerMissing",

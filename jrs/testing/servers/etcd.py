@@ -16,7 +16,6 @@ import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
-from urllib.parse import urlencode
 
 from jrs.testing.servers.certificates import Certificates, make_certificates
 from jrs.testing.servers.errors import ServerError
@@ -67,10 +66,8 @@ class EtcdServer(Server):
             self._context = self.certificates.client_context()
         super().__init__(place, members)
 
-    def url(self, prefix: str = "") -> str:
-        options = {} if self.certificates is None else self.certificates.url_options(self._mutual)
-        query = f"?{urlencode(options)}" if options else ""
-        return f"etcd://{self.url_part}{'/' + prefix if prefix else ''}{query}"
+    def _url_options(self) -> dict[str, str]:
+        return {} if self.certificates is None else self.certificates.url_options(self._mutual)
 
     def version(self) -> str:
         """Return the version of the first member, e.g. ``3.4.23``."""

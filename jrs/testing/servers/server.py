@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import ClassVar, Self
+from urllib.parse import urlencode
 
 import attrs
 
@@ -241,8 +242,8 @@ class Server(ABC):
         """Return the term of the leadership that `member` says to hold, or None."""
 
     @abstractmethod
-    def url(self, prefix: str = "") -> str:
-        """Return the URL for `jrs.open_backend`, with its TLS files and without credentials."""
+    def _url_options(self) -> dict[str, str]:
+        """Return the options that a URL needs: the TLS files."""
 
     def _prepare(self) -> None:  # noqa: B027 - most have nothing to do
         """Do what has to be done once, when the members are healthy for the first time."""
@@ -256,6 +257,18 @@ class Server(ABC):
     def url_part(self) -> str:
         """The endpoints as ``h1:p1,h2:p2``."""
         return ",".join(f"{host}:{port}" for host, port in self.endpoints)
+
+    def url(self, prefix: str = "", *, endpoints: Sequence[tuple[str, int]] | None = None) -> str:
+        """Return the URL for `jrs.open_backend`, with its TLS files and without credentials.
+
+        Args:
+            prefix: the URL's path, without a leading slash.
+            endpoints: what to name instead of the members, e.g. proxies in front of them.
+        """
+        hosts = ",".join(f"{host}:{port}" for host, port in endpoints or self.endpoints)
+        path = f"/{prefix}" if prefix else ""
+        options = self._url_options()
+        return f"{self.scheme}://{hosts}{path}{'?' + urlencode(options) if options else ''}"
 
     def start(self, timeout: float = START_TIMEOUT) -> None:
         """Start every member that does not run; return when all are healthy.

@@ -9,7 +9,6 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
-from urllib.parse import urlencode
 
 from jrs.testing.servers.certificates import Certificates, make_certificates
 from jrs.testing.servers.server import Member, Place, Seat, Server
@@ -71,10 +70,8 @@ class ZooKeeperServer(Server):
             self.certificates = make_certificates(Path(self._folder.name))
         super().__init__(place, members)
 
-    def url(self, prefix: str = "") -> str:
-        options = {} if self.certificates is None else self.certificates.url_options(self._mutual)
-        query = f"?{urlencode(options)}" if options else ""
-        return f"zookeeper://{self.url_part}{'/' + prefix if prefix else ''}{query}"
+    def _url_options(self) -> dict[str, str]:
+        return {} if self.certificates is None else self.certificates.url_options(self._mutual)
 
     def version(self) -> str:
         """Return the version of the first member, e.g. ``3.8.0``."""
