@@ -378,7 +378,8 @@ class Backend(abc.ABC):
         seen = set()
         for op in ops:
             key = op.key
-            self._check_key(key)
+            if len(key) > limits.max_key or not _KEY.fullmatch(key):
+                self._check_key(key)
             if key in seen:
                 raise InvalidInput(f"two operations on {key!r} in one commit")
             seen.add(key)

@@ -82,7 +82,7 @@ def _number(value: Any, _: Any) -> float:
 
 
 _converter = _make_converter()
-_to_json = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
+_to_json = json.JSONEncoder(allow_nan=False, check_circular=False, separators=(",", ":")).encode
 
 
 def encode(value: attrs.AttrsInstance) -> bytes:

@@ -124,7 +124,10 @@ class JobStatus(enum.Enum):
 
     @property
     def is_globally_terminal(self) -> bool:
-        return self in (JobStatus.FINISHED, JobStatus.FAILED, JobStatus.CANCELED)
+        return self in _GLOBALLY_TERMINAL
+
+
+_GLOBALLY_TERMINAL = (JobStatus.FINISHED, JobStatus.FAILED, JobStatus.CANCELED)
 
 
 class RunnerKind(enum.Enum):
