@@ -12,17 +12,19 @@ import mmap
 import os
 import zlib
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from jrs.backend import Record
-from jrs.backends.file.lines import base_line, checked, unescape
+from jrs.backends.file.lines import checked, unescape
 from jrs.errors import CorruptRecord
 
-_CHUNK = 1 << 20
-_BLOCK = 16 << 10
-"""Bytes that are searched for a key sooner than bisected further: a few microseconds' worth."""
+BLOCK = 16 << 10
+"""Bytes after which a block ends: a few microseconds' worth of search."""
+
+_ABOVE_ALL = b"\x7f"
+"""Above every byte of a key."""
 
 
 class Base:
@@ -35,6 +37,9 @@ class Base:
         self._index_path = index
         self._index: _Index | None = None
         self._sound: dict[int, bool] = {}
+        self._last_block = -1
+        self._gap = (b"", b"")
+        """Two keys with none between them."""
         self._few: dict[str, frozenset[str] | None] = {}
         if path is not None:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -63,16 +68,8 @@ class Base:
         if few is not None and key not in few:
             return None
         name = key.encode()
-        block = self._sound_block(name)
-        if block is not None:
-            # Values have no tabs, so this is where the key of a line stands.
-            field = block.find(b"\t%s\t" % name)
-            if field < 0:
-                return None
-            end = block.find(b"\n", field)
-            record = self._record(block[block.rfind(b"\n", 0, field) + 1 : end])
-            if record is not None and record.key == key:
-                return record
+        if self._is_absent(name):
+            return None
         at, suspect = self._lower_bound(name)
         while at < self.size:
             line, at = self._line(at)
@@ -120,13 +117,15 @@ class Base:
                 yield record
         yield from fitting(None)
 
-    def lines(self) -> Iterator[tuple[bytes | None, bytes]]:
-        """Yield every line as (key, line with its newline); the key of a damaged one is None."""
-        at = 0
-        while at < self.size:
-            line, at = self._line(at)
-            body = checked(line)
-            yield None if body is None else body.split(b"\t", 2)[1], line + b"\n"
+    def blocks(self) -> Iterator[Block]:
+        """Yield all of it, block by block."""
+        index = self._loaded()
+        ends = [*index.starts[1:], self.size]
+        following = [*index.keys[1:], None]
+        for number, begin in enumerate(index.starts):
+            block = bytes(self._map[begin : ends[number]])
+            sound = zlib.crc32(block) == index.crcs[number]
+            yield Block(index.keys[number], following[number], block, sound)
 
     def damage(self) -> Iterator[tuple[int, str]]:
         """Yield the offset and the apparent key of every damaged line; reads the whole base."""
@@ -155,10 +154,9 @@ class Base:
         except KeyError:
             pass
         low, suspect = self._lower_bound(folder.encode())
-        # Up to the first byte that no part of a key holds and that is above them all.
-        high, above = self._lower_bound(folder.encode() + b"\x7f")
+        high, above = self._lower_bound(folder.encode() + _ABOVE_ALL)
         few: set[str] | None = None
-        if high - low <= _BLOCK and suspect is None and above is None:
+        if high - low <= BLOCK and suspect is None and above is None:
             few = set()
             while low < high and few is not None:
                 line, low = self._line(low)
@@ -170,28 +168,43 @@ class Base:
         found = self._few[folder] = None if few is None else frozenset(few)
         return found
 
-    def _block(self, key: bytes) -> tuple[int, int, int]:
-        """Return the number of the block where `key` would stand, where it begins and ends."""
+    def _loaded(self) -> _Index:
         if self._index is None:
             self._index = _load_index(self._index_path)
-        starts = self._index.starts
-        number = bisect_right(self._index.keys, key) - 1
-        low = starts[number] if number >= 0 else 0
-        return number, low, starts[number + 1] if number + 1 < len(starts) else self.size
+        return self._index
 
-    def _sound_block(self, key: bytes) -> bytes | None:
-        """Return the block where `key` stands if it does at all; None if that is not certain."""
+    def _block(self, key: bytes) -> tuple[int, int, int]:
+        """Return the number of the block where `key` stands if it does, its begin and its end."""
+        index = self._index or self._loaded()
+        number = max(0, bisect_right(index.keys, key) - 1)
+        starts = index.starts
+        return number, starts[number], starts[number + 1] if number + 1 < len(starts) else self.size
+
+    def _is_absent(self, key: bytes) -> bool:
+        """Return whether `key` certainly has no record; False if that has to be searched for."""
+        after, before = self._gap
+        if after < key < before:
+            return True
         number, low, high = self._block(key)
         sound = self._sound.get(number)
         if sound is False:
-            return None
-        block = self._map[low:high]
+            return False
+        block = bytes(self._map[low:high])
         if sound is None:
-            assert self._index is not None
-            crc = self._index.crcs[number] if number >= 0 else b""
             # Once: it costs more than the search.
-            sound = self._sound[number] = crc == b"%08x" % zlib.crc32(block)
-        return block if sound else None
+            sound = self._sound[number] = zlib.crc32(block) == self._loaded().crcs[number]
+        # Values have no tabs, so this is where the key of a line would stand.
+        if not sound or b"\t%s\t" % key in block:
+            return False
+        if number == self._last_block:
+            # New keys often come in order, and so all into one gap.
+            keys = [line.split(b"\t", 3)[2] for line in block.split(b"\n")[:-1]]
+            at = bisect_right(keys, key)
+            following = self._loaded().keys[number + 1 : number + 2]
+            before = keys[at] if at < len(keys) else following[0] if following else _ABOVE_ALL
+            self._gap = (keys[at - 1] if at else b"", before)
+        self._last_block = number
+        return True
 
     def _lower_bound(self, key: bytes) -> tuple[int, int | None]:
         """Return where the first key >= `key` begins, and a damaged line just before it, if any."""
@@ -241,104 +254,46 @@ def _salvaged(line: bytes) -> Record | None:
         return None
 
 
-Change = tuple[str, tuple[bytes | None, int]]
-"""A key with its escaped value and version; None for a record that was deleted."""
+class Block(NamedTuple):
+    """A part of a base: whole lines from one that begins a block to the next such."""
 
+    first: bytes
+    following: bytes | None
+    """The first key of the next block."""
+    data: bytes
+    sound: bool
+    """Its checksum fits: no line of it is damaged."""
 
-def write_base(fd: int, base: Base, changes: Iterable[Change]) -> bytes:
-    """Write `base` with `changes` (in key order) over it to `fd`; sync it, return its index."""
-    buffer = bytearray()
-    index = bytearray()
-    begin = crc = at = 0
-    first: bytes | None = None
-    sound = True
-    for line, is_sound in _merged(base, changes):
-        if is_sound and (first is None or at >= begin + _BLOCK):
-            if first is not None:
-                index += _index_line(begin, crc if sound else None, first)
-            begin, crc, first, sound = at, 0, line.split(b"\t", 3)[2], True
-        sound = sound and is_sound
-        crc = zlib.crc32(line, crc)
-        at += len(line)
-        buffer += line
-        if len(buffer) >= _CHUNK:
-            write_all(fd, buffer)
-            buffer.clear()
-    if first is not None:
-        index += _index_line(begin, crc if sound else None, first)
-    write_all(fd, buffer)
-    os.fsync(fd)
-    return b"%08x\n%s" % (zlib.crc32(index), index)
+    def lines(self) -> Iterator[tuple[bytes | None, bytes]]:
+        """Yield every line as (key, line with its newline); the key of a damaged one is None."""
+        if not self.data:
+            return
+        for line in self.data.removesuffix(b"\n").split(b"\n"):
+            body = checked(line)
+            yield None if body is None else body.split(b"\t", 2)[1], line + b"\n"
 
 
 class _Index(NamedTuple):
-    """The blocks of a base: their first keys, where they begin, and their checksums in hex."""
+    """The blocks of a base, of which there is always one: their first keys, where they begin, and
+    their checksums; None for one that has a damaged line since it was written."""
 
     keys: list[bytes]
     starts: list[int]
-    crcs: list[bytes]
+    crcs: list[int | None]
 
 
-def _index_line(start: int, crc: int | None, key: bytes) -> bytes:
-    """Return a line of an index; no checksum for a block with a damaged line in it."""
-    return b"%d\t%s\t%s\n" % (start, b"-" if crc is None else b"%08x" % crc, key)
+_NO_INDEX = _Index([b""], [0], [None])
 
 
 def _load_index(path: Path | None) -> _Index:
-    """Return an index; one of no blocks, if it is not there or damaged."""
+    """Return an index; one of a single block, if it is not there or damaged."""
     try:
         data = b"" if path is None else path.read_bytes()
     except OSError:
         data = b""
     crc, _, body = data.partition(b"\n")
-    if crc != b"%08x" % zlib.crc32(body):
-        return _Index([], [], [])
+    if not body or crc != b"%08x" % zlib.crc32(body):
+        return _NO_INDEX
     fields = body.replace(b"\n", b"\t").split(b"\t")[:-1]
-    return _Index(fields[2::3], list(map(int, fields[0::3])), fields[1::3])
-
-
-def _merged(base: Base, changes: Iterable[Change]) -> Iterator[tuple[bytes, bool]]:
-    """Yield the lines of the new base, and whether each is sound.
-
-    A damaged line stays beside every key that it may have held, so that what can not be told does
-    not become absent: it follows the sound line that it followed, and again what comes behind it.
-    """
-    below = base.lines()
-    gap: list[tuple[bytes, bool]] = []
-
-    def ahead() -> tuple[bytes | None, bytes]:
-        """Return the next sound line; the damaged ones before it are left in `gap`."""
-        gap.clear()
-        for key, line in below:
-            if key is not None:
-                return key, line
-            gap.append((line, False))
-        return None, b""
-
-    key, line = ahead()
-    yield from gap
-    for changed, (value, version) in changes:
-        name = changed.encode()
-        while key is not None and key < name:
-            yield line, True
-            key, line = ahead()
-            yield from gap
-        if value is not None:
-            yield base_line(version, name, value), True
-        if key == name:
-            key, line = ahead()
-            yield from gap
-        elif value is not None:
-            yield from gap
-    while key is not None:
-        yield line, True
-        key, line = ahead()
-        yield from gap
-
-
-def write_all(fd: int, data: bytes | bytearray) -> None:
-    """Write all of `data`, however often that takes."""
-    with memoryview(data) as view:
-        written = 0
-        while written < len(view):
-            written += os.write(fd, view[written:])
+    crcs = [None if crc == b"-" else int(crc, 16) for crc in fields[1::3]]
+    return _Index(fields[2::3], list(map(int, fields[0::3])), crcs)

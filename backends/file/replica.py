@@ -170,7 +170,7 @@ class Replica:
         in_tail = self._tail.get
         try:
             for key in keys:
-                if in_tail(key) is None:
+                if key not in self._found and in_tail(key) is None:
                     self._base_version_of(key)
         except CorruptRecord as error:
             return error
@@ -360,9 +360,8 @@ class Replica:
             else:
                 raise self._newer("operation", version)
             index += 1
-        keep_deleted = self._base.size > 0
         for key_text, value in writes:
-            if value is None and not keep_deleted:
+            if value is None and not self._may_be_in_base(key_text):
                 tail.discard(key_text)
             else:
                 tail.set(key_text, (value, version))
@@ -387,14 +386,20 @@ class Replica:
     def _base_version_of(self, key: str) -> int | None:
         if not self._base.size:
             return None
-        try:
+        if key in self._found:
             return self._found[key]
-        except KeyError:
-            record = self._base.get(key)
+        record = self._base.get(key)
         if len(self._found) >= _REMEMBERED:
             self._found.clear()
         found = self._found[key] = None if record is None else record.version
         return found
+
+    def _may_be_in_base(self, key: str) -> bool:
+        """Return whether a deleted key has to be remembered, so that the base's does not show."""
+        try:
+            return self._base_version_of(key) is not None
+        except CorruptRecord:
+            return True
 
     # -- segments --------------------------------------------------------------------------
 

@@ -12,8 +12,9 @@ import uuid
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from jrs.backends.file.base import Base, Change, write_all, write_base
+from jrs.backends.file.base import Base
 from jrs.backends.file.folder import sync_folder
+from jrs.backends.file.merge import Change, write_all, write_base
 from jrs.errors import Unavailable
 
 

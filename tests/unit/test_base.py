@@ -9,8 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jrs.backends.file import base as module
-from jrs.backends.file.base import Base, write_base
+from jrs.backends.file import base as base_module
+from jrs.backends.file import merge as merge_module
+from jrs.backends.file.base import Base
+from jrs.backends.file.merge import Change, write_base
 from jrs.errors import CorruptRecord
 
 KEYS = st.sets(st.from_regex(r"[a-c]{1,3}/[a-z0-9]{1,12}", fullmatch=True), max_size=60)
@@ -19,15 +21,20 @@ KEYS = st.sets(st.from_regex(r"[a-c]{1,3}/[a-z0-9]{1,12}", fullmatch=True), max_
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a small base have an index of many entries."""
-    monkeypatch.setattr(module, "_BLOCK", 128)
+    monkeypatch.setattr(base_module, "BLOCK", 128)
+    monkeypatch.setattr(merge_module, "BLOCK", 128)
 
 
 def write(folder: Path, keys: set[str]) -> tuple[Path, Path]:
-    path, index = folder / "base", folder / "index"
     changes = [(key, (f"value of {key}".encode(), i)) for i, key in enumerate(sorted(keys))]
+    return merge(folder, Base(None), changes)
+
+
+def merge(folder: Path, base: Base, changes: list[Change], name: str = "base") -> tuple[Path, Path]:
+    path, index = folder / name, folder / f"{name}.index"
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
-        index.write_bytes(write_base(fd, Base(None), changes))
+        index.write_bytes(write_base(fd, base, changes))
     finally:
         os.close(fd)
     return path, index
@@ -76,4 +83,41 @@ def test_damage_is_never_a_wrong_answer(
         except CorruptRecord:
             continue
         assert (record.value if record else None) == expected
+    base.close()
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=80)
+@given(
+    generations=st.lists(
+        st.dictionaries(
+            KEYS.map(lambda keys: min(keys, default="a/0")), st.booleans(), max_size=30
+        ),
+        max_size=6,
+    ),
+    asked=KEYS,
+    indexed=st.lists(st.booleans(), min_size=6, max_size=6),
+)
+def test_generations_of_changes(
+    tmp_path: Path, generations: list[dict[str, bool]], asked: set[str], indexed: list[bool]
+) -> None:
+    """Merged again and again, over bases with and without an index, a base holds what a dict does;
+    keys that it does not hold are asked for in order and out of it."""
+    held: dict[str, bytes] = {}
+    base = Base(None)
+    for number, changes in enumerate(generations):
+        made: list[Change] = []
+        for key, present in sorted(changes.items()):
+            value = f"{key} of {number}".encode() if present else None
+            made.append((key, (value, number)))
+            held.pop(key, None)
+            if value is not None:
+                held[key] = value
+        path, index = merge(tmp_path, base, made, f"base-{number}")
+        base.close()
+        base = Base(path, index if indexed[number] else None)
+        for key in [*sorted(asked), *asked, *held]:
+            record = base.get(key)
+            assert (record.value if record else None) == held.get(key)
+        assert {r.key: r.value for r in base.after("", inclusive=True)} == held
+        assert not list(base.damage())
     base.close()

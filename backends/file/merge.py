@@ -1,0 +1,157 @@
+"""Merge: the next base, from the one before it and the changes since.
+
+Blocks that nothing has changed are copied as they are. The bytes that result depend on nothing but
+the lines that go in, so it does not matter which process writes them.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Iterable, Iterator
+
+from jrs.backends.file.base import BLOCK, Base, Block
+from jrs.backends.file.lines import base_line
+
+_CHUNK = 1 << 20
+
+Change = tuple[str, tuple[bytes | None, int]]
+"""A key with its escaped value and version; None for a record that was deleted."""
+
+
+def write_base(fd: int, base: Base, changes: Iterable[Change]) -> bytes:
+    """Write `base` with `changes` (in key order) over it to `fd`; sync it, return its index."""
+    writer = _Writer(fd)
+    ahead = _Ahead(changes)
+    for block in base.blocks():
+        if block.sound and not ahead.concerns(block):
+            writer.add_block(block)
+        else:
+            for line, sound in _merged(block, ahead):
+                writer.add_line(line, sound)
+    return writer.finish()
+
+
+class _Ahead:
+    """The changes, with a look at the next one's key."""
+
+    def __init__(self, changes: Iterable[Change]) -> None:
+        self._changes = iter(changes)
+        self._next = next(self._changes, None)
+        self.key = self._key()
+
+    def _key(self) -> bytes | None:
+        return None if self._next is None else self._next[0].encode()
+
+    def concerns(self, block: Block) -> bool:
+        """Return whether the next change belongs into `block`, or would have into an earlier."""
+        return self.key is not None and (block.following is None or self.key < block.following)
+
+    def take(self) -> tuple[bytes | None, int]:
+        assert self._next is not None
+        taken = self._next[1]
+        self._next = next(self._changes, None)
+        self.key = self._key()
+        return taken
+
+
+def _merged(block: Block, ahead: _Ahead) -> Iterator[tuple[bytes, bool]]:
+    """Yield the lines of a block with its changes, and whether each is sound.
+
+    A damaged line stays beside every key that it may have held, so that what can not be told does
+    not become absent: it follows the sound line that it followed, and again what comes behind it.
+    """
+    below = block.lines()
+    gap: list[tuple[bytes, bool]] = []
+
+    def following() -> tuple[bytes | None, bytes]:
+        """Return the next sound line; the damaged ones before it are left in `gap`."""
+        gap.clear()
+        for key, line in below:
+            if key is not None:
+                return key, line
+            gap.append((line, False))
+        return None, b""
+
+    key, line = following()
+    yield from gap
+    while ahead.concerns(block):
+        name = ahead.key
+        assert name is not None
+        while key is not None and key < name:
+            yield line, True
+            key, line = following()
+            yield from gap
+        value, version = ahead.take()
+        if value is not None:
+            yield base_line(version, name, value), True
+        if key == name:
+            key, line = following()
+            yield from gap
+        elif value is not None:
+            yield from gap
+    while key is not None:
+        yield line, True
+        key, line = following()
+        yield from gap
+
+
+class _Writer:
+    """Writes lines and blocks, and their index."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._buffer = bytearray()
+        self._index = bytearray()
+        self._at = 0
+        self._begin = self._crc = 0
+        self._first: bytes | None = None
+        self._sound = True
+
+    def add_line(self, line: bytes, sound: bool) -> None:
+        if sound and self._at >= self._begin + BLOCK:
+            self._end_block()
+        if sound and self._first is None:
+            self._first = line.split(b"\t", 3)[2]
+        self._sound = self._sound and sound
+        self._crc = zlib.crc32(line, self._crc)
+        self._add(line)
+
+    def add_block(self, block: Block) -> None:
+        self._end_block()
+        self._first = block.first
+        self._crc = zlib.crc32(block.data)
+        self._add(block.data)
+
+    def finish(self) -> bytes:
+        """Write and sync the rest; return the index."""
+        self._end_block()
+        self._flush()
+        os.fsync(self._fd)
+        return b"%08x\n%s" % (zlib.crc32(self._index), self._index)
+
+    def _end_block(self) -> None:
+        """A block ends where the next one's first line is sound; damaged ones lead none."""
+        if self._first is None:
+            return
+        crc = b"%08x" % self._crc if self._sound else b"-"
+        self._index += b"%d\t%s\t%s\n" % (self._begin, crc, self._first)
+        self._begin, self._crc, self._first, self._sound = self._at, 0, None, True
+
+    def _add(self, data: bytes) -> None:
+        self._at += len(data)
+        self._buffer += data
+        if len(self._buffer) >= _CHUNK:
+            self._flush()
+
+    def _flush(self) -> None:
+        write_all(self._fd, self._buffer)
+        self._buffer.clear()
+
+
+def write_all(fd: int, data: bytes | bytearray) -> None:
+    """Write all of `data`, however often that takes."""
+    with memoryview(data) as view:
+        written = 0
+        while written < len(view):
+            written += os.write(fd, view[written:])
