@@ -28,17 +28,20 @@ def read(server: Server, name: str) -> bytes | None:
 
 
 class Kazoo:
-    """A kazoo client of the first member, connected and closed."""
+    """A kazoo client of the first member, connected within `patience` seconds and closed."""
 
-    def __init__(self, server: Server, **options: object) -> None:
+    def __init__(
+        self, server: Server, *, timeout: float = 10.0, patience: float = 20.0, **options: object
+    ) -> None:
         host, port = server.endpoints[0]
-        self._client = KazooClient(f"{host}:{port}", timeout=10.0, **options)
+        self._client = KazooClient(f"{host}:{port}", timeout=timeout, **options)
+        self._patience = patience
 
     def __enter__(self) -> KazooClient:
         try:
-            self._client.start(20.0)
+            self._client.start(self._patience)
         except BaseException:
-            self._client.close()
+            self.__exit__()
             raise
         return self._client
 

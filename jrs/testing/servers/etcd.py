@@ -71,18 +71,33 @@ class EtcdServer(Server):
 
     def version(self) -> str:
         """Return the version of the first member, e.g. ``3.4.23``."""
-        return str(self._get(self.members[0], "/version", _TIMEOUT)["etcdserver"])
+        return str(self._call(self.members[0].seat, "GET", "/version", _TIMEOUT)["etcdserver"])
 
     def ask(
-        self, path: str, body: Mapping[str, Any], *, member: int = 0, timeout: float = _TIMEOUT
+        self,
+        path: str,
+        body: Mapping[str, Any],
+        *,
+        member: int = 0,
+        user: str | None = None,
+        timeout: float = _TIMEOUT,
     ) -> dict[str, Any]:
         """POST to the gateway of a member: ``ask("/v3/kv/range", {"key": …})``, keys in base64.
+
+        Args:
+            user: whom to log in as, one of `users`.
+            timeout: seconds for each request.
 
         Raises:
             ServerError: it answered with an error.
             OSError: it could not be reached within `timeout` seconds.
         """
-        return self._ask(self.members[member], path, body, timeout)
+        seat = self.members[member].seat
+        token = None
+        if user is not None:
+            login = {"name": user, "password": self.users[user]}
+            token = self._post(seat, "/v3/auth/authenticate", login, timeout)["token"]
+        return self._post(seat, path, body, timeout, token)
 
     def enable_auth(self, users: Mapping[str, str]) -> None:
         """Create these users with their passwords and turn authentication on.
@@ -155,29 +170,37 @@ class EtcdServer(Server):
     def _sick(self, seat: Seat, timeout: float) -> str | None:
         """Return why it is not healthy, or None."""
         try:
-            answer = self._call(seat, "GET", "/health", None, timeout)
+            answer = self._call(seat, "GET", "/health", timeout)
         except (OSError, http.client.HTTPException, ValueError, ServerError) as error:
             return f"{type(error).__name__}: {error}"
         return None if str(answer.get("health")) == "true" else f"it says {answer}"
 
     def _leads(self, member: Member, timeout: float) -> int | None:
         try:
-            status = self._ask(member, "/v3/maintenance/status", {}, timeout)
+            status = self._post(member.seat, "/v3/maintenance/status", {}, timeout)
         except (OSError, http.client.HTTPException, ValueError, ServerError):
             return None
         leads = int(status.get("leader", 0)) == int(status["header"]["member_id"])
         return int(status["raftTerm"]) if leads else None
 
-    def _get(self, member: Member, path: str, timeout: float) -> dict[str, Any]:
-        return self._call(member.seat, "GET", path, None, timeout)
-
-    def _ask(
-        self, member: Member, path: str, body: Mapping[str, Any], timeout: float
+    def _post(
+        self,
+        seat: Seat,
+        path: str,
+        body: Mapping[str, Any],
+        timeout: float,
+        token: str | None = None,
     ) -> dict[str, Any]:
-        return self._call(member.seat, "POST", path, json.dumps(body).encode(), timeout)
+        return self._call(seat, "POST", path, timeout, json.dumps(body).encode(), token)
 
     def _call(
-        self, seat: Seat, method: str, path: str, body: bytes | None, timeout: float
+        self,
+        seat: Seat,
+        method: str,
+        path: str,
+        timeout: float,
+        body: bytes | None = None,
+        token: str | None = None,
     ) -> dict[str, Any]:
         # Not urllib: it would ask the environment for a proxy.
         connection = (
@@ -188,7 +211,7 @@ class EtcdServer(Server):
             )
         )
         try:
-            connection.request(method, path, body)
+            connection.request(method, path, body, {"Authorization": token} if token else {})
             response = connection.getresponse()
             text = response.read()
         finally:

@@ -26,7 +26,6 @@ _CONFIG = (
     "preAllocSize=1024",
     "snapCount=100000",
 )
-_NETTY = "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory"
 
 
 class ZooKeeperServer(Server):
@@ -37,8 +36,10 @@ class ZooKeeperServer(Server):
         members: 1 or 3.
         tls: the client port serves TLS, with a certificate of `certificates`.
         mutual_tls: ask clients for a certificate of the same authority, too.
-        users: passwords by user name, for SASL's DIGEST-MD5; with any, a client without one of
-            them is refused. The scheme ``digest`` needs no users here: it takes any.
+        users: passwords by user name, for SASL's DIGEST-MD5; with any of them, a client that did
+            not log in as one is refused.
+        digest_only: refuse clients without credentials of the scheme ``digest``. That scheme knows
+            no users: it takes any name and password, and what they are good for is up to ACLs.
         config: more lines of zoo.cfg, which win over ours.
         properties: Java's system properties, NAME=VALUE.
         fsync: whether data has to survive the machine, not only the process. What survives a
@@ -55,19 +56,24 @@ class ZooKeeperServer(Server):
         tls: bool = False,
         mutual_tls: bool = False,
         users: Mapping[str, str] | None = None,
+        digest_only: bool = False,
         config: Sequence[str] = (),
         properties: Sequence[str] = (),
         fsync: bool = False,
     ) -> None:
         self.users = dict(users or {})
         self._config = tuple(config)
-        self._properties = tuple(properties)
+        self._digest_only = digest_only
         self._fsync = fsync
         self._mutual = mutual_tls
         self._folder = tempfile.TemporaryDirectory(prefix="jrs-zookeeper-")
         self.certificates: Certificates | None = None
+        self._keystore: Path | None = None
         if tls or mutual_tls:
-            self.certificates = make_certificates(Path(self._folder.name))
+            files = self.certificates = make_certificates(Path(self._folder.name))
+            self._keystore = Path(self._folder.name) / "keystore.pem"
+            self._keystore.write_bytes(files.key.read_bytes() + files.cert.read_bytes())
+        self._properties = (*self._login(), *properties)
         super().__init__(place, members)
 
     def _url_options(self) -> dict[str, str]:
@@ -103,7 +109,7 @@ class ZooKeeperServer(Server):
                 f"clientPortAddress={seat.listen_host}",
                 *self._ports(seat),
                 *(ensemble if len(seats) > 1 else ()),
-                *self._sasl_config(),
+                *self._authentication(),
                 *self._config,
             ]
             runner = self._place.zookeeper(seat, number, config, self._properties)
@@ -111,10 +117,39 @@ class ZooKeeperServer(Server):
         return members
 
     def _ports(self, seat: Seat) -> list[str]:
-        return [f"clientPort={seat.listen_port}"]
+        if self._keystore is None or self.certificates is None:
+            return [f"clientPort={seat.listen_port}"]
+        return [
+            "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory",
+            f"secureClientPort={seat.listen_port}",
+            f"secureClientPortAddress={seat.listen_host}",
+            f"ssl.keyStore.location={self._keystore}",
+            f"ssl.trustStore.location={self.certificates.ca}",
+            f"ssl.clientAuth={'need' if self._mutual else 'none'}",
+            # Without TLS, for our own questions.
+            f"clientPort={seat.listen_plain_port}",
+        ]
 
-    def _sasl_config(self) -> list[str]:
-        return []
+    def _authentication(self) -> list[str]:
+        if not self.users and not self._digest_only:
+            return []
+        schemes = ["sasl"] * bool(self.users) + ["digest"] * self._digest_only
+        return [
+            "authProvider.1=org.apache.zookeeper.server.auth.SASLAuthenticationProvider",
+            "enforce.auth.enabled=true",
+            f"enforce.auth.schemes={','.join(schemes)}",
+        ]
+
+    def _login(self) -> list[str]:
+        """Write the users down, and return the system property that names the file."""
+        if not self.users:
+            return []
+        file = Path(self._folder.name) / "jaas.conf"
+        users = "\n".join(f'  user_{name}="{word}"' for name, word in self.users.items())
+        module = "org.apache.zookeeper.server.auth.DigestLoginModule"
+        file.write_text(f"Server {{\n  {module} required\n{users};\n}};\n")
+        file.chmod(0o600)
+        return [f"java.security.auth.login.config={file}"]
 
     def _leads(self, member: Member, timeout: float) -> int | None:
         try:
