@@ -34,9 +34,10 @@ class OrderedMap(Generic[V]):
         return len(self._values)
 
     def set(self, key: str, value: V) -> None:
-        if key not in self._values:
+        values = self._values
+        if key not in values:
             self._move(key)
-        self._values[key] = value
+        values[key] = value
 
     def discard(self, key: str) -> None:
         if self._values.pop(key, None) is not None:

@@ -11,17 +11,19 @@ from __future__ import annotations
 import mmap
 import os
 import zlib
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from jrs.backend import Record
 from jrs.backends.file.lines import checked, unescape
-from jrs.errors import CorruptRecord
+from jrs.errors import CorruptRecord, Unavailable
 
 BLOCK = 16 << 10
 """Bytes after which a block ends: a few microseconds' worth of search."""
+
+_CHUNK = 64 << 10
 
 _ABOVE_ALL = b"\x7f"
 """Above every byte of a key."""
@@ -33,6 +35,7 @@ class Base:
     def __init__(self, path: Path | None, index: Path | None = None) -> None:
         self.path = path
         self.size = 0
+        self._fd = -1
         self._map: mmap.mmap | bytes = b""
         self._index_path = index
         self._index: _Index | None = None
@@ -42,17 +45,21 @@ class Base:
         """Two keys with none between them."""
         self._few: dict[str, frozenset[str] | None] = {}
         if path is not None:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
-                self.size = os.fstat(fd).st_size
+                self.size = os.fstat(self._fd).st_size
                 if self.size:
-                    self._map = mmap.mmap(fd, self.size, prot=mmap.PROT_READ)
-            finally:
-                os.close(fd)
+                    self._map = mmap.mmap(self._fd, self.size, prot=mmap.PROT_READ)
+            except OSError:
+                self.close()
+                raise
 
     def close(self) -> None:
         if isinstance(self._map, mmap.mmap):
             self._map.close()
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
         self._map, self.size = b"", 0
         self._index = None
 
@@ -68,12 +75,26 @@ class Base:
         if few is not None and key not in few:
             return None
         name = key.encode()
-        if self._is_absent(name):
+        after, before = self._gap
+        if after < name < before:
             return None
+        number, low, high = self._block(name)
+        if self._loaded().lines:
+            block = self._read(low, high)
+            # Values have no tabs, so this is where the key of a line stands.
+            field = block.find(b"\t%s\t" % name)
+            if field >= 0:
+                begin = block.rfind(b"\n", 0, field) + 1
+                record = _record(block[begin : block.find(b"\n", field)])
+                if record is not None and record.key == key:
+                    return record
+            elif self._is_sound(number, block):
+                self._note_gap(number, block, name)
+                return None
         at, suspect = self._lower_bound(name)
         while at < self.size:
             line, at = self._line(at)
-            record = self._record(line)
+            record = _record(line)
             if record is not None:
                 if record.key == key:
                     return record
@@ -90,7 +111,8 @@ class Base:
         A damaged line is yielded as far as it can be read, so that what decodes its value refuses
         it by name; one without a readable key is passed over here and named by `damage`.
         """
-        at = self._lower_bound(start.encode())[0] if self.size else 0
+        if not self.size:
+            return
         last = start
         doubtful: list[Record] = []
 
@@ -104,9 +126,8 @@ class Base:
                     yield salvaged
             doubtful.clear()
 
-        while at < self.size:
-            line, at = self._line(at)
-            record = self._record(line)
+        for _, line in self._lines(self._lower_bound(start.encode())[0], self.size):
+            record = _record(line)
             if record is None:
                 salvaged = _salvaged(line)
                 if salvaged is not None:
@@ -120,18 +141,24 @@ class Base:
     def blocks(self) -> Iterator[Block]:
         """Yield all of it, block by block."""
         index = self._loaded()
-        ends = [*index.starts[1:], self.size]
-        following = [*index.keys[1:], None]
-        for number, begin in enumerate(index.starts):
-            block = bytes(self._map[begin : ends[number]])
-            sound = zlib.crc32(block) == index.crcs[number]
-            yield Block(index.keys[number], following[number], block, sound)
+        for number in range(max(1, len(index.lines))):
+            begin, end = self._edges(number)
+            data = self._read(begin, end) if index.lines else b""
+            sound = bool(data) and self._is_sound(number, data)
+            yield Block(
+                index.key(number), index.key(number + 1), begin, end, data if sound else None
+            )
+
+    def lines(self, block: Block) -> Iterator[tuple[bytes | None, bytes]]:
+        """Yield every line as (key, line with its newline); the key of a damaged one is None."""
+        for _, line in self._lines(block.begin, block.end):
+            body = checked(line)
+            yield None if body is None else body.split(b"\t", 2)[1], line + b"\n"
 
     def damage(self) -> Iterator[tuple[int, str]]:
         """Yield the offset and the apparent key of every damaged line; reads the whole base."""
-        at, last = 0, b""
-        while at < self.size:
-            line, following = self._line(at)
+        last = b""
+        for at, line in self._lines(0, self.size):
             body = checked(line)
             key = body.split(b"\t", 2)[1] if body is not None else b""
             if body is None or key <= last:
@@ -139,7 +166,6 @@ class Base:
                 yield at, salvaged.key if salvaged else "?"
             else:
                 last = key
-            at = following
 
     # -- inside ----------------------------------------------------------------------------
 
@@ -158,13 +184,12 @@ class Base:
         few: set[str] | None = None
         if high - low <= BLOCK and suspect is None and above is None:
             few = set()
-            while low < high and few is not None:
-                line, low = self._line(low)
-                record = self._record(line)
+            for _, line in self._lines(low, high):
+                record = _record(line)
                 if record is None:
                     few = None
-                else:
-                    few.add(record.key)
+                    break
+                few.add(record.key)
         found = self._few[folder] = None if few is None else frozenset(few)
         return found
 
@@ -175,36 +200,32 @@ class Base:
 
     def _block(self, key: bytes) -> tuple[int, int, int]:
         """Return the number of the block where `key` stands if it does, its begin and its end."""
-        index = self._index or self._loaded()
-        number = max(0, bisect_right(index.keys, key) - 1)
-        starts = index.starts
-        return number, starts[number], starts[number + 1] if number + 1 < len(starts) else self.size
+        number = self._loaded().find(key)
+        return number, *self._edges(number)
 
-    def _is_absent(self, key: bytes) -> bool:
-        """Return whether `key` certainly has no record; False if that has to be searched for."""
-        after, before = self._gap
-        if after < key < before:
-            return True
-        number, low, high = self._block(key)
+    def _edges(self, number: int) -> tuple[int, int]:
+        index = self._loaded()
+        end = index.start(number + 1)
+        return index.start(number) or 0, self.size if end is None else end
+
+    def _is_sound(self, number: int, block: bytes) -> bool:
+        """Return whether no line of a block is damaged; computed once, as it takes longer than a
+        search."""
         sound = self._sound.get(number)
-        if sound is False:
-            return False
-        block = bytes(self._map[low:high])
         if sound is None:
-            # Once: it costs more than the search.
-            sound = self._sound[number] = zlib.crc32(block) == self._loaded().crcs[number]
-        # Values have no tabs, so this is where the key of a line would stand.
-        if not sound or b"\t%s\t" % key in block:
-            return False
+            sound = self._sound[number] = self._loaded().crc(number) == b"%08x" % zlib.crc32(block)
+        return sound
+
+    def _note_gap(self, number: int, block: bytes, key: bytes) -> None:
+        """Take note of the keys around one that is not there: new keys often come in order, and so
+        all into one gap."""
         if number == self._last_block:
-            # New keys often come in order, and so all into one gap.
             keys = [line.split(b"\t", 3)[2] for line in block.split(b"\n")[:-1]]
             at = bisect_right(keys, key)
-            following = self._loaded().keys[number + 1 : number + 2]
-            before = keys[at] if at < len(keys) else following[0] if following else _ABOVE_ALL
+            following = self._loaded().key(number + 1) or _ABOVE_ALL
+            before = keys[at] if at < len(keys) else following
             self._gap = (keys[at - 1] if at else b"", before)
         self._last_block = number
-        return True
 
     def _lower_bound(self, key: bytes) -> tuple[int, int | None]:
         """Return where the first key >= `key` begins, and a damaged line just before it, if any."""
@@ -237,13 +258,34 @@ class Base:
             end = self.size
         return bytes(self._map[start:end]), end + 1
 
-    @staticmethod
-    def _record(line: bytes) -> Record | None:
-        body = checked(line)
-        if body is None:
-            return None
-        version, key, value = body.split(b"\t", 2)
-        return Record(key.decode(), unescape(value), int(version))
+    def _lines(self, at: int, end: int) -> Iterator[tuple[int, bytes]]:
+        """Yield where each line begins, and the line without its newline."""
+        while at < end:
+            chunk = self._map[at : min(at + _CHUNK, end)]
+            whole = chunk.rfind(b"\n")
+            if whole < 0:
+                line, following = self._line(at)
+                yield at, line
+                at = following
+                continue
+            for line in chunk[:whole].split(b"\n"):
+                yield at, line
+                at += len(line) + 1
+
+    def _read(self, begin: int, end: int) -> bytes:
+        """Return a small part: read, since mapping its pages would take longer."""
+        try:
+            return os.pread(self._fd, end - begin, begin)
+        except OSError as error:
+            raise Unavailable(f"{self.path}: {error.strerror}") from error
+
+
+def _record(line: bytes) -> Record | None:
+    body = checked(line)
+    if body is None:
+        return None
+    version, key, value = body.split(b"\t", 2)
+    return Record(key.decode(), unescape(value), int(version))
 
 
 def _salvaged(line: bytes) -> Record | None:
@@ -257,43 +299,48 @@ def _salvaged(line: bytes) -> Record | None:
 class Block(NamedTuple):
     """A part of a base: whole lines from one that begins a block to the next such."""
 
-    first: bytes
+    first: bytes | None
     following: bytes | None
     """The first key of the next block."""
-    data: bytes
-    sound: bool
-    """Its checksum fits: no line of it is damaged."""
-
-    def lines(self) -> Iterator[tuple[bytes | None, bytes]]:
-        """Yield every line as (key, line with its newline); the key of a damaged one is None."""
-        if not self.data:
-            return
-        for line in self.data.removesuffix(b"\n").split(b"\n"):
-            body = checked(line)
-            yield None if body is None else body.split(b"\t", 2)[1], line + b"\n"
+    begin: int
+    end: int
+    data: bytes | None
+    """All of it, if no line of it is damaged."""
 
 
-class _Index(NamedTuple):
-    """The blocks of a base, of which there is always one: their first keys, where they begin, and
-    their checksums; None for one that has a damaged line since it was written."""
+class _Index:
+    """The blocks of a base: one line each, of the block's first key, where it begins, and its
+    checksum, or ``-`` where a damaged line was in it already when it was written."""
 
-    keys: list[bytes]
-    starts: list[int]
-    crcs: list[int | None]
+    def __init__(self, lines: list[bytes]) -> None:
+        self.lines = lines
 
+    def find(self, key: bytes) -> int:
+        """Return the number of the block where `key` stands if it does."""
+        # What follows a key in its line sorts before whatever could continue the key.
+        return max(0, bisect_left(self.lines, key + b"\n") - 1)
 
-_NO_INDEX = _Index([b""], [0], [None])
+    def key(self, number: int) -> bytes | None:
+        return self._field(number, 0)
+
+    def start(self, number: int) -> int | None:
+        field = self._field(number, 1)
+        return None if field is None else int(field)
+
+    def crc(self, number: int) -> bytes | None:
+        return self._field(number, 2)
+
+    def _field(self, number: int, at: int) -> bytes | None:
+        return self.lines[number].split(b"\t")[at] if number < len(self.lines) else None
 
 
 def _load_index(path: Path | None) -> _Index:
-    """Return an index; one of a single block, if it is not there or damaged."""
+    """Return an index; an empty one, if it is not there or damaged."""
     try:
         data = b"" if path is None else path.read_bytes()
     except OSError:
         data = b""
     crc, _, body = data.partition(b"\n")
     if not body or crc != b"%08x" % zlib.crc32(body):
-        return _NO_INDEX
-    fields = body.replace(b"\n", b"\t").split(b"\t")[:-1]
-    crcs = [None if crc == b"-" else int(crc, 16) for crc in fields[1::3]]
-    return _Index(fields[2::3], list(map(int, fields[0::3])), crcs)
+        return _Index([])
+    return _Index(body.removesuffix(b"\n").split(b"\n"))

@@ -91,10 +91,8 @@ def base_line(version: int, key: bytes, value: bytes) -> bytes:
 
 def checked(line: bytes) -> bytes | None:
     """Return a line's body (given without its newline), or None if its checksum does not fit."""
-    crc, tab, body = line.partition(b"\t")
-    if not tab or b"%08x" % crc32(body) != crc:
-        return None
-    return body
+    body = line[9:]
+    return body if line[:9] == b"%08x\t" % crc32(body) else None
 
 
 def is_remnant(line: bytes) -> bool:

@@ -24,10 +24,10 @@ def write_base(fd: int, base: Base, changes: Iterable[Change]) -> bytes:
     writer = _Writer(fd)
     ahead = _Ahead(changes)
     for block in base.blocks():
-        if block.sound and not ahead.concerns(block):
-            writer.add_block(block)
+        if block.data is not None and block.first is not None and not ahead.concerns(block):
+            writer.add_block(block.first, block.data)
         else:
-            for line, sound in _merged(block, ahead):
+            for line, sound in _merged(base, block, ahead):
                 writer.add_line(line, sound)
     return writer.finish()
 
@@ -55,13 +55,13 @@ class _Ahead:
         return taken
 
 
-def _merged(block: Block, ahead: _Ahead) -> Iterator[tuple[bytes, bool]]:
+def _merged(base: Base, block: Block, ahead: _Ahead) -> Iterator[tuple[bytes, bool]]:
     """Yield the lines of a block with its changes, and whether each is sound.
 
     A damaged line stays beside every key that it may have held, so that what can not be told does
     not become absent: it follows the sound line that it followed, and again what comes behind it.
     """
-    below = block.lines()
+    below = base.lines(block)
     gap: list[tuple[bytes, bool]] = []
 
     def following() -> tuple[bytes | None, bytes]:
@@ -117,11 +117,12 @@ class _Writer:
         self._crc = zlib.crc32(line, self._crc)
         self._add(line)
 
-    def add_block(self, block: Block) -> None:
+    def add_block(self, first: bytes, data: bytes) -> None:
+        """Add lines that are all sound."""
         self._end_block()
-        self._first = block.first
-        self._crc = zlib.crc32(block.data)
-        self._add(block.data)
+        self._first = first
+        self._crc = zlib.crc32(data)
+        self._add(data)
 
     def finish(self) -> bytes:
         """Write and sync the rest; return the index."""
@@ -135,7 +136,7 @@ class _Writer:
         if self._first is None:
             return
         crc = b"%08x" % self._crc if self._sound else b"-"
-        self._index += b"%d\t%s\t%s\n" % (self._begin, crc, self._first)
+        self._index += b"%s\t%d\t%s\n" % (self._first, self._begin, crc)
         self._begin, self._crc, self._first, self._sound = self._at, 0, None, True
 
     def _add(self, data: bytes) -> None:

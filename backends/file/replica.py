@@ -288,7 +288,14 @@ class Replica:
                         self._applied = following
                         return
                     else:
-                        self._judge(body, at)
+                        try:
+                            self._apply(body, at)
+                        except UnsupportedVersion:
+                            raise
+                        except CorruptRecord:
+                            # It needs what a damaged base hides: may we go on without it?
+                            if not marker(self._log_path, at - self._start).exists():
+                                raise
                 at = self._applied = following
 
     def _pass_over(self, line: bytes, at: int) -> None:
@@ -299,17 +306,6 @@ class Replica:
             "written, so nothing behind it can be trusted; restore it from a copy, or go on "
             "without it by 'jrs fsck --accept-damage'"
         )
-
-    def _judge(self, body: bytes, at: int) -> None:
-        """Apply a commit of the log, unless it needs what a damaged base hides and an operator has
-        decided to go on without it."""
-        try:
-            self._apply(body, at)
-        except UnsupportedVersion:
-            raise
-        except CorruptRecord:
-            if not marker(self._log_path, at - self._start).exists():
-                raise
 
     def _apply(self, body: bytes, version: int) -> int:
         """Judge one commit and apply it if every condition holds; return the verdict."""
@@ -360,6 +356,7 @@ class Replica:
             else:
                 raise self._newer("operation", version)
             index += 1
+        on_change = self.on_change
         for key_text, value in writes:
             if value is None and not self._may_be_in_base(key_text):
                 tail.discard(key_text)
@@ -367,8 +364,8 @@ class Replica:
                 tail.set(key_text, (value, version))
             if key_text == EPOCH_KEY:
                 self._good_fence = None
-            if self.on_change is not None:
-                self.on_change(key_text)
+            if on_change is not None:
+                on_change(key_text)
         return ACCEPTED
 
     def _newer(self, what: str, version: int) -> UnsupportedVersion:
