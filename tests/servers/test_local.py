@@ -220,9 +220,9 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     place = Local()
     seat = place.seats(1)[0]
     with pytest.raises(ServerMissing, match="apt-get install etcd-server"):
-        place.etcd(seat, [], fsync=False)
+        place.etcd(seat, [], files=None, fsync=False)
     with pytest.raises(ServerMissing, match="apt-get install openjdk-17-jre-headless"):
-        place.zookeeper(seat, 1, [], [])
+        place.zookeeper(seat, 1, [], [], files=None)
 
     place.close()
 

@@ -57,12 +57,13 @@ class EtcdServer(Server):
         self._flags = tuple(flags)
         self._fsync = fsync
         self._mutual = mutual_tls
-        self._tls_folder: tempfile.TemporaryDirectory[str] | None = None
+        self._folder = tempfile.TemporaryDirectory(prefix="jrs-etcd-")
+        self._files: Path | None = None
         self.certificates: Certificates | None = None
         self._context: ssl.SSLContext | None = None
         if tls or mutual_tls:
-            self._tls_folder = tempfile.TemporaryDirectory(prefix="jrs-tls-")
-            self.certificates = make_certificates(Path(self._tls_folder.name))
+            self._files = Path(self._folder.name)
+            self.certificates = make_certificates(self._files)
             self._context = self.certificates.client_context()
         super().__init__(place, members)
 
@@ -123,8 +124,7 @@ class EtcdServer(Server):
 
     def close(self) -> None:
         super().close()
-        if self._tls_folder is not None:
-            self._tls_folder.cleanup()
+        self._folder.cleanup()
 
     def _prepare(self) -> None:
         if self.users:
@@ -150,7 +150,7 @@ class EtcdServer(Server):
                 *self._tls_flags(),
                 *self._flags,
             ]
-            runner = self._place.etcd(seat, arguments, fsync=self._fsync)
+            runner = self._place.etcd(seat, arguments, files=self._files, fsync=self._fsync)
             members.append(Member(seat, runner, functools.partial(self._sick, seat)))
         return members
 

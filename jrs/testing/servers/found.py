@@ -8,10 +8,13 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from jrs.testing.servers.containers import Containers, etcd_image, require, zookeeper_image
+from jrs.testing.servers.errors import ServerMissing
 from jrs.testing.servers.etcd import EtcdServer
 from jrs.testing.servers.local import Local, etcd_binary, zookeeper_classpath
 from jrs.testing.servers.named import Named
@@ -73,10 +76,29 @@ def _named(
 
 
 def _etcd_place() -> Place:
-    etcd_binary()
-    return Local()
+    return _place(etcd_image(), etcd_binary)
 
 
 def _zookeeper_place() -> Place:
-    zookeeper_classpath()
+    return _place(zookeeper_image(), zookeeper_classpath)
+
+
+def _place(image: str, require_local: Callable[[], object]) -> Place:
+    reason = _without_containers(image, os.environ.get("DOCKER_HOST"))
+    if reason is None:
+        return Containers()
+    try:
+        require_local()
+    except ServerMissing as error:
+        raise ServerMissing(f"{error}, or run Docker ({reason})") from None
     return Local()
+
+
+@functools.cache  # A registry that can not be reached may take its time to say so.
+def _without_containers(image: str, engine: str | None) -> str | None:
+    """Return why containers of an image can not be had from an engine, or None."""
+    try:
+        require(image)
+    except ServerMissing as error:
+        return str(error)
+    return None

@@ -77,7 +77,9 @@ class Local(Place):
         self._generation += 1
         return tuple(self._seat(f"m{index}") for index in range(count))
 
-    def etcd(self, seat: Seat, arguments: Sequence[str], *, fsync: bool) -> Runner:
+    def etcd(
+        self, seat: Seat, arguments: Sequence[str], *, files: Path | None, fsync: bool
+    ) -> Runner:
         binary = etcd_binary()
         folder = self._home(seat)
         command = [*self.prefix(seat), binary, f"--data-dir={folder / 'data'}", *arguments]
@@ -88,7 +90,13 @@ class Local(Place):
         return Process(command, folder / "log", environment)
 
     def zookeeper(
-        self, seat: Seat, number: int, config: Sequence[str], properties: Sequence[str]
+        self,
+        seat: Seat,
+        number: int,
+        config: Sequence[str],
+        properties: Sequence[str],
+        *,
+        files: Path | None,
     ) -> Runner:
         classpath = zookeeper_classpath()
         folder = self._home(seat)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import NoReturn
 
 from jrs.backends.address import Address
@@ -53,11 +54,19 @@ class Named(Place):
             for host, port in self.address.endpoints
         )
 
-    def etcd(self, seat: Seat, arguments: Sequence[str], *, fsync: bool) -> Runner:
+    def etcd(
+        self, seat: Seat, arguments: Sequence[str], *, files: Path | None, fsync: bool
+    ) -> Runner:
         return _NotOurs(seat, self._refuse)
 
     def zookeeper(
-        self, seat: Seat, number: int, config: Sequence[str], properties: Sequence[str]
+        self,
+        seat: Seat,
+        number: int,
+        config: Sequence[str],
+        properties: Sequence[str],
+        *,
+        files: Path | None,
     ) -> Runner:
         return _NotOurs(seat, self._refuse)
 

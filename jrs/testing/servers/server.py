@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self
 from urllib.parse import urlencode
@@ -100,17 +101,26 @@ class Place(ABC):
         """Reserve a seat for each member, letting go of those reserved before."""
 
     @abstractmethod
-    def etcd(self, seat: Seat, arguments: Sequence[str], *, fsync: bool) -> Runner:
+    def etcd(
+        self, seat: Seat, arguments: Sequence[str], *, files: Path | None, fsync: bool
+    ) -> Runner:
         """Return what runs an etcd with these arguments; the place adds its data folder.
 
         Args:
+            files: a folder that the arguments name files of.
             fsync: False where data need not survive the machine, only the process; ignored by
                 versions that can not leave it out.
         """
 
     @abstractmethod
     def zookeeper(
-        self, seat: Seat, number: int, config: Sequence[str], properties: Sequence[str]
+        self,
+        seat: Seat,
+        number: int,
+        config: Sequence[str],
+        properties: Sequence[str],
+        *,
+        files: Path | None,
     ) -> Runner:
         """Return what runs a ZooKeeper; the place adds its data folder.
 
@@ -118,6 +128,7 @@ class Place(ABC):
             number: its id in the ensemble, from 1.
             config: lines of its zoo.cfg.
             properties: Java's system properties, as NAME=VALUE.
+            files: a folder that the configuration names files of.
         """
 
     @abstractmethod

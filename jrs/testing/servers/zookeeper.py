@@ -67,6 +67,8 @@ class ZooKeeperServer(Server):
         self._fsync = fsync
         self._mutual = mutual_tls
         self._folder = tempfile.TemporaryDirectory(prefix="jrs-zookeeper-")
+        secured = tls or mutual_tls or bool(self.users)
+        self._files = Path(self._folder.name) if secured else None
         self.certificates: Certificates | None = None
         self._keystore: Path | None = None
         if tls or mutual_tls:
@@ -112,7 +114,9 @@ class ZooKeeperServer(Server):
                 *self._authentication(),
                 *self._config,
             ]
-            runner = self._place.zookeeper(seat, number, config, self._properties)
+            runner = self._place.zookeeper(
+                seat, number, config, self._properties, files=self._files
+            )
             members.append(Member(seat, runner, functools.partial(self._sick, seat)))
         return members
 
