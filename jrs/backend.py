@@ -122,6 +122,21 @@ class Capabilities:
     """Several hosts can."""
 
 
+@attrs.frozen
+class Finding:
+    """One thing that was looked at.
+
+    Attributes:
+        what: in a word or two.
+        detail: what was found.
+        remedy: what to do about it; None if it is as it should be.
+    """
+
+    what: str
+    detail: str
+    remedy: str | None = None
+
+
 class Watch(abc.ABC):
     """A level-triggered hint that something under a prefix may have changed: re-read, never replay.
 
@@ -318,6 +333,15 @@ class Backend(abc.ABC):
 
     def check(self) -> Iterator[str]:
         """Yield a line for each damaged place below the map; reads everything, changes nothing."""
+        yield from ()
+
+    def findings(self, ttl: float) -> Iterator[Finding]:
+        """Yield what only the backend can tell of how fit it is for leaderships of that ttl:
+        versions, encryption, its members, its sessions. Changes nothing.
+
+        Raises:
+            Unavailable: it did not answer.
+        """
         yield from ()
 
     def accept_damage(self) -> list[str]:

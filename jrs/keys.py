@@ -14,6 +14,7 @@ STAGES = "stages/"
 CANCEL = "cancel/"
 CLEANUP = "cleanup/"
 MASTERS = "masters/"
+DOCTOR = "doctor/"
 
 PER_JOB = (JOBS, RESULTS, DIRTY, TOMBSTONES, ATTEMPTS, STAGES, CANCEL, CLEANUP)
 """Every prefix that is followed by a job id."""

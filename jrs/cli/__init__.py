@@ -14,6 +14,7 @@ _COMMANDS = {
     "cancel": "jrs.cli.jobs",
     "cleanup": "jrs.cli.upkeep",
     "demo": "jrs.cli.demo",
+    "doctor": "jrs.cli.doctor",
     "expire": "jrs.cli.upkeep",
     "explain": "jrs.cli.reading",
     "fsck": "jrs.cli.upkeep",
@@ -45,7 +46,8 @@ class _Lazy(click.Group):
 @click.group(
     cls=_Lazy,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit codes: 0 done; 1 the job did not finish, or fsck or the demo found a difference; "
+    epilog="Exit codes: 0 done; 1 the job did not finish, fsck or the demo found a difference, or "
+    "doctor something wrong; "
     "2 refused, nothing was changed (one line says why), or fsck found damage; 3 timed out; "
     "130 interrupted.",
 )
