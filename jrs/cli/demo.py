@@ -17,7 +17,9 @@ def demo_command(place: Place, keep: bool) -> int:
     that of the same pipeline run once without any kill. Needs Java 17 and jrs[demo].
 
     \b
-    Example:  jrs demo
+    jrs demo                        on a folder of its own
+    jrs demo --backend etcd         on an etcd that it starts and ends; zookeeper likewise
+    jrs demo --backend etcd://…     on what is there
     """
     from jrs.demo import run
 

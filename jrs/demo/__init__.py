@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 
-def run(backend_url: str | None = None, *, keep: bool = False) -> int:
-    """Run the demo on the backend, by default a folder of its own; return its exit status.
+def run(backend: str | None = None, *, keep: bool = False) -> int:
+    """Run the demo; return its exit status.
+
+    `backend` is a URL, or ``etcd`` or ``zookeeper`` for a server that the demo starts and ends; by
+    default it is a folder of the demo's own.
 
     0 if every result equals that of the same jobs run without any kill, 1 if one differs.
 
     Raises:
-        InvalidInput: Spark, Java or the data is not installed; says how to get it.
+        InvalidInput: Spark, Java, the data or the server is not installed; says how to get it.
     """
     # The jobs' own processes import this package, too, and need nothing of the stage set.
     from jrs.demo.story import tell
 
-    return tell(backend_url, keep=keep)
+    return tell(backend, keep=keep)

@@ -34,6 +34,7 @@ from jrs.recovery.spark import require_java
 from jrs.recovery.storage import JobStorage
 from jrs.store import JobResultStore
 from jrs.testing.masters import MasterEvent, MasterProcess, Masters
+from jrs.testing.servers import ServerMissing, find_etcd, find_zookeeper
 
 JOBS = {
     "flights": "jrs.demo.pipeline:flights",
@@ -45,18 +46,22 @@ _PATIENCE = 300.0
 """Seconds after which something that was waited for is taken to be broken."""
 
 
-def tell(backend_url: str | None, *, keep: bool) -> int:
+_SERVERS = {"etcd": find_etcd, "zookeeper": find_zookeeper}
+"""What the demo can start by itself."""
+
+
+def tell(backend: str | None, *, keep: bool) -> int:
     """Run the demo; see `jrs.demo.run`."""
     _require_everything()
     own = secrets.token_hex(3)
     calm, demo = f"calm-{own}", f"demo-{own}"
-    if backend_url:
-        _require_processes(backend_url, calm)
+    given = backend if backend and backend not in _SERVERS else None
+    if given:
+        _require_processes(given, calm)
     folder = Path(tempfile.mkdtemp(prefix="jrs-demo-"))
-    url = backend_url or (folder / "store").as_uri()
     screen = Screen()
     try:
-        with screen, _terminable():
+        with _terminable(), _reachable(backend, folder) as url, screen:
             screen.say(f"jrs demo: backend {redacted(url)}, files in {folder}")
             source = data.export(folder / "data")
             with _Scene(url, calm, folder, source, screen) as scene:
@@ -74,10 +79,26 @@ def tell(backend_url: str | None, *, keep: bool) -> int:
     finally:
         if not keep:
             shutil.rmtree(folder, ignore_errors=True)
-            if backend_url:
-                _forget(url, calm, demo)
+            if given:
+                _forget(given, calm, demo)
+        elif backend in _SERVERS:
+            screen.say(f"\nThe files are kept in {folder}; the demo's own server is gone")
         else:
             screen.say(f"\nEverything is kept: clusters {calm} and {demo}, files in {folder}")
+
+
+@contextmanager
+def _reachable(backend: str | None, folder: Path) -> Iterator[str]:
+    """Yield the URL of the backend: the one given, a folder, or a server of the demo's own."""
+    if backend not in _SERVERS:
+        yield backend or (folder / "store").as_uri()
+        return
+    try:
+        server = _SERVERS[backend]()
+    except ServerMissing as error:
+        raise InvalidInput(f"the demo can start no {backend} here: {error}") from None
+    with server:
+        yield server.url()
 
 
 def _require_everything() -> None:
