@@ -8,6 +8,7 @@
     │   ├── Conflict              an operation's condition did not hold; ``.op`` names it
     │   ├── Fenced                a newer epoch exists: step down, touch nothing more
     │   ├── TooLarge              over a declared limit; refused before it was sent
+    │   ├── AccessDenied          a server does not take these credentials, or not for that
     │   ├── NotFound              (also a LookupError)
     │   │   ├── NoSuchResult
     │   │   └── NoSuchJob
@@ -57,6 +58,10 @@ class Fenced(Refused):
 
 class TooLarge(Refused):
     """Over a limit that the backend or the store declares. Nothing was sent."""
+
+
+class AccessDenied(Refused):
+    """The server does not take these credentials, or they do not permit what was asked for."""
 
 
 class NotFound(Refused, LookupError):
