@@ -10,12 +10,9 @@ The peers write a body that was encoded beforehand and check no fence.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import statistics
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -23,16 +20,28 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import attrs
 import click
 import peers
+from measure import (
+    Contender,
+    Figure,
+    Slice,
+    answer,
+    finish_process,
+    in_rounds,
+    in_threads,
+    latency,
+    measuring,
+    median_job,
+    print_report,
+    probe,
+    ratio,
+    start,
+)
 from probe import sample
-from rich.console import Console
-from rich.progress import Progress
-from rich.table import Table
 
 from jrs.backend import Fence, Leadership
 from jrs.backends.file import FileBackend
@@ -62,63 +71,7 @@ QUICK = Plan(rounds=3, slice=0.4, sizes=(10_000, 100_000), opens=3, failovers=3)
 DIRTY = 1000
 
 
-@attrs.frozen
-class Figure:
-    """One line of the report."""
-
-    what: str
-    value: str
-    versus: str = ""
-    target: str = ""
-    met: bool | None = None
-
-
 # -- jobs per second -----------------------------------------------------------------------
-
-
-@attrs.define
-class Slice:
-    """What one contender did in one round."""
-
-    jobs: int
-    seconds: float
-    latencies: list[float]
-
-    @property
-    def rate(self) -> float:
-        return self.jobs / self.seconds
-
-
-def in_threads(job: Callable[[str], None], name: str, threads: int, seconds: float) -> Slice:
-    """Run `job` over and over in `threads` threads until the time is over."""
-    begin = threading.Barrier(threads + 1)
-    spans: list[list[float]] = [[] for _ in range(threads)]
-    failures: list[BaseException] = []
-
-    def caller(index: int) -> None:
-        begin.wait()
-        end = time.perf_counter() + seconds
-        now = time.perf_counter()
-        try:
-            while now < end:
-                job(f"{name}-{index}-{len(spans[index])}")
-                last, now = now, time.perf_counter()
-                spans[index].append(now - last)
-        except BaseException as error:
-            failures.append(error)
-
-    running = [threading.Thread(target=caller, args=(index,)) for index in range(threads)]
-    for thread in running:
-        thread.start()
-    begin.wait()
-    began = time.perf_counter()
-    for thread in running:
-        thread.join()
-    took = time.perf_counter() - began
-    if failures:
-        raise failures[0]
-    latencies = [span for each in spans for span in each]
-    return Slice(len(latencies), took, latencies)
 
 
 def in_flight(store: JobResultStore, fence: Fence, name: str, window: int, seconds: float) -> Slice:
@@ -163,9 +116,6 @@ def in_processes(folder: Path, fence: Fence, name: str, processes: int, seconds:
         finish_process(worker)
     return Slice(sum(d["jobs"] for d in done), max(d["seconds"] for d in done), [])
 
-
-Contender = Callable[[str, float], Slice]
-"""Called with a name for its jobs and the seconds it has."""
 
 RAW, FILES, SQLITE, LMDB = (
     peers.RawPair.name,
@@ -228,53 +178,32 @@ def throughput(folder: Path, plan: Plan, tick: Callable[[str], None]) -> list[Fi
     with FileBackend(folder / "jrs") as backend:
         with campaign(backend) as leadership:
             entrants = contenders(folder, leadership, backend)
-            for name, entrant in entrants.items():
-                tick(f"warming up: {name}")
-                entrant(f"warm-{list(entrants).index(name)}", plan.slice / 5)
-            slices: dict[str, list[Slice]] = {name: [] for name in entrants}
-            for turn in range(plan.rounds):
-                for index, (name, entrant) in enumerate(entrants.items()):
-                    tick(f"round {turn + 1} of {plan.rounds}: {name}")
-                    slices[name].append(entrant(f"r{turn}-{index}", plan.slice))
+            slices = in_rounds(entrants, plan.rounds, plan.slice, tick)
     return [_rate_figure(name, slices) for name in slices]
 
 
 def _rate_figure(name: str, slices: dict[str, list[Slice]]) -> Figure:
     mine = slices[name]
     rate = statistics.median(one.rate for one in mine)
-    latencies = sorted(span for one in mine for span in one.latencies)
-    value = f"{rate:,.0f} jobs/s"
-    if latencies:
-        value += (
-            f"; p50 {latencies[len(latencies) // 2] * 1e3:.2f} ms, "
-            f"p99 {latencies[len(latencies) * 99 // 100] * 1e3:.2f} ms"
-        )
+    value = f"{rate:,.0f} jobs/s{latency(mine)}"
     wanted = TARGETS.get(name, [])
     if not wanted:
         if name.startswith(RAW):
             return Figure(name, value)
-        ratio = _ratio(mine, slices[f"{RAW}, 1 thread"])
-        return Figure(name, value, f"{ratio:.2f} × the raw pair")
-    ratios = [(other, _ratio(mine, slices[other]), least) for other, least in wanted]
-    compared = [f"{ratio:.2f} × {_short(other)}" for other, ratio, _ in ratios]
+        against = ratio(mine, slices[f"{RAW}, 1 thread"])
+        return Figure(name, value, f"{against:.2f} × the raw pair")
+    ratios = [(other, ratio(mine, slices[other]), least) for other, least in wanted]
+    compared = [f"{reached:.2f} × {_short(other)}" for other, reached, _ in ratios]
     if name.endswith(", 1 thread"):
         # A stall of the disk hits both alike and hides the difference; the usual job has none.
-        compared.append(f"{_median_job(slices[wanted[0][0]]) / _median_job(mine):.2f} × by p50")
+        compared.append(f"{median_job(slices[wanted[0][0]]) / median_job(mine):.2f} × by p50")
     return Figure(
         name,
         value,
         "\n".join(compared),
         "\n".join(f"≥ {least:g}" for _, _, least in ratios),
-        all(ratio >= least for _, ratio, least in ratios),
+        all(reached >= least for _, reached, least in ratios),
     )
-
-
-def _ratio(mine: list[Slice], theirs: list[Slice]) -> float:
-    return statistics.median(a.rate / b.rate for a, b in zip(mine, theirs, strict=True))
-
-
-def _median_job(slices: list[Slice]) -> float:
-    return statistics.median(span for one in slices for span in one.latencies)
 
 
 def _short(name: str) -> str:
@@ -370,8 +299,8 @@ def _opened(
 ) -> list[Figure]:
     what = f"open + list {DIRTY:,} dirty, {size:,} clean"
     private = _median(ours, "private")
-    against = _median_ratio(ours, theirs)
-    growth = _median_ratio(ours, smallest)
+    against = _medianratio(ours, theirs)
+    growth = _medianratio(ours, smallest)
     return [
         Figure(
             what,
@@ -392,7 +321,7 @@ def _median(found: list[dict[str, float]], key: str) -> float:
     return statistics.median(one[key] for one in found)
 
 
-def _median_ratio(mine: list[dict[str, float]], theirs: list[dict[str, float]]) -> float:
+def _medianratio(mine: list[dict[str, float]], theirs: list[dict[str, float]]) -> float:
     pairs = zip(mine, theirs, strict=True)
     return statistics.median(a["seconds"] / b["seconds"] for a, b in pairs)
 
@@ -441,46 +370,6 @@ def campaign(backend: FileBackend) -> Leadership:
     return leadership
 
 
-def start(command: str, folder: Path, *rest: object) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, PROBE, command, folder, *map(str, rest)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-
-
-def answer(process: subprocess.Popen[str]) -> dict[str, Any]:
-    assert process.stdout is not None
-    line = process.stdout.readline()
-    if not line:
-        raise RuntimeError(f"{process.args!r} ended without an answer")
-    found: dict[str, Any] = json.loads(line)
-    return found
-
-
-def finish_process(process: subprocess.Popen[str]) -> None:
-    process.communicate()
-
-
-def probe(command: str, folder: Path, *rest: object) -> dict[str, Any]:
-    process = start(command, folder, *rest)
-    try:
-        return answer(process)
-    finally:
-        finish_process(process)
-
-
-def report(figures: list[Figure]) -> Table:
-    table = Table(title="JobResultStore on the file backend and its peers", show_lines=True)
-    for column in ("what", "measured", "compared", "target", "met"):
-        table.add_column(column)
-    for one in figures:
-        met = "" if one.met is None else "[green]yes" if one.met else "[red]no"
-        table.add_row(one.what, one.value, one.versus, one.target, met)
-    return table
-
-
 SECTIONS = ("throughput", "syncs", "opening", "failover")
 
 
@@ -507,12 +396,8 @@ def main(quick: bool, as_json: bool, folder: Path | None, only: tuple[str, ...])
     figures: list[Figure] = []
     with (
         tempfile.TemporaryDirectory(prefix="jrs-benchmark-", dir=folder) as temporary,
-        Progress("{task.description}", console=Console(stderr=True), transient=True) as progress,
+        measuring() as tick,
     ):
-        task = progress.add_task("")
-
-        def tick(what: str) -> None:
-            progress.update(task, description=what)
 
         def place(section: str) -> Path:
             path = Path(temporary) / section
@@ -528,12 +413,8 @@ def main(quick: bool, as_json: bool, folder: Path | None, only: tuple[str, ...])
             figures += opening(place("opening"), plan, tick)
         if "failover" in wanted:
             figures.append(failover(place("failover"), plan, tick))
-        progress.update(task, description="removing what was written")
-    if as_json:
-        click.echo(json.dumps([attrs.asdict(one) for one in figures], indent=2))
-    else:
-        # Wide enough for a log file too, where rich would assume 80 columns.
-        Console(width=None if sys.stdout.isatty() else 140).print(report(figures))
+        tick("removing what was written")
+    print_report("JobResultStore on the file backend and its peers", figures, as_json)
 
 
 if __name__ == "__main__":
