@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jrs.testing.servers.errors import ServerMissing, ServerUnhealthy
+from jrs.testing.servers.place import Place, Runner, Seat
 from jrs.testing.servers.ports import Ports
-from jrs.testing.servers.server import Place, Runner, Seat
 
 if TYPE_CHECKING:
     from docker import DockerClient

@@ -19,7 +19,8 @@ from typing import Any, ClassVar
 
 from jrs.testing.servers.certificates import Certificates, make_certificates
 from jrs.testing.servers.errors import ServerError
-from jrs.testing.servers.server import Member, Place, Seat, Server
+from jrs.testing.servers.place import Place, Seat
+from jrs.testing.servers.server import Member, Server
 
 _TIMEOUT = 10.0
 

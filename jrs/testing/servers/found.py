@@ -18,7 +18,7 @@ from jrs.testing.servers.errors import ServerMissing
 from jrs.testing.servers.etcd import EtcdServer
 from jrs.testing.servers.local import Local, etcd_binary, zookeeper_classpath
 from jrs.testing.servers.named import Named
-from jrs.testing.servers.server import Place
+from jrs.testing.servers.place import Place
 from jrs.testing.servers.zookeeper import ZooKeeperServer
 
 ETCD_VARIABLE = "JRS_TEST_ETCD"

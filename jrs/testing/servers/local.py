@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jrs.testing.servers.errors import ServerMissing
+from jrs.testing.servers.place import Place, Runner, Seat
 from jrs.testing.servers.ports import Ports
 from jrs.testing.servers.process import Process, setpriv
-from jrs.testing.servers.server import Place, Runner, Seat
 
 _JARS = Path("/usr/share/java")
 _CLASSPATH = ":".join(

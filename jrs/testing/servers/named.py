@@ -8,7 +8,7 @@ from typing import NoReturn
 
 from jrs.backends.address import Address
 from jrs.testing.servers.errors import NotOurs, ServerError
-from jrs.testing.servers.server import Place, Runner, Seat
+from jrs.testing.servers.place import Place, Runner, Seat
 
 
 def _refuse(what: str) -> NoReturn:

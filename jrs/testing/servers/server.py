@@ -1,8 +1,7 @@
 """Server: an etcd or a ZooKeeper of one member or three, to be started, hurt and healed by tests.
 
-Three nouns. A `Server` is the whole ensemble and knows what its kind calls healthy and who leads. A
-`Member` is one of it. A `Place` is where members run (processes of this machine, containers,
-network namespaces), and gives each a `Runner`, which starts and hurts that one.
+A `Server` is the whole ensemble and knows what its kind calls healthy and who leads; a `Member` is
+one of it. Where they run is the business of a `Place`.
 """
 
 from __future__ import annotations
@@ -10,15 +9,13 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self
 from urllib.parse import urlencode
 
-import attrs
-
 from jrs.clock import Deadline
 from jrs.testing.servers.errors import ServerUnhealthy
+from jrs.testing.servers.place import Place, Runner, Seat
 
 START_TIMEOUT = 60.0
 """Seconds that a start may take to be healthy. A ZooKeeper takes 0.5 s on an idle machine."""
@@ -26,114 +23,6 @@ START_TIMEOUT = 60.0
 _POLL = 0.02
 _ATTEMPTS = 5
 _PORT_TAKEN = ("address already in use", "BindException")
-
-
-@attrs.frozen
-class Seat:
-    """Where one member listens.
-
-    Attributes:
-        name: of the member, for its log and its configuration.
-        host, port: where tests and clients reach it.
-        plain_port: where its health can be asked without TLS, where that is another port.
-        listen_host, listen_port, listen_plain_port: the same as the member itself sees them.
-        peer_host, peer_port, election_port: where the other members reach it.
-    """
-
-    name: str
-    host: str
-    port: int
-    plain_port: int
-    listen_host: str
-    listen_port: int
-    listen_plain_port: int
-    peer_host: str
-    peer_port: int
-    election_port: int
-
-
-class Runner(ABC):
-    """One member's process, or container. Nothing here waits for the server to be healthy."""
-
-    @property
-    @abstractmethod
-    def running(self) -> bool:
-        """Whether it was started and has not ended; also while it is paused."""
-
-    @property
-    @abstractmethod
-    def paused(self) -> bool: ...
-
-    @abstractmethod
-    def start(self) -> None:
-        """Launch it, on the data it left behind. Nothing happens if it is running."""
-
-    @abstractmethod
-    def stop(self) -> None:
-        """End it gracefully, or else by force; return when it has ended. Idempotent."""
-
-    @abstractmethod
-    def kill(self) -> None:
-        """Kill it by SIGKILL; return when it has ended. Idempotent."""
-
-    @abstractmethod
-    def pause(self) -> None:
-        """Stop it from running; its connections stay. Return when no thread of it runs."""
-
-    @abstractmethod
-    def resume(self) -> None:
-        """Let it run on. Idempotent."""
-
-    @abstractmethod
-    def log(self) -> str:
-        """Return the end of what it printed."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Kill it and forget its data. Idempotent."""
-
-
-class Place(ABC):
-    """Where members run."""
-
-    @abstractmethod
-    def seats(self, count: int) -> tuple[Seat, ...]:
-        """Reserve a seat for each member, letting go of those reserved before."""
-
-    @abstractmethod
-    def etcd(
-        self, seat: Seat, arguments: Sequence[str], *, files: Path | None, fsync: bool
-    ) -> Runner:
-        """Return what runs an etcd with these arguments; the place adds its data folder.
-
-        Args:
-            files: a folder that the arguments name files of.
-            fsync: False where data need not survive the machine, only the process; ignored by
-                versions that can not leave it out.
-        """
-
-    @abstractmethod
-    def zookeeper(
-        self,
-        seat: Seat,
-        number: int,
-        config: Sequence[str],
-        properties: Sequence[str],
-        *,
-        files: Path | None,
-    ) -> Runner:
-        """Return what runs a ZooKeeper; the place adds its data folder.
-
-        Args:
-            number: its id in the ensemble, from 1.
-            config: lines of its zoo.cfg.
-            properties: Java's system properties, as NAME=VALUE.
-            files: a folder that the configuration names files of.
-        """
-
-    @abstractmethod
-    def close(self) -> None:
-        """Let go of seats and data. Idempotent. Its runners are closed by then."""
 
 
 class Member:

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from jrs.testing.servers.certificates import Certificates, make_certificates
-from jrs.testing.servers.server import Member, Place, Seat, Server
+from jrs.testing.servers.place import Place, Seat
+from jrs.testing.servers.server import Member, Server
 
 _CONFIG = (
     "tickTime=200",
