@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
 from collections.abc import Callable, Iterator
 
 import docker
@@ -21,15 +18,6 @@ from tests.servers.values import read, write
 @pytest.fixture(scope="module")
 def engine() -> Iterator[str]:
     """A Docker engine of our own, with images of Debian's etcd and ZooKeeper."""
-    if shutil.which("dockerd") is None and os.getuid() == 0 and os.environ.get("CI"):
-        for command in (["update"], ["install", "-y", "--no-install-recommends", "docker.io"]):
-            subprocess.run(
-                ["apt-get", "-qq", *command],
-                env={**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"},
-                capture_output=True,
-                check=False,
-                timeout=280.0,
-            )
     try:
         running = private_engine()
         host = running.__enter__()

@@ -8,13 +8,22 @@ import socket
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from jrs.clock import Deadline
-from jrs.testing.servers import Local, Server, ServerMissing, ServerUnhealthy
+from jrs.testing.servers import (
+    EtcdServer,
+    Local,
+    Server,
+    ServerMissing,
+    ServerUnhealthy,
+    ZooKeeperServer,
+)
+from jrs.testing.servers.fixtures import had
 from jrs.testing.servers.ports import Ports
 from jrs.testing.servers.process import Process
 from tests.servers.values import read, write
@@ -22,18 +31,28 @@ from tests.servers.values import read, write
 Start = Callable[..., Server]
 
 
-@pytest.fixture(params=["etcd", "zookeeper"])
-def start(request: pytest.FixtureRequest) -> Start:
-    """Start a private server of each kind."""
-    start: Start = request.getfixturevalue(f"start_{request.param}")
-    return start
+KINDS = [EtcdServer, ZooKeeperServer]
+NAMES = [kind.scheme for kind in KINDS]
 
 
-@pytest.fixture(params=["etcd", "zookeeper"])
-def ensemble(request: pytest.FixtureRequest) -> Server:
-    """The shared ensemble of each kind."""
-    server: Server = request.getfixturevalue(f"{request.param}_ensemble")
-    return server
+@pytest.fixture(params=KINDS, ids=NAMES)
+def start(request: pytest.FixtureRequest) -> Iterator[Start]:
+    """Start a private server of each kind, as processes whatever else this machine offers."""
+    with ExitStack() as stack:
+        yield lambda **options: stack.enter_context(had(lambda: request.param(Local(), **options)))
+
+
+@pytest.fixture(scope="module", params=KINDS, ids=NAMES)
+def _three(request: pytest.FixtureRequest) -> Iterator[Server]:
+    with had(lambda: request.param(Local(), 3)) as server:
+        yield server
+
+
+@pytest.fixture
+def ensemble(_three: Server) -> Server:
+    """An ensemble of each kind, healthy."""
+    _three.heal()
+    return _three
 
 
 def test_data_and_ports_survive_a_kill(start: Start) -> None:
@@ -112,12 +131,12 @@ def test_a_minority_serves_nothing(ensemble: Server) -> None:
 
 def test_a_server_that_can_not_start_says_why(start: Start, request: pytest.FixtureRequest) -> None:
     """A start that fails raises at once, with the end of the server's log."""
-    kind = request.node.callspec.params["start"]
-    wrong = {"flags": ["--no-such-flag"]} if kind == "etcd" else {"config": ["tickTime=soon"]}
+    etcd = request.node.callspec.params["start"] is EtcdServer
+    wrong = {"flags": ["--no-such-flag"]} if etcd else {"config": ["tickTime=soon"]}
     with pytest.raises(ServerUnhealthy, match="not running") as error:
         start(**wrong)
 
-    assert ("no-such-flag" if kind == "etcd" else "soon") in str(error.value)
+    assert ("no-such-flag" if etcd else "soon") in str(error.value)
 
 
 def test_servers_end_with_whoever_started_them(tmp_path: Path) -> None:
@@ -200,7 +219,7 @@ def test_nobody_else_gets_a_port_that_was_taken() -> None:
 
 
 def test_a_port_that_was_snatched_is_replaced(
-    start: Start, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+    start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server whose port was taken before it could bind starts on another one."""
     with socket.create_server(("127.0.0.1", 0)) as squatter:
