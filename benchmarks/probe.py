@@ -27,7 +27,7 @@ from jrs import keys
 from jrs.backend import Create, Delete, Fence
 from jrs.backends.file import FileBackend
 from jrs.backends.file.lines import CommitLine, commit_line
-from jrs.backends.file.replica import ACCEPTED
+from jrs.backends.group import ACCEPTED
 from jrs.codec import decode, encode
 from jrs.model import JobResult, JobStatus
 from jrs.store import JobResultStore

@@ -14,8 +14,8 @@ from pathlib import Path
 from jrs.backend import EPOCH_KEY, Backend, Capabilities, Fence, Leadership, Op, Record, Watch
 from jrs.backends.file import check, leader, lines
 from jrs.backends.file.folder import open_folder, root_of
-from jrs.backends.file.group import GroupCommit
 from jrs.backends.file.replica import Replica
+from jrs.backends.group import GroupCommit
 from jrs.clock import Deadline
 from jrs.errors import CorruptRecord, InvalidInput, Unavailable, UnsupportedVersion
 

@@ -22,6 +22,7 @@ from jrs.backends.file import lines, segments
 from jrs.backends.file.base import Base
 from jrs.backends.file.check import marker
 from jrs.backends.file.folder import sync_folder
+from jrs.backends.group import ACCEPTED, FENCED
 from jrs.backends.ordered import OrderedMap
 from jrs.errors import (
     CorruptRecord,
@@ -29,11 +30,6 @@ from jrs.errors import (
     Unavailable,
     UnsupportedVersion,
 )
-
-ACCEPTED = -1
-"""The verdict on a commit whose every condition held; else the index of the first failing
-operation, or `FENCED`."""
-FENCED = -2
 
 _CHUNK = 4 << 20
 _REMEMBERED = 4096

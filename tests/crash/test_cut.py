@@ -14,7 +14,8 @@ import pytest
 from jrs.backend import EPOCH_KEY, Absent, Check, Create, Delete, Fence, Op, Record, Update
 from jrs.backend import open_backend as open_by_url
 from jrs.backends.file import FileBackend, lines
-from jrs.backends.file.replica import ACCEPTED, Replica
+from jrs.backends.file.replica import Replica
+from jrs.backends.group import ACCEPTED
 from jrs.errors import Conflict, CorruptRecord, Fenced, JrsError, UnsupportedVersion
 
 LOG = "00000000000000000000.log"

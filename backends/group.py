@@ -1,8 +1,9 @@
 """Group commit: whoever finds the log free writes for everybody who waits.
 
-There is no writer thread between a caller and the disk: a lone caller writes and syncs by itself,
-and pays one sync. While it does, others queue; the one at the head of the queue is then handed the
-log and writes for all of them. A thread of its own serves only the futures of `commit_async`.
+The log is what a backend appends to, a file or a server. There is no writer thread between a caller
+and the log: a lone caller writes by itself. While it does, others queue; the one at the head of the
+queue is then handed the log and writes for all of them. A thread of its own serves only the futures
+of `commit_async`.
 
 Those whose commits were written wake one another, one by one: woken all at once, they would only
 wait again, for the interpreter's lock.
@@ -14,20 +15,25 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
+from typing import Generic, TypeVar
 
 from jrs.backend import Op
-from jrs.backends.file.lines import CommitLine
-from jrs.backends.file.replica import ACCEPTED, FENCED
 from jrs.clock import Deadline
 from jrs.errors import Conflict, Fenced, JrsError, OutcomeUnknown, Unavailable
+
+T = TypeVar("T")
+"""What a backend has made of a commit for its log."""
+
+ACCEPTED = -1
+"""The verdict on a commit whose every condition held; else the index of the first failing
+operation, or `FENCED`."""
+FENCED = -2
 
 _MOST = 1024
 """Commits in one write: bounds what one slow batch holds up."""
 
-Append = Callable[[list[CommitLine]], list[int | Exception]]
 
-
-class _Request:
+class _Request(Generic[T]):
     """One commit on its way to the log."""
 
     __slots__ = (
@@ -42,9 +48,7 @@ class _Request:
         "wake",
     )
 
-    def __init__(
-        self, line: CommitLine | None, ops: tuple[Op, ...], future: Future[None] | None
-    ) -> None:
+    def __init__(self, line: T | None, ops: tuple[Op, ...], future: Future[None] | None) -> None:
         self.line = line
         self.ops = ops
         self.future = future
@@ -53,7 +57,7 @@ class _Request:
         self.leads = False
         self.abandoned = False
         self.wake: threading.Lock | None = None
-        self.following: _Request | None = None
+        self.following: _Request[T] | None = None
         """Whoever is to be woken by this one's caller."""
 
     def settle(self, verdict: int | Exception) -> None:
@@ -84,26 +88,28 @@ class _Request:
             following.wake.release()
 
 
-class GroupCommit:
+class GroupCommit(Generic[T]):
     """Batches the commits of all callers of one handle.
 
     Args:
-        append: writes a batch of lines, called with `log` held.
+        append: writes a batch of commits and returns their verdicts; called with `log` held.
         log: the lock under which the handle's log is read and written.
     """
 
-    def __init__(self, append: Append, log: threading.Lock, *, name: str) -> None:
+    def __init__(
+        self, append: Callable[[list[T]], list[int | Exception]], log: threading.Lock, *, name: str
+    ) -> None:
         self._append = append
         self._log = log
         self._name = name
         self._mutex = threading.Lock()
-        self._queue: deque[_Request] = deque()
+        self._queue: deque[_Request[T]] = deque()
         self._busy = False
         self._closed = False
         self._server: threading.Thread | None = None
         self._serve = threading.Semaphore(0)
 
-    def commit(self, line: CommitLine, ops: tuple[Op, ...], deadline: Deadline) -> None:
+    def commit(self, line: T, ops: tuple[Op, ...], deadline: Deadline) -> None:
         """Commit and wait for the verdict."""
         request = _Request(line, ops, None)
         with self._mutex:
@@ -125,7 +131,7 @@ class GroupCommit:
         if request.error is not None:
             raise request.error
 
-    def commit_async(self, line: CommitLine, ops: tuple[Op, ...]) -> Future[None]:
+    def commit_async(self, line: T, ops: tuple[Op, ...]) -> Future[None]:
         """Queue a commit; its future is settled by the serving thread or by another caller."""
         request = _Request(line, ops, Future())
         assert request.future is not None
@@ -155,7 +161,7 @@ class GroupCommit:
 
     def exclusively(self, action: Callable[[], None], deadline: Deadline) -> None:
         """Run `action` while no batch is written."""
-        gate = _Request(None, (), None)
+        gate = _Request[T](None, (), None)
         with self._mutex:
             self._check_open()
             if not self._busy:
@@ -178,7 +184,7 @@ class GroupCommit:
         if self._closed:
             raise Unavailable("this handle is closed")
 
-    def _await_turn(self, request: _Request, deadline: Deadline) -> None:
+    def _await_turn(self, request: _Request[T], deadline: Deadline) -> None:
         assert request.wake is not None
         try:
             if request.wake.acquire(timeout=deadline.bounded()):
@@ -199,7 +205,7 @@ class GroupCommit:
                 ) from None
         raise Unavailable("the log was busy until the deadline; nothing was changed")
 
-    def _abandon(self, request: _Request) -> None:
+    def _abandon(self, request: _Request[T]) -> None:
         with self._mutex:
             leads = request.leads
             request.abandoned = True
@@ -208,7 +214,7 @@ class GroupCommit:
         if leads:
             self._hand_over()
 
-    def _write(self, batch: list[_Request]) -> None:
+    def _write(self, batch: list[_Request[T]]) -> None:
         """Write `batch` and whatever is queued; then hand the log on. The caller owns it."""
         try:
             # The log first: once a commit has left the queue its outcome is unknown, and whoever
@@ -219,7 +225,9 @@ class GroupCommit:
                         if self._queue[0].line is None:
                             break  # Somebody wants the log for itself: its turn comes next.
                         batch.append(self._queue.popleft())
-                verdicts = self._append([request.line for request in batch if request.line])
+                verdicts = self._append(
+                    [request.line for request in batch if request.line is not None]
+                )
         except BaseException as error:
             problem = error if isinstance(error, JrsError) else OutcomeUnknown(repr(error))
             verdicts = [problem] * len(batch)
@@ -228,8 +236,8 @@ class GroupCommit:
                 raise
         self._settle(batch, verdicts)
 
-    def _settle(self, batch: list[_Request], verdicts: list[int | Exception]) -> None:
-        last = first = _Request(None, (), None)
+    def _settle(self, batch: list[_Request[T]], verdicts: list[int | Exception]) -> None:
+        last = first = _Request[T](None, (), None)
         with self._mutex:
             for request, verdict in zip(batch, verdicts, strict=True):
                 request.settle(verdict)
