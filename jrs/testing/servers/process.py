@@ -23,6 +23,9 @@ from jrs.testing.servers.place import Runner
 _STOP_TIMEOUT = 15.0
 _TAIL = 4096
 
+_UNLESS_ORPHANED = '[ "$PPID" = "$1" ] || exit; shift; exec "$@"'
+"""The starter may have died before the kernel was asked: then nothing else would end the server."""
+
 
 def setpriv() -> str:
     """Return the path of setpriv.
@@ -115,7 +118,11 @@ class Process(Runner):
     def _launch(self) -> subprocess.Popen[bytes]:
         with self._log.open("ab") as log:
             return subprocess.Popen(
-                [setpriv(), "--pdeathsig", "KILL", "--", *self._command],
+                [
+                    *(setpriv(), "--pdeathsig", "KILL", "--"),
+                    *("sh", "-c", _UNLESS_ORPHANED, "sh", str(os.getpid())),
+                    *self._command,
+                ],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
