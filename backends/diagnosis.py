@@ -1,0 +1,77 @@
+"""Diagnosis: why a server can not be spoken to, found out by one plain connection.
+
+Client libraries say "unavailable" to a wrong host, a wrong port and a wrong certificate alike.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+
+from jrs.backends.address import Tls
+from jrs.clock import Deadline
+
+_TIMEOUT = 2.0
+_QUIET = 0.2
+"""Seconds in which a server that wants another certificate says so, after TLS 1.3's handshake."""
+
+
+def diagnose(host: str, port: int, tls: Tls | None, deadline: Deadline) -> str | None:
+    """Return in a phrase why `host` can not be spoken to; None if nothing wrong is seen."""
+    where = f"{host}:{port}"
+    timeout = max(0.1, min(_TIMEOUT, deadline.bounded()))
+    try:
+        plain = socket.create_connection((host, port), timeout)
+    except socket.gaierror as error:
+        return f"the host {host!r} is not known ({error.strerror})"
+    except ConnectionRefusedError:
+        return f"nobody listens at {where}"
+    except TimeoutError:
+        return f"no answer from {where}: is it the right address, and no firewall in between?"
+    except OSError as error:
+        return f"{where}: {error.strerror or error}"
+    with plain:
+        return _plaintext(plain, host, where) if tls is None else _tls(plain, host, where, tls)
+
+
+def _plaintext(plain: socket.socket, host: str, where: str) -> str | None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    try:
+        with context.wrap_socket(plain, server_hostname=host):
+            return f"{where} speaks TLS: add ?tls=true, or ?ca=FILE, to the URL"
+    except ssl.SSLError as error:
+        if "alert" in str(error).lower():
+            return f"{where} speaks TLS: add ?tls=true, or ?ca=FILE, to the URL"
+        return None
+    except OSError:
+        return None
+
+
+def _tls(plain: socket.socket, host: str, where: str, tls: Tls) -> str | None:
+    try:
+        context = ssl.create_default_context(cafile=tls.ca)
+        if tls.cert is not None:
+            context.load_cert_chain(tls.cert, tls.key)
+    except (ssl.SSLError, OSError) as error:
+        return f"a certificate or key can not be used: {error.strerror or error}"
+    try:
+        with context.wrap_socket(plain, server_hostname=host) as encrypted:
+            encrypted.settimeout(_QUIET)
+            encrypted.recv(1)
+    except ssl.SSLCertVerificationError as error:
+        return f"the certificate of {where} is not trusted: {error.verify_message}"
+    except TimeoutError:
+        return None  # It waits for us to speak, as it should.
+    except ssl.SSLError as error:
+        said = str(error).lower()
+        if "alert" in said and ("certificate" in said or "handshake failure" in said):
+            asks = "does not accept the client certificate" if tls.cert else (
+                "asks for a client certificate: add ?cert=FILE&key=FILE to the URL"
+            )  # fmt: skip
+            return f"{where} {asks}"
+        return f"{where} does not speak TLS: leave it out of the URL"
+    except OSError:
+        return f"{where} does not speak TLS: leave it out of the URL"
+    return None

@@ -1,0 +1,338 @@
+"""EtcdBackend: the contract on an etcd, and how its place there is opened.
+
+::
+
+    /<prefix>/<cluster>/format          what wrote what stands here, and in which version
+    /<prefix>/<cluster>/map/<key>       the records
+    /<prefix>/<cluster>/latch           of the present leader, in its lease; see `leader`
+
+A record's version is the revision of the whole store at which it was written last.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from jrs.backend import (
+    Backend,
+    Capabilities,
+    Fence,
+    Finding,
+    Leadership,
+    Op,
+    Record,
+    Watch,
+)
+from jrs.backends.address import Address
+from jrs.backends.diagnosis import diagnose
+from jrs.backends.etcd import leader, transaction
+from jrs.backends.etcd._etcd3 import rpc
+from jrs.backends.etcd.connection import Compacted, Connection, behind
+from jrs.backends.etcd.transaction import Commit
+from jrs.backends.etcd.watch import EtcdWatch
+from jrs.backends.group import GroupCommit
+from jrs.clock import Deadline
+from jrs.errors import (
+    CorruptRecord,
+    InvalidInput,
+    JrsError,
+    OutcomeUnknown,
+    TooLarge,
+    Unavailable,
+    UnsupportedVersion,
+)
+
+DEFAULT_PORT = 2379
+DEFAULT_PREFIX = "jrs"
+OLDEST = (3, 4)
+FORMAT = 1
+
+_GETS = 128
+_FIRST_PAGE, _LARGEST_PAGE = 200, 10_000
+_PAGE_BYTES = 8 << 20
+
+
+def open_etcd(url: str, cluster: str, create: bool = True) -> EtcdBackend:
+    """Open ``etcd://[USER@]HOST[:PORT],…[/PREFIX][?OPTIONS]``; the entry point of the scheme.
+
+    Raises:
+        InvalidInput: the URL can not be used, the server is older than 3.4, the prefix holds what
+            is not of jrs, or (without `create`) the cluster does not exist.
+        AccessDenied: a wrong user or password, or no permission on the prefix.
+        UnsupportedVersion: written by a newer jrs.
+        Unavailable: no member answers; says what is wrong with them.
+    """
+    address = Address.parse(url, default_port=DEFAULT_PORT)
+    connection = Connection(address)
+    try:
+        backend = EtcdBackend(connection, cluster)
+        deadline = Deadline.after(address.timeout)
+        try:
+            _check_server(connection, deadline)
+            backend.enter(create, deadline)
+        except Unavailable as error:
+            raise Unavailable(_why(address) or str(error)) from error
+    except BaseException:
+        connection.close()
+        raise
+    return backend
+
+
+def _why(address: Address) -> str | None:
+    """Return what is wrong with each member, where something is seen to be."""
+    deadline = Deadline.after(address.timeout)
+    found = [diagnose(host, port, address.tls, deadline) for host, port in address.endpoints]
+    if None in found:
+        return None
+    return f"{address.url} can not be reached: {'; '.join(one for one in found if one)}"
+
+
+def _check_server(connection: Connection, deadline: Deadline) -> None:
+    status = connection.read(lambda stubs: stubs.maintenance.Status, rpc.StatusRequest(), deadline)
+    if _version(status.version) < OLDEST:
+        raise InvalidInput(
+            f"{connection.address.url} is etcd {status.version}; 3.4 or newer is needed: upgrade it"
+        )
+
+
+def _version(text: str) -> tuple[int, ...]:
+    numbers = text.partition("-")[0].split(".")
+    return tuple(int(number) if number.isdigit() else 0 for number in numbers)
+
+
+class EtcdBackend(Backend):
+    """A handle on a cluster in an etcd."""
+
+    capabilities = Capabilities(
+        max_value=1 << 20,
+        max_ops=transaction.MAX_OPS,
+        max_key=512,
+        # A lease is granted for at least one and a half elections, in whole seconds.
+        min_ttl=2.0,
+        max_ttl=3600.0,
+        durable=True,
+        multi_process=True,
+        multi_host=True,
+    )
+
+    def __init__(self, connection: Connection, cluster: str) -> None:
+        address = connection.address
+        self.connection = connection
+        self.url = address.url
+        self.cluster = cluster
+        self.timeout = address.timeout
+        self.root = f"/{address.prefix or DEFAULT_PREFIX}/{cluster}/".encode()
+        self._map = self.root + b"map/"
+        self._group: GroupCommit[Commit] = GroupCommit(
+            self._append, threading.Lock(), name=f"jrs-commits-{cluster}"
+        )
+
+    # -- opening ---------------------------------------------------------------------------
+
+    def enter(self, create: bool, deadline: Deadline) -> None:
+        """Find the cluster, or create it."""
+        key = self.root + b"format"
+        found = self._range(key, deadline)
+        if not found.kvs:
+            inside = self._range(self.root, deadline, range_end=behind(self.root), limit=1)
+            if inside.kvs:
+                raise self._foreign()
+            if not create:
+                raise InvalidInput(
+                    f"there is no cluster {self.cluster!r} at {self.url}: start a master, or look "
+                    "at the prefix and the cluster's name"
+                )
+            value = json.dumps({"jrs": "cluster", "version": FORMAT}).encode()
+            compare = rpc.Compare(
+                result=rpc.Compare.EQUAL, target=rpc.Compare.CREATE, key=key, create_revision=0
+            )
+            put = rpc.RequestOp(request_put=rpc.PutRequest(key=key, value=value))
+            request = rpc.TxnRequest(compare=[compare], success=[put])
+            try:
+                self.connection.write(lambda stubs: stubs.kv.Txn, request, deadline)
+            except OutcomeUnknown as error:
+                raise Unavailable(str(error)) from error  # The next one finds it, or creates it.
+            found = self._range(key, deadline)
+        self._check_format(found.kvs[0].value)
+
+    def _check_format(self, value: bytes) -> None:
+        try:
+            form = json.loads(value)
+            kind, version = form["jrs"], form["version"]
+        except (ValueError, TypeError, KeyError):
+            raise self._foreign() from None
+        if kind != "cluster" or type(version) is not int:
+            raise self._foreign()
+        if version > FORMAT:
+            raise UnsupportedVersion(
+                f"cluster {self.cluster!r} at {self.url} has format {version}; this jrs reads up "
+                f"to {FORMAT}: upgrade it"
+            )
+
+    def _foreign(self) -> InvalidInput:
+        return InvalidInput(
+            f"{self.root.decode()} at {self.url} is in use by something that is not jrs: choose "
+            "another prefix"
+        )
+
+    # -- reading ---------------------------------------------------------------------------
+
+    def _get(self, key: str, deadline: Deadline) -> Record | None:
+        found = self._range(self.name(key), deadline)
+        return self._record(found.kvs[0]) if found.kvs else None
+
+    def _get_many(
+        self, keys: Sequence[str], deadline: Deadline
+    ) -> list[Record | CorruptRecord | None]:
+        found: list[Record | CorruptRecord | None] = []
+        for start in range(0, len(keys), _GETS):
+            gets = [
+                rpc.RequestOp(request_range=rpc.RangeRequest(key=self.name(key)))
+                for key in keys[start : start + _GETS]
+            ]
+            answer = self.connection.read(
+                lambda stubs: stubs.kv.Txn, rpc.TxnRequest(success=gets), deadline
+            )
+            for one in answer.responses:
+                kvs = one.response_range.kvs
+                found.append(self._record(kvs[0]) if kvs else None)
+        return found
+
+    def _page(self, prefix: str, after: str | None, limit: int, deadline: Deadline) -> list[Record]:
+        return self._page_at(prefix, after, limit, 0, deadline)[0]
+
+    def scan(
+        self,
+        prefix: str,
+        *,
+        after: str | None = None,
+        limit: int | None = None,
+        deadline: Deadline | None = None,
+    ) -> Iterator[Record]:
+        """As the contract says; all pages are of one revision, unless that is compacted away while
+        the scan runs: it then goes on with the newest."""
+        size, revision, left = _FIRST_PAGE, 0, limit
+        while left is None or left > 0:
+            wanted = size if left is None else min(size, left)
+            patience = deadline or self._deadline()
+            try:
+                page, revision = self._page_at(prefix, after, wanted, revision, patience)
+            except Compacted:
+                revision = 0
+                continue
+            yield from page
+            if len(page) < wanted:
+                return
+            after = page[-1].key
+            if left is not None:
+                left -= len(page)
+            # Each page costs a look at all that follows it, so pages are as large as may be.
+            weight = sum(len(record.value) for record in page) // len(page) + 100
+            size = max(1, min(_LARGEST_PAGE, _PAGE_BYTES // weight))
+
+    def _page_at(
+        self, prefix: str, after: str | None, limit: int, revision: int, deadline: Deadline
+    ) -> tuple[list[Record], int]:
+        start = self.name(prefix)
+        if after is not None and after >= prefix:
+            start = self.name(after) + b"\0"
+        end = behind(self.name(prefix))
+        if start >= end:
+            return [], revision
+        found = self._range(start, deadline, range_end=end, limit=limit, revision=revision)
+        return [self._record(one) for one in found.kvs], revision or found.header.revision
+
+    def _range(self, key: bytes, deadline: Deadline, **fields: Any) -> Any:
+        request = rpc.RangeRequest(key=key, **fields)
+        return self.connection.read(lambda stubs: stubs.kv.Range, request, deadline)
+
+    def _record(self, found: Any) -> Record:
+        return Record(found.key[len(self._map) :].decode(), found.value, found.mod_revision)
+
+    def name(self, key: str) -> bytes:
+        """Return etcd's key of one of ours."""
+        return self._map + key.encode()
+
+    # -- committing ------------------------------------------------------------------------
+
+    def _commit(self, ops: tuple[Op, ...], fence: Fence | None, deadline: Deadline) -> None:
+        self._group.commit(self._prepared(ops, fence), ops, deadline)
+
+    def _commit_async(self, ops: tuple[Op, ...], fence: Fence | None) -> Future[None]:
+        return self._group.commit_async(self._prepared(ops, fence), ops)
+
+    def _prepared(self, ops: tuple[Op, ...], fence: Fence | None) -> Commit:
+        commit = transaction.prepare(self.name, ops, fence)
+        if commit.size > transaction.MAX_BYTES:
+            raise TooLarge(f"a commit of {commit.size:,} bytes; limit {transaction.MAX_BYTES:,}")
+        return commit
+
+    def _append(self, batch: list[Commit]) -> list[int | Exception]:
+        verdicts: list[int | Exception] = []
+        for together in transaction.in_requests(batch):
+            request = transaction.request_of(together)
+            try:
+                answer = self.connection.write(
+                    lambda stubs: stubs.kv.Txn, request, self._deadline()
+                )
+                verdicts += transaction.verdicts_of(together, answer)
+            except JrsError as error:
+                verdicts += [error] * len(together)
+        return verdicts
+
+    # -- the rest --------------------------------------------------------------------------
+
+    def watch(self, prefix: str) -> Watch:
+        return EtcdWatch(self.connection, self.name(prefix))
+
+    def campaign(self, candidate: str, *, ttl: float, stop: threading.Event) -> Leadership | None:
+        self.check_ttl(ttl)
+        return leader.campaign(self, candidate, ttl, stop)
+
+    def findings(self, ttl: float) -> Iterator[Finding]:
+        address = self.connection.address
+        answers = self.connection.each(
+            lambda stubs: stubs.maintenance.Status, rpc.StatusRequest(), self.timeout
+        )
+        for (host, port), answer in zip(address.endpoints, answers, strict=True):
+            where = f"{host}:{port}"
+            if isinstance(answer, Exception):
+                why = diagnose(host, port, address.tls, self._deadline()) or "it does not answer"
+                yield Finding("member", f"{where}: {why}", "start it, or take it out of the URL")
+                continue
+            yield Finding(
+                "member",
+                f"{where}: etcd {answer.version}, {answer.dbSize / 1e6:.1f} MB stored"
+                + (", leads" if answer.leader == answer.header.member_id else ""),
+                None if answer.leader else "it knows no leader: most members are down",
+            )
+            if _version(answer.version)[:2] == (3, 4) and _version(answer.version) < (3, 4, 24):
+                yield Finding(
+                    "version",
+                    f"{where}: etcd before 3.4.24 is slow at transactions beside writes; it works",
+                )
+        if address.tls is None:
+            local = all(host in ("localhost", "127.0.0.1", "::1") for host, _ in address.endpoints)
+            yield Finding(
+                "encryption",
+                "none" + (", on this host" if local else ""),
+                None if local else "use TLS: ?ca=FILE in the URL",
+            )
+        else:
+            yield Finding("encryption", "TLS" + (", mutual" if address.tls.cert else ""))
+        began = time.monotonic()
+        lease, granted = leader.grant(self, ttl, self._deadline())
+        leader.revoke(self, lease, self._deadline())
+        detail = f"lease of {granted} s granted and revoked in {time.monotonic() - began:.3f} s"
+        yield Finding(
+            "session", detail, None if granted <= ttl + 1 else f"the ttl is {granted} s in truth"
+        )
+
+    def close(self) -> None:
+        self._group.close(self.timeout)
+        self.connection.close()

@@ -1,0 +1,231 @@
+"""Leadership on etcd: a latch in a lease, created by whoever finds none.
+
+A lease ends with its ttl, counted by the servers from when they last heard of it; its guardian ends
+it at once when the master's process dies. The epoch is bumped in a transaction that checks that the
+latch is still the one we made.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+import uuid
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from jrs.backend import EPOCH_KEY, Fence, Leadership, Record
+from jrs.backends.address import Address, Tls
+from jrs.backends.etcd._etcd3 import rpc
+from jrs.backends.etcd.connection import Connection
+from jrs.backends.etcd.watch import EtcdWatch
+from jrs.backends.guardian import Ender, Guardian
+from jrs.backends.tenure import Tenure
+from jrs.clock import Deadline
+from jrs.codec import decode, encode
+from jrs.errors import Fenced, JrsError, NotFound, OutcomeUnknown, Unavailable
+from jrs.model import EpochRecord
+
+if TYPE_CHECKING:
+    from jrs.backends.etcd.backend import EtcdBackend
+
+_LOOKS = 3
+"""How often in a ttl a candidate looks for the latch, whatever its watch says."""
+
+
+def campaign(
+    backend: EtcdBackend, candidate: str, ttl: float, stop: threading.Event
+) -> Leadership | None:
+    """Wait until there is no latch, then take it and bump the epoch; None once stopped."""
+    latch = backend.root + b"latch"
+    # Now, not when it is needed: to start a process takes longer than to win.
+    guardian = Guardian("jrs.backends.etcd.leader", _config(backend.connection.address), ttl)
+    try:
+        with EtcdWatch(backend.connection, latch) as watch:
+            while not stop.is_set():
+                guardian.beat()
+                if not _stands(backend, latch):
+                    won = _take(backend, latch, candidate, ttl, guardian)
+                    if won is not None:
+                        return won
+                _await(watch, stop, ttl / _LOOKS)
+    except BaseException:
+        guardian.dismiss()
+        raise
+    guardian.dismiss()
+    return None
+
+
+def _await(watch: EtcdWatch, stop: threading.Event, seconds: float) -> None:
+    """Wait for a hint, no longer than that, and not much longer than for `stop`."""
+    deadline = Deadline.after(seconds)
+    while not stop.is_set() and not deadline.expired:
+        if watch.wait(min(0.1, deadline.remaining())):
+            return
+
+
+def _stands(backend: EtcdBackend, latch: bytes) -> bool:
+    request = rpc.RangeRequest(key=latch, keys_only=True)
+    deadline = Deadline.after(backend.timeout)
+    return bool(backend.connection.read(lambda stubs: stubs.kv.Range, request, deadline).kvs)
+
+
+def grant(backend: EtcdBackend, ttl: float, deadline: Deadline) -> tuple[int, int]:
+    """Take a lease; return its id and its ttl in seconds, which may be longer than asked for."""
+    request = rpc.LeaseGrantRequest(TTL=math.ceil(ttl))
+    try:
+        answer = backend.connection.write(lambda stubs: stubs.lease.LeaseGrant, request, deadline)
+    except OutcomeUnknown as error:
+        # At worst there is a lease that nothing hangs on, until its ttl.
+        raise Unavailable(str(error)) from error
+    return answer.ID, answer.TTL
+
+
+def revoke(backend: EtcdBackend, lease: int, deadline: Deadline) -> None:
+    """End a lease and what hangs on it. Idempotent, and so repeated until it is known."""
+    _revoke(backend.connection, lease, deadline)
+
+
+def _revoke(connection: Connection, lease: int, deadline: Deadline) -> None:
+    request = rpc.LeaseRevokeRequest(ID=lease)
+    with suppress(NotFound):
+        connection.read(lambda stubs: stubs.lease.LeaseRevoke, request, deadline)
+
+
+def _take(
+    backend: EtcdBackend, latch: bytes, candidate: str, ttl: float, guardian: Guardian
+) -> Leadership | None:
+    """Create the latch and bump the epoch; None if somebody else was quicker."""
+    sent = time.monotonic()
+    lease, granted = grant(backend, ttl, Deadline.after(backend.timeout))
+    guardian.guard(lease.to_bytes(8, "big"))
+    try:
+        won = _create_latch(backend, latch, lease) and _bump(backend, latch, candidate, lease)
+    except BaseException:
+        _give_up(backend, lease)
+        raise
+    if not won:
+        _give_up(backend, lease)
+        return None
+    epoch, record = won
+    fence = Fence(epoch, record.version)
+
+    def beat(deadline: Deadline) -> None:
+        keep = rpc.LeaseKeepAliveRequest(ID=lease)
+        # It answers even for a lease that is gone: with a ttl of zero.
+        answer = backend.connection.read(_keep_alive, keep, deadline)
+        if answer.TTL <= 0:
+            raise Fenced("the lease has ended")
+        found = backend.get(EPOCH_KEY, deadline=deadline)
+        if found is None or found.version != fence.version:
+            raise Fenced("a newer epoch exists: this leader has been replaced")
+
+    return Tenure(
+        epoch,
+        fence,
+        ttl=min(ttl, granted),
+        sent=sent,
+        beat=beat,
+        end=lambda: revoke(backend, lease, Deadline.after(min(ttl, backend.timeout))),
+        guardian=guardian,
+    )
+
+
+def _keep_alive(stubs: Any) -> Any:
+    """Return the keep-alive of a lease as a call: one request, one answer."""
+
+    def call(request: Any, *, timeout: float, metadata: Any) -> Any:
+        stream = stubs.lease.LeaseKeepAlive(iter([request]), timeout=timeout, metadata=metadata)
+        try:
+            return next(stream)
+        finally:
+            stream.cancel()
+
+    return call
+
+
+def _give_up(backend: EtcdBackend, lease: int) -> None:
+    with suppress(JrsError):  # If this fails it ends by itself.
+        revoke(backend, lease, Deadline.after(backend.timeout))
+
+
+def _create_latch(backend: EtcdBackend, latch: bytes, lease: int) -> bool:
+    compare = rpc.Compare(
+        result=rpc.Compare.EQUAL, target=rpc.Compare.CREATE, key=latch, create_revision=0
+    )
+    put = rpc.RequestOp(request_put=rpc.PutRequest(key=latch, value=b"%d" % lease, lease=lease))
+    request = rpc.TxnRequest(compare=[compare], success=[put])
+    deadline = Deadline.after(backend.timeout)
+    try:
+        answer = backend.connection.write(lambda stubs: stubs.kv.Txn, request, deadline)
+    except OutcomeUnknown:
+        return True  # Whose latch it is is checked when the epoch is bumped.
+    return bool(answer.succeeded)
+
+
+def _bump(
+    backend: EtcdBackend, latch: bytes, candidate: str, lease: int
+) -> tuple[int, Record] | None:
+    """Bump the epoch under our latch; None if the latch is not ours or the epoch has moved."""
+    record = backend.get(EPOCH_KEY)
+    current = decode(EpochRecord, record.value, EPOCH_KEY) if record else None
+    epoch = current.epoch + 1 if current else 1
+    value = encode(EpochRecord(epoch, candidate, uuid.uuid4().hex))
+    key = backend.name(EPOCH_KEY)
+    compare = rpc.Compare
+    before = compare(
+        result=compare.EQUAL,
+        target=compare.MOD,
+        key=key,
+        mod_revision=record.version if record else 0,
+    )
+    ours = compare(result=compare.EQUAL, target=compare.VALUE, key=latch, value=b"%d" % lease)
+    put = rpc.RequestOp(request_put=rpc.PutRequest(key=key, value=value))
+    request = rpc.TxnRequest(compare=[ours, before], success=[put])
+    deadline = Deadline.after(backend.timeout)
+    try:
+        backend.connection.write(lambda stubs: stubs.kv.Txn, request, deadline)
+    except OutcomeUnknown:
+        pass  # Read back: the token tells whether it was us.
+    stored = backend.get(EPOCH_KEY)
+    if stored is None or stored.value != value:
+        return None
+    return epoch, stored
+
+
+# -- the guardian's side -----------------------------------------------------------------------
+
+
+def _config(address: Address) -> dict[str, Any]:
+    tls = address.tls
+    return {
+        "url": address.url,
+        "endpoints": address.endpoints,
+        "user": address.user,
+        "password": address.password,
+        "tls": None
+        if tls is None
+        else [path and str(path) for path in (tls.ca, tls.cert, tls.key)],
+    }
+
+
+def ender(config: Mapping[str, Any]) -> Ender:
+    """Return what ends a lease, connected already; see `jrs.backends.guardian`."""
+    from pathlib import Path
+
+    tls = config["tls"]
+    address = Address(
+        url=config["url"],
+        endpoints=tuple((host, port) for host, port in config["endpoints"]),
+        user=config["user"],
+        password=config["password"],
+        tls=None if tls is None else Tls(*(path and Path(path) for path in tls)),
+    )
+    connection = Connection(address)
+    connection.each(lambda stubs: stubs.maintenance.Status, rpc.StatusRequest(), 2.0)
+
+    def end(secret: bytes, deadline: Deadline) -> None:
+        _revoke(connection, int.from_bytes(secret, "big"), deadline)
+
+    return end

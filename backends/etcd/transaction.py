@@ -1,0 +1,152 @@
+"""Transactions: a commit as etcd's compares and operations, many of them in one request.
+
+Independent commits of many callers ride in one request as transactions within a transaction, each
+with its own compares and its own outcome. All compares of a request are evaluated before anything
+of it is written, so a commit that touches what an earlier one writes goes into a later request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import attrs
+
+from jrs.backend import EPOCH_KEY, Absent, Check, Create, Delete, Fence, Op, Update
+from jrs.backends.etcd._etcd3 import rpc
+from jrs.backends.group import ACCEPTED, FENCED
+
+MAX_OPS = 120
+"""Operations of a commit; a server takes 128 in a transaction, and as many compares."""
+
+MAX_BYTES = 1_400_000
+"""Bytes of a request; a server takes 1.5 MiB."""
+
+_NESTED = 64
+"""Commits in one request, and operations of a commit that shares one."""
+
+_OVERHEAD = 64
+_WRITES = (Create, Update, Delete)
+
+
+@attrs.frozen
+class Commit:
+    """A commit, ready to be sent."""
+
+    txn: Any
+    ops: tuple[Op, ...]
+    fence: Fence | None
+    size: int
+    reads: frozenset[str]
+    writes: frozenset[str]
+
+    def verdict(self, answer: Any) -> int:
+        """Return what `answer` says of this commit; see `jrs.backends.group`."""
+        if answer.succeeded:
+            return ACCEPTED
+        versions = [_version(one.response_range) for one in answer.responses]
+        if self.fence is not None and versions.pop() != self.fence.version:
+            return FENCED
+        for index, (op, version) in enumerate(zip(self.ops, versions, strict=True)):
+            if not _holds(op, version):
+                return index
+        raise AssertionError("a transaction failed though each of its conditions holds")
+
+
+def prepare(name: Any, ops: tuple[Op, ...], fence: Fence | None) -> Commit:
+    """Return a commit; `name` maps a key to the bytes of etcd's."""
+    compares, writes, looks = [], [], []
+    size = 0
+    for op in ops:
+        key = name(op.key)
+        size += 3 * len(key) + _OVERHEAD
+        compares.append(_compare(op, key))
+        looks.append(rpc.RequestOp(request_range=rpc.RangeRequest(key=key, keys_only=True)))
+        if isinstance(op, (Create, Update)):
+            size += len(op.value)
+            put = rpc.PutRequest(key=key, value=op.value)
+            writes.append(rpc.RequestOp(request_put=put))
+        elif isinstance(op, Delete):
+            gone = rpc.DeleteRangeRequest(key=key)
+            writes.append(rpc.RequestOp(request_delete_range=gone))
+    if fence is not None:
+        check = fence.check()
+        key = name(check.key)
+        compares.append(_compare(check, key))
+        looks.append(rpc.RequestOp(request_range=rpc.RangeRequest(key=key, keys_only=True)))
+    touched = {op.key for op in ops}
+    written = frozenset(op.key for op in ops if isinstance(op, _WRITES))
+    return Commit(
+        txn=rpc.TxnRequest(compare=compares, success=writes, failure=looks),
+        ops=ops,
+        fence=fence,
+        size=size,
+        reads=frozenset(touched | {EPOCH_KEY} if fence else touched),
+        writes=written,
+    )
+
+
+def in_requests(commits: Iterable[Commit]) -> Iterator[list[Commit]]:
+    """Yield the commits in order, together as far as they can share a request."""
+    together: list[Commit] = []
+    size = 0
+    reads: set[str] = set()
+    writes: set[str] = set()
+    for commit in commits:
+        apart = (
+            len(together) == _NESTED
+            or size + commit.size > MAX_BYTES
+            or len(commit.ops) >= _NESTED
+            or (together and len(together[0].ops) >= _NESTED)
+            or not writes.isdisjoint(commit.reads)
+            or not reads.isdisjoint(commit.writes)
+        )
+        if apart and together:
+            yield together
+            together, size = [], 0
+            reads.clear()
+            writes.clear()
+        together.append(commit)
+        size += commit.size
+        reads |= commit.reads
+        writes |= commit.writes
+    if together:
+        yield together
+
+
+def request_of(commits: list[Commit]) -> Any:
+    """Return the request that carries commits which can share one."""
+    if len(commits) == 1:
+        return commits[0].txn
+    return rpc.TxnRequest(success=[rpc.RequestOp(request_txn=one.txn) for one in commits])
+
+
+def verdicts_of(commits: list[Commit], answer: Any) -> list[int]:
+    """Return the verdict on each commit of a request."""
+    if len(commits) == 1:
+        return [commits[0].verdict(answer)]
+    pairs = zip(commits, answer.responses, strict=True)
+    return [commit.verdict(one.response_txn) for commit, one in pairs]
+
+
+def _compare(op: Op, key: bytes) -> Any:
+    compare = rpc.Compare
+    if isinstance(op, (Create, Absent)):
+        return compare(result=compare.EQUAL, target=compare.CREATE, key=key, create_revision=0)
+    if op.version is None:
+        return compare(result=compare.GREATER, target=compare.CREATE, key=key, create_revision=0)
+    if op.version <= 0:
+        # Zero would fit a key that is absent, and is nobody's version.
+        return compare(result=compare.EQUAL, target=compare.VERSION, key=key, version=-1)
+    return compare(result=compare.EQUAL, target=compare.MOD, key=key, mod_revision=op.version)
+
+
+def _version(answer: Any) -> int | None:
+    return answer.kvs[0].mod_revision if answer.kvs else None
+
+
+def _holds(op: Op, version: int | None) -> bool:
+    if isinstance(op, (Create, Absent)):
+        return version is None
+    assert isinstance(op, (Update, Delete, Check))
+    return version is not None and op.version in (None, version)

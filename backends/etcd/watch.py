@@ -1,0 +1,107 @@
+"""Watch: a stream of hints that is made again whenever it breaks, and backed up by the clock.
+
+A stream can be dead without a sign of it: one that was made with a token that had expired delivers
+nothing, for ever. So a reader is sent to look now and then, whatever the stream says.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from jrs.backend import Watch
+from jrs.backends.etcd._etcd3 import grpc, rpc
+from jrs.backends.etcd.connection import Connection, behind
+from jrs.clock import Deadline
+from jrs.errors import JrsError
+
+_POLL = 5.0
+"""Seconds after which a watch fires though nothing was heard."""
+
+_PAUSES = (0.1, 2.0)
+"""Seconds before a broken stream is made again: at first, and at most."""
+
+
+class EtcdWatch(Watch):
+    """Woken by a stream of etcd's in a thread of its own."""
+
+    def __init__(self, connection: Connection, prefix: bytes) -> None:
+        self._connection = connection
+        self._prefix = prefix
+        self._hint = threading.Event()
+        self._hint.set()
+        self._fired = time.monotonic()
+        self._over = threading.Event()
+        self._stream: Any = None
+        self._turn = threading.Lock()
+        self._thread = threading.Thread(target=self._listen, name="jrs-etcd-watch", daemon=True)
+        self._thread.start()
+
+    def wait(self, timeout: float) -> bool:
+        now = time.monotonic()
+        due = self._fired + _POLL
+        heard = self._hint.wait(max(0.0, min(timeout, due - now)))
+        now = time.monotonic()
+        if not heard and now < due:
+            return False
+        self._hint.clear()
+        self._fired = now
+        return True
+
+    def close(self) -> None:
+        self._over.set()
+        with self._turn:
+            if self._stream is not None:
+                self._stream.cancel()
+        if self._thread is not threading.current_thread():
+            self._thread.join(10.0)
+
+    def _listen(self) -> None:
+        pause, most = _PAUSES
+        while not self._over.is_set():
+            try:
+                heard = self._follow()
+            except (grpc.RpcError, JrsError, ValueError):
+                heard = False
+                self._connection.next_member()
+            # Whatever happened while nobody listened is told by this.
+            self._hint.set()
+            pause = _PAUSES[0] if heard else min(2 * pause, most)
+            self._over.wait(pause)
+
+    def _follow(self) -> bool:
+        """Listen until the stream ends or breaks; return whether it was in order before."""
+        # A stream does not notice that its token has expired; this does, and renews it.
+        self._connection.read(
+            lambda stubs: stubs.kv.Range,
+            rpc.RangeRequest(key=self._prefix, keys_only=True, limit=1),
+            Deadline.after(_POLL),
+        )
+        create = rpc.WatchCreateRequest(key=self._prefix, range_end=behind(self._prefix))
+        ended = threading.Event()
+        with self._turn:
+            if self._over.is_set():
+                return True
+            self._stream = self._connection.stream(
+                lambda stubs: stubs.watch.Watch, _requests(create, ended)
+            )
+        heard = False
+        try:
+            for answer in self._stream:
+                heard = True
+                self._hint.set()
+                if answer.canceled:
+                    break
+        except grpc.RpcError:
+            if not heard:
+                raise
+        finally:
+            ended.set()
+        return heard
+
+
+def _requests(create: Any, ended: threading.Event) -> Iterator[Any]:
+    yield rpc.WatchRequest(create_request=create)
+    ended.wait()  # The stream lives as long as its requests do.

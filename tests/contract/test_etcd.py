@@ -1,0 +1,92 @@
+"""The contract on etcd: on one server, and on three."""
+
+import pytest
+
+from jrs.backend import open_backend
+from jrs.testing.contract import (
+    BackendFixtures,
+    CommitContract,
+    ConcurrencyContract,
+    ElectionContract,
+    FencingContract,
+    LimitsContract,
+    MultiProcessContract,
+    Opener,
+    PagingContract,
+    ReadContract,
+    StatefulContract,
+    WatchContract,
+)
+from jrs.testing.servers import EtcdServer
+
+
+class Single(BackendFixtures):
+    @pytest.fixture
+    def opener(self, etcd_server: EtcdServer) -> Opener:
+        return lambda cluster: open_backend(etcd_server.url(), cluster=cluster)
+
+
+class Ensemble(BackendFixtures):
+    @pytest.fixture
+    def opener(self, etcd_ensemble: EtcdServer) -> Opener:
+        return lambda cluster: open_backend(etcd_ensemble.url(), cluster=cluster)
+
+
+class TestRead(Single, ReadContract): ...
+
+
+class TestCommit(Single, CommitContract): ...
+
+
+class TestFencing(Single, FencingContract): ...
+
+
+class TestPaging(Single, PagingContract): ...
+
+
+class TestLimits(Single, LimitsContract): ...
+
+
+class TestWatch(Single, WatchContract): ...
+
+
+class TestElection(Single, ElectionContract): ...
+
+
+class TestConcurrency(Single, ConcurrencyContract): ...
+
+
+class TestMultiProcess(Single, MultiProcessContract): ...
+
+
+class TestStateful(Single, StatefulContract): ...
+
+
+class TestEnsembleRead(Ensemble, ReadContract): ...
+
+
+class TestEnsembleCommit(Ensemble, CommitContract): ...
+
+
+class TestEnsembleFencing(Ensemble, FencingContract): ...
+
+
+class TestEnsemblePaging(Ensemble, PagingContract): ...
+
+
+class TestEnsembleLimits(Ensemble, LimitsContract): ...
+
+
+class TestEnsembleWatch(Ensemble, WatchContract): ...
+
+
+class TestEnsembleElection(Ensemble, ElectionContract): ...
+
+
+class TestEnsembleConcurrency(Ensemble, ConcurrencyContract): ...
+
+
+class TestEnsembleMultiProcess(Ensemble, MultiProcessContract): ...
+
+
+class TestEnsembleStateful(Ensemble, StatefulContract): ...
