@@ -1,0 +1,171 @@
+"""ZooKeeperBackend: the contract on a ZooKeeper ensemble, put together from its parts."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+
+from jrs.backend import Backend, Capabilities, Fence, Leadership, Op, Record, Watch
+from jrs.backends.zookeeper import leader, wire
+from jrs.backends.zookeeper.access import Access
+from jrs.backends.zookeeper.cluster import open_cluster
+from jrs.backends.zookeeper.connection import Connection
+from jrs.backends.zookeeper.handshake import shortest_session
+from jrs.backends.zookeeper.pipeline import Pipeline
+from jrs.backends.zookeeper.plan import Planner
+from jrs.backends.zookeeper.reading import read
+from jrs.backends.zookeeper.scan import Place, Scan, fitting
+from jrs.backends.zookeeper.sights import Sights
+from jrs.backends.zookeeper.watch import Hub
+from jrs.clock import Deadline
+from jrs.errors import CorruptRecord, Unavailable
+
+_PAGE = 1000
+_FIRST = 64
+_LONGEST = 24 * 3600.0
+"""Seconds asked for as the timeout of a handle's session: the server grants the most it does."""
+
+_open: weakref.WeakSet[ZooKeeperBackend] = weakref.WeakSet()
+
+
+def open_zookeeper(url: str, cluster: str, create: bool = True) -> ZooKeeperBackend:
+    """Open ``zookeeper://HOST[:PORT][,…][/PATH]``; the entry point of the scheme."""
+    return ZooKeeperBackend(Access.parse(url), cluster, create=create)
+
+
+class ZooKeeperBackend(Backend):
+    """A handle on a cluster. It has one session for the map, and one more for each campaign."""
+
+    def __init__(self, access: Access, cluster: str, *, create: bool = True) -> None:
+        self.url = access.where
+        self.cluster = cluster
+        self.timeout = access.address.timeout
+        self._access = access
+        self._forked = False
+        deadline = self._deadline()
+        shortest = shortest_session(access, deadline)
+        self._connection = Connection(access, timeout=_LONGEST, name=f"jrs-zookeeper-{cluster}")
+        self._connection.start(deadline)
+        try:
+            layout, directories = open_cluster(
+                self._connection, access, cluster, deadline, create=create
+            )
+        except BaseException:
+            self._connection.close()
+            raise
+        self.capabilities = Capabilities(
+            max_value=512 * 1024,
+            max_ops=128,
+            max_key=512,
+            min_ttl=shortest,
+            max_ttl=self._connection.granted,
+            durable=True,
+            multi_process=True,
+            multi_host=True,
+        )
+        self._planner = Planner(layout, access.acl, Sights())
+        self._place = Place(self._connection, layout, self._planner.sights)
+        self._hub = Hub(self._connection, layout, directories)
+        self._pipeline = Pipeline(self._connection, self._planner, directories)
+        self._connection.on_tick = self._pipeline.expire
+        _open.add(self)
+
+    def scan(
+        self,
+        prefix: str,
+        *,
+        after: str | None = None,
+        limit: int | None = None,
+        deadline: Deadline | None = None,
+    ) -> Iterator[Record]:
+        # Its own, since the names are read once for many pages.
+        scan = Scan(self._place, prefix, after)
+        left = limit
+        while left is None or left > 0:
+            self._check_process()
+            size = _PAGE if left is None else min(_PAGE, left)
+            page = scan.page(size, deadline or self._deadline())
+            if not page:
+                return
+            yield from page
+            if left is not None:
+                left -= len(page)
+
+    def watch(self, prefix: str) -> Watch:
+        self._check_process()
+        return self._hub.watch(prefix)
+
+    def campaign(self, candidate: str, *, ttl: float, stop: threading.Event) -> Leadership | None:
+        self.check_ttl(ttl)
+        self._check_process()
+        return leader.campaign(
+            self._access, self._planner, candidate, ttl=ttl, timeout=self.timeout, stop=stop
+        )
+
+    def close(self) -> None:
+        if self._forked:
+            return
+        self._hub.close()
+        self._connection.close()
+        self._pipeline.close()
+        _open.discard(self)
+
+    # -- what an adapter implements --------------------------------------------------------
+
+    def _get(self, key: str, deadline: Deadline) -> Record | None:
+        (record,) = self._read_some([key], deadline)
+        return record
+
+    def _get_many(
+        self, keys: Sequence[str], deadline: Deadline
+    ) -> list[Record | CorruptRecord | None]:
+        found: list[Record | CorruptRecord | None] = []
+        size = _FIRST
+        while len(found) < len(keys):
+            some = keys[len(found) : len(found) + size]
+            records = self._read_some(some, deadline)
+            found += records
+            size = fitting(len(some), sum(len(one.value) + 100 for one in records if one))
+        return found
+
+    def _page(self, prefix: str, after: str | None, limit: int, deadline: Deadline) -> list[Record]:
+        scan = Scan(self._place, prefix, after)
+        found: list[Record] = []
+        while len(found) < limit and (page := scan.page(limit - len(found), deadline)):
+            found += page
+        return found
+
+    def _commit(self, ops: tuple[Op, ...], fence: Fence | None, deadline: Deadline) -> None:
+        self._check_process()
+        self._pipeline.commit(ops, fence, deadline)
+
+    def _commit_async(self, ops: tuple[Op, ...], fence: Fence | None) -> Future[None]:
+        self._check_process()
+        return self._pipeline.commit_async(ops, fence, self._deadline())
+
+    def _read_some(self, keys: Sequence[str], deadline: Deadline) -> list[Record | None]:
+        self._check_process()
+        answers = read(self._connection, self._planner.look(keys), deadline)
+        records: list[Record | None] = []
+        for key, shard, node in zip(keys, answers[::2], answers[1::2], strict=True):
+            if isinstance(node, wire.Node):
+                self._planner.seen(key, shard, node)
+                records.append(Record(key, node.value, node.modified))
+            else:
+                records.append(None)
+        return records
+
+    def _check_process(self) -> None:
+        if self._forked:
+            raise Unavailable(f"{self.url} was opened before a fork: open it again in the child")
+
+
+def _after_fork() -> None:
+    for backend in _open:
+        backend._forked = True
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,131 @@
+"""The cluster's place in ZooKeeper's tree: found, made where it may be, or refused if it is not ours.
+
+Its `format` znode says what wrote what stands below, and in which version.
+"""
+
+from __future__ import annotations
+
+import json
+
+from jrs.backends.zookeeper import wire
+from jrs.backends.zookeeper.access import Access
+from jrs.backends.zookeeper.connection import Connection
+from jrs.backends.zookeeper.layout import Layout
+from jrs.backends.zookeeper.reading import read
+from jrs.backends.zookeeper.request import refusal
+from jrs.clock import Deadline
+from jrs.errors import InvalidInput, OutcomeUnknown, Unavailable, UnsupportedVersion
+
+VERSION = 1
+_DEFAULT_ROOT = "jrs"
+
+
+def open_cluster(
+    connection: Connection, access: Access, cluster: str, deadline: Deadline, *, create: bool
+) -> tuple[Layout, set[str]]:
+    """Return the cluster's layout and the names of its directories.
+
+    Raises:
+        InvalidInput: the root or, without `create`, the cluster does not exist, or what is there
+            was not made by jrs.
+        UnsupportedVersion: it was made by a newer jrs.
+        AccessDenied: it belongs to another user.
+    """
+    layout = Layout(f"/{access.address.prefix or _DEFAULT_ROOT}", cluster)
+    while True:
+        marker, directories = read(
+            connection, (wire.get_data(layout.format), wire.get_children(layout.map)), deadline
+        )
+        if isinstance(marker, wire.Node):
+            _check_marker(marker.value, layout, access)
+            return layout, set(directories) if isinstance(directories, list) else set()
+        if _is_absent(connection, layout, access, deadline, create=create):
+            _create(connection, layout, access, deadline)
+
+
+def _check_marker(data: bytes, layout: Layout, access: Access) -> None:
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict) or found.get("format") != "jrs":
+        raise _foreign(layout.home, access)
+    if found.get("version") != VERSION:
+        raise UnsupportedVersion(
+            f"{layout.home} at {access.where} has format {found.get('version')}; this jrs reads "
+            f"{VERSION}: upgrade it"
+        )
+
+
+def _foreign(path: str, access: Access) -> InvalidInput:
+    return InvalidInput(
+        f"{path} at {access.where} is in use by something that is not jrs; name an empty or a new "
+        "path"
+    )
+
+
+def _is_absent(
+    connection: Connection, layout: Layout, access: Access, deadline: Deadline, *, create: bool
+) -> bool:
+    """Return whether the cluster is still to be made; raise if it may not be."""
+    root, names, home, marker = read(
+        connection,
+        [
+            wire.get_data(layout.root),
+            wire.get_children(layout.root),
+            wire.get_data(layout.home),
+            wire.get_data(layout.format),
+        ],
+        deadline,
+    )
+    if isinstance(marker, wire.Node):
+        return False  # Somebody made it between our two looks.
+    if not isinstance(root, wire.Node) and access.address.prefix:
+        hosts = access.address.hosts
+        raise InvalidInput(
+            f"{layout.root} does not exist at {access.where}; to create it: "
+            f"zkCli.sh -server {hosts} create {layout.root}"
+        )
+    if isinstance(home, wire.Node):
+        raise _foreign(layout.home, access)
+    if isinstance(names, list) and names:
+        formats = [wire.get_data(Layout(layout.root, name).format) for name in names]
+        if not any(isinstance(one, wire.Node) for one in read(connection, formats, deadline)):
+            raise _foreign(layout.root, access)
+    if not create:
+        raise InvalidInput(
+            f"there is no jrs cluster {layout.cluster!r} at {access.where}; a master or a submit "
+            "creates it"
+        )
+    return True
+
+
+def _create(connection: Connection, layout: Layout, access: Access, deadline: Deadline) -> None:
+    """Make the cluster in one write; whoever comes first wins."""
+    marker = json.dumps({"format": "jrs", "version": VERSION}).encode()
+    acl = access.acl
+    if not access.address.prefix:
+        _write(connection, [wire.create(layout.root, b"", acl)], deadline)
+    _write(
+        connection,
+        [
+            wire.create(layout.home, b"", acl),
+            wire.create(layout.format, marker, acl),
+            wire.create(layout.latch, b"", acl),
+            wire.create(layout.map, b"", acl),
+        ],
+        deadline,
+    )
+
+
+def _write(connection: Connection, ops: list[bytes], deadline: Deadline) -> None:
+    try:
+        request = connection.write(ops, deadline)
+    except OutcomeUnknown as unknown:
+        if deadline.expired:
+            raise Unavailable(f"{connection.where}: no answer within the deadline") from unknown
+        return  # Looked at again.
+    assert request.reply is not None
+    failed = wire.failure(*request.reply)
+    if failed is not None and failed[1] != wire.NODE_EXISTS:
+        raise refusal(failed[1], connection.where)

@@ -1,0 +1,266 @@
+"""Leading: a latch of our own, on a session of its own whose timeout is the ttl.
+
+Every candidate has a znode in the latch that ends with its session; the one that was created first
+leads, and each one watches the one before it. (The order is that of the transactions that created
+them. A sequence number in the name would be 32 bits wide and begin again with its parent.) Who is
+first bumps the epoch, in a write that also checks that its own znode is still there.
+
+The znode makes it likely that one leads at a time; the fence makes it certain that one writes.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from typing import Any
+
+from jrs.backend import EPOCH_KEY, Create, Fence, Op, Update
+from jrs.backends.guardian import Guardian
+from jrs.backends.tenure import Tenure
+from jrs.backends.zookeeper import handshake, wire
+from jrs.backends.zookeeper.access import Access
+from jrs.backends.zookeeper.connection import Connection
+from jrs.backends.zookeeper.layout import directory_of
+from jrs.backends.zookeeper.plan import Planner
+from jrs.backends.zookeeper.reading import read
+from jrs.backends.zookeeper.request import Request, refusal
+from jrs.backends.zookeeper.sights import Sight
+from jrs.clock import Deadline
+from jrs.codec import decode, encode
+from jrs.errors import Fenced, InvalidInput, OutcomeUnknown, Unavailable
+from jrs.model import EpochRecord
+
+_POLL = 0.02
+"""Seconds between a candidate's looks at whether it is to stop."""
+
+
+def campaign(
+    access: Access,
+    planner: Planner,
+    candidate: str,
+    *,
+    ttl: float,
+    timeout: float,
+    stop: threading.Event,
+) -> Tenure | None:
+    """Wait for the turn of `candidate` and bump the epoch; None once stopped.
+
+    Raises:
+        InvalidInput: the server does not grant sessions of that ttl.
+        Unavailable: the server could not be asked for `timeout` seconds.
+    """
+    if stop.is_set():
+        return None
+    candidacy = _Candidacy(access, planner, candidate, ttl)
+    try:
+        candidacy.start(Deadline.after(timeout))
+        won = _wait(candidacy, timeout, stop)
+    except BaseException:
+        candidacy.withdraw()
+        raise
+    if won is None:
+        candidacy.withdraw()
+    return won
+
+
+def _wait(candidacy: _Candidacy, timeout: float, stop: threading.Event) -> Tenure | None:
+    patience = Deadline.after(timeout)
+    while not stop.is_set():
+        try:
+            won = candidacy.look(Deadline.after(min(timeout, max(1.0, candidacy.ttl))))
+            if won is not None:
+                return won
+            patience = Deadline.after(timeout)
+        except (Unavailable, OutcomeUnknown) as error:
+            # A candidate loses nothing by waiting: servers come back.
+            if patience.expired:
+                raise Unavailable(str(error)) from error
+        candidacy.rest(stop)
+    return None
+
+
+class _Candidacy:
+    """One candidate: its session, the guardian of that session, and its place in the latch."""
+
+    def __init__(self, access: Access, planner: Planner, candidate: str, ttl: float) -> None:
+        self.ttl = ttl
+        self._access = access
+        self._planner = planner
+        self._candidate = candidate
+        # Before the session: from its first moment on there is someone to end it.
+        self._guardian = Guardian(handshake.__name__, access.config(), ttl)
+        self._connection = Connection(
+            access, timeout=ttl, name=f"jrs-zookeeper-{planner.layout.cluster}-leader"
+        )
+        self._session = 0
+        self._place = ""
+        self._turn = threading.Event()
+        self._watched = ""
+
+    def start(self, deadline: Deadline) -> None:
+        """Begin the session."""
+        self._connection.start(deadline)
+        granted = self._connection.granted
+        if abs(granted - self.ttl) > 0.002:
+            raise InvalidInput(
+                f"{self._access.where} grants sessions of {granted:g} s, not of {self.ttl:g} s: "
+                "choose another ttl, or change minSessionTimeout and maxSessionTimeout"
+            )
+
+    def withdraw(self) -> None:
+        self._connection.close()
+        self._guardian.dismiss()
+
+    def rest(self, stop: threading.Event) -> None:
+        """Wait until there may be something to do."""
+        deadline = Deadline.after(self.ttl / 3)
+        while not (self._turn.is_set() or deadline.expired or stop.wait(_POLL)):
+            pass
+        self._turn.clear()
+
+    def look(self, deadline: Deadline) -> Tenure | None:
+        """Take a place in the latch, and the lead if that is the first one."""
+        self._keep_place(deadline)
+        ahead = self._ahead(deadline)
+        if ahead is None:
+            self._turn.set()  # Whatever comes of it, there is no reason to rest.
+            return self._take(deadline) if self._session else None
+        if ahead != self._watched:
+            self._watched = ahead
+            self._watch(ahead)
+        return None
+
+    # -- the latch -------------------------------------------------------------------------
+
+    def _path(self, name: str) -> str:
+        return f"{self._planner.layout.latch}/{name}"
+
+    def _keep_place(self, deadline: Deadline) -> None:
+        """Have a znode of the present session in the latch."""
+        session = self._connection.session
+        if session is None:
+            raise Unavailable(f"{self._access.where}: not connected")
+        if session[0] == self._session:
+            return
+        self._guardian.guard(handshake.secret_of(*session))
+        # A name of its own, so that it is found again where the reply is lost.
+        self._place = uuid.uuid4().hex
+        made = wire.create(
+            self._path(self._place), self._candidate.encode(), self._planner.acl, ephemeral=True
+        )
+        try:
+            request = self._connection.write([made], deadline)
+        except OutcomeUnknown:
+            pass  # Looked for, and in the worst case made under another name.
+        else:
+            _check(request, self._access.where)
+        self._session, self._watched = session[0], ""
+
+    def _ahead(self, deadline: Deadline) -> str | None:
+        """Return the candidate before us, or None if we are the first or have lost our place."""
+        latch = self._planner.layout.latch
+        (names,) = read(self._connection, [wire.get_children(latch)], deadline)
+        if not isinstance(names, list) or self._place not in names:
+            self._session = 0
+            return None
+        nodes = read(
+            self._connection, [wire.get_data(self._path(name)) for name in names], deadline
+        )
+        created = {
+            name: node.created
+            for name, node in zip(names, nodes, strict=True)
+            if isinstance(node, wire.Node)
+        }
+        own = created.pop(self._place, 0)
+        earlier = [name for name in created if created[name] < own]
+        return max(earlier, key=created.__getitem__, default=None)
+
+    def _watch(self, name: str) -> None:
+        def told(request: Request) -> None:
+            if request.reply is None:
+                self._watched = ""
+                self._turn.set()  # It is gone already, or has to be asked again.
+
+        def fired(_: Any) -> None:
+            self._watched = ""
+            self._turn.set()
+
+        path = self._path(name)
+        self._connection.submit(
+            Request(wire.EXISTS, wire.text(path) + b"\1", told, path=path, watcher=fired)
+        )
+
+    # -- the epoch -------------------------------------------------------------------------
+
+    def _take(self, deadline: Deadline) -> Tenure | None:
+        """Bump the epoch; None if the place is lost, or somebody else was faster."""
+        sent = time.monotonic()
+        sight, value = self._epoch(deadline)
+        current = None if value is None else decode(EpochRecord, value, EPOCH_KEY)
+        epoch = current.epoch + 1 if current else 1
+        ours = encode(EpochRecord(epoch, self._candidate, uuid.uuid4().hex))
+        bump: Op = Create(EPOCH_KEY, ours) if sight is None else (
+            Update(EPOCH_KEY, ours, sight.version)
+        )  # fmt: skip
+        plan = self._planner.plan([bump], None, {EPOCH_KEY: sight})
+        if sight is None:
+            self._connection.write(self._planner.directory(directory_of(EPOCH_KEY)), deadline)
+        try:
+            request = self._connection.write(
+                [wire.check(self._path(self._place)), *plan.operations], deadline
+            )
+        except OutcomeUnknown:
+            pass  # Read back: the token tells whether it was us.
+        else:
+            assert request.reply is not None
+            failed = wire.failure(*request.reply)
+            if failed is not None and failed[1] == wire.NO_AUTH:
+                raise refusal(failed[1], self._access.where)
+            if failed is not None:
+                self._session = 0 if failed[0] == 0 else self._session
+                return None
+        sight, value = self._epoch(deadline)
+        if sight is None or value != ours:
+            return None
+        return self._lead(epoch, sight, sent)
+
+    def _epoch(self, deadline: Deadline) -> tuple[Sight | None, bytes | None]:
+        shard, record = read(self._connection, self._planner.look([EPOCH_KEY]), deadline)
+        sight = self._planner.seen(EPOCH_KEY, shard, record)
+        return sight, record.value if isinstance(record, wire.Node) else None
+
+    def _lead(self, epoch: int, sight: Sight, sent: float) -> Tenure:
+        layout = self._planner.layout
+        checks = [
+            wire.check(self._path(self._place)),
+            wire.check(layout.shard(EPOCH_KEY), sight.guard.deletions),
+            wire.check(layout.record(EPOCH_KEY), sight.writes),
+        ]
+
+        def beat(deadline: Deadline) -> None:
+            # A write that changes nothing: it has to pass a majority of the servers. A read would
+            # be answered by one that is cut off from the others, while those end the session.
+            request = self._connection.write(checks, deadline)
+            assert request.reply is not None
+            failed = wire.failure(*request.reply)
+            if failed is not None:
+                ended = "its session has ended" if failed[0] == 0 else "a newer epoch exists"
+                raise Fenced(f"epoch {epoch} is over: {ended}")
+
+        return Tenure(
+            epoch,
+            Fence(epoch, sight.version),
+            ttl=self._connection.granted,
+            sent=sent,
+            beat=beat,
+            end=self._connection.close,
+            guardian=self._guardian,
+        )
+
+
+def _check(request: Request, where: str) -> None:
+    assert request.reply is not None
+    failed = wire.failure(*request.reply)
+    if failed is not None:
+        raise refusal(failed[1], where)

@@ -1,0 +1,259 @@
+"""Pipeline: the commits of one handle, on their way in the order in which they were made.
+
+Each is one request, sent at once behind the earlier ones. Only where a version is not known in
+ZooKeeper's terms has it to be looked up first; what was made later then waits behind it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, InvalidStateError
+
+from jrs.backend import Fence, Op
+from jrs.backends.zookeeper import wire
+from jrs.backends.zookeeper.connection import Connection
+from jrs.backends.zookeeper.plan import Again, Plan, Planner
+from jrs.backends.zookeeper.reading import Reading
+from jrs.backends.zookeeper.request import Request
+from jrs.backends.zookeeper.sights import Sight
+from jrs.clock import Deadline
+from jrs.errors import JrsError, Unavailable
+
+_Finished = list[tuple["Commit", JrsError | None]]
+
+
+class Commit:
+    """One commit on its way. Whoever waits for it has a lock, whoever does not a future."""
+
+    def __init__(self, ops: tuple[Op, ...], fence: Fence | None, deadline: Deadline) -> None:
+        self.ops = ops
+        self.fence = fence
+        self.deadline = deadline
+        self.fresh: dict[str, Sight | None] | None = None
+        self.stale = False
+        self.plan: Plan | None = None
+        self.request: Request | None = None
+        self.looking: Reading | None = None
+        self.error: JrsError | None = None
+        self.settled = False
+        self.future: Future[None] | None = None
+        self.wake: threading.Lock | None = None
+
+    def versioned(self) -> list[str]:
+        """Return the keys that have to be at some version."""
+        return [op.key for op in self.ops if getattr(op, "version", None) is not None]
+
+    def deliver(self, error: JrsError | None) -> None:
+        """Tell whoever made it; called once, without a lock."""
+        self.error = error
+        if self.wake is not None:
+            self.wake.release()
+        elif self.future is not None:
+            try:
+                if error is None:
+                    self.future.set_result(None)
+                else:
+                    self.future.set_exception(error)
+            except InvalidStateError:
+                pass  # Its caller canceled it; the commit stands all the same.
+
+
+class Pipeline:
+    """The commits of one handle.
+
+    Args:
+        directories: the names of those known to be there; completed here.
+    """
+
+    def __init__(self, connection: Connection, planner: Planner, directories: set[str]) -> None:
+        self._connection = connection
+        self._planner = planner
+        self._directories = directories
+        self._turn = threading.Lock()
+        self._held: deque[Commit] = deque()
+        self._newest: Commit | None = None
+        self._unsettled: deque[Commit] = deque()
+        """Those of `commit_async`, in the order of their deadlines."""
+
+    def commit(self, ops: tuple[Op, ...], fence: Fence | None, deadline: Deadline) -> None:
+        """Commit and wait for the outcome."""
+        commit = Commit(ops, fence, deadline)
+        commit.wake = threading.Lock()
+        commit.wake.acquire()
+        self._begin(commit)
+        if not commit.wake.acquire(timeout=deadline.bounded()):
+            self._give_up(commit)
+            commit.wake.acquire()  # Released by whoever settled it.
+        if commit.error is not None:
+            raise commit.error
+
+    def commit_async(
+        self, ops: tuple[Op, ...], fence: Fence | None, deadline: Deadline
+    ) -> Future[None]:
+        """Commit without waiting."""
+        commit = Commit(ops, fence, deadline)
+        commit.future = Future()
+        with self._turn:
+            self._unsettled.append(commit)
+        self._begin(commit)
+        return commit.future
+
+    def expire(self) -> None:
+        """Settle what was made without waiting, and whose deadline has passed."""
+        late = []
+        with self._turn:
+            while self._unsettled and (
+                self._unsettled[0].settled or self._unsettled[0].deadline.expired
+            ):
+                commit = self._unsettled.popleft()
+                if not commit.settled:
+                    late.append(commit)
+        for commit in late:
+            self._give_up(commit)
+
+    def close(self) -> None:
+        """Settle what the connection, which is closed, has not."""
+        with self._turn:
+            rest, self._unsettled = [*self._unsettled, *self._held], deque()
+        for commit in rest:
+            self._give_up(commit)
+
+    # -- inside ----------------------------------------------------------------------------
+
+    def _begin(self, commit: Commit) -> None:
+        self._locked(lambda finished: self._enter(commit, finished))
+
+    def _locked(self, do: Callable[[_Finished], None]) -> None:
+        """Change what is on its way, and tell of what has finished by that."""
+        finished: _Finished = []
+        with self._turn:
+            do(finished)
+            for commit, _ in finished:
+                commit.settled = True
+        for commit, error in finished:
+            commit.deliver(error)
+
+    def _enter(self, commit: Commit, finished: _Finished) -> None:
+        self._held.append(commit)
+        self._advance(finished)
+
+    def _advance(self, finished: _Finished) -> None:
+        """Send what can be sent, up to the first commit that has to be looked into."""
+        while self._held:
+            commit = self._held[0]
+            if commit.looking is not None:
+                return
+            try:
+                plan = self._planner.plan(commit.ops, commit.fence, commit.fresh)
+                unseen = commit.versioned() if commit.stale else plan.unseen
+                if unseen:
+                    self._look(commit, [*dict.fromkeys(unseen)])
+                    return
+                self._send(commit, plan, finished)
+            except JrsError as error:
+                finished.append((commit, error))
+            self._held.popleft()
+
+    def _look(self, commit: Commit, keys: list[str]) -> None:
+        commit.stale = False
+        commit.looking = Reading(
+            self._connection,
+            self._planner.look(keys),
+            commit.deadline,
+            lambda looking: self._locked(
+                lambda finished: self._looked(commit, keys, looking, finished)
+            ),
+        )
+
+    def _looked(
+        self, commit: Commit, keys: list[str], looking: Reading, finished: _Finished
+    ) -> None:
+        commit.looking = None
+        if not commit.settled:
+            try:
+                answers = looking.answers()
+            except JrsError as error:
+                finished.append((commit, error))
+                self._held.remove(commit)
+            else:
+                parts = zip(keys, answers[::2], answers[1::2], strict=True)
+                commit.fresh = {key: self._planner.seen(key, *parts_) for key, *parts_ in parts}
+        self._advance(finished)
+
+    def _send(self, commit: Commit, plan: Plan, finished: _Finished) -> None:
+        if not plan.operations:
+            finished.append((commit, None))
+            return
+        requests = [
+            self._make_directory(name) for name in plan.directories if name not in self._directories
+        ]
+        commit.plan = plan
+        commit.request = Request(
+            wire.MULTI,
+            wire.multi(plan.operations),
+            lambda request: self._locked(
+                lambda finished: self._answered(commit, request, finished)
+            ),
+        )
+        self._newest = commit
+        self._connection.submit(*requests, commit.request)
+
+    def _make_directory(self, name: str) -> Request:
+        def told(request: Request) -> None:
+            if request.reply is not None:
+                failed = wire.failure(*request.reply)
+                if failed is None or failed[1] == wire.NODE_EXISTS:
+                    self._directories.add(name)
+
+        return Request(wire.MULTI, wire.multi(self._planner.directory(name)), told)
+
+    def _answered(self, commit: Commit, request: Request, finished: _Finished) -> None:
+        if commit.settled or commit.request is not request:
+            return
+        problem = request.problem(self._connection.where)
+        if problem is not None:
+            finished.append((commit, problem))
+            return
+        assert request.reply is not None
+        assert commit.plan is not None
+        verdict = self._planner.settle(commit.plan, request.reply)
+        if isinstance(verdict, Again):
+            if verdict.directories:
+                self._directories.difference_update(commit.plan.directories)
+            self._again(commit, finished)
+        else:
+            finished.append((commit, verdict))
+
+    def _again(self, commit: Commit, finished: _Finished) -> None:
+        """Look again and send again, if that keeps the order in which its caller made it."""
+        if commit.deadline.expired or (commit.wake is None and commit is not self._newest):
+            finished.append((commit, Unavailable(
+                f"{self._connection.where}: another key was deleted meanwhile, and later commits "
+                "are under way already; nothing was changed"
+            )))  # fmt: skip
+            return
+        commit.fresh, commit.stale = None, True
+        self._held.appendleft(commit)
+        self._advance(finished)
+
+    def _give_up(self, commit: Commit) -> None:
+        self._locked(lambda finished: self._abandon(commit, finished))
+
+    def _abandon(self, commit: Commit, finished: _Finished) -> None:
+        if commit.settled:
+            return
+        if commit in self._held:
+            self._held.remove(commit)
+            if commit.looking is not None:
+                commit.looking.cancel()
+            where = self._connection.where
+            error: JrsError = Unavailable(
+                f"{where}: no answer within the deadline; nothing was changed"
+            )
+        else:
+            assert commit.request is not None
+            error = self._connection.overdue(commit.request)
+        finished.append((commit, error))
+        self._advance(finished)

@@ -1,0 +1,219 @@
+"""Plan: a commit in ZooKeeper's operations, and what their failure says about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import attrs
+
+from jrs.backend import EPOCH_KEY, Absent, Check, Create, Delete, Fence, Op, Update
+from jrs.backends.zookeeper import wire
+from jrs.backends.zookeeper.layout import Layout, directory_of, shards_of
+from jrs.backends.zookeeper.request import refusal
+from jrs.backends.zookeeper.sights import Sight, Sights
+from jrs.errors import Conflict, Fenced, JrsError, TooLarge
+
+LIMIT = 1_000_000
+"""Bytes of one request. ZooKeeper drops the connection at 1,048,575, which looks like a fault."""
+
+_FENCE, _GUARD, _NOTE = "fence", "guard", "note"
+
+
+@attrs.define
+class Plan:
+    """What to send for a commit.
+
+    Attributes:
+        operations: in the order in which ZooKeeper tries them.
+        blame: for each of them, what has failed if it does.
+        deletions: the shards whose deletions are counted, in order, and the keys deleted there.
+        directories: what the operations need to be there.
+        unseen: keys that have to be read before the plan is any good.
+    """
+
+    operations: list[bytes] = attrs.field(factory=list)
+    blame: list[Op | str] = attrs.field(factory=list)
+    deletions: dict[str, list[str]] = attrs.field(factory=dict)
+    directories: list[str] = attrs.field(factory=list)
+    unseen: list[str] = attrs.field(factory=list)
+
+    def add(self, operation: bytes, blame: Op | str) -> None:
+        self.operations.append(operation)
+        self.blame.append(blame)
+
+
+@attrs.frozen
+class Planner:
+    """Makes plans for one cluster."""
+
+    layout: Layout
+    acl: bytes
+    sights: Sights
+
+    def plan(
+        self,
+        ops: Sequence[Op],
+        fence: Fence | None,
+        fresh: Mapping[str, Sight | None] | None = None,
+    ) -> Plan:
+        """Plan a commit.
+
+        Args:
+            fresh: what was read for this commit; None for a key that is absent.
+
+        Raises:
+            TooLarge: it can not be sent. Fenced: the fence is known to be an old one.
+        """
+        plan = Plan()
+        versioned = [op for op in ops if isinstance(op, (Update, Check, Delete))]
+        sights: dict[str, Sight | None] = {}
+        for check in versioned if fence is None else (fence.check(), *versioned):
+            if check.version is not None:
+                self._look(check.key, check.version, sights, fresh or {}, plan)
+        if fence is not None:
+            sight = sights.get(EPOCH_KEY)
+            if sight is None and not plan.unseen:
+                raise _fenced()
+            self._check_record(EPOCH_KEY, sight, _FENCE, plan)
+        self._guard(versioned, sights, plan)
+        for op in ops:
+            self._apply(op, sights, plan)
+        self._take_note(ops, plan)
+        size = sum(map(len, plan.operations))
+        if size > LIMIT:
+            raise TooLarge(f"a commit of {size:,} bytes; the limit is {LIMIT:,} for one commit")
+        return plan
+
+    def directory(self, name: str) -> list[bytes]:
+        """Return what makes a directory and its shards, all at once."""
+        path = self.layout.directory(name)
+        return [
+            wire.create(path, b"", self.acl),
+            *(wire.create(f"{path}/{shard}", b"", self.acl) for shard in shards_of(name)),
+            wire.set_data(self.layout.map, b""),
+        ]
+
+    def look(self, keys: Sequence[str]) -> list[bytes]:
+        """Return what reads the keys: for each of them its shard, then its record."""
+        wanted = []
+        for key in keys:
+            wanted += [
+                wire.get_data(self.layout.shard(key)),
+                wire.get_data(self.layout.record(key)),
+            ]
+        return wanted
+
+    def seen(self, key: str, shard: wire.Read, record: wire.Read) -> Sight | None:
+        """Note what the two parts of a look at one key say."""
+        if not isinstance(record, wire.Node) or not isinstance(shard, wire.Node):
+            return None
+        return self.sights.saw(key, record, self.layout.shard(key), shard.version)
+
+    def settle(self, plan: Plan, reply: tuple[bytes, int]) -> JrsError | Again | None:
+        """Return what the answer says: done, refused, or that it has to be planned again."""
+        failed = wire.failure(*reply)
+        if failed is None:
+            if plan.deletions:
+                updates = sum(isinstance(blame, Update) for blame in plan.blame)
+                counted = wire.versions(*reply)[updates:]
+                for (shard, keys), number in zip(plan.deletions.items(), counted, strict=False):
+                    self.sights.deleted(keys, shard, number)
+            return None
+        index, code = failed
+        blame = plan.blame[index]
+        if code not in (wire.NO_NODE, wire.BAD_VERSION, wire.NODE_EXISTS):
+            return refusal(code, "the commit")
+        if blame == _FENCE:
+            return _fenced()
+        if isinstance(blame, str):
+            return Again()
+        if isinstance(blame, (Create, Absent)):
+            present = code == wire.NODE_EXISTS
+            return Conflict(blame, "the key is present") if present else Again(directories=True)
+        absent = code == wire.NO_NODE
+        return Conflict(blame, "the key is absent" if absent else "the key has another version")
+
+    # -- inside ----------------------------------------------------------------------------
+
+    def _look(
+        self,
+        key: str,
+        version: int,
+        sights: dict[str, Sight | None],
+        fresh: Mapping[str, Sight | None],
+        plan: Plan,
+    ) -> None:
+        """Find the sight of `key` at `version`; None where it is known to have another one."""
+        sight = fresh[key] if key in fresh else self.sights.of(key)
+        if key not in fresh and (sight is None or sight.version < version):
+            plan.unseen.append(key)
+        sights[key] = sight if sight is not None and sight.version == version else None
+
+    def _guard(
+        self, ops: Sequence[Update | Check | Delete], sights: dict[str, Sight | None], plan: Plan
+    ) -> None:
+        guards: dict[str, tuple[int, str]] = {}
+        for op in ops:
+            sight = sights.get(op.key)
+            if sight is None:
+                continue
+            shard, deletions = self.layout.shard(op.key), sight.guard.deletions
+            other = guards.setdefault(shard, (deletions, op.key))
+            if other[0] != deletions:
+                plan.unseen += [other[1], op.key]  # Seen at different moments.
+        for shard, (deletions, _) in guards.items():
+            plan.add(wire.check(shard, deletions), _GUARD)
+
+    def _check_record(self, key: str, sight: Sight | None, blame: Op | str, plan: Plan) -> None:
+        if sight is not None and blame == _FENCE:
+            plan.add(wire.check(self.layout.shard(key), sight.guard.deletions), blame)
+        writes = wire.NEVER if sight is None else sight.writes
+        plan.add(wire.check(self.layout.record(key), writes), blame)
+
+    def _apply(self, op: Op, sights: dict[str, Sight | None], plan: Plan) -> None:
+        path = self.layout.record(op.key)
+        if isinstance(op, Create):
+            plan.add(wire.create(path, op.value, self.acl), op)
+        elif isinstance(op, Absent):
+            plan.add(wire.create(path, b"", self.acl), op)
+            plan.add(wire.delete(path), op)
+        elif isinstance(op, Check):
+            self._check_record(op.key, sights[op.key], op, plan)
+        else:
+            sight = sights.get(op.key)
+            writes = wire.NEVER if sight is None else sight.writes
+            if isinstance(op, Update):
+                plan.add(wire.set_data(path, op.value, writes), op)
+            else:
+                plan.add(wire.delete(path, wire.ANY if op.version is None else writes), op)
+
+    def _take_note(self, ops: Sequence[Op], plan: Plan) -> None:
+        """Count the deletions, and tell the watchers."""
+        changed: dict[str, None] = {}
+        for op in ops:
+            name = directory_of(op.key)
+            if isinstance(op, (Create, Absent)) and name not in plan.directories:
+                plan.directories.append(name)
+            if isinstance(op, (Create, Update, Delete)):
+                changed[name] = None
+            if isinstance(op, Delete):
+                plan.deletions.setdefault(self.layout.shard(op.key), []).append(op.key)
+        for shard in plan.deletions:
+            plan.add(wire.set_data(shard, b""), _NOTE)
+        for name in changed:
+            plan.add(wire.set_data(self.layout.directory(name), b""), _NOTE)
+
+
+@attrs.frozen
+class Again:
+    """Nothing was changed, and nothing is known to be wrong: look again and send a new plan.
+
+    Attributes:
+        directories: they are not all there, other than was thought.
+    """
+
+    directories: bool = False
+
+
+def _fenced() -> Fenced:
+    return Fenced("a newer epoch exists: this leader has been replaced")

@@ -1,0 +1,245 @@
+"""Scanning: keys in order, page by page, out of directories whose names come in no order at all.
+
+The names of a directory are read first, as they are at one moment, and then the records, a page at
+a time, each page as it is at one moment. A page is given out if it is the map of *one* of the two
+moments: if nothing in the directory has changed since its names were read, or at least none of the
+page's own records. Else both are read again, and fewer records, in the end one.
+
+A directory of more than 20,000 keys has too many names for one reply. There the records of a page
+are of one moment, but a key that comes while its names are being read may be missed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import attrs
+
+from jrs.backend import Record
+from jrs.backends.zookeeper import wire
+from jrs.backends.zookeeper.connection import Connection
+from jrs.backends.zookeeper.layout import (
+    Layout,
+    directory_of,
+    key_of,
+    prefix_of,
+    shards_of,
+    touches,
+)
+from jrs.backends.zookeeper.reading import read
+from jrs.backends.zookeeper.sights import Sights
+from jrs.clock import Deadline
+
+_AT_ONCE = 20_000
+"""Names in one reply."""
+_WINDOW = 50_000
+"""Names in memory; of more, the first ones, and the rest is read again when they have been used."""
+_FIRST, _MOST = 64, 1000
+"""Records in the first request, when nobody knows how large they are, and in any later one."""
+_BYTES = 4 << 20
+"""How large a reply may be, judging by the last one."""
+_PATIENCE = 12
+
+
+def fitting(count: int, size: int) -> int:
+    """Return how many records to ask for when the last `count` ones took `size` bytes."""
+    return max(1, min(_MOST, _BYTES * count // max(size, 1)))
+
+
+@attrs.define
+class _Names:
+    """The keys of some directories at one moment.
+
+    Attributes:
+        keys: in order, all of them or the first ones.
+        changed: for each directory, the transaction that changed it last.
+        deletions: by the shards' paths.
+        whole: there are no more than these.
+        exact: they are of one moment.
+        there: the directories at that moment.
+    """
+
+    keys: list[str] = attrs.field(factory=list)
+    changed: dict[str, int] = attrs.field(factory=dict)
+    deletions: dict[str, int] = attrs.field(factory=dict)
+    whole: bool = True
+    exact: bool = True
+    there: set[str] = attrs.field(factory=set)
+
+
+@attrs.frozen
+class Place:
+    """What all scans of a handle share.
+
+    Attributes:
+        sizes: how many names the directories had when they were last read.
+    """
+
+    connection: Connection
+    layout: Layout
+    sights: Sights
+    sizes: dict[str, int] = attrs.field(factory=dict)
+
+
+class Scan:
+    """One scan of the keys that start with `prefix`, behind `after`."""
+
+    def __init__(self, place: Place, prefix: str, after: str | None) -> None:
+        self._place = place
+        self._layout = place.layout
+        self._prefix = prefix
+        self._after = after or ""
+        self._names: _Names | None = None
+        self._at = 0
+        self._size = _FIRST
+
+    def page(self, limit: int, deadline: Deadline) -> list[Record]:
+        """Return the next records, at most `limit` of them; none at the end.
+
+        Raises:
+            Unavailable: not within the deadline.
+        """
+        failures = 0
+        while True:
+            names = self._names
+            if names is None or (self._at == len(names.keys) and not names.whole):
+                names = self._names = self._list(deadline)
+                self._at = 0
+            keys = names.keys[self._at : self._at + min(limit, self._size)]
+            if not keys:
+                return []
+            found = self._read(keys, names, deadline, lenient=failures == _PATIENCE)
+            if found is None:
+                failures += 1
+                self._size = max(1, self._size // 4)
+                self._names = None
+                continue
+            self._at += len(keys)
+            self._after = keys[-1]
+            if found:
+                return found
+
+    def _read(
+        self, keys: list[str], names: _Names, deadline: Deadline, *, lenient: bool
+    ) -> list[Record] | None:
+        """Read the records of a page; None if they and the names are of different moments."""
+        layout = self._layout
+        wanted = [wire.get_data(layout.directory(name)) for name in names.changed]
+        wanted += [wire.get_data(layout.record(key)) for key in keys]
+        answers = read(self._place.connection, wanted, deadline)
+        now, nodes = answers[: len(names.changed)], answers[len(names.changed) :]
+        if names.exact and not lenient and not self._fits(keys, nodes, now, names):
+            return None
+        found = []
+        size = 0
+        for key, node in zip(keys, nodes, strict=True):
+            if isinstance(node, wire.Node):
+                shard = layout.shard(key)
+                self._place.sights.saw(key, node, shard, names.deletions[shard])
+                found.append(Record(key, node.value, node.modified))
+                size += len(node.value) + 100
+        self._size = min(fitting(len(keys), size), self._size * 16)
+        return found
+
+    def _fits(
+        self, keys: list[str], nodes: list[wire.Read], now: list[wire.Read], names: _Names
+    ) -> bool:
+        if all(
+            isinstance(node, wire.Node) and node.modified == changed
+            for node, changed in zip(now, names.changed.values(), strict=True)
+        ):
+            return True
+        return all(
+            isinstance(node, wire.Node) and node.modified <= names.changed[directory_of(key)]
+            for key, node in zip(keys, nodes, strict=True)
+        )
+
+    # -- names -----------------------------------------------------------------------------
+
+    def _list(self, deadline: Deadline) -> _Names:
+        if "/" in self._prefix:
+            return self._list_all([directory_of(self._prefix)], deadline)
+        while True:
+            (there,) = read(self._place.connection, [wire.get_children(self._layout.map)], deadline)
+            assert isinstance(there, list)
+            names = self._list_all(sorted(there), deadline)
+            if not names.exact or names.there == set(there):
+                return names
+
+    def _list_all(self, there: list[str], deadline: Deadline) -> _Names:
+        names = _Names()
+        wanted = [name for name in there if touches(name, self._prefix) and self._reaches(name)]
+        batches = list(self._batches(wanted, deadline))
+        names.exact = len(batches) == 1
+        sizes = dict.fromkeys(wanted, 0)
+        for batch in batches:
+            self._list_some(batch, names, sizes, deadline)
+        self._place.sizes.update(sizes)
+        names.keys.sort()
+        _cut(names)
+        return names
+
+    def _reaches(self, directory: str) -> bool:
+        """Return whether the directory has keys behind `after`."""
+        own = prefix_of(directory)
+        return not own or self._after < own or self._after.startswith(own)
+
+    def _list_some(
+        self,
+        batch: list[tuple[str, str]],
+        names: _Names,
+        sizes: dict[str, int],
+        deadline: Deadline,
+    ) -> None:
+        layout = self._layout
+        directories = list(dict.fromkeys(directory for directory, _ in batch))
+        wanted = [wire.get_children(layout.map)]
+        wanted += [wire.get_data(layout.directory(name)) for name in directories]
+        for directory, shard in batch:
+            path = f"{layout.directory(directory)}/{shard}"
+            wanted += [wire.get_data(path), wire.get_children(path)]
+        there, *answers = read(self._place.connection, wanted, deadline)
+        names.there = set(there) if isinstance(there, list) else set()
+        for name, node in zip(directories, answers, strict=False):
+            if isinstance(node, wire.Node):
+                names.changed.setdefault(name, node.modified)
+        rest = answers[len(directories) :]
+        for (directory, shard), node, children in zip(batch, rest[::2], rest[1::2], strict=True):
+            if isinstance(node, wire.Node) and isinstance(children, list):
+                names.deletions[f"{layout.directory(directory)}/{shard}"] = node.version
+                sizes[directory] += len(children)
+                keys = (key_of(directory, child) for child in children)
+                names.keys += [
+                    key for key in keys if key > self._after and key.startswith(self._prefix)
+                ]
+        if len(names.keys) > 2 * _WINDOW:
+            names.keys.sort()
+            _cut(names)
+
+    def _batches(
+        self, directories: list[str], deadline: Deadline
+    ) -> Iterator[list[tuple[str, str]]]:
+        """Yield directories and shards, as many at once as fit into a reply."""
+        shards = [(name, shard) for name in directories for shard in shards_of(name)]
+        sizes = [self._place.sizes.get(name) for name in directories]
+        if None not in sizes and sum(filter(None, sizes)) < _AT_ONCE // 2:
+            yield shards  # As they were small a moment ago.
+            return
+        paths = [f"{self._layout.directory(name)}/{shard}" for name, shard in shards]
+        nodes = read(self._place.connection, [wire.get_data(path) for path in paths], deadline)
+        batch: list[tuple[str, str]] = []
+        size = 0
+        for shard, node in zip(shards, nodes, strict=True):
+            children = node.children if isinstance(node, wire.Node) else 0
+            if batch and size + children > _AT_ONCE:
+                yield batch
+                batch, size = [], 0
+            batch.append(shard)
+            size += children
+        yield batch
+
+
+def _cut(names: _Names) -> None:
+    if len(names.keys) > _WINDOW:
+        del names.keys[_WINDOW:]
+        names.whole = False

@@ -1,0 +1,197 @@
+"""Watching: one-shot watches of ZooKeeper, one per directory, however many wait and however large.
+
+Each commit writes the znodes of the directories that it changes, so one watch on such a znode is
+told of any change below. After it has fired it is set again before anybody is told to read again,
+so that no change falls in between; and only if somebody waits, and not too often.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+
+from jrs.backend import Watch
+from jrs.backends.zookeeper import wire
+from jrs.backends.zookeeper.connection import Connection
+from jrs.backends.zookeeper.layout import Layout, directory_of, touches
+from jrs.backends.zookeeper.reading import Reading
+from jrs.backends.zookeeper.request import Request
+from jrs.clock import Deadline
+from jrs.errors import JrsError, Unavailable
+
+POLL = 5.0
+"""Seconds after which a watch fires although nothing was heard of."""
+
+_PAUSE = 0.01
+"""Seconds between two settings of one watch: what happens within them is one hint."""
+_RETRY = 0.25
+
+
+class _Spot:
+    """A znode that is watched, or is to be.
+
+    Attributes:
+        mark: the transaction that wrote it last, as far as anybody was told; 0 while it is absent.
+        set_at: when the watch was sent; it is `armed` once that was answered, until it fires.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.mark = -1
+        self.armed = False
+        self.sending = False
+        self.set_at = 0.0
+
+
+class Hub:
+    """The watches of one handle."""
+
+    def __init__(self, connection: Connection, layout: Layout, directories: Iterable[str]) -> None:
+        self._connection = connection
+        self._layout = layout
+        self._mutex = threading.Lock()
+        self._directories = set(directories)
+        self._spots: dict[str, _Spot] = {}
+        self._watches: set[ZooKeeperWatch] = set()
+        self._closed = False
+
+    def watch(self, prefix: str) -> ZooKeeperWatch:
+        watch = ZooKeeperWatch(self, prefix)
+        with self._mutex:
+            self._watches.add(watch)
+        self.arm(watch)
+        return watch
+
+    def remove(self, watch: ZooKeeperWatch) -> None:
+        with self._mutex:
+            self._watches.discard(watch)
+
+    def close(self) -> None:
+        """Wake everybody: there is nothing to wait for any more."""
+        with self._mutex:
+            self._closed = True
+            watches = list(self._watches)
+        for watch in watches:
+            watch.ring()
+
+    def arm(self, watch: ZooKeeperWatch) -> float:
+        """Set what is to be set for `watch`; return in how many seconds to try again.
+
+        Raises:
+            Unavailable: the handle is closed.
+        """
+        now = time.monotonic()
+        due = []
+        again = POLL
+        with self._mutex:
+            if self._closed:
+                raise Unavailable("this handle is closed")
+            for path in self._paths(watch.prefix):
+                spot = self._spots.setdefault(path, _Spot(path))
+                if spot.armed:
+                    continue
+                wait = spot.set_at + (_RETRY if spot.sending else _PAUSE) - now
+                if spot.sending or wait > 0:
+                    again = min(again, max(wait, _PAUSE))
+                    continue
+                spot.sending, spot.set_at = True, now
+                due.append(spot)
+        for spot in due:
+            self._connection.submit(
+                Request(
+                    wire.EXISTS,
+                    wire.text(spot.path) + b"\1",
+                    lambda request, spot=spot: self._set(spot, request),  # type: ignore[misc]
+                    path=spot.path,
+                    watcher=lambda event, spot=spot: self._fired(spot),  # type: ignore[misc]
+                )
+            )
+        return again
+
+    # -- from kazoo's threads --------------------------------------------------------------
+
+    def _set(self, spot: _Spot, request: Request) -> None:
+        with self._mutex:
+            spot.sending = False
+            spot.armed = request.error is None
+            mark = wire.modified(request.reply) if request.error is None else spot.mark
+            changed = mark != spot.mark
+            spot.mark = mark
+        if changed and spot.path == self._layout.map:
+            self._read_directories()
+        elif changed:
+            self._tell(spot, hint=True)
+
+    def _fired(self, spot: _Spot) -> None:
+        with self._mutex:
+            spot.armed = False
+        self._tell(spot, hint=False)
+
+    def _read_directories(self) -> None:
+        try:
+            Reading(
+                self._connection,
+                [wire.get_children(self._layout.map)],
+                Deadline.after(POLL),
+                self._know_directories,
+            )
+        except Unavailable:
+            pass  # It is closed.
+
+    def _know_directories(self, reading: Reading) -> None:
+        try:
+            (names,) = reading.answers()
+        except JrsError:
+            with self._mutex:  # Again, when the next one waits.
+                self._spots.pop(self._layout.map, None)
+            return
+        with self._mutex:
+            self._directories.update(names if isinstance(names, list) else ())
+            spot = self._spots.setdefault(self._layout.map, _Spot(self._layout.map))
+        self._tell(spot, hint=True)
+
+    def _tell(self, spot: _Spot, *, hint: bool) -> None:
+        with self._mutex:
+            told = [one for one in self._watches if spot.path in self._paths(one.prefix)]
+        for watch in told:
+            watch.ring(hint=hint)
+
+    def _paths(self, prefix: str) -> list[str]:
+        if "/" in prefix:
+            return [self._layout.directory(directory_of(prefix))]
+        names = [name for name in self._directories if touches(name, prefix)]
+        return [self._layout.map, *(self._layout.directory(name) for name in names)]
+
+
+class ZooKeeperWatch(Watch):
+    """Told of changes by a `Hub`; fires every few seconds anyway."""
+
+    def __init__(self, hub: Hub, prefix: str) -> None:
+        self.prefix = prefix
+        self._hub = hub
+        self._hint = True
+        self._bell = threading.Event()
+        self._poll_at = time.monotonic() + POLL
+
+    def ring(self, *, hint: bool = False) -> None:
+        """Wake who waits: to return, if that is a hint, or else to see to its watches."""
+        self._hint = self._hint or hint
+        self._bell.set()
+
+    def wait(self, timeout: float) -> bool:
+        end = time.monotonic() + timeout
+        while True:
+            self._bell.clear()
+            again = self._hub.arm(self)
+            now = time.monotonic()
+            if self._hint or now >= self._poll_at:
+                self._hint = False
+                self._poll_at = now + POLL
+                return True
+            if now >= end:
+                return False
+            self._bell.wait(min(again, end - now, self._poll_at - now))
+
+    def close(self) -> None:
+        self._hub.remove(self)

@@ -1,0 +1,92 @@
+"""The contract on the ZooKeeper backend: on a server alone, and on an ensemble of three."""
+
+import pytest
+
+from jrs.backend import open_backend
+from jrs.testing.contract import (
+    BackendFixtures,
+    CommitContract,
+    ConcurrencyContract,
+    ElectionContract,
+    FencingContract,
+    LimitsContract,
+    MultiProcessContract,
+    Opener,
+    PagingContract,
+    ReadContract,
+    StatefulContract,
+    WatchContract,
+)
+from jrs.testing.servers import ZooKeeperServer
+
+
+class Alone(BackendFixtures):
+    @pytest.fixture
+    def opener(self, zookeeper_server: ZooKeeperServer) -> Opener:
+        return lambda cluster: open_backend(zookeeper_server.url(), cluster=cluster)
+
+
+class Ensemble(BackendFixtures):
+    @pytest.fixture
+    def opener(self, zookeeper_ensemble: ZooKeeperServer) -> Opener:
+        return lambda cluster: open_backend(zookeeper_ensemble.url(), cluster=cluster)
+
+
+class TestRead(Alone, ReadContract): ...
+
+
+class TestCommit(Alone, CommitContract): ...
+
+
+class TestFencing(Alone, FencingContract): ...
+
+
+class TestPaging(Alone, PagingContract): ...
+
+
+class TestLimits(Alone, LimitsContract): ...
+
+
+class TestWatch(Alone, WatchContract): ...
+
+
+class TestElection(Alone, ElectionContract): ...
+
+
+class TestConcurrency(Alone, ConcurrencyContract): ...
+
+
+class TestMultiProcess(Alone, MultiProcessContract): ...
+
+
+class TestStateful(Alone, StatefulContract): ...
+
+
+class TestReadEnsemble(Ensemble, ReadContract): ...
+
+
+class TestCommitEnsemble(Ensemble, CommitContract): ...
+
+
+class TestFencingEnsemble(Ensemble, FencingContract): ...
+
+
+class TestPagingEnsemble(Ensemble, PagingContract): ...
+
+
+class TestLimitsEnsemble(Ensemble, LimitsContract): ...
+
+
+class TestWatchEnsemble(Ensemble, WatchContract): ...
+
+
+class TestElectionEnsemble(Ensemble, ElectionContract): ...
+
+
+class TestConcurrencyEnsemble(Ensemble, ConcurrencyContract): ...
+
+
+class TestMultiProcessEnsemble(Ensemble, MultiProcessContract): ...
+
+
+class TestStatefulEnsemble(Ensemble, StatefulContract): ...
