@@ -86,3 +86,6 @@ def test_a_newline_that_never_reached_the_disk() -> None:
     assert lines.is_remnant(line + b"\0" + lines.MARK)
     assert lines.is_remnant(line + lines.MARK)
     assert not lines.is_remnant(line + b"\x0b" + lines.MARK)
+    # A second crash, in the middle of the mark behind it.
+    assert lines.is_remnant(line + b"~" + lines.MARK)
+    assert not lines.is_remnant(line + b"\x0b~" + lines.MARK)
