@@ -103,6 +103,6 @@ def is_remnant(line: bytes) -> bool:
     single flipped bit makes of a newline), and a single zero elsewhere (no line holds one) no run.
     """
     if line.endswith(MARK):
-        joint = len(line) - len(MARK) - 1
-        return line[joint : joint + 1] == b"\0" or checked(line[: max(joint, 0)]) is None
+        rest = line.rstrip(b"~")  # Marks may have been torn, too, one behind the other.
+        return rest.endswith(b"\0") or checked(rest[:-1]) is None
     return b"\0\0" in line
