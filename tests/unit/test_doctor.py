@@ -1,0 +1,108 @@
+"""The doctor finds what would make a backend dangerous, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from jrs import keys
+from jrs.backend import Backend, Create, Fence, Finding, Op, Update, Watch
+from jrs.backends.memory import MemoryBackend, MemoryWatch, Space
+from jrs.clock import Deadline
+from jrs.doctor import examine
+from jrs.errors import OutcomeUnknown, Unavailable
+
+
+def found(backend: Backend, **fields: Any) -> dict[str, Finding]:
+    return {one.what: one for one in examine(backend, backend, **{"ttl": 15.0, **fields})}
+
+
+def bad(findings: dict[str, Finding]) -> set[str]:
+    return {what for what, finding in findings.items() if finding.remedy is not None}
+
+
+def test_a_backend_that_is_fit(open_store: Callable[[], Backend]) -> None:
+    """Nothing is wrong with it, and nothing of the doctor's stays."""
+    backend = open_store()
+    findings = found(backend)
+    assert bad(findings) == set()
+    assert {"write", "fence", "commits", "watch"} <= findings.keys()
+    assert list(backend.scan(keys.DOCTOR)) == []
+
+
+def test_a_leader_is_not_disturbed(open_store: Callable[[], Backend]) -> None:
+    backend = open_store()
+    leadership = backend.campaign("leads", ttl=15.0, stop=threading.Event())
+    assert leadership is not None
+    with leadership:
+        findings = found(open_store())
+        assert bad(findings) == set()
+        assert "epoch 1 passes" in findings["fence"].detail
+        assert not leadership.lost.is_set()
+        backend.commit(Create("k", b""), fence=leadership.fence)
+
+
+def test_a_ttl_out_of_range(open_store: Callable[[], Backend]) -> None:
+    assert bad(found(open_store(), ttl=1e6)) == {"ttl"}
+
+
+def test_slow_commits() -> None:
+    """Judged by the ttl that they have to fit into."""
+
+    def clock(now: list[float] = [0.0]) -> float:  # noqa: B006
+        now[0] += 1.0
+        return now[0]
+
+    backend = MemoryBackend(Space())
+    assert bad(found(backend, ttl=15.0, clock=clock)) == {"commits"}
+    assert bad(found(backend, ttl=60.0, clock=clock)) == set()
+
+
+class NoFence(MemoryBackend):
+    def _commit(self, ops: tuple[Op, ...], fence: Fence | None, deadline: Deadline) -> None:
+        super()._commit(ops, None, deadline)
+
+
+class Forgetful(MemoryBackend):
+    def _commit(self, ops: tuple[Op, ...], fence: Fence | None, deadline: Deadline) -> None:
+        if not any(isinstance(op, Create) for op in ops):
+            super()._commit(ops, fence, deadline)
+
+
+class Deaf(MemoryBackend):
+    def watch(self, prefix: str) -> Watch:
+        return MemoryWatch(Space(), prefix)
+
+
+class Down(MemoryBackend):
+    def _commit(self, ops: tuple[Op, ...], fence: Fence | None, deadline: Deadline) -> None:
+        if any(isinstance(op, Update) for op in ops):
+            raise Unavailable("the server is down")
+        super()._commit(ops, fence, deadline)
+
+    def _commit_async(self, ops: tuple[Op, ...], fence: Fence | None) -> Future[None]:
+        future: Future[None] = Future()
+        future.set_exception(OutcomeUnknown("the server went down"))
+        return future
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrong"),
+    [
+        (NoFence, {"fence"}),
+        (Forgetful, {"write"}),
+        (Deaf, {"watch"}),
+        (Down, {"error"}),
+    ],
+)
+def test_what_is_wrong_is_found(kind: type[MemoryBackend], wrong: set[str]) -> None:
+    backend = kind(Space())
+    began = time.monotonic()
+    assert bad(found(backend, ttl=0.5)) == wrong
+    assert time.monotonic() - began < 60
+    assert list(backend.scan(keys.DOCTOR)) == []
