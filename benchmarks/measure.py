@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -81,6 +82,32 @@ def in_threads(job: Callable[[str], None], name: str, threads: int, seconds: flo
         raise failures[0]
     latencies = [span for each in spans for span in each]
     return Slice(len(latencies), took, latencies)
+
+
+Waiting = Callable[[], object]
+"""Waits until what was begun is done."""
+
+
+def in_flight(begin: Callable[[str], Waiting], name: str, window: int, seconds: float) -> Slice:
+    """Keep `window` jobs in flight from this one thread, until the time is over."""
+    running: deque[tuple[float, Waiting]] = deque()
+    latencies: list[float] = []
+
+    def finish() -> None:
+        asked, wait = running.popleft()
+        wait()
+        latencies.append(time.perf_counter() - asked)
+
+    began = time.perf_counter()
+    count = 0
+    while time.perf_counter() - began < seconds:
+        running.append((time.perf_counter(), begin(f"{name}-{count}")))
+        count += 1
+        if len(running) >= window:
+            finish()
+    while running:
+        finish()
+    return Slice(count, time.perf_counter() - began, latencies)
 
 
 Contender = Callable[[str, float], Slice]

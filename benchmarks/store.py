@@ -16,9 +16,7 @@ import statistics
 import tempfile
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
 from pathlib import Path
 from unittest import mock
 
@@ -29,8 +27,10 @@ from measure import (
     Contender,
     Figure,
     Slice,
+    Waiting,
     answer,
     finish_process,
+    in_flight,
     in_rounds,
     in_threads,
     latency,
@@ -74,29 +74,14 @@ DIRTY = 1000
 # -- jobs per second -----------------------------------------------------------------------
 
 
-def in_flight(store: JobResultStore, fence: Fence, name: str, window: int, seconds: float) -> Slice:
-    """Keep `window` jobs in flight from this one thread."""
-    running: deque[tuple[float, Future[None]]] = deque()
-    latencies: list[float] = []
+def flying(store: JobResultStore, fence: Fence) -> Callable[[str], Waiting]:
+    """Return what begins a job and does not wait for it."""
 
-    def finish() -> None:
-        asked, future = running.popleft()
-        future.result()
-        latencies.append(time.perf_counter() - asked)
+    def begin(job_id: str) -> Waiting:
+        store.create_dirty_async(sample(job_id), fence)
+        return store.mark_clean_async(job_id, fence).result
 
-    began = time.perf_counter()
-    count = 0
-    while time.perf_counter() - began < seconds:
-        result = sample(f"{name}-{count}")
-        count += 1
-        asked = time.perf_counter()
-        store.create_dirty_async(result, fence)
-        running.append((asked, store.mark_clean_async(result.job_id, fence)))
-        if len(running) >= window:
-            finish()
-    while running:
-        finish()
-    return Slice(count, time.perf_counter() - began, latencies)
+    return begin
 
 
 def in_processes(folder: Path, fence: Fence, name: str, processes: int, seconds: float) -> Slice:
@@ -136,7 +121,7 @@ def contenders(folder: Path, leadership: Leadership, backend: FileBackend) -> di
         return lambda name, seconds: in_threads(job, name, count, seconds)
 
     def flight(window: int) -> Contender:
-        return lambda name, seconds: in_flight(store, fence, name, window, seconds)
+        return lambda name, seconds: in_flight(flying(store, fence), name, window, seconds)
 
     def of(peer: peers.Peer) -> Callable[[str], None]:
         body = encode(sample("job-of-a-peer-0-0"))
@@ -237,7 +222,7 @@ def syncs(folder: Path, jobs: int = 2000) -> list[Figure]:
                 store.create_dirty(sample(f"one-{number}"), fence)
                 store.mark_clean(f"one-{number}", fence)
             alone, counted = counted / jobs, 0
-            many = in_flight(store, fence, "many", 64, 1.0)
+            many = in_flight(flying(store, fence), "many", 64, 1.0)
             pipelined = counted / many.jobs
     return [
         Figure("syncs per job, one caller", f"{alone:.3f}", "", "≤ 2", alone <= 2.01),
