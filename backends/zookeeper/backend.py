@@ -8,11 +8,12 @@ import weakref
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 
-from jrs.backend import Backend, Capabilities, Fence, Leadership, Op, Record, Watch
+from jrs.backend import Backend, Capabilities, Fence, Finding, Leadership, Op, Record, Watch
 from jrs.backends.zookeeper import leader, wire
 from jrs.backends.zookeeper.access import Access
 from jrs.backends.zookeeper.cluster import open_cluster
 from jrs.backends.zookeeper.connection import Connection
+from jrs.backends.zookeeper.findings import findings
 from jrs.backends.zookeeper.handshake import shortest_session
 from jrs.backends.zookeeper.pipeline import Pipeline
 from jrs.backends.zookeeper.plan import Planner
@@ -93,6 +94,9 @@ class ZooKeeperBackend(Backend):
             yield from page
             if left is not None:
                 left -= len(page)
+
+    def findings(self, ttl: float) -> Iterator[Finding]:
+        return findings(self._access, granted=self.capabilities.max_ttl, ttl=ttl)
 
     def watch(self, prefix: str) -> Watch:
         self._check_process()
