@@ -43,6 +43,8 @@ from jrs.testing.servers import Server, ServerError, find_etcd, find_zookeeper
 TTL = 15.0
 MB = 1e6
 DIRTY = 1000
+CHUNK = 1000
+"""Jobs that are written at a time to fill a store."""
 SERVERS: dict[str, Callable[[], Server]] = {
     "etcd": lambda: find_etcd(fsync=True),
     "zookeeper": lambda: find_zookeeper(fsync=True),
@@ -56,14 +58,16 @@ class Plan:
     rounds: int
     slice: float
     """Seconds that each contender gets in each round."""
+    warming: float
+    """Seconds that each server is used for before."""
     clean: tuple[int, int]
     """Clean entries beside which the dirty ones are listed."""
     listings: int
     failovers: Failovers
 
 
-FULL = Plan(7, 1.0, (100, 100_000), 9, Failovers(runs=10, ttl=15.0, lone=2))
-QUICK = Plan(3, 0.4, (100, 10_000), 5, Failovers(runs=3, ttl=4.0, lone=1))
+FULL = Plan(7, 1.0, 6.0, (100, 100_000), 9, Failovers(runs=10, ttl=15.0, lone=2))
+QUICK = Plan(3, 0.4, 2.0, (100, 10_000), 5, Failovers(runs=3, ttl=4.0, lone=1))
 
 
 # -- commits per second --------------------------------------------------------------------
@@ -87,8 +91,13 @@ def contenders(backend: Backend, fence: Fence, bare: Bare) -> dict[str, Contende
         store.mark_clean(name, fence)
 
     def submit_job(name: str) -> Waiting:
-        store.create_dirty_async(sample(name), fence)
-        return store.mark_clean_async(name, fence).result
+        dirty = store.create_dirty_async(sample(name), fence)
+
+        def clean() -> Waiting:
+            dirty.result()
+            return store.mark_clean_async(name, fence).result
+
+        return clean
 
     def threads(work: Callable[[str], None], count: int) -> Contender:
         return lambda name, seconds: in_threads(work, name, count, seconds)
@@ -118,6 +127,8 @@ def throughput(
         backend = stack.enter_context(open_backend(server.url(), cluster="throughput"))
         leadership = stack.enter_context(campaign(backend))
         bare = stack.enter_context(contextlib.closing(BARE[kind](server.url_part)))
+        # A server of Java's is slow at first.
+        in_flight(bare.submit, "first", 64, plan.warming)
         slices = in_rounds(
             contenders(backend, leadership.fence, bare), plan.rounds, plan.slice, tick
         )
@@ -160,7 +171,7 @@ def listing(kind: str, server: Server, plan: Plan, tick: Callable[[str], None]) 
     yield Figure(
         f"{kind}: filling with {many:,} clean, {DIRTY:,} dirty",
         f"{filled.rate:,.0f} jobs/s",
-        "commit_async, 512 in flight",
+        f"commit_async, {CHUNK} jobs at a time",
     )
     times: dict[int, list[float]] = {few: [], many: []}
     for turn in range(plan.listings):
@@ -185,27 +196,20 @@ def listing(kind: str, server: Server, plan: Plan, tick: Callable[[str], None]) 
 def fill(store: JobResultStore, fence: Fence, clean: int) -> Slice:
     """Write so many clean jobs, and the dirty ones spread among them."""
     total = clean + DIRTY
-    window = threading.Semaphore(512)
-    failures: list[BaseException] = []
-
-    def done(error: BaseException | None) -> None:
-        window.release()
-        if error is not None:
-            failures.append(error)
-
     began = time.perf_counter()
-    for number in range(total):
-        job_id = f"job-{number:07}"
-        window.acquire()
-        future = store.create_dirty_async(sample(job_id), fence)
-        # Exactly DIRTY of the numbers up to `total` are counted here.
-        if (number + 1) * DIRTY // total == number * DIRTY // total:
-            future = store.mark_clean_async(job_id, fence)
-        future.add_done_callback(lambda one: done(one.exception()))
-    for _ in range(512):
-        window.acquire()
-    if failures:
-        raise failures[0]
+    for start in range(0, total, CHUNK):
+        numbers = range(start, min(start + CHUNK, total))
+        jobs = [f"job-{number:07}" for number in numbers]
+        # Exactly DIRTY of all numbers are the first of their share.
+        shares = [number * DIRTY % total >= DIRTY for number in numbers]
+        futures = [store.create_dirty_async(sample(job_id), fence) for job_id in jobs]
+        futures += [
+            store.mark_clean_async(job_id, fence)
+            for job_id, cleaned in zip(jobs, shares, strict=True)
+            if cleaned
+        ]
+        for future in futures:
+            future.result()
     return Slice(total, time.perf_counter() - began, [])
 
 

@@ -84,8 +84,8 @@ def in_threads(job: Callable[[str], None], name: str, threads: int, seconds: flo
     return Slice(len(latencies), took, latencies)
 
 
-Waiting = Callable[[], object]
-"""Waits until what was begun is done."""
+Waiting = Callable[[], Any]
+"""Waits until what was begun is done; may then begin the rest, and return what waits for that."""
 
 
 def in_flight(begin: Callable[[str], Waiting], name: str, window: int, seconds: float) -> Slice:
@@ -95,8 +95,11 @@ def in_flight(begin: Callable[[str], Waiting], name: str, window: int, seconds: 
 
     def finish() -> None:
         asked, wait = running.popleft()
-        wait()
-        latencies.append(time.perf_counter() - asked)
+        rest = wait()
+        if rest is not None:
+            running.append((asked, rest))
+        else:
+            latencies.append(time.perf_counter() - asked)
 
     began = time.perf_counter()
     count = 0
