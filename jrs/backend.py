@@ -428,8 +428,9 @@ def open_backend(url: str, *, cluster: str = "default", create: bool = True) -> 
     adds one: ``name = "package.module:open"``, called as ``open(url, cluster, create)``.
 
     Raises:
-        InvalidInput: unknown scheme, or a URL, folder or cluster id that can not be used, or
-            (without `create`) that does not exist.
+        InvalidInput: unknown scheme, or one whose packages are not installed, or a URL, folder or
+            cluster id that can not be used, or (without `create`) that does not exist.
+        AccessDenied: a wrong user or password, or no permission.
         Unavailable: the backend does not answer.
     """
     if not _CLUSTER.fullmatch(cluster):
@@ -444,7 +445,14 @@ def open_backend(url: str, *, cluster: str = "default", create: bool = True) -> 
             f"unknown backend {redacted(url)!r}: give a URL whose scheme is one of "
             f"{', '.join(sorted(known))}, for example file:///var/lib/jrs"
         )
-    backend: Backend = known[scheme].load()(url, cluster, create)
+    try:
+        opener = known[scheme].load()
+    except ImportError as error:
+        raise InvalidInput(
+            f"the backend {scheme!r} needs the package {error.name!r}, which is not installed: "
+            f"pip install 'jrs[{scheme}]'"
+        ) from error
+    backend: Backend = opener(url, cluster, create)
     return backend
 
 

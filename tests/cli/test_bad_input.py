@@ -226,3 +226,23 @@ def test_help_has_an_example(jrs: Jrs, command: str) -> None:
 
     assert done.returncode == 0
     assert "Example" in done.stdout
+
+
+@pytest.mark.parametrize(("scheme", "package"), [("etcd", "etcd3"), ("zookeeper", "kazoo")])
+def test_a_backend_whose_packages_are_missing(
+    jrs: Jrs, home: Path, scheme: str, package: str
+) -> None:
+    """One line that says what to install."""
+    # As if it were not installed: Python looks in the working folder first.
+    (home / "sitecustomize.py").write_text(
+        f"import sys; sys.modules[{package!r}] = None; "
+        "import importlib.metadata as m; real = m.distribution\n"
+        "def distribution(name):\n"
+        f"    if name == {package!r}: raise m.PackageNotFoundError(name)\n"
+        "    return real(name)\n"
+        "m.distribution = distribution\n"
+    )
+    ended = jrs("--backend", f"{scheme}://127.0.0.1:1", "list", PYTHONPATH=str(home))
+    assert ended.returncode == 2
+    assert len(ended.stderr.splitlines()) == 1
+    assert f"pip install 'jrs[{scheme}]'" in ended.stderr
