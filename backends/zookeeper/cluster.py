@@ -1,4 +1,4 @@
-"""The cluster's place in ZooKeeper's tree: found, made where it may be, or refused if it is not ours.
+"""The cluster's place in ZooKeeper's tree: found, made where it may be, or refused as not ours.
 
 Its `format` znode says what wrote what stands below, and in which version.
 """

@@ -30,7 +30,7 @@ from jrs.errors import AccessDenied, JrsError, Unavailable
 
 _WINDOW = 128
 """Requests that kazoo has at a time; more of them would block whoever wakes its thread."""
-_SILENCE = 2.0
+_SILENCE = 3.0
 """Seconds without a word from the server while requests wait for answers: then it hangs."""
 _LONGEST_READ = 8.0
 """Seconds within which an idle connection notices that the server is gone."""

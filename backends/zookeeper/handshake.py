@@ -48,14 +48,14 @@ def shortest_session(access: Access, deadline: Deadline) -> float:
     problems = []
     for number, (host, port) in enumerate(access.address.endpoints):
         left = len(access.address.endpoints) - number
-        turn = Deadline.after(min(PATIENCE, deadline.remaining() / left))
+        turn = Deadline.after(min(PATIENCE, deadline.remaining() / left * 0.7))
         try:
             with _Talk(access, host, port, turn) as talk:
                 session = talk.connect(timeout=0.001)
                 talk.end()
                 return session.timeout
         except (OSError, ssl.SSLError) as error:
-            patience = Deadline.after(max(0.2, min(1.0, deadline.remaining() / left)))
+            patience = Deadline.after(min(1.0, deadline.remaining() / left * 0.9))
             why = diagnose(host, port, access.address.tls, patience)
             problems.append(why or f"{host}:{port} {_said(error)}")
     raise Unavailable(f"{access.where}: {'; '.join(dict.fromkeys(problems))}")
