@@ -54,11 +54,17 @@ class MasterEvent:
 class MasterProcess:
     """One ``jrs master``."""
 
-    def __init__(self, name: str, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        name: str,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        prefix: Sequence[str] = (),
+    ) -> None:
         self.name = name
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as it lives
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "jrs", *arguments],
+            [*prefix, sys.executable, "-m", "jrs", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -129,10 +135,12 @@ class Masters:
         on_event: Callable[[MasterEvent], None] = lambda event: None,
     ) -> None:
         self.url = url
+        self.cluster = cluster
         self.backend = open_backend(url, cluster=cluster)
         self.all: list[MasterProcess] = []
         self.events: list[MasterEvent] = []
-        self._arguments = ["--backend", url, "--cluster", cluster, "master", "--ttl", str(ttl)]
+        self._marks = {processes.mark_of_cluster(self.backend.url, cluster)}
+        self._arguments = ["--cluster", cluster, "master", "--ttl", str(ttl)]
         if storage is not None:
             self._arguments += ["--storage", str(storage)]
         for resource in resources:
@@ -141,10 +149,21 @@ class Masters:
         self._on_event = on_event
         self._readers: list[threading.Thread] = []
 
-    def start(self, name: str) -> MasterProcess:
-        """Start one more."""
-        arguments = [*self._arguments, "--name", name, "--json"]
-        master = MasterProcess(name, arguments, self._environment)
+    def start(
+        self, name: str, *, url: str | None = None, prefix: Sequence[str] = ()
+    ) -> MasterProcess:
+        """Start one more.
+
+        Args:
+            url: how this one opens the backend, if not like the others: through a proxy, say.
+            prefix: a command that runs the command behind it, in place of itself: on another
+                host, say.
+        """
+        if url is not None:
+            with open_backend(url, cluster=self.cluster) as backend:
+                self._marks.add(processes.mark_of_cluster(backend.url, self.cluster))
+        arguments = ["--backend", url or self.url, *self._arguments, "--name", name, "--json"]
+        master = MasterProcess(name, arguments, self._environment, prefix)
         reader = threading.Thread(
             target=self._read, args=(master,), name=f"read-{name}", daemon=True
         )
@@ -195,8 +214,8 @@ class Masters:
         for master in self.all:
             if master.alive:
                 master.kill()
-        mark = processes.mark_of_cluster(self.backend.url, self.backend.cluster)
-        processes.end(mark, Deadline.after(30.0))
+        for mark in self._marks:
+            processes.end(mark, Deadline.after(30.0))
         for reader in self._readers:
             reader.join(10.0)
         for master in self.all:

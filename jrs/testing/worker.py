@@ -14,7 +14,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from types import TracebackType
 from typing import IO, Any, Self
 
@@ -45,11 +46,18 @@ class Died(Exception):
 class Worker:
     """The near end of a worker process. Errors of its backend are raised here as they are."""
 
-    def __init__(self, url: str, cluster: str, *, before: str = "") -> None:
-        """Start it; `before` is Python that it runs first, for instance to break a system call."""
+    def __init__(
+        self, url: str, cluster: str, *, before: str = "", prefix: Sequence[str] = ()
+    ) -> None:
+        """Start it.
+
+        Args:
+            before: Python that it runs first, for instance to break a system call.
+            prefix: a command that runs the command behind it, in place of itself.
+        """
         code = f"{before}\nfrom jrs.testing.worker import main\nmain(*sys.argv[1:3])"
         process = subprocess.Popen(
-            [sys.executable, "-c", f"import sys\n{code}", url, cluster],
+            [*prefix, sys.executable, "-c", f"import sys\n{code}", url, cluster],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
@@ -243,6 +251,7 @@ class _Server:
     def __init__(self, url: str, cluster: str) -> None:
         self.backend: Backend = open_backend(url, cluster=cluster)
         self.leadership: Leadership | None = None
+        self.queued: list[Future[None]] = []
 
     def open(self, url: str, cluster: str) -> None:
         self.backend.close()
@@ -294,6 +303,21 @@ class _Server:
             self.backend.commit(Create(f"{prefix}{number}", b""))
             _reply({"value": number})
             number += 1
+
+    def queue(self, prefix: str, times: int, fence: list[int] | None) -> None:
+        """Begin to create PREFIX0, PREFIX1, … and wait for none."""
+        for number in range(times):
+            self.queued.append(
+                self.backend.commit_async(
+                    Create(f"{prefix}{number}", b""), fence=None if fence is None else Fence(*fence)
+                )
+            )
+
+    def settle(self) -> list[str]:
+        """Wait for everything queued; return how each ended: "done", or the error's name."""
+        waited, self.queued = self.queued, []
+        ends = [future.exception(60.0) for future in waited]
+        return ["done" if error is None else type(error).__name__ for error in ends]
 
     def lead(self, candidate: str, ttl: float) -> list[int]:
         won = self.backend.campaign(candidate, ttl=ttl, stop=threading.Event())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,13 +14,15 @@ from jrs.testing.servers import EtcdServer, Server, ServerMissing, ZooKeeperServ
 from jrs.testing.servers.fixtures import had, missing
 from jrs.testing.servers.namespaces import Hosts, Namespaces
 from tests.servers.values import read, write
+from tests.unshared import as_root
 
-UNSHARED = "JRS_TEST_UNSHARED"
-OWN = 'mount -t tmpfs jrs /run && ip link set lo up && exec "$@"'
+__all__ = ["as_root"]
+
+pytestmark = pytest.mark.usefixtures("as_root")
 
 
 @pytest.fixture
-def place() -> Iterator[Namespaces]:
+def place(as_root: None) -> Iterator[Namespaces]:
     """Three hosts for members and one for a client."""
     try:
         place = Namespaces(3, clients=1)
@@ -35,30 +36,6 @@ def place() -> Iterator[Namespaces]:
 def server(request: pytest.FixtureRequest, place: Namespaces) -> Iterator[Server]:
     with had(lambda: request.param(place, 3)) as server:
         yield server
-
-
-@pytest.fixture(autouse=True)
-def _root(request: pytest.FixtureRequest) -> None:
-    """Run the test in namespaces of our own where we are not root."""
-    if os.geteuid() == 0:
-        return
-    if shutil.which("unshare") is None or os.environ.get(UNSHARED):
-        missing("no 'unshare' on the PATH: apt-get install util-linux")
-    own = ["unshare", "-Urnm", "sh", "-c", OWN, "sh"]
-    if (refused := subprocess.run([*own, "true"], capture_output=True, text=True)).returncode:
-        missing(f"namespaces need root or 'unshare -Urnm', which says: {refused.stderr.strip()}")
-    done = subprocess.run(
-        [*own, sys.executable, "-m", "pytest", "-p", "no:cacheprovider", request.node.nodeid],
-        cwd=request.config.rootpath,
-        env={**os.environ, UNSHARED: "1"},
-        capture_output=True,
-        text=True,
-        timeout=240.0,
-    )
-
-    assert done.returncode == 0, done.stdout[-4000:]
-
-    pytest.skip("passed in a user namespace of its own")
 
 
 def test_a_leader_that_is_cut_off_from_its_peers(server: Server, place: Namespaces) -> None:

@@ -1,0 +1,106 @@
+"""What the chaos tests share: the stamps of a job, and what is known of who leads."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import attrs
+
+from jrs import keys
+from jrs.backend import Backend, Create, Fence
+from jrs.clock import Deadline
+from jrs.codec import decode
+from jrs.errors import Fenced, OutcomeUnknown, Unavailable
+from jrs.jobs import JobCatalog
+from jrs.model import EpochRecord, JobSpec, JobStatus
+from jrs.store import JobResultStore
+from jrs.testing.masters import Masters
+from jrs.testing.worker import Worker
+
+BOUND = 60.0
+TTL = 2.0
+"""The shortest that both servers grant."""
+
+_JOBS = Path(__file__).with_name("jobs.py")
+
+
+def until(condition: Callable[[], bool], what: str, timeout: float = BOUND) -> None:
+    """Wait until `condition` holds."""
+    deadline = Deadline.after(timeout)
+    while not condition():
+        assert not deadline.expired, f"waited in vain until {what}"
+        time.sleep(0.005)
+
+
+def newest(backend: Backend) -> tuple[Fence, str]:
+    """Return the fence of the newest epoch, and whose it is."""
+    record = backend.get(keys.EPOCH)
+    assert record is not None
+    epoch = decode(EpochRecord, record.value, record.key)
+    return Fence(epoch.epoch, record.version), epoch.candidate
+
+
+def refused_for_good(hand: Worker, prefix: str, fence: Fence) -> None:
+    """Write with an old fence, many times: it is never done, and Fenced once there is an answer."""
+    deadline = Deadline.after(BOUND)
+    fenced = number = 0
+    while fenced < 5:
+        assert not deadline.expired
+        number += 1
+        try:
+            hand.commit(Create(f"{prefix}{number}", b""), fence=fence)
+        except Fenced:
+            fenced += 1
+        except (Unavailable, OutcomeUnknown):
+            pass  # Its connection has been away for long.
+
+
+@attrs.frozen
+class Stamps:
+    """A job that stamps, and what it has stamped."""
+
+    folder: Path
+    job_id: str = "stamps"
+
+    def submit(self, backend: Backend) -> None:
+        JobCatalog(backend).submit(
+            JobSpec(self.job_id, f"{_JOBS}:stamp", arguments={"path": str(self._path)})
+        )
+
+    @property
+    def _path(self) -> Path:
+        return self.folder / self.job_id
+
+    def of(self, epoch: int) -> list[float]:
+        """Return the moments at which the attempts of that epoch were alive."""
+        return sorted(
+            float(line)
+            for file in self.folder.glob(f"{self.job_id}.{epoch}.*")
+            for line in file.read_text().splitlines(keepends=True)
+            if line.endswith("\n")
+        )
+
+    def await_more(self, masters: Masters, epoch: int, count: int = 20) -> None:
+        """Wait until the attempts of that epoch have stamped some more."""
+        before = len(self.of(epoch))
+        masters.until(lambda: len(self.of(epoch)) >= before + count, f"epoch {epoch} stamps")
+
+    def finish(self, backend: Backend) -> str:
+        """Let the job end; return its result."""
+        self._path.with_suffix(".stop").touch()
+        result = JobResultStore(backend).wait(self.job_id, BOUND)
+
+        assert JobStatus.FINISHED is result.status
+
+        return str(result.payload)
+
+    def never_overlap(self, older: int, newer: int) -> float:
+        """Assert that the older epoch's attempts had ended before the newer one's began; return
+        the seconds between."""
+        last, first = self.of(older)[-1], self.of(newer)[0]
+
+        assert last < first
+
+        return first - last
