@@ -25,12 +25,12 @@ import signal
 import subprocess
 import sys
 import threading
-import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from jrs.clock import Deadline
 from jrs.errors import JrsError
+from jrs.fork import forget_in_children
 
 Ender = Callable[[bytes, Deadline], None]
 """Ends the session of that secret. Raises a `JrsError` if it could not within the deadline."""
@@ -58,7 +58,7 @@ class Guardian:
         self._ears, self._mouth = os.pipe2(os.O_CLOEXEC)
         # A guardian that is stopped must not stop its master.
         os.set_blocking(self._mouth, False)
-        _begun.add(self)
+        forget_in_children(self)
         self._process = self._start()
 
     @property
@@ -104,16 +104,12 @@ class Guardian:
             self._process.kill()
             self._process.wait()
 
-    def forget(self) -> None:
-        """Let go of the pipe in a forked child, which must not hold it open for its parent."""
+    def forget(self) -> Iterable[int]:
+        """A child must not hold the pipe open for its parent."""
         self._turn = threading.Lock()  # A thread that is not here may have held it.
-        if not self._over:
-            self._over = True
-            # Not closed: what has their numbers next must not be closed along with the object.
-            null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-            for end in (self._ears, self._mouth):
-                os.dup2(null, end, inheritable=False)
-            os.close(null)
+        held = () if self._over else (self._ears, self._mouth)
+        self._over = True
+        return held
 
     def _start(self) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
@@ -136,17 +132,6 @@ class Guardian:
         # A full pipe: the guardian is stopped, or its successor has yet to read. It costs the ttl.
         with contextlib.suppress(BlockingIOError):
             os.write(self._mouth, line)
-
-
-_begun: weakref.WeakSet[Guardian] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for guardian in _begun:
-        guardian.forget()
-
-
-os.register_at_fork(after_in_child=_after_fork)
 
 
 def main() -> int:

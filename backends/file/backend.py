@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
-import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,12 +16,12 @@ from jrs.backends.file.replica import Replica
 from jrs.backends.group import GroupCommit
 from jrs.clock import Deadline
 from jrs.errors import CorruptRecord, InvalidInput, Unavailable, UnsupportedVersion
+from jrs.fork import forget_in_children
 
 SEAL_AT = 8 << 20
 """Bytes of log behind a base at which a segment is sealed, if its base is not larger than that."""
 
 _WATCH_POLL = 0.01
-_open: weakref.WeakSet[FileBackend] = weakref.WeakSet()
 
 
 def open_file(url: str, cluster: str, create: bool = True) -> FileBackend:
@@ -73,7 +71,7 @@ class FileBackend(Backend):
         except OSError as error:
             raise Unavailable(f"{folder}: {error.strerror}; nothing was changed") from error
         self._group = GroupCommit(self._append, self._lock, name=f"jrs-commits-{cluster}")
-        _open.add(self)
+        forget_in_children(self)
 
     def _get(self, key: str, deadline: Deadline) -> Record | None:
         with self._current(deadline):
@@ -156,12 +154,15 @@ class FileBackend(Backend):
         self._group.close(self.timeout)
         with self._lock:
             self.replica.close()
-        _open.discard(self)
 
     def refresh(self, deadline: Deadline) -> None:
         """Apply what other processes have appended; wakes the watches it concerns."""
         with self._current(deadline):
             pass
+
+    def forget(self) -> Iterable[int]:
+        self._forked = True
+        return ()
 
     # -- inside ----------------------------------------------------------------------------
 
@@ -241,11 +242,3 @@ class FileWatch(Watch):
 
 def _pair(fence: Fence | None) -> tuple[str, int] | None:
     return None if fence is None else (EPOCH_KEY, fence.version)
-
-
-def _after_fork() -> None:
-    for backend in _open:
-        backend._forked = True
-
-
-os.register_at_fork(after_in_child=_after_fork)

@@ -15,7 +15,7 @@ import os
 import threading
 import time
 import uuid
-import weakref
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,7 @@ from jrs.backend import EPOCH_KEY, Create, Fence, Leadership, Op, Record, Update
 from jrs.clock import Deadline
 from jrs.codec import decode, encode
 from jrs.errors import Conflict, JrsError, OutcomeUnknown
+from jrs.fork import forget_in_children
 from jrs.model import EpochRecord
 
 if TYPE_CHECKING:
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
 
 POLL = 0.01
 """Seconds between a candidate's looks at the lock: most of the failover time after a crash."""
-
-
-_held: weakref.WeakSet[FileLeadership] = weakref.WeakSet()
 
 
 class FileLeadership(Leadership):
@@ -52,18 +50,15 @@ class FileLeadership(Leadership):
         self._thread = threading.Thread(
             target=self._heartbeat, name=f"jrs-heartbeat-e{epoch}", daemon=True
         )
-        _held.add(self)
+        forget_in_children(self)
         self._thread.start()
 
-    def forget_lock(self) -> None:
-        """Let go of the lock in a forked child, which must not hold it when its parent dies."""
+    def forget(self) -> Iterable[int]:
+        """A child must not hold the lock when its parent dies."""
         self._release = threading.Lock()  # A thread that is not here may have held it.
-        if not self._released:
-            self._released = True
-            # Not closed: what has its number next must not be closed along with this object.
-            null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-            os.dup2(null, self._lock, inheritable=False)
-            os.close(null)
+        held = () if self._released else (self._lock,)
+        self._released = True
+        return held
 
     def resign(self) -> None:
         self.lost.set()
@@ -211,11 +206,3 @@ def _ttl_of(beat: bytes) -> float:
         return float(beat.split()[1])
     except (IndexError, ValueError):
         return 0.0  # Not written yet: its holder is about to bump the epoch.
-
-
-def _after_fork() -> None:
-    for leadership in _held:
-        leadership.forget_lock()
-
-
-os.register_at_fork(after_in_child=_after_fork)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import threading
-import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 
 from jrs.backend import Backend, Capabilities, Fence, Finding, Leadership, Op, Record, Watch
@@ -23,13 +21,12 @@ from jrs.backends.zookeeper.sights import Sights
 from jrs.backends.zookeeper.watch import Hub
 from jrs.clock import Deadline
 from jrs.errors import CorruptRecord, Unavailable
+from jrs.fork import forget_in_children
 
 _PAGE = 1000
 _FIRST = 64
 _LONGEST = 24 * 3600.0
 """Seconds asked for as the timeout of a handle's session: the server grants the most it does."""
-
-_open: weakref.WeakSet[ZooKeeperBackend] = weakref.WeakSet()
 
 
 def open_zookeeper(url: str, cluster: str, create: bool = True) -> ZooKeeperBackend:
@@ -72,7 +69,7 @@ class ZooKeeperBackend(Backend):
         self._hub = Hub(self._connection, layout, directories)
         self._pipeline = Pipeline(self._connection, self._planner, directories)
         self._connection.on_tick = self._pipeline.expire
-        _open.add(self)
+        forget_in_children(self)
 
     def scan(
         self,
@@ -115,7 +112,6 @@ class ZooKeeperBackend(Backend):
         self._hub.close()
         self._connection.close()
         self._pipeline.close()
-        _open.discard(self)
 
     # -- what an adapter implements --------------------------------------------------------
 
@@ -162,14 +158,10 @@ class ZooKeeperBackend(Backend):
                 records.append(None)
         return records
 
+    def forget(self) -> Iterable[int]:
+        self._forked = True
+        return ()
+
     def _check_process(self) -> None:
         if self._forked:
             raise Unavailable(f"{self.url} was opened before a fork: open it again in the child")
-
-
-def _after_fork() -> None:
-    for backend in _open:
-        backend._forked = True
-
-
-os.register_at_fork(after_in_child=_after_fork)

@@ -10,19 +10,18 @@ import signal
 import subprocess
 import sys
 import threading
-import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from jrs.clock import Deadline
 from jrs.errors import InvalidInput, Unavailable
+from jrs.fork import forget_in_children
 from jrs.recovery import attempt, processes
 from jrs.recovery.job import AttemptContext
 from jrs.recovery.runners import Ended, OnEnd, Runner, RunningAttempt
 
 _STDERR_TAIL = 4096
-_begun: weakref.WeakSet[ProcessAttempt] = weakref.WeakSet()
 
 
 class ProcessRunner(Runner):
@@ -93,7 +92,7 @@ class ProcessAttempt(RunningAttempt):
         self._waiter = threading.Thread(
             target=self._wait, name=f"jrs-attempt-{mark.split(':')[1]}", daemon=True
         )
-        _begun.add(self)
+        forget_in_children(self)
         self._waiter.start()
 
     def end(self, deadline: Deadline) -> bool:
@@ -135,22 +134,10 @@ class ProcessAttempt(RunningAttempt):
                 except BrokenPipeError:
                     pass
 
-    def forget_pipe(self) -> None:
-        """Let go of the pipe in a forked child, which must not hold it open for its parent."""
+    def forget(self) -> Iterable[int]:
+        """A child must not hold the pipe open for its parent."""
         pipe = self._warden.stdin
-        if pipe is not None and not pipe.closed:
-            # Not closed: what has its number next must not be closed along with the object.
-            null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
-            os.dup2(null, pipe.fileno(), inheritable=False)
-            os.close(null)
-
-
-def _after_fork() -> None:
-    for attempt_begun in _begun:
-        attempt_begun.forget_pipe()
-
-
-os.register_at_fork(after_in_child=_after_fork)
+        return () if pipe is None or pipe.closed else (pipe.fileno(),)
 
 
 def _says(status: int) -> str:
