@@ -465,6 +465,25 @@ def still_unknown(unknown: OutcomeUnknown) -> Iterator[None]:
         raise unknown from error
 
 
+def commit_and_read_back(
+    backend: Backend, own: Create | Update, *others: Op, fence: Fence | None = None
+) -> None:
+    """Commit, and settle an unknown outcome by reading `own` back: its value must be of a kind that
+    nobody else writes.
+
+    Raises:
+        OutcomeUnknown: it could not be read back, or is not there. It may still get there.
+        Conflict, Fenced, TooLarge, Unavailable: as `Backend.commit`.
+    """
+    try:
+        backend.commit(own, *others, fence=fence)
+    except OutcomeUnknown as unknown:
+        with still_unknown(unknown):
+            stored = backend.get(own.key)
+        if stored is None or stored.value != own.value:
+            raise
+
+
 def redacted(url: str) -> str:
     """Return `url` without user, password and query, for messages and logs."""
     parts = urlsplit(url)

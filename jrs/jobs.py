@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import attrs
 
 from jrs import keys
-from jrs.backend import Absent, Backend, Create, still_unknown
+from jrs.backend import Absent, Backend, Create, commit_and_read_back
 from jrs.clock import Clock
 from jrs.codec import T, decode, encode
 from jrs.errors import (
@@ -17,7 +17,6 @@ from jrs.errors import (
     DuplicateJob,
     InvalidInput,
     NoSuchJob,
-    OutcomeUnknown,
 )
 from jrs.model import (
     AttemptRecord,
@@ -66,10 +65,10 @@ class JobCatalog:
         """
         self._check_free(spec.job_id)
         spec = attrs.evolve(spec, submitted_at=self._now())
-        value = encode(spec)
         try:
-            self._backend.commit(
-                Create(keys.JOBS + spec.job_id, value),
+            commit_and_read_back(
+                self._backend,
+                Create(keys.JOBS + spec.job_id, encode(spec)),
                 Absent(keys.RESULTS + spec.job_id),
                 Absent(keys.TOMBSTONES + spec.job_id),
             )
@@ -77,11 +76,6 @@ class JobCatalog:
             # Taken since we looked; if it is free again by now, it still was not ours.
             self._check_free(spec.job_id)
             raise
-        except OutcomeUnknown as unknown:
-            with still_unknown(unknown):
-                stored = self._backend.get(keys.JOBS + spec.job_id)
-            if stored is None or stored.value != value:
-                raise
         return spec
 
     def cancel(self, job_id: str, reason: str = "") -> None:

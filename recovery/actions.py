@@ -12,10 +12,10 @@ from typing import Any
 import attrs
 
 from jrs import keys
-from jrs.backend import Backend, Create, Delete, Leadership, Op, Update, still_unknown
+from jrs.backend import Backend, Create, Delete, Leadership, Update, commit_and_read_back
 from jrs.clock import Clock, Deadline
 from jrs.codec import decode, encode
-from jrs.errors import Conflict, CorruptRecord, Fenced, OutcomeUnknown, ResultExists
+from jrs.errors import Conflict, CorruptRecord, Fenced, ResultExists
 from jrs.model import (
     AttemptRecord,
     CancelRequest,
@@ -276,11 +276,5 @@ class Actions:
 
     def _put(self, key: str, value: bytes, version: int | None) -> None:
         """Commit a record under the fence; an unknown outcome is read back."""
-        op: Op = Create(key, value) if version is None else Update(key, value, version)
-        try:
-            self._backend.commit(op, fence=self._fence)
-        except OutcomeUnknown as unknown:
-            with still_unknown(unknown):
-                stored = self._backend.get(key)
-            if stored is None or stored.value != value:
-                raise
+        op = Create(key, value) if version is None else Update(key, value, version)
+        commit_and_read_back(self._backend, op, fence=self._fence)

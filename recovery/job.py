@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from jrs import keys
-from jrs.backend import Backend, Create, Fence, Lifeline
+from jrs.backend import Backend, Create, Fence, Lifeline, commit_and_read_back
 from jrs.clock import Clock
 from jrs.codec import decode, encode
 from jrs.errors import Conflict, Fenced, InvalidInput, OutcomeUnknown
@@ -197,11 +197,13 @@ class Job:
         key, value = keys.stage(self.job_id, record.name), encode(record)
         for last in (False, True):
             try:
-                context.backend.commit(Create(key, value), fence=context.fence)
+                commit_and_read_back(context.backend, Create(key, value), fence=context.fence)
                 return
-            except (Conflict, OutcomeUnknown):
+            except OutcomeUnknown:
+                if last:
+                    raise
+            except Conflict:
                 stored = context.backend.get(key)
                 if stored is not None and stored.value == value:
-                    return
-                if last or stored is not None:
-                    raise
+                    return  # The first try got there after all.
+                raise
