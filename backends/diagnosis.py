@@ -7,6 +7,10 @@ from __future__ import annotations
 
 import socket
 import ssl
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import attrs
 
 from jrs.backends.address import Tls
 from jrs.clock import Deadline
@@ -16,22 +20,59 @@ _QUIET = 0.2
 """Seconds in which a server that wants another certificate says so, after TLS 1.3's handshake."""
 
 
+@attrs.frozen
+class Fault:
+    """What is wrong with a member.
+
+    Attributes:
+        what: in a phrase.
+        lasting: whether somebody has to mend it: to wait and to try again is in vain.
+    """
+
+    what: str
+    lasting: bool = True
+
+
 def diagnose(host: str, port: int, tls: Tls | None, deadline: Deadline) -> str | None:
     """Return in a phrase why `host` can not be spoken to; None if nothing wrong is seen."""
+    fault = look((host, port), tls, deadline)
+    return None if fault is None else fault.what
+
+
+def look_at_each(
+    endpoints: Sequence[tuple[str, int]], tls: Tls | None, deadline: Deadline
+) -> list[Fault | None]:
+    """Return what is wrong with each member; all are looked at at once."""
+    with ThreadPoolExecutor(len(endpoints), thread_name_prefix="jrs-diagnosis") as pool:
+        return list(pool.map(lambda endpoint: look(endpoint, tls, deadline), endpoints))
+
+
+def look(endpoint: tuple[str, int], tls: Tls | None, deadline: Deadline) -> Fault | None:
+    """Return why a member can not be spoken to; None if nothing wrong is seen."""
+    host, port = endpoint
     where = f"{host}:{port}"
     timeout = max(0.1, min(_TIMEOUT, deadline.bounded()))
     try:
         plain = socket.create_connection((host, port), timeout)
     except socket.gaierror as error:
-        return f"the host {host!r} is not known ({error.strerror})"
+        return Fault(
+            f"the host {host!r} is not known ({error.strerror})",
+            lasting=error.errno != socket.EAI_AGAIN,
+        )
+    except UnicodeError:
+        return Fault(f"{host!r} is not a host's name")
     except ConnectionRefusedError:
-        return f"nobody listens at {where}"
+        return Fault(f"nobody listens at {where}")
     except TimeoutError:
-        return f"no answer from {where}: is it the right address, and no firewall in between?"
+        return Fault(
+            f"no answer from {where}: is it the right address, and no firewall in between?",
+            lasting=False,
+        )
     except OSError as error:
-        return f"{where}: {error.strerror or error}"
+        return Fault(f"{where}: {error.strerror or error}", lasting=False)
     with plain:
-        return _plaintext(plain, host, where) if tls is None else _tls(plain, host, where, tls)
+        what = _plaintext(plain, host, where) if tls is None else _tls(plain, host, where, tls)
+    return Fault(what) if what else None
 
 
 def _plaintext(plain: socket.socket, host: str, where: str) -> str | None:

@@ -29,10 +29,11 @@ from jrs.backend import (
     Watch,
 )
 from jrs.backends.address import Address
-from jrs.backends.diagnosis import diagnose
+from jrs.backends.diagnosis import diagnose, look_at_each
 from jrs.backends.etcd import leader, transaction
 from jrs.backends.etcd._etcd3 import rpc
-from jrs.backends.etcd.connection import Compacted, Connection, behind
+from jrs.backends.etcd.connection import ATTEMPT, Connection, behind
+from jrs.backends.etcd.refusals import Compacted
 from jrs.backends.etcd.transaction import Commit
 from jrs.backends.etcd.watch import EtcdWatch
 from jrs.backends.group import GroupCommit
@@ -40,7 +41,6 @@ from jrs.clock import Deadline
 from jrs.errors import (
     CorruptRecord,
     InvalidInput,
-    JrsError,
     OutcomeUnknown,
     TooLarge,
     Unavailable,
@@ -52,9 +52,14 @@ DEFAULT_PREFIX = "jrs"
 OLDEST = (3, 4)
 FORMAT = 1
 
+_AT_FIRST = 1.0
+"""Seconds for which a server is asked before it is looked at why it does not answer."""
+
 _GETS = 128
-_FIRST_PAGE, _LARGEST_PAGE = 200, 10_000
+_FIRST_PAGE, _LARGEST_PAGE, _GROWTH = 50, 10_000, 4
 _PAGE_BYTES = 8 << 20
+_BULK = 3.0
+"""Seconds for one member to send what is large."""
 
 
 def open_etcd(url: str, cluster: str, create: bool = True) -> EtcdBackend:
@@ -72,31 +77,48 @@ def open_etcd(url: str, cluster: str, create: bool = True) -> EtcdBackend:
     try:
         backend = EtcdBackend(connection, cluster)
         deadline = Deadline.after(address.timeout)
-        try:
-            _check_server(connection, deadline)
-            backend.enter(create, deadline)
-        except Unavailable as error:
-            raise Unavailable(_why(address) or str(error)) from error
+        _check_version(reach(connection, deadline), address)
+        backend.enter(create, deadline)
     except BaseException:
         connection.close()
         raise
     return backend
 
 
-def _why(address: Address) -> str | None:
-    """Return what is wrong with each member, where something is seen to be."""
-    deadline = Deadline.after(address.timeout)
-    found = [diagnose(host, port, address.tls, deadline) for host, port in address.endpoints]
-    if None in found:
-        return None
-    return f"{address.url} can not be reached: {'; '.join(one for one in found if one)}"
+def reach(connection: Connection, deadline: Deadline) -> Any:
+    """Return the status of a member, without waiting for what waiting does not mend.
+
+    A server that starts is waited for, one that hangs or that is cut off, too: until the deadline.
+    A wrong name, port or certificate is told as soon as it has been looked at.
+    """
+    address = connection.address
+
+    def ask(patience: Deadline) -> Any:
+        return connection.read(
+            lambda stubs: stubs.maintenance.Status, rpc.StatusRequest(), patience
+        )
+
+    try:
+        return ask(Deadline.after(min(_AT_FIRST, deadline.remaining() / 2)))
+    except Unavailable:
+        # It may take half of the time, so that the rest is left to the server.
+        patience = Deadline.after(deadline.remaining() / 2)
+        faults = look_at_each(address.endpoints, address.tls, patience)
+    why = "; ".join(dict.fromkeys(fault.what for fault in faults if fault))
+    if all(fault and fault.lasting for fault in faults):
+        raise Unavailable(f"{address.url} can not be reached: {why}")
+    try:
+        return ask(deadline)
+    except Unavailable as error:
+        if not why:
+            raise
+        raise Unavailable(f"{address.url} can not be reached: {why}") from error
 
 
-def _check_server(connection: Connection, deadline: Deadline) -> None:
-    status = connection.read(lambda stubs: stubs.maintenance.Status, rpc.StatusRequest(), deadline)
+def _check_version(status: Any, address: Address) -> None:
     if _version(status.version) < OLDEST:
         raise InvalidInput(
-            f"{connection.address.url} is etcd {status.version}; 3.4 or newer is needed: upgrade it"
+            f"{address.url} is etcd {status.version}; 3.4 or newer is needed: upgrade it"
         )
 
 
@@ -196,7 +218,10 @@ class EtcdBackend(Backend):
                 for key in keys[start : start + _GETS]
             ]
             answer = self.connection.read(
-                lambda stubs: stubs.kv.Txn, rpc.TxnRequest(success=gets), deadline
+                lambda stubs: stubs.kv.Txn,
+                rpc.TxnRequest(success=gets),
+                deadline,
+                attempt=_BULK,
             )
             for one in answer.responses:
                 kvs = one.response_range.kvs
@@ -231,9 +256,10 @@ class EtcdBackend(Backend):
             after = page[-1].key
             if left is not None:
                 left -= len(page)
-            # Each page costs a look at all that follows it, so pages are as large as may be.
+            # Each page costs a look at all that follows it, so pages are as large as may be; but
+            # what comes may be larger than what came.
             weight = sum(len(record.value) for record in page) // len(page) + 100
-            size = max(1, min(_LARGEST_PAGE, _PAGE_BYTES // weight))
+            size = max(1, min(_LARGEST_PAGE, _GROWTH * size, _PAGE_BYTES // weight))
 
     def _page_at(
         self, prefix: str, after: str | None, limit: int, revision: int, deadline: Deadline
@@ -249,7 +275,10 @@ class EtcdBackend(Backend):
 
     def _range(self, key: bytes, deadline: Deadline, **fields: Any) -> Any:
         request = rpc.RangeRequest(key=key, **fields)
-        return self.connection.read(lambda stubs: stubs.kv.Range, request, deadline)
+        attempt = _BULK if fields else ATTEMPT
+        return self.connection.read(
+            lambda stubs: stubs.kv.Range, request, deadline, attempt=attempt
+        )
 
     def _record(self, found: Any) -> Record:
         return Record(found.key[len(self._map) :].decode(), found.value, found.mod_revision)
@@ -261,29 +290,26 @@ class EtcdBackend(Backend):
     # -- committing ------------------------------------------------------------------------
 
     def _commit(self, ops: tuple[Op, ...], fence: Fence | None, deadline: Deadline) -> None:
-        self._group.commit(self._prepared(ops, fence), ops, deadline)
+        self._group.commit(self._prepared(ops, fence, deadline), ops, deadline)
 
     def _commit_async(self, ops: tuple[Op, ...], fence: Fence | None) -> Future[None]:
-        return self._group.commit_async(self._prepared(ops, fence), ops)
+        return self._group.commit_async(self._prepared(ops, fence, None), ops)
 
-    def _prepared(self, ops: tuple[Op, ...], fence: Fence | None) -> Commit:
-        commit = transaction.prepare(self.name, ops, fence)
+    def _prepared(
+        self, ops: tuple[Op, ...], fence: Fence | None, deadline: Deadline | None
+    ) -> Commit:
+        commit = transaction.prepare(self.name, ops, fence, deadline)
         if commit.size > transaction.MAX_BYTES:
             raise TooLarge(f"a commit of {commit.size:,} bytes; limit {transaction.MAX_BYTES:,}")
         return commit
 
     def _append(self, batch: list[Commit]) -> list[int | Exception]:
-        verdicts: list[int | Exception] = []
-        for together in transaction.in_requests(batch):
-            request = transaction.request_of(together)
-            try:
-                answer = self.connection.write(
-                    lambda stubs: stubs.kv.Txn, request, self._deadline()
-                )
-                verdicts += transaction.verdicts_of(together, answer)
-            except JrsError as error:
-                verdicts += [error] * len(together)
-        return verdicts
+        # The first is whose caller writes for the others, and has to return in time.
+        deadline = batch[0].deadline or self._deadline()
+        return transaction.send(
+            batch,
+            lambda request: self.connection.write(lambda stubs: stubs.kv.Txn, request, deadline),
+        )
 
     # -- the rest --------------------------------------------------------------------------
 

@@ -3,33 +3,37 @@
 Each member has a channel of its own, so that it is known which one failed, and a certificate is
 checked against the name of its own member. A request that certainly reached nobody is tried on the
 next member; one that may have been carried out is `OutcomeUnknown`, and never repeated here.
+
+Every request says that it needs a leader: a member that knows of none then says so at once, instead
+of taking a write that is dropped, or keeping a watch that hears nothing. And a write goes only to a
+member whose last answer was an answer, else it is asked something harmless first: so a server that
+hangs or is gone costs one write its outcome, not each.
 """
 
 from __future__ import annotations
 
 import random
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
 from jrs.backends.address import Address, Tls
 from jrs.backends.etcd._etcd3 import grpc, rpc
+from jrs.backends.etcd.refusals import NeverSent, answered, expired, judge, not_logged_in, words
 from jrs.clock import Deadline
-from jrs.errors import (
-    AccessDenied,
-    InvalidInput,
-    JrsError,
-    NotFound,
-    OutcomeUnknown,
-    TooLarge,
-    Unavailable,
-)
+from jrs.errors import InvalidInput, JrsError, Unavailable
 
 ATTEMPT = 1.5
 """Seconds for one member: longer than an election among them takes, during which requests hang."""
 
-_PAUSE = 0.05
+WRITE = 3.0
+"""Seconds for a write, at most. What has no answer by then was dropped in an election, or is on a
+member that hangs: to read back sooner is worth more to a caller than to wait for the deadline."""
+
+_PAUSES = (0.05, 0.5)
+"""Seconds between rounds of all members: at first, and at most."""
+
+_LEADER = ("hasleader", "true")
 _OPTIONS = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.initial_reconnect_backoff_ms", 100),
@@ -39,15 +43,6 @@ _OPTIONS = [
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.enable_http_proxy", 0),
 ]
-_NEVER_SENT = ("failed to connect", "connections to all backends failing", "dns resolution failed")
-_EXPIRED = ("invalid auth token", "auth revision in the header is old", "revision of auth store")
-_DENIED = (
-    "authentication failed",
-    "user name is empty",
-    "permission denied",
-    "user name not found",
-)
-
 Method = Callable[["Stubs"], Callable[..., Any]]
 
 
@@ -61,6 +56,8 @@ class Stubs:
         self.watch = rpc.WatchStub(channel)
         self.auth = rpc.AuthStub(channel)
         self.maintenance = rpc.MaintenanceStub(channel)
+        self.answers = False
+        """Whether the last that was heard of this member was an answer."""
 
 
 class Connection:
@@ -81,29 +78,38 @@ class Connection:
         self._current = random.randrange(len(self._members))
         self._login = threading.Lock()
         self._token: str | None = None
-        self._closed = False
+        self._over = threading.Event()
 
-    def read(self, method: Method, request: Any, deadline: Deadline) -> Any:
-        """Call what changes nothing, on any member, again and again within the deadline.
+    @property
+    def closed(self) -> bool:
+        return self._over.is_set()
+
+    def read(
+        self, method: Method, request: Any, deadline: Deadline, *, attempt: float = ATTEMPT
+    ) -> Any:
+        """Call what changes nothing, or may be repeated, again and again within the deadline.
+
+        Args:
+            attempt: seconds for one member.
 
         Raises:
             Unavailable: none answered in time.
-            AccessDenied, TooLarge, InvalidInput: refused.
+            Refused, InvalidInput: it was refused.
         """
-        return self._call(method, request, deadline, unknown=None)
+        return self._call(method, request, deadline, attempt, wrote=False)
 
     def write(self, method: Method, request: Any, deadline: Deadline) -> Any:
-        """Call what changes something, at most once.
+        """Call what changes something, at most once, and for no longer than `WRITE`.
 
         Raises:
             Unavailable: it was certainly not carried out.
             OutcomeUnknown: it may have been.
-            AccessDenied, TooLarge, InvalidInput: refused.
+            Refused, InvalidInput: it was refused.
         """
-        return self._call(method, request, deadline, unknown=OutcomeUnknown)
+        return self._call(method, request, deadline, WRITE, wrote=True)
 
     def stream(self, method: Method, requests: Any) -> Any:
-        """Open a stream to the present member; what it raises are gRPC's own errors."""
+        """Open a stream to the present member; what it raises are gRPC's own errors, too."""
         stubs = self._members[self._current]
         return method(stubs)(requests, metadata=self._metadata(stubs, Deadline.after(ATTEMPT)))
 
@@ -112,7 +118,8 @@ class Connection:
         found: list[Any] = []
         for stubs in self._members:
             try:
-                metadata = self._metadata(stubs, Deadline.after(timeout))
+                # Not whether it has a leader: also one that has none is worth hearing.
+                metadata = self._metadata(stubs, Deadline.after(timeout))[1:]
                 found.append(method(stubs)(request, timeout=timeout, metadata=metadata))
             except (grpc.RpcError, JrsError) as error:
                 found.append(error)
@@ -124,140 +131,99 @@ class Connection:
 
     def close(self) -> None:
         """Close all channels; whatever still waits is told so. Idempotent."""
-        self._closed = True
+        self._over.set()
         for stubs in self._members:
             stubs.channel.close()
 
     # -- inside ----------------------------------------------------------------------------
 
     def _call(
-        self, method: Method, request: Any, deadline: Deadline, unknown: type[JrsError] | None
+        self, method: Method, request: Any, deadline: Deadline, attempt: float, *, wrote: bool
     ) -> Any:
         why = "no answer within the deadline"
-        pause = _PAUSE
+        pause, longest = _PAUSES
+        failures = 0
         while not deadline.expired:
-            if self._closed:
-                raise Unavailable(f"{self.address.url}: this handle is closed")
+            self._check_open()
             stubs = self._members[self._current]
-            # A write gets all the time there is: a second try is not for us to make.
-            limit = ATTEMPT if unknown is None else deadline.bounded()
+            metadata = [_LEADER]
             try:
+                if wrote and not stubs.answers:
+                    self._probe(stubs, deadline)
                 metadata = self._metadata(stubs, deadline)
-                return method(stubs)(
-                    request, timeout=min(limit, deadline.bounded()), metadata=metadata
-                )
+                timeout = min(attempt, deadline.bounded())
+                answer = method(stubs)(request, timeout=timeout, metadata=metadata)
             except grpc.RpcError as error:
-                why = self._judge(error, unknown, metadata)
-            except ValueError as error:
-                raise Unavailable(f"{self.address.url}: this handle is closed") from error
-            if stubs is self._members[self._current]:
-                self.next_member()
-            # Members that refuse a connection do so at once: without a pause this would spin.
-            time.sleep(min(pause, deadline.remaining()))
-            pause = min(2 * pause, 0.5)
+                if expired(error) and len(metadata) > 1:
+                    self._forget(metadata)
+                    why = words(error)
+                else:
+                    stubs.answers = answered(error)
+                    why = judge(error, self.address.url, wrote=wrote)
+                    if stubs is self._members[self._current]:
+                        self.next_member()
+            except ValueError:
+                self._check_open()  # That is how gRPC says that its channel is closed.
+                raise
+            else:
+                stubs.answers = True
+                return answer
+            failures += 1
+            if failures % len(self._members) == 0:
+                # Members that refuse a connection do so at once: without a pause this would spin.
+                self._over.wait(min(pause, deadline.remaining()))
+                pause = min(2 * pause, longest)
         raise Unavailable(f"{self.address.url} can not be reached: {why}; nothing was changed")
 
-    def _judge(
-        self, error: Any, unknown: type[JrsError] | None, metadata: list[tuple[str, str]] | None
-    ) -> str:
-        """Return why another try is right, or raise."""
-        code, details = error.code(), str(error.details() or error.code().name)
-        said = details.lower()
-        where = self.address.url
-        if code is grpc.StatusCode.UNAUTHENTICATED or any(part in said for part in _EXPIRED):
-            if metadata is None:
-                raise AccessDenied(f"{where}: {_denied(details)}") from error
-            self._forget(metadata)  # It has expired, which is found out before anything is done.
-            return details
-        if code is grpc.StatusCode.PERMISSION_DENIED or any(part in said for part in _DENIED):
-            raise AccessDenied(f"{where}: {_denied(details)}") from error
-        if "database space exceeded" in said:
-            raise Unavailable(
-                f"{where} is out of space, nothing was changed: compact, defragment, then "
-                "'etcdctl alarm disarm'"
-            ) from error
-        if "too large" in said or "too many operations" in said:
-            raise TooLarge(f"{where}: {details}") from error
-        if code is grpc.StatusCode.NOT_FOUND:
-            raise NotFound(f"{where}: {details}") from error
-        if code is grpc.StatusCode.OUT_OF_RANGE:
-            raise Compacted(f"{where}: {details}") from error
-        if code is grpc.StatusCode.UNIMPLEMENTED:
-            raise InvalidInput(
-                f"{where} does not speak etcd's API of version 3.4 or newer: {details}"
-            ) from error
-        if "too many requests" in said or any(part in said for part in _NEVER_SENT):
-            return details
-        if unknown is not None:
-            raise unknown(
-                f"{where}: {details}: the write may or may not have happened; read it back"
-            ) from error
-        if self._closed:
-            raise Unavailable(f"{where}: this handle is closed") from error
-        return details
+    def _check_open(self) -> None:
+        if self.closed:
+            raise Unavailable(f"{self.address.url}: this handle is closed; nothing was changed")
 
-    def _metadata(self, stubs: Stubs, deadline: Deadline) -> list[tuple[str, str]] | None:
-        if self.address.user is None:
-            return None
-        with self._login:
+    def _probe(self, stubs: Stubs, deadline: Deadline) -> None:
+        """Ask for what only a member that has a leader can tell.
+
+        Raises:
+            NeverSent: it did not answer.
+        """
+        request = rpc.RangeRequest(key=b"jrs", keys_only=True)
+        timeout = min(ATTEMPT, deadline.bounded())
+        try:
+            stubs.kv.Range(request, timeout=timeout, metadata=self._metadata(stubs, deadline))
+        except NeverSent:
+            raise
+        except grpc.RpcError as error:
+            if not answered(error):
+                raise NeverSent("not tried", error) from error
+
+    def _metadata(self, stubs: Stubs, deadline: Deadline) -> list[tuple[str, str]]:
+        user = self.address.user
+        if user is None:
+            return [_LEADER]
+        # Whoever logs in may wait for a member that hangs, and the others have deadlines, too.
+        if not self._login.acquire(timeout=deadline.bounded()):
+            raise Unavailable(f"{self.address.url}: logging in took too long; nothing was changed")
+        try:
             if self._token is None:
-                request = rpc.AuthenticateRequest(
-                    name=self.address.user, password=self.address.password
-                )
+                request = rpc.AuthenticateRequest(name=user, password=self.address.password)
                 timeout = min(ATTEMPT, deadline.bounded())
                 try:
                     answer = stubs.auth.Authenticate(request, timeout=timeout)
                 except grpc.RpcError as error:
-                    self._refused(error)
-                    raise NotLoggedIn(error) from error
+                    raise not_logged_in(error, self.address.url, user) from error
                 self._token = answer.token
-            return [("token", self._token)]
-
-    def _refused(self, error: Any) -> None:
-        said = (error.details() or "").lower()
-        if "authentication is not enabled" in said:
-            raise AccessDenied(
-                f"{self.address.url} has authentication turned off, yet a user was given: turn it "
-                "on, or leave the user out"
-            ) from error
-        if any(part in said for part in _DENIED):
-            raise AccessDenied(
-                f"{self.address.url}: user {self.address.user!r} or the password is wrong"
-            ) from error
+            return [_LEADER, ("token", self._token)]
+        finally:
+            self._login.release()
 
     def _forget(self, metadata: list[tuple[str, str]]) -> None:
-        with self._login:
-            if self._token == metadata[0][1]:
-                self._token = None
-
-
-class Compacted(Unavailable):
-    """The revision that was asked for is no longer kept."""
-
-
-class NotLoggedIn(grpc.RpcError):  # type: ignore[misc]
-    """Logging in failed, so the request itself was never sent."""
-
-    def __init__(self, cause: Any) -> None:
-        self._cause = cause
-
-    def code(self) -> Any:
-        return self._cause.code()
-
-    def details(self) -> str:
-        return f"failed to connect: logging in: {self._cause.details()}"
+        # Not under the lock, which a hanging log-in holds: at worst somebody logs in twice.
+        if self._token == metadata[1][1]:
+            self._token = None
 
 
 def behind(prefix: bytes) -> bytes:
     """Return the end of the range of all keys that begin with `prefix`."""
     return prefix[:-1] + bytes([prefix[-1] + 1])  # No key of ours has a byte of 0xff.
-
-
-def _denied(details: str) -> str:
-    detail = details.removeprefix("etcdserver: ")
-    if "user name is empty" in detail:
-        return "it asks for a user: give one in the URL, and JRS_BACKEND_PASSWORD"
-    return f"{detail}: give the user read and write permission on the prefix"
 
 
 def _credentials(tls: Tls | None) -> Any:

@@ -7,7 +7,8 @@ of it is written, so a commit that touches what an earlier one writes goes into 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import attrs
@@ -15,6 +16,8 @@ import attrs
 from jrs.backend import EPOCH_KEY, Absent, Check, Create, Delete, Fence, Op, Update
 from jrs.backends.etcd._etcd3 import rpc
 from jrs.backends.group import ACCEPTED, FENCED
+from jrs.clock import Deadline
+from jrs.errors import JrsError, Refused, Unavailable
 
 MAX_OPS = 120
 """Operations of a commit; a server takes 128 in a transaction, and as many compares."""
@@ -36,6 +39,8 @@ class Commit:
     txn: Any
     ops: tuple[Op, ...]
     fence: Fence | None
+    deadline: Deadline | None
+    """Of its caller; None if nobody waits."""
     size: int
     reads: frozenset[str]
     writes: frozenset[str]
@@ -53,7 +58,12 @@ class Commit:
         raise AssertionError("a transaction failed though each of its conditions holds")
 
 
-def prepare(name: Any, ops: tuple[Op, ...], fence: Fence | None) -> Commit:
+def prepare(
+    name: Callable[[str], bytes],
+    ops: tuple[Op, ...],
+    fence: Fence | None,
+    deadline: Deadline | None = None,
+) -> Commit:
     """Return a commit; `name` maps a key to the bytes of etcd's."""
     compares, writes, looks = [], [], []
     size = 0
@@ -80,8 +90,9 @@ def prepare(name: Any, ops: tuple[Op, ...], fence: Fence | None) -> Commit:
         txn=rpc.TxnRequest(compare=compares, success=writes, failure=looks),
         ops=ops,
         fence=fence,
+        deadline=deadline,
         size=size,
-        reads=frozenset(touched | {EPOCH_KEY} if fence else touched),
+        reads=frozenset(touched | {EPOCH_KEY} if fence is not None else touched),
         writes=written,
     )
 
@@ -112,6 +123,32 @@ def in_requests(commits: Iterable[Commit]) -> Iterator[list[Commit]]:
         writes |= commit.writes
     if together:
         yield together
+
+
+def send(batch: list[Commit], write: Callable[[Any], Any]) -> list[int | Exception]:
+    """Send commits in order, and return the verdict on each; `write` sends a request.
+
+    None is sent after one that may still be carried out, or they would change places.
+    """
+    verdicts: list[int | Exception] = []
+    waiting = deque(in_requests(batch))
+    while waiting:
+        together = waiting.popleft()
+        try:
+            verdicts += verdicts_of(together, write(request_of(together)))
+        except Refused as error:
+            if len(together) == 1:
+                verdicts.append(error)
+                continue
+            # Nothing of it was done. A server may have smaller limits than the usual ones, and
+            # nobody's commit is refused for its neighbours.
+            waiting.extendleft([one] for one in reversed(together))
+        except JrsError as error:
+            verdicts += [error] * len(together)
+            left = sum(len(request) for request in waiting)
+            why = f"not sent, for the commit before it failed: {error}"
+            return verdicts + [Unavailable(why)] * left
+    return verdicts
 
 
 def request_of(commits: list[Commit]) -> Any:

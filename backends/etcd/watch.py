@@ -13,7 +13,7 @@ from typing import Any
 
 from jrs.backend import Watch
 from jrs.backends.etcd._etcd3 import grpc, rpc
-from jrs.backends.etcd.connection import Connection, behind
+from jrs.backends.etcd.connection import ATTEMPT, Connection, behind
 from jrs.clock import Deadline
 from jrs.errors import JrsError
 
@@ -60,7 +60,8 @@ class EtcdWatch(Watch):
 
     def _listen(self) -> None:
         pause, most = _PAUSES
-        while not self._over.is_set():
+        # A handle that was closed hears nothing any more, and need not try.
+        while not (self._over.is_set() or self._connection.closed):
             try:
                 heard = self._follow()
             except (grpc.RpcError, JrsError, ValueError):
@@ -77,7 +78,7 @@ class EtcdWatch(Watch):
         self._connection.read(
             lambda stubs: stubs.kv.Range,
             rpc.RangeRequest(key=self._prefix, keys_only=True, limit=1),
-            Deadline.after(_POLL),
+            Deadline.after(ATTEMPT),  # No longer, for `close` waits for it.
         )
         create = rpc.WatchCreateRequest(key=self._prefix, range_end=behind(self._prefix))
         ended = threading.Event()
