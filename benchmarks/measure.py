@@ -106,7 +106,7 @@ def in_flight(begin: Callable[[str], Waiting], name: str, window: int, seconds: 
     while time.perf_counter() - began < seconds:
         running.append((time.perf_counter(), begin(f"{name}-{count}")))
         count += 1
-        if len(running) >= window:
+        while len(running) >= window:
             finish()
     while running:
         finish()
