@@ -90,7 +90,8 @@ def _is_absent(
         raise _foreign(layout.home, access)
     if isinstance(names, list) and names:
         formats = [wire.get_data(Layout(layout.root, name).format) for name in names]
-        if not any(isinstance(one, wire.Node) for one in read(connection, formats, deadline)):
+        # One that may not be read is there, too: a cluster of somebody else's.
+        if all(one == wire.NO_NODE for one in read(connection, formats, deadline, refused=True)):
             raise _foreign(layout.root, access)
     if not create:
         raise InvalidInput(

@@ -38,8 +38,11 @@ class Reading:
         self._closed: Unavailable | None = None
         self._begin()
 
-    def answers(self) -> list[wire.Read]:
+    def answers(self, *, refused: bool = False) -> list[wire.Read]:
         """Return the answers to the parts; `wire.NO_NODE` for a znode that is not there.
+
+        Args:
+            refused: return `wire.NO_AUTH` for a part that may not be read, too.
 
         Raises:
             Unavailable: not within the deadline. AccessDenied: a part may not be read.
@@ -52,7 +55,7 @@ class Reading:
             raise Unavailable(f"{where}: no answer within the deadline")
         answers = wire.parts(*self._read.reply)
         for answer in answers:
-            if isinstance(answer, int) and answer != wire.NO_NODE:
+            if isinstance(answer, int) and answer != wire.NO_NODE and not refused:
                 raise refusal(answer, where)
         return answers
 
@@ -81,11 +84,13 @@ class Reading:
         self._told(self)
 
 
-def read(connection: Connection, wanted: Sequence[bytes], deadline: Deadline) -> list[wire.Read]:
+def read(
+    connection: Connection, wanted: Sequence[bytes], deadline: Deadline, *, refused: bool = False
+) -> list[wire.Read]:
     """Read the parts and wait for the answers; see `Reading.answers`."""
     ready = threading.Lock()
     ready.acquire()
     reading = Reading(connection, wanted, deadline, lambda _: ready.release())
     if not ready.acquire(timeout=deadline.bounded()):
         reading.cancel()
-    return reading.answers()
+    return reading.answers(refused=refused)

@@ -337,3 +337,21 @@ def test_epochs_go_on_when_the_latch_is_made_anew(
         assert leadership.epoch == old.epoch + 1
         with pytest.raises(Fenced):
             backend.commit(Create("k", b""), fence=old)
+
+
+# -- a server that hangs -----------------------------------------------------------------------
+
+
+def test_requests_are_taken_for_heartbeats(
+    zookeeper_server: ZooKeeperServer, client: Client
+) -> None:
+    """kazoo stays with a server that answers nothing, as long as it is asked often enough."""
+    bare = client(zookeeper_server.endpoints[0], timeout=1)
+    zookeeper_server.pause()
+    end = time.monotonic() + 4
+    while time.monotonic() < end:
+        bare.exists_async("/")
+        time.sleep(0.1)
+
+    assert bare.state == KazooState.CONNECTED
+    zookeeper_server.resume()
