@@ -1,0 +1,64 @@
+"""What the tests of the etcd backend share."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jrs.backend import Backend, Leadership
+from jrs.backends.etcd.backend import EtcdBackend, open_etcd
+
+USERS = {"root": "r00t-s3cret", "jrs": "jrs-s3cret"}
+TTL = 60.0
+"""Of leaderships that a test is not going to wait out."""
+
+
+def as_user(url: str, name: str, password: str | None = None) -> str:
+    """Return the URL with a user and a password in it."""
+    return url.replace("://", f"://{name}:{USERS[name] if password is None else password}@")
+
+
+def with_option(url: str, option: str) -> str:
+    return url + ("&" if "?" in url else "?") + option
+
+
+def opened(url: str, cluster: str | None = None, **options: Any) -> EtcdBackend:
+    """Open a cluster of the test's own."""
+    return open_etcd(url, cluster or uuid.uuid4().hex, **options)
+
+
+def lead(backend: Backend, ttl: float = TTL, stop: threading.Event | None = None) -> Leadership:
+    """Campaign, and win."""
+    leadership = backend.campaign("a", ttl=ttl, stop=stop or threading.Event())
+    assert leadership is not None
+    return leadership
+
+
+def threads_of_ours() -> list[str]:
+    """Return the names of the threads that belong to jrs, but for those of the test's proxies."""
+    names = [thread.name for thread in threading.enumerate()]
+    return [name for name in names if name.startswith("jrs-") and "proxy" not in name]
+
+
+class Counted:
+    """Counts the calls of a function that it stands in for."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
+        self.calls = 0
+        inner = getattr(owner, name)
+
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            self.calls += 1
+            return inner(*args, **kwargs)
+
+        monkeypatch.setattr(owner, name, counted)
+
+
+def environment_of(pid: int) -> bytes:
+    """Return the command line and the environment of a process."""
+    folder = Path(f"/proc/{pid}")
+    return (folder / "cmdline").read_bytes() + (folder / "environ").read_bytes()
