@@ -94,14 +94,22 @@ class GroupCommit(Generic[T]):
     Args:
         append: writes a batch of commits and returns their verdicts; called with `log` held.
         log: the lock under which the handle's log is read and written.
+        hurried: whether a commit has to be written by itself, because its caller has too little
+            time left to write for others as well.
     """
 
     def __init__(
-        self, append: Callable[[list[T]], list[int | Exception]], log: threading.Lock, *, name: str
+        self,
+        append: Callable[[list[T]], list[int | Exception]],
+        log: threading.Lock,
+        *,
+        name: str,
+        hurried: Callable[[T], bool] = lambda _: False,
     ) -> None:
         self._append = append
         self._log = log
         self._name = name
+        self._hurried = hurried
         self._mutex = threading.Lock()
         self._queue: deque[_Request[T]] = deque()
         self._busy = False
@@ -220,8 +228,10 @@ class GroupCommit(Generic[T]):
             # The log first: once a commit has left the queue its outcome is unknown, and whoever
             # reads it back has to wait for us.
             with self._log:
+                first = batch[0].line
+                alone = first is not None and self._hurried(first)
                 with self._mutex:
-                    while self._queue and len(batch) < _MOST:
+                    while self._queue and len(batch) < _MOST and not alone:
                         if self._queue[0].line is None:
                             break  # Somebody wants the log for itself: its turn comes next.
                         batch.append(self._queue.popleft())

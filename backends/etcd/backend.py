@@ -32,7 +32,7 @@ from jrs.backends.address import Address
 from jrs.backends.diagnosis import diagnose, look_at_each
 from jrs.backends.etcd import leader, transaction
 from jrs.backends.etcd._etcd3 import rpc
-from jrs.backends.etcd.connection import ATTEMPT, Connection, behind
+from jrs.backends.etcd.connection import ATTEMPT, WRITE, Connection, behind
 from jrs.backends.etcd.refusals import Compacted
 from jrs.backends.etcd.transaction import Commit
 from jrs.backends.etcd.watch import EtcdWatch
@@ -151,7 +151,10 @@ class EtcdBackend(Backend):
         self.root = f"/{address.prefix or DEFAULT_PREFIX}/{cluster}/".encode()
         self._map = self.root + b"map/"
         self._group: GroupCommit[Commit] = GroupCommit(
-            self._append, threading.Lock(), name=f"jrs-commits-{cluster}"
+            self._append,
+            threading.Lock(),
+            name=f"jrs-commits-{cluster}",
+            hurried=lambda commit: commit.hurried(WRITE),
         )
 
     # -- opening ---------------------------------------------------------------------------

@@ -29,6 +29,9 @@ _NESTED = 64
 """Commits in one request, and operations of a commit that shares one."""
 
 _OVERHEAD = 64
+_MOST = 2**63 - 1
+"""The greatest revision that there can be."""
+
 _WRITES = (Create, Update, Delete)
 
 
@@ -44,6 +47,10 @@ class Commit:
     size: int
     reads: frozenset[str]
     writes: frozenset[str]
+
+    def hurried(self, seconds: float) -> bool:
+        """Return whether its caller waits for less than that."""
+        return self.deadline is not None and self.deadline.remaining() < seconds
 
     def verdict(self, answer: Any) -> int:
         """Return what `answer` says of this commit; see `jrs.backends.group`."""
@@ -172,8 +179,8 @@ def _compare(op: Op, key: bytes) -> Any:
         return compare(result=compare.EQUAL, target=compare.CREATE, key=key, create_revision=0)
     if op.version is None:
         return compare(result=compare.GREATER, target=compare.CREATE, key=key, create_revision=0)
-    if op.version <= 0:
-        # Zero would fit a key that is absent, and is nobody's version.
+    if not 0 < op.version <= _MOST:
+        # Zero would fit a key that is absent, and is nobody's version; more does not fit the wire.
         return compare(result=compare.EQUAL, target=compare.VERSION, key=key, version=-1)
     return compare(result=compare.EQUAL, target=compare.MOD, key=key, mod_revision=op.version)
 
