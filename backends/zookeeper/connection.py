@@ -17,9 +17,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import ConnectionLoss
+from kazoo.exceptions import (
+    AuthFailedError,
+    ConnectionDropped,
+    ConnectionLoss,
+    SessionClosedRequireSaslError,
+)
 from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.states import KazooState, KeeperState
+from kazoo.retry import RetryFailedError
 
 from jrs.backends.zookeeper import wire
 from jrs.backends.zookeeper.access import Access
@@ -54,8 +60,25 @@ class _Protocol(ConnectionHandler):  # type: ignore[misc]
     granted = 0.0
     ready: Callable[[], None]
 
+    def _connect_attempt(self, *place: Any) -> object:
+        try:
+            return super()._connect_attempt(*place)
+        except RetryFailedError:
+            raise
+        except Exception:
+            # Anything else would end kazoo's thread with a traceback, and the client for good.
+            self.client._session_callback(KeeperState.CONNECTING)
+            return None
+
     def _connect(self, *place: Any) -> tuple[float, float]:
-        reading, connecting = super()._connect(*place)
+        try:
+            reading, connecting = super()._connect(*place)
+        except SessionClosedRequireSaslError as error:
+            raise AuthFailedError from error
+        except AuthFailedError as error:
+            if isinstance(error.__cause__, ConnectionDropped):
+                raise error.__cause__ from None  # That was the network.
+            raise
         self.granted = round(reading * 1.5) / 1000
         self.ready()
         return min(reading, _LONGEST_READ * 1000), connecting
@@ -74,14 +97,23 @@ class Connection:
     Args:
         timeout: of the sessions, in seconds; the server may grant less or more.
         name: of its threads.
+        session: the id and the password of one to take over.
     """
 
-    def __init__(self, access: Access, *, timeout: float, name: str) -> None:
+    def __init__(
+        self,
+        access: Access,
+        *,
+        timeout: float,
+        name: str,
+        session: tuple[int, bytes] | None = None,
+    ) -> None:
         self.where = access.where
         self._handler = Handler(name, access.context)
         self._client = KazooClient(
             hosts=access.address.hosts,
             timeout=timeout,
+            client_id=session,
             handler=self._handler,
             auth_data=access.auth_data,
             sasl_options=access.sasl_options,

@@ -1,21 +1,17 @@
-"""A session by hand: to learn what a server grants, or why it can not be spoken to; and to end one.
+"""A session by hand: to learn what a server grants, or why it can not be spoken to.
 
 No threads, no retries and nothing kept: what takes place takes place within the deadline.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 import select
 import ssl
 import struct
-from collections.abc import Mapping
-from typing import Any
-
-import attrs
 
 from jrs.backends.diagnosis import diagnose
-from jrs.backends.guardian import Ender
 from jrs.backends.zookeeper import wire
 from jrs.backends.zookeeper.access import Access
 from jrs.backends.zookeeper.sockets import PATIENCE, connect, resolve
@@ -23,20 +19,11 @@ from jrs.clock import Deadline
 from jrs.errors import Unavailable
 
 _CONNECT = struct.Struct("!iqiq")
-_CONNECTED = struct.Struct("!iiq")
+_CONNECTED = struct.Struct("!ii")
 _REQUEST = struct.Struct("!ii")
 _LENGTH = struct.Struct("!i")
 _NOBODY = b"\0" * 16
 _AUTH_XID = -4
-
-
-@attrs.frozen
-class Session:
-    """What a server says to a client that connects. `timeout` is 0 where its session is gone."""
-
-    id: int
-    password: bytes = attrs.field(repr=False)
-    timeout: float
 
 
 def shortest_session(access: Access, deadline: Deadline) -> float:
@@ -51,49 +38,15 @@ def shortest_session(access: Access, deadline: Deadline) -> float:
         turn = Deadline.after(min(PATIENCE, deadline.remaining() / left * 0.7))
         try:
             with _Talk(access, host, port, turn) as talk:
-                session = talk.connect(timeout=0.001)
-                talk.end()
-                return session.timeout
+                shortest = talk.connect(timeout=0.001)
+                with contextlib.suppress(OSError):
+                    talk.end()  # Or it ends by itself, soon.
+                return shortest
         except (OSError, ssl.SSLError) as error:
             patience = Deadline.after(min(1.0, deadline.remaining() / left * 0.9))
             why = diagnose(host, port, access.address.tls, patience)
             problems.append(why or f"{host}:{port} {_said(error)}")
     raise Unavailable(f"{access.where}: {'; '.join(dict.fromkeys(problems))}")
-
-
-def end_session(access: Access, session_id: int, password: bytes, deadline: Deadline) -> None:
-    """End a session of whatever connection; it is well if it is gone already.
-
-    Raises:
-        Unavailable: no endpoint could be told so.
-    """
-    problem: Exception | None = None
-    for host, port in access.address.endpoints:
-        try:
-            with _Talk(access, host, port, Deadline.after(min(PATIENCE, deadline.remaining()))) as (
-                talk
-            ):
-                if talk.connect(timeout=60.0, session=session_id, password=password).timeout:
-                    talk.end()
-                return
-        except OSError as error:
-            problem = error
-    raise Unavailable(f"{access.where}: the session could not be ended") from problem
-
-
-def ender(config: Mapping[str, Any]) -> Ender:
-    """Return what ends sessions for a guardian, whose secrets are `secret_of` them."""
-    access = Access.from_config(config)
-
-    def end(secret: bytes, deadline: Deadline) -> None:
-        end_session(access, int.from_bytes(secret[:8], "big", signed=True), secret[8:], deadline)
-
-    return end
-
-
-def secret_of(session_id: int, password: bytes) -> bytes:
-    """Return a session's id and password as one."""
-    return session_id.to_bytes(8, "big", signed=True) + password
 
 
 class _Talk:
@@ -117,20 +70,19 @@ class _Talk:
     def __exit__(self, *exc: object) -> None:
         self._wire.close()
 
-    def connect(self, *, timeout: float, session: int = 0, password: bytes = _NOBODY) -> Session:
-        """Begin a session, or take over one."""
-        milliseconds = round(timeout * 1000)
+    def connect(self, *, timeout: float) -> float:
+        """Begin a session; return the timeout that was granted."""
         self._send(
-            _CONNECT.pack(0, 0, milliseconds, session)
-            + _LENGTH.pack(len(password))
-            + password
+            _CONNECT.pack(0, 0, round(timeout * 1000), 0)
+            + _LENGTH.pack(len(_NOBODY))
+            + _NOBODY
             + b"\0"
         )
         reply = self._receive()
-        _, granted, found = _CONNECTED.unpack_from(reply)
-        (length,) = _LENGTH.unpack_from(reply, _CONNECTED.size)
-        at = _CONNECTED.size + _LENGTH.size
-        return Session(found, reply[at : at + length], max(0, granted) / 1000)
+        if len(reply) < _CONNECTED.size:
+            raise OSError("does not speak ZooKeeper's protocol")
+        granted: int = _CONNECTED.unpack_from(reply)[1]
+        return granted / 1000
 
     def end(self) -> None:
         """End the session, and wait until the server has."""

@@ -18,7 +18,7 @@ from typing import Any
 from jrs.backend import EPOCH_KEY, Create, Fence, Op, Update
 from jrs.backends.guardian import Guardian
 from jrs.backends.tenure import Tenure
-from jrs.backends.zookeeper import handshake, wire
+from jrs.backends.zookeeper import ending, wire
 from jrs.backends.zookeeper.access import Access
 from jrs.backends.zookeeper.connection import Connection
 from jrs.backends.zookeeper.layout import directory_of
@@ -89,7 +89,7 @@ class _Candidacy:
         self._planner = planner
         self._candidate = candidate
         # Before the session: from its first moment on there is someone to end it.
-        self._guardian = Guardian(handshake.__name__, access.config(), ttl)
+        self._guardian = Guardian(ending.__name__, access.config(), ttl)
         self._connection = Connection(
             access, timeout=ttl, name=f"jrs-zookeeper-{planner.layout.cluster}-leader"
         )
@@ -143,7 +143,7 @@ class _Candidacy:
             raise Unavailable(f"{self._access.where}: not connected")
         if session[0] == self._session:
             return
-        self._guardian.guard(handshake.secret_of(*session))
+        self._guardian.guard(ending.secret_of(session))
         # A name of its own, so that it is found again where the reply is lost.
         self._place = uuid.uuid4().hex
         made = wire.create(

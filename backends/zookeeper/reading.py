@@ -73,6 +73,8 @@ class Reading:
     def _answered(self, read: Request) -> None:
         sync = self._sync
         again = read.lost or sync.lost or sync.generation != read.generation
+        if sync.error is not None and not sync.lost:
+            again = False  # A server that wants a login says so once, and ends the connection.
         if self._canceled:
             return
         if again and not self._deadline.expired:

@@ -132,7 +132,10 @@ class Request:
 def refusal(code: int, where: str) -> JrsError:
     """Return what to raise for a definite no of the server, by its code."""
     if code in _NO_AUTH:
-        return AccessDenied(f"{where}: no permission: wrong user or password, or not its owner")
+        return AccessDenied(
+            f"{where}: no permission, or a wrong user or password (JRS_BACKEND_USER, "
+            "JRS_BACKEND_PASSWORD; and auth=sasl, where the server has its own users)"
+        )
     if code == _UNIMPLEMENTED:
         return Unavailable(f"{where}: the server is older than ZooKeeper 3.6: upgrade it")
     return Unavailable(f"{where}: the server refuses with code {code}; nothing was changed")

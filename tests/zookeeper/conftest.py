@@ -38,6 +38,14 @@ def handle(zookeeper_server: ZooKeeperServer, cluster: str) -> Iterator[Open]:
 
 
 @pytest.fixture
+def theirs(zookeeper_server: ZooKeeperServer, client: Callable[..., KazooClient]) -> str:
+    """The URL of a path of its own: what users create is closed to everybody else."""
+    path = f"theirs-{uuid.uuid4().hex}"
+    client(zookeeper_server.endpoints[0]).create(f"/{path}", b"")
+    return zookeeper_server.url(path)
+
+
+@pytest.fixture
 def proxy(zookeeper_server: ZooKeeperServer) -> Iterator[Proxy]:
     with Proxy(zookeeper_server.endpoints[0]) as proxy:
         yield proxy

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from jrs.backend import EPOCH_KEY, Create, Leadership, Update
-from jrs.backends.zookeeper import ZooKeeperBackend, handshake, wire
+from jrs.backends.zookeeper import ZooKeeperBackend, ending, wire
 from jrs.backends.zookeeper.access import Access
 from jrs.backends.zookeeper.connection import Connection
 from jrs.backends.zookeeper.reading import read
@@ -289,8 +289,8 @@ def test_the_ender(zookeeper_server: ZooKeeperServer, handle: Open) -> None:
     backend = handle()
     leadership = lead(backend, ttl=60.0)
     session = leadership._end.__self__.session  # type: ignore[attr-defined]
-    end = handshake.ender(Access.parse(zookeeper_server.url(), {}).config())
-    secret = handshake.secret_of(*session)
+    end = ending.ender(Access.parse(zookeeper_server.url(), {}).config())
+    secret = ending.secret_of(session)
     end(secret, Deadline.after(BOUND))
     until(lambda: latch_of(backend) == [], "an empty latch")
     end(secret, Deadline.after(BOUND))
@@ -306,20 +306,20 @@ def test_a_wrong_password_ends_no_session(zookeeper_server: ZooKeeperServer, han
     backend = handle()
     with lead(backend, ttl=60.0) as leadership:
         session = leadership._end.__self__.session  # type: ignore[attr-defined]
-        end = handshake.ender(Access.parse(zookeeper_server.url(), {}).config())
-        end(handshake.secret_of(session[0], b"\1" * 16), Deadline.after(BOUND))
+        end = ending.ender(Access.parse(zookeeper_server.url(), {}).config())
+        end(ending.secret_of((session[0], b"\1" * 16)), Deadline.after(BOUND))
 
         assert len(latch_of(backend)) == 1
         assert not leadership.lost.wait(0.5)
 
 
 def test_the_guardian_is_quiet_about_secrets(
-    handle: Open, start_zookeeper: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    handle: Open, theirs: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither the password nor the session's is in the guardian's arguments or environment."""
     monkeypatch.setenv("JRS_BACKEND_USER", "u")
     monkeypatch.setenv("JRS_BACKEND_PASSWORD", "sesame-word")
-    backend = handle()
+    backend = handle(theirs)
     monkeypatch.delenv("JRS_BACKEND_PASSWORD")
     with lead(backend, ttl=60.0) as leadership:
         pid = leadership._guardian.pid  # type: ignore[attr-defined]
