@@ -29,6 +29,8 @@ if "grpc" in sys.modules and os.environ.get(_FORK) != "0":
         stacklevel=2,
     )
 os.environ.setdefault(_FORK, "0")
+# It prints a line for every handshake that fails; what matters of it is in the errors.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 _REBUILT = "0.12.0"
 _MODULES = ("kv", "auth", "rpc")  # Each builds on those before it.

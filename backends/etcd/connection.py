@@ -13,6 +13,7 @@ hangs or is gone costs one write its outcome, not each.
 from __future__ import annotations
 
 import random
+import ssl
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -229,10 +230,14 @@ def behind(prefix: bytes) -> bytes:
 def _credentials(tls: Tls | None) -> Any:
     if tls is None:
         return None
-    parts = []
-    for path in (tls.ca, tls.key, tls.cert):
-        try:
-            parts.append(None if path is None else path.read_bytes())
-        except OSError as error:
-            raise InvalidInput(f"{path}: {error.strerror}") from None
-    return grpc.ssl_channel_credentials(*parts)
+    try:
+        parts = [path and path.read_bytes() for path in (tls.ca, tls.key, tls.cert)]
+    except OSError as error:
+        raise InvalidInput(f"{error.filename}: {error.strerror}") from None
+    return grpc.ssl_channel_credentials(parts[0] or _authorities(), *parts[1:])
+
+
+def _authorities() -> bytes | None:
+    """Return whom this host trusts: gRPC has a list of its own, without what was added here."""
+    found = ssl.create_default_context().get_ca_certs(binary_form=True)
+    return "".join(map(ssl.DER_cert_to_PEM_cert, found)).encode() or None
