@@ -8,6 +8,8 @@ import pytest
 
 from jrs.testing.servers import Server
 
+pytest.register_assert_rewrite("tests.chaos.load", "tests.chaos.support")
+
 
 @pytest.fixture(params=["etcd", "zookeeper"])
 def kind(request: pytest.FixtureRequest) -> str:

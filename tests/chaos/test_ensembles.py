@@ -1,0 +1,84 @@
+"""Ensembles of three that lose members, or their quorum, under load: every answer was the truth."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from jrs.backend import Backend, open_backend
+from jrs.testing.servers import Server
+from tests.chaos.load import Load
+from tests.chaos.support import until
+
+HANDLES = 4
+TIMEOUT = 3
+"""Seconds for a call: as a user would choose who has something else to do than to wait."""
+
+
+@pytest.fixture
+def handles(ensemble: Server, cluster: str) -> Iterator[list[Backend]]:
+    with ExitStack() as stack:
+        url = f"{ensemble.url()}?timeout={TIMEOUT}"
+        yield [stack.enter_context(open_backend(url, cluster=cluster)) for _ in range(HANDLES)]
+
+
+def kill_leader(ensemble: Server) -> None:
+    ensemble[ensemble.leader()].kill()
+
+
+def kill_follower(ensemble: Server) -> None:
+    ensemble[(ensemble.leader() + 1) % 3].kill()
+
+
+def pause_leader(ensemble: Server) -> None:
+    ensemble[ensemble.leader()].pause()
+
+
+def pause_follower(ensemble: Server) -> None:
+    ensemble[(ensemble.leader() + 1) % 3].pause()
+
+
+@pytest.mark.parametrize("hurt", [kill_leader, kill_follower, pause_leader, pause_follower])
+def test_a_member_goes(
+    ensemble: Server, handles: list[Backend], hurt: Callable[[Server], None]
+) -> None:
+    """Every writer goes on without it, and with it again; nothing acknowledged is lost."""
+    with Load(handles, chains=10, streams=6) as load:
+        load.goes_on()
+        hurt(ensemble)
+        load.goes_on()
+        ensemble.heal()
+        load.goes_on()
+    print(f"{hurt.__name__} of {ensemble.scheme}: {load.judge(handles[0])}")
+
+
+def test_a_rolling_restart(ensemble: Server, handles: list[Backend]) -> None:
+    """Each member is stopped and started again in turn, and nobody has to care."""
+    with Load(handles, chains=10, streams=6) as load:
+        load.goes_on()
+        for member in ensemble:
+            member.stop()
+            load.goes_on()
+            member.start()
+        load.goes_on()
+    print(f"rolling restart of {ensemble.scheme}: {load.judge(handles[0])}")
+
+
+@pytest.mark.parametrize("how", ["kill", "pause"])
+def test_the_quorum_goes(ensemble: Server, handles: list[Backend], how: str) -> None:
+    """In the middle of commits; what was answered to each of them is true when it is back."""
+    with Load(handles, chains=6, streams=4) as load:
+        load.goes_on()
+        first = ensemble.leader()
+        for index in (first, (first + 1) % 3):
+            getattr(ensemble[index], how)()
+        # No more than there are streams: who reads back, or a counter, waits for the quorum.
+        until(lambda: load.has_unknown(4), "writers are told that something is wrong")
+        gone = time.monotonic()
+        ensemble.heal()
+        healed = time.monotonic() - gone
+        load.goes_on()
+    print(f"quorum of {ensemble.scheme} by {how}, {healed:.1f} s to heal: {load.judge(handles[0])}")
