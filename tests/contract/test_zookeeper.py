@@ -1,6 +1,9 @@
 """The contract on the ZooKeeper backend: on a server alone, and on an ensemble of three."""
 
+import os
+
 import pytest
+from hypothesis import settings
 
 from jrs.backend import open_backend
 from jrs.testing.contract import (
@@ -17,6 +20,7 @@ from jrs.testing.contract import (
     StatefulContract,
     WatchContract,
 )
+from jrs.testing.model import check_against_model, histories
 from jrs.testing.servers import ZooKeeperServer
 
 
@@ -59,7 +63,20 @@ class TestConcurrency(Alone, ConcurrencyContract): ...
 class TestMultiProcess(Alone, MultiProcessContract): ...
 
 
-class TestStateful(Alone, StatefulContract): ...
+class Shorter(StatefulContract):
+    """Fewer histories, except where JRS_SOAK is set: each step costs a real server's round trips."""
+
+    examples = 20
+
+    def test_behaves_like_a_dict(self, handles: Opener, cluster: str) -> None:
+        numbers = iter(range(10**9))
+        how = histories()
+        if not os.environ.get("JRS_SOAK"):
+            how = settings(how, max_examples=self.examples)
+        check_against_model(lambda: (handles, f"{cluster}-{next(numbers)}"), how)
+
+
+class TestStateful(Alone, Shorter): ...
 
 
 class TestReadEnsemble(Ensemble, ReadContract): ...
@@ -89,4 +106,5 @@ class TestConcurrencyEnsemble(Ensemble, ConcurrencyContract): ...
 class TestMultiProcessEnsemble(Ensemble, MultiProcessContract): ...
 
 
-class TestStatefulEnsemble(Ensemble, StatefulContract): ...
+class TestStatefulEnsemble(Ensemble, Shorter):
+    examples = 8
