@@ -64,7 +64,7 @@ class TestMultiProcess(Alone, MultiProcessContract): ...
 
 
 class Shorter(StatefulContract):
-    """Fewer histories, except where JRS_SOAK is set: each step costs a real server's round trips."""
+    """Fewer histories unless JRS_SOAK is set: each step costs round trips to real servers."""
 
     examples = 20
 
