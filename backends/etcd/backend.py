@@ -56,7 +56,7 @@ _AT_FIRST = 1.0
 """Seconds for which a server is asked before it is looked at why it does not answer."""
 
 _GETS = 128
-_FIRST_PAGE, _LARGEST_PAGE, _GROWTH = 50, 10_000, 4
+_FIRST_PAGE, _LARGEST_PAGE, _GROWTH = 1000, 10_000, 4
 _PAGE_BYTES = 8 << 20
 _BULK = 3.0
 """Seconds for one member to send what is large."""
@@ -249,12 +249,12 @@ class EtcdBackend(Backend):
             wanted = size if left is None else min(size, left)
             patience = deadline or self._deadline()
             try:
-                page, revision = self._page_at(prefix, after, wanted, revision, patience)
+                page, revision, more = self._page_at(prefix, after, wanted, revision, patience)
             except Compacted:
                 revision = 0
                 continue
             yield from page
-            if len(page) < wanted:
+            if not more:
                 return
             after = page[-1].key
             if left is not None:
@@ -266,15 +266,17 @@ class EtcdBackend(Backend):
 
     def _page_at(
         self, prefix: str, after: str | None, limit: int, revision: int, deadline: Deadline
-    ) -> tuple[list[Record], int]:
+    ) -> tuple[list[Record], int, bool]:
+        """Return a page, the revision it is of, and whether anything follows it."""
         start = self.name(prefix)
         if after is not None and after >= prefix:
             start = self.name(after) + b"\0"
         end = behind(self.name(prefix))
         if start >= end:
-            return [], revision
+            return [], revision, False
         found = self._range(start, deadline, range_end=end, limit=limit, revision=revision)
-        return [self._record(one) for one in found.kvs], revision or found.header.revision
+        page = [self._record(one) for one in found.kvs]
+        return page, revision or found.header.revision, found.more
 
     def _range(self, key: bytes, deadline: Deadline, **fields: Any) -> Any:
         request = rpc.RangeRequest(key=key, **fields)
