@@ -38,6 +38,15 @@ Ender = Callable[[bytes, Deadline], None]
 _TRIES_FOR = 30.0
 """Seconds for which the session of a dead master is tried to be ended; then its ttl will have."""
 
+_FAREWELL = 5.0
+"""Seconds in which it goes when it was told to."""
+
+_LEFT = 1.0
+"""Seconds in which it ends a session that could not be ended, for its master to wait."""
+
+_left: list[subprocess.Popen[bytes]] = []
+"""Those that go on trying, until they are found to have gone."""
+
 
 class Guardian:
     """A guardian process, started again by `beat` if it died.
@@ -89,18 +98,27 @@ class Guardian:
                 self._tell_secret()
             self._tell({"beat": True})
 
-    def dismiss(self) -> None:
-        """Say farewell: the session was ended, or is lost. Idempotent."""
+    def dismiss(self, *, ended: bool = True) -> None:
+        """Say farewell: the session was ended, or is lost. Idempotent.
+
+        Args:
+            ended: False if it could not be ended by us. The guardian then does what it does for a
+                master that died, and goes on trying after this has returned.
+        """
         with self._turn:
             if self._over:
                 return
             self._over = True
-            self._tell({"farewell": True})
+            if ended:
+                self._tell({"farewell": True})
             os.close(self._ears)
             os.close(self._mouth)
         try:
-            self._process.wait(5.0)
+            self._process.wait(_FAREWELL if ended else _LEFT)
         except subprocess.TimeoutExpired:
+            if not ended:
+                _left.append(self._process)
+                return
             self._process.kill()
             self._process.wait()
 
@@ -112,11 +130,17 @@ class Guardian:
         return held
 
     def _start(self) -> subprocess.Popen[bytes]:
+        _left[:] = [process for process in _left if process.poll() is None]
+        # What it has to know comes over the pipe; secrets of its master's are not handed on.
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith("JRS_BACKEND_")
+        }
         process = subprocess.Popen(
             [sys.executable, "-m", __name__, self._module],
             stdin=self._ears,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
+            env=environment,
             start_new_session=True,
         )
         self._tell(self._hello)

@@ -15,7 +15,6 @@ import struct
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 
 from jrs.backend import Fence, Leadership, Lifeline
 from jrs.backends.guardian import Guardian
@@ -89,10 +88,14 @@ class Tenure(Leadership):
             if self._ended:
                 return
             self._ended = True
-            # If the session can not be ended now it ends by itself, after its ttl.
-            with suppress(JrsError):
+            try:
                 self._end()
-            self._guardian.dismiss()
+            except JrsError:
+                # The handle is closed, or nobody answers: the guardian has a connection of its
+                # own. If it fails, too, the session ends by itself, after its ttl.
+                self._guardian.dismiss(ended=False)
+            else:
+                self._guardian.dismiss()
             self._clock.close()
 
     def _heartbeat(self) -> None:
@@ -105,7 +108,10 @@ class Tenure(Leadership):
             except JrsError:
                 continue  # Not known: the clock decides.
             else:
-                self._clock.write(sent + self._ttl * SAFE)
+                with self._ending:
+                    if self.lost.is_set():
+                        return  # Too late: what is over is not prolonged, and may be closed.
+                    self._clock.write(sent + self._ttl * SAFE)
                 self._guardian.beat()
 
     def _watch_clock(self) -> None:

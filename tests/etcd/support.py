@@ -39,9 +39,11 @@ def lead(backend: Backend, ttl: float = TTL, stop: threading.Event | None = None
 
 
 def threads_of_ours() -> list[str]:
-    """Return the names of the threads that belong to jrs, but for those of the test's proxies."""
+    """Return the names of the threads that belong to jrs, but for those that serve the tests."""
     names = [thread.name for thread in threading.enumerate()]
-    return [name for name in names if name.startswith("jrs-") and "proxy" not in name]
+    return [
+        n for n in names if n.startswith("jrs-") and not n.startswith(("jrs-serv", "jrs-proxy"))
+    ]
 
 
 class Counted:
