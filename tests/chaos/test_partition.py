@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,7 +52,11 @@ def test_a_leader_on_the_side_of_the_minority(
     many = [server.endpoints[index] for index in range(3) if index != few]
     with (
         Masters(
-            server.url(endpoints=many), cluster=cluster, storage=tmp_path / "jobs", ttl=TTL
+            server.url(endpoints=many),
+            cluster=cluster,
+            storage=tmp_path / "jobs",
+            ttl=TTL,
+            on_event=print,
         ) as masters,
         Worker(server.url(), cluster, prefix=place.hosts.command(LEADER_HOST)) as hand,
     ):
@@ -77,8 +82,9 @@ def test_a_leader_on_the_side_of_the_minority(
         lost = time.monotonic() - since
         masters.until(lambda: newest(backend)[0].epoch > fence.epoch, "the other one leads")
         led = time.monotonic() - since
+        # Not for the first epoch on that side: on a busy host it may lose its lead, too.
+        masters.until(lambda: bool(stamps.of(newest(backend)[0].epoch)), "its job runs")
         epoch = newest(backend)[0].epoch
-        stamps.await_more(masters, epoch)
         place.hosts.mend()
         ends = hand.receive()
         refused_for_good(hand, "proof/new-", fence)
@@ -86,13 +92,13 @@ def test_a_leader_on_the_side_of_the_minority(
         assert "done" not in ends
         assert contents(backend, "proof/").keys() == {"proof/before"}
 
-        stamps.await_more(masters, newest(backend)[0].epoch)
         last = int(stamps.finish(backend).removeprefix("epoch "))
 
-        assert last >= epoch
+        assert last >= epoch > fence.epoch
 
-        for newer in range(fence.epoch + 1, last + 1):
-            stamps.never_overlap(newer - 1, newer)
+        ran = [one for one in range(fence.epoch, last + 1) if stamps.of(one)]
+        for older, newer in itertools.pairwise(ran):
+            stamps.never_overlap(older, newer)
 
     print(f"{server.scheme}, partition, ttl {TTL:g} s: down after {lost:.2f} s, "
           f"the other one leads after {led:.2f} s")  # fmt: skip
