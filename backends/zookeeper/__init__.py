@@ -12,6 +12,9 @@ What ZooKeeper promises and what it does not, as far as it shows here:
 - Of two commits that delete keys of one shard, and rely on versions in it, one may have to look
   again and be sent again. It is, unless it was made by `commit_async` and later ones are under way:
   these must not overtake it, so it is `Unavailable`.
+- Where a user is given, everything that is made belongs to that user alone (`/jrs`, too, if it was
+  not there); else to everyone.
+- Each directory of keys (`results/`, `dirty/`, …) is 257 znodes, however few keys it has.
 
 Needs ZooKeeper 3.6 or newer.
 """

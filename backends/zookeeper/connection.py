@@ -46,6 +46,7 @@ _REVIVAL = 1.0
 _FAREWELL = 1.0
 """Seconds that closing waits for the server to take note."""
 
+
 _log = logging.getLogger("jrs.backends.zookeeper")
 _log.addHandler(logging.NullHandler())
 _log.setLevel(logging.WARNING)
@@ -250,7 +251,9 @@ class Connection:
             self._flying.discard(request)
             self._heard = time.monotonic()
             self._pump()
-        request.told(request)
+        # What is told holds the request: together they would wait for the garbage collector.
+        told, request.told = request.told, _nobody
+        told(request)
 
     def _up(self) -> None:
         with self._mutex:
@@ -330,3 +333,7 @@ class Connection:
         problem = request.problem(self.where)
         assert problem is not None
         return problem
+
+
+def _nobody(_: Request) -> None:
+    """Be told nothing more."""

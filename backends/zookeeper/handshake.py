@@ -24,6 +24,10 @@ _REQUEST = struct.Struct("!ii")
 _LENGTH = struct.Struct("!i")
 _NOBODY = b"\0" * 16
 _AUTH_XID = -4
+_ENDED = (
+    "ends connections: is it a ZooKeeper, has it a quorum, and has this host too many connections "
+    "(maxClientCnxns)?"
+)
 
 
 def shortest_session(access: Access, deadline: Deadline) -> float:
@@ -118,7 +122,7 @@ class _Talk:
                 self._await(select.POLLIN)
                 continue
             if not piece:
-                raise OSError("ends connections: is it a ZooKeeper, and has it a quorum?")
+                raise OSError(_ENDED)
             read += piece
         return read
 
@@ -131,5 +135,5 @@ class _Talk:
 
 def _said(error: OSError) -> str:
     if isinstance(error, ConnectionError):
-        return "ends connections: is it a ZooKeeper, and has it a quorum?"
+        return _ENDED
     return error.strerror or str(error) or type(error).__name__

@@ -205,7 +205,8 @@ class _Candidacy:
         )  # fmt: skip
         plan = self._planner.plan([bump], None, {EPOCH_KEY: sight})
         if sight is None:
-            self._connection.write(self._planner.directory(directory_of(EPOCH_KEY)), deadline)
+            made = self._planner.directory(directory_of(EPOCH_KEY))
+            _check(self._connection.write(made, deadline), self._access.where, wire.NODE_EXISTS)
         try:
             request = self._connection.write(
                 [wire.check(self._path(self._place)), *plan.operations], deadline
@@ -259,8 +260,8 @@ class _Candidacy:
         )
 
 
-def _check(request: Request, where: str) -> None:
+def _check(request: Request, where: str, *fine: int) -> None:
     assert request.reply is not None
     failed = wire.failure(*request.reply)
-    if failed is not None:
+    if failed is not None and failed[1] not in fine:
         raise refusal(failed[1], where)

@@ -79,6 +79,8 @@ class Pipeline:
 
     def commit(self, ops: tuple[Op, ...], fence: Fence | None, deadline: Deadline) -> None:
         """Commit and wait for the outcome."""
+        if deadline.expired:
+            raise Unavailable("the deadline has passed already; nothing was changed")
         commit = Commit(ops, fence, deadline)
         commit.wake = threading.Lock()
         commit.wake.acquire()
