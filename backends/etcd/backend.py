@@ -58,6 +58,7 @@ _AT_FIRST = 1.0
 _GETS = 128
 _FIRST_PAGE, _LARGEST_PAGE, _GROWTH = 1000, 10_000, 4
 _PAGE_BYTES = 8 << 20
+_SMALL_PAGE = 16
 _BULK = 3.0
 """Seconds for one member to send what is large."""
 
@@ -245,13 +246,20 @@ class EtcdBackend(Backend):
         """As the contract says; all pages are of one revision, unless that is compacted away while
         the scan runs: it then goes on with the newest."""
         size, revision, left = _FIRST_PAGE, 0, limit
+        patience = deadline or self._deadline()
         while left is None or left > 0:
             wanted = size if left is None else min(size, left)
-            patience = deadline or self._deadline()
+            whole = wanted <= _SMALL_PAGE
+            share = patience if whole else Deadline.after(patience.remaining() / 2)
             try:
-                page, revision, more = self._page_at(prefix, after, wanted, revision, patience)
+                page, revision, more = self._page_at(prefix, after, wanted, revision, share)
             except Compacted:
                 revision = 0
+                continue
+            except Unavailable:
+                if whole or self.connection.closed:
+                    raise
+                size = _SMALL_PAGE  # What comes may be too large to be sent in time.
                 continue
             yield from page
             if not more:
@@ -263,6 +271,7 @@ class EtcdBackend(Backend):
             # what comes may be larger than what came.
             weight = sum(len(record.value) for record in page) // len(page) + 100
             size = max(1, min(_LARGEST_PAGE, _GROWTH * size, _PAGE_BYTES // weight))
+            patience = deadline or self._deadline()
 
     def _page_at(
         self, prefix: str, after: str | None, limit: int, revision: int, deadline: Deadline

@@ -30,7 +30,8 @@ from jrs.errors import (
 )
 from jrs.testing.servers import EtcdServer, Proxy
 from jrs.testing.servers.certificates import make_certificates
-from jrs.testing.servers.fixtures import find_etcd, had
+from jrs.testing.servers.fixtures import had
+from jrs.testing.servers.found import find_etcd
 from jrs.testing.servers.ports import Ports
 from tests.etcd.support import USERS, as_user, opened, with_option
 

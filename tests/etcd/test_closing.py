@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
 import threading
@@ -101,8 +102,10 @@ def test_calls_under_way_are_told(etcd_server: EtcdServer, hurt: str) -> None:
         except JrsError as error:
             ended.append(error)
 
-    actions = [lambda n=n: backend.commit(Create(f"k/{n}", b"v")) for n in range(4)]
-    actions += [lambda: backend.get("k")] * 4
+    actions: list[Callable[[], object]] = [
+        functools.partial(backend.commit, Create(f"k/{number}", b"v")) for number in range(4)
+    ]
+    actions += [functools.partial(backend.get, "k")] * 4
     threads = [threading.Thread(target=call, args=(action,)) for action in actions]
     for thread in threads:
         thread.start()

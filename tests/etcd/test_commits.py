@@ -14,6 +14,7 @@ from jrs.backend import Check, Create, Delete, Fence, Op, Update
 from jrs.backends.etcd import transaction
 from jrs.backends.etcd._etcd3 import rpc
 from jrs.backends.etcd.backend import EtcdBackend
+from jrs.backends.group import ACCEPTED
 from jrs.clock import Deadline
 from jrs.errors import (
     AccessDenied,
@@ -181,7 +182,7 @@ def test_a_refused_request_is_sent_one_by_one() -> None:
     server = Server(*refused)
     verdicts = transaction.send(batch(3), server)
     assert server.sent == [3, 1, 1, 1]
-    assert verdicts == [transaction.ACCEPTED, refused[2], transaction.ACCEPTED]
+    assert verdicts == [ACCEPTED, refused[2], ACCEPTED]
 
 
 @pytest.mark.parametrize("error", [OutcomeUnknown("cut off"), Unavailable("down")])
@@ -191,7 +192,7 @@ def test_nothing_is_sent_behind_what_failed(error: JrsError) -> None:
     commits = batch(130)
     verdicts = transaction.send(commits, server)
     assert server.sent == [64, 64]
-    assert verdicts[:64] == [transaction.ACCEPTED] * 64
+    assert verdicts[:64] == [ACCEPTED] * 64
     assert verdicts[64:128] == [error] * 64
     assert [type(verdict) for verdict in verdicts[128:]] == [Unavailable] * 2
 

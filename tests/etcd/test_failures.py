@@ -9,7 +9,7 @@ import pytest
 
 from jrs.backend import Create
 from jrs.backends.etcd import connection as connection_module
-from jrs.backends.etcd._etcd3 import rpc
+from jrs.backends.etcd._etcd3 import grpc, rpc
 from jrs.backends.etcd.backend import EtcdBackend
 from jrs.backends.etcd.connection import Connection
 from jrs.clock import Deadline
@@ -33,7 +33,7 @@ def test_without_a_timeout_grpc_waits_for_a_server_that_hangs(
     stubs = backend.connection._members[0]
     etcd_server.pause()
     waiting = stubs.kv.Range.future(rpc.RangeRequest(key=b"k"))
-    with pytest.raises(connection_module.grpc.RpcError):
+    with pytest.raises(grpc.RpcError):
         stubs.kv.Range(rpc.RangeRequest(key=b"k"), timeout=0.5)
     assert not waiting.done()
     etcd_server.resume()

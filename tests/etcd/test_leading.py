@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import subprocess
@@ -218,8 +219,12 @@ def test_many_threads_resign_and_close(etcd_server: EtcdServer) -> None:
         for thread in threads:
             thread.join(BOUND)
         with opened(etcd_server.url(), cluster) as looking:
-            until(lambda looking=looking: latch(looking) is None, "the lease is ended")
+            until(functools.partial(_ended, looking), "the lease is ended")
     assert threads_of_ours() == []
+
+
+def _ended(backend: EtcdBackend) -> bool:
+    return latch(backend) is None
 
 
 # -- tries that fail --------------------------------------------------------------------------

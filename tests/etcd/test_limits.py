@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from jrs.backend import Create, Op, Record, Update
+from jrs.backend import Create, Op, Update
 from jrs.backends.etcd import backend as backend_module
 from jrs.backends.etcd._etcd3 import grpc, rpc
 from jrs.backends.etcd.backend import EtcdBackend
@@ -47,7 +47,7 @@ def fill(backend: EtcdBackend, count: int, value: bytes = b"v") -> list[str]:
 
 def test_a_compaction_under_a_scan(backend: EtcdBackend) -> None:
     """The revision of the first page is gone when the second one is asked for."""
-    keys = fill(backend, 300)
+    keys = fill(backend, 1200)
     scan = backend.scan("k/")
     first = next(scan)
     record = backend.get(keys[-1])
@@ -64,7 +64,7 @@ def test_a_compaction_under_a_scan(backend: EtcdBackend) -> None:
 
 def test_a_scan_sees_one_revision(backend: EtcdBackend) -> None:
     """What is written while it runs is left out, without a compaction."""
-    keys = fill(backend, 300)
+    keys = fill(backend, 1200)
     scan = backend.scan("k/")
     next(scan)
     backend.commit(Create("k/99999", b"v"))
@@ -151,22 +151,28 @@ def test_replies_of_many_megabytes(backend: EtcdBackend) -> None:
     assert stubs.answers
 
 
-def test_pages_grow_no_faster_than_what_they_may_meet(
+def test_a_page_that_is_too_large_to_come_in_time(
     backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Small records in front of large ones must not make for a page of gigabytes."""
+    """Is asked for in small ones, which grow again; a server that is gone is not asked for ever."""
     asked: list[int] = []
+    most = 100
     inner = backend_module.EtcdBackend._page_at
 
     def page_at(self: Any, prefix: str, after: Any, limit: int, *rest: Any) -> Any:
         asked.append(limit)
+        if limit > most:
+            raise Unavailable("not in time")
         return inner(self, prefix, after, limit, *rest)
 
     monkeypatch.setattr(backend_module.EtcdBackend, "_page_at", page_at)
-    fill(backend, 1100)
-    found: list[Record] = list(backend.scan("k/"))
-    assert len(found) == 1100
-    assert asked == [50, 200, 800, 3200]
+    keys = fill(backend, 150)
+    assert [one.key for one in backend.scan("k/")] == keys
+    assert asked[:4] == [1000, 16, 64, 256]
+
+    most = 0
+    with pytest.raises(Unavailable, match="not in time"):
+        list(backend.scan("k/"))
 
 
 def test_a_store_that_is_full(start_etcd: Callable[..., EtcdServer]) -> None:
@@ -176,8 +182,8 @@ def test_a_store_that_is_full(start_etcd: Callable[..., EtcdServer]) -> None:
     with opened(server.url()) as backend:
         full: JrsError | None = None
         written: list[str] = []
-        for index in range(40):
-            op: Op = Create(f"k/{index:02}", bytes(MIB // 2))
+        for index in range(400):  # It looks at its size every now and then.
+            op: Op = Create(f"k/{index:03}", bytes(MIB // 2))
             try:
                 backend.commit(op)
             except OutcomeUnknown as error:

@@ -10,7 +10,8 @@ import pytest
 from jrs.backend import Backend, Create
 from jrs.errors import JrsError
 from jrs.testing.servers import EtcdServer
-from jrs.testing.servers.fixtures import find_etcd, had
+from jrs.testing.servers.fixtures import had
+from jrs.testing.servers.found import find_etcd
 from tests.etcd.support import USERS, as_user, environment_of, lead, opened, with_option
 
 SECRET = USERS["jrs"]
@@ -63,9 +64,9 @@ def test_errors_do_not_show_them(server: EtcdServer, backend: Backend) -> None:
     def wrong_port() -> object:
         return opened(as_user("etcd://127.0.0.1:1", "jrs") + "?timeout=1")
 
-    def conflict() -> object:
+    def conflict() -> None:
         backend.commit(Create("k", b"v"))
-        return backend.commit(Create("k", b"v"))
+        backend.commit(Create("k", b"v"))
 
     acts: list[Callable[[], object]] = [wrong_password, wrong_option, wrong_port, conflict]
     for act in acts:

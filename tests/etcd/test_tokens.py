@@ -23,7 +23,8 @@ UNUSED = 2.5
 @pytest.fixture(scope="module", params=[False, True], ids=["plain", "tls"])
 def server(request: pytest.FixtureRequest) -> Iterator[EtcdServer]:
     """Tokens of it live for a second after they were last used."""
-    from jrs.testing.servers.fixtures import find_etcd, had
+    from jrs.testing.servers.fixtures import had
+    from jrs.testing.servers.found import find_etcd
 
     with had(
         lambda: find_etcd(users=USERS, tls=request.param, flags=["--auth-token-ttl=1"])
