@@ -79,7 +79,8 @@ class Master:
         root = storage or backend.default_storage
         if root is None:
             raise InvalidInput(
-                "say where jobs keep their files: --storage FOLDER (or storage=…), one that all masters share"
+                "say where jobs keep their files: --storage FOLDER (or storage=…), one that all "
+                "masters share"
             )
         try:
             (root / backend.cluster).mkdir(mode=0o700, parents=True, exist_ok=True)
