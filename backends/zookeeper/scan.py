@@ -3,7 +3,8 @@
 The names of a directory are read first, as they are at one moment, and then the records, a page at
 a time, each page as it is at one moment. A page is given out if it is the map of *one* of the two
 moments: if nothing in the directory has changed since its names were read, or at least none of the
-page's own records. Else both are read again, and fewer records, in the end one.
+page's own records. Else the names are read again and, in the same request, the records that they
+are likely to name; if that fails, too, for fewer records.
 
 A directory of more than 20,000 keys has too many names for one reply. There the records of a page
 are of one moment, but a key that comes while its names are being read may be missed.
@@ -11,6 +12,7 @@ are of one moment, but a key that comes while its names are being read may be mi
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import attrs
@@ -38,7 +40,8 @@ _FIRST, _MOST = 64, 1000
 """Records in the first request, when nobody knows how large they are, and in any later one."""
 _BYTES = 4 << 20
 """How large a reply may be, judging by the last one."""
-_PATIENCE = 12
+_PATIENCE = 40
+"""Attempts at a page that is of one moment; then it is given out as it is."""
 
 
 def fitting(count: int, size: int) -> int:
@@ -57,6 +60,7 @@ class _Names:
         whole: there are no more than these.
         exact: they are of one moment.
         there: the directories at that moment.
+        nodes: records of that moment, if any were read along.
     """
 
     keys: list[str] = attrs.field(factory=list)
@@ -65,6 +69,7 @@ class _Names:
     whole: bool = True
     exact: bool = True
     there: set[str] = attrs.field(factory=set)
+    nodes: dict[str, wire.Read] = attrs.field(factory=dict)
 
 
 @attrs.frozen
@@ -99,37 +104,45 @@ class Scan:
         Raises:
             Unavailable: not within the deadline.
         """
-        failures = 0
-        while True:
+        guess: list[str] = []
+        for attempt in itertools.count(1):
             names = self._names
             if names is None or (self._at == len(names.keys) and not names.whole):
-                names = self._names = self._list(deadline)
+                names = self._names = self._list(deadline, guess)
                 self._at = 0
             keys = names.keys[self._at : self._at + min(limit, self._size)]
             if not keys:
-                return []
-            found = self._read(keys, names, deadline, lenient=failures == _PATIENCE)
-            if found is None:
-                failures += 1
-                self._size = max(1, self._size // 4)
-                self._names = None
+                break
+            if attempt == _PATIENCE:
+                names.exact = False
+            found = self._read(keys, names, deadline)
+            if found is not None:
+                self._at += len(keys)
+                self._after = keys[-1]
+                if found:
+                    return found
                 continue
-            self._at += len(keys)
-            self._after = keys[-1]
-            if found:
-                return found
+            self._names = None
+            guess = sorted({*guess, *keys})[: 2 * self._size]
+            if attempt % 3 == 0:
+                self._size = max(1, self._size // 2)
+        return []
 
-    def _read(
-        self, keys: list[str], names: _Names, deadline: Deadline, *, lenient: bool
-    ) -> list[Record] | None:
+    def _read(self, keys: list[str], names: _Names, deadline: Deadline) -> list[Record] | None:
         """Read the records of a page; None if they and the names are of different moments."""
         layout = self._layout
-        wanted = [wire.get_data(layout.directory(name)) for name in names.changed]
-        wanted += [wire.get_data(layout.record(key)) for key in keys]
-        answers = read(self._place.connection, wanted, deadline)
-        now, nodes = answers[: len(names.changed)], answers[len(names.changed) :]
-        if names.exact and not lenient and not self._fits(keys, nodes, now, names):
-            return None
+        together, names.nodes = names.nodes, {}
+        if together:
+            if not all(key in together for key in keys) and names.exact:
+                return None  # Somebody was faster than our guess.
+            nodes = [together.get(key, wire.NO_NODE) for key in keys]
+        else:
+            wanted = [wire.get_data(layout.directory(name)) for name in names.changed]
+            wanted += [wire.get_data(layout.record(key)) for key in keys]
+            answers = read(self._place.connection, wanted, deadline)
+            now, nodes = answers[: len(names.changed)], answers[len(names.changed) :]
+            if names.exact and not self._fits(keys, nodes, now, names):
+                return None
         found = []
         size = 0
         for key, node in zip(keys, nodes, strict=True):
@@ -156,24 +169,25 @@ class Scan:
 
     # -- names -----------------------------------------------------------------------------
 
-    def _list(self, deadline: Deadline) -> _Names:
+    def _list(self, deadline: Deadline, guess: list[str]) -> _Names:
+        """Read the names, and along with them the records that are guessed to be needed."""
         if "/" in self._prefix:
-            return self._list_all([directory_of(self._prefix)], deadline)
+            return self._list_all([directory_of(self._prefix)], guess, deadline)
         while True:
             (there,) = read(self._place.connection, [wire.get_children(self._layout.map)], deadline)
             assert isinstance(there, list)
-            names = self._list_all(sorted(there), deadline)
+            names = self._list_all(sorted(there), guess, deadline)
             if not names.exact or names.there == set(there):
                 return names
 
-    def _list_all(self, there: list[str], deadline: Deadline) -> _Names:
+    def _list_all(self, there: list[str], guess: list[str], deadline: Deadline) -> _Names:
         names = _Names()
         wanted = [name for name in there if touches(name, self._prefix) and self._reaches(name)]
         batches = list(self._batches(wanted, deadline))
         names.exact = len(batches) == 1
         sizes = dict.fromkeys(wanted, 0)
         for batch in batches:
-            self._list_some(batch, names, sizes, deadline)
+            self._list_some(batch, names, sizes, guess if names.exact else [], deadline)
         self._place.sizes.update(sizes)
         names.keys.sort()
         _cut(names)
@@ -189,6 +203,7 @@ class Scan:
         batch: list[tuple[str, str]],
         names: _Names,
         sizes: dict[str, int],
+        guess: list[str],
         deadline: Deadline,
     ) -> None:
         layout = self._layout
@@ -198,7 +213,11 @@ class Scan:
         for directory, shard in batch:
             path = f"{layout.directory(directory)}/{shard}"
             wanted += [wire.get_data(path), wire.get_children(path)]
+        wanted += [wire.get_data(layout.record(key)) for key in guess]
         there, *answers = read(self._place.connection, wanted, deadline)
+        if guess:
+            names.nodes = dict(zip(guess, answers[-len(guess) :], strict=True))
+            del answers[-len(guess) :]
         names.there = set(there) if isinstance(there, list) else set()
         for name, node in zip(directories, answers, strict=False):
             if isinstance(node, wire.Node):
