@@ -297,7 +297,7 @@ def test_without_a_sync_a_follower_is_behind(
     path = writer._planner.layout.record("n")
     behind = False
     for number in range(1, 50):
-        version = present(writer, "n").version
+        version = present(reader, "n").version
         zookeeper_ensemble[late].pause()
         writer.commit(Update("n", b"%d" % number, version))
         answer = reader._connection._client.get_async(path)
