@@ -5,6 +5,7 @@
     /<prefix>/<cluster>/format          what wrote what stands here, and in which version
     /<prefix>/<cluster>/map/<key>       the records
     /<prefix>/<cluster>/latch           of the present leader, in its lease; see `leader`
+    /<prefix>/<cluster>/gate/<handle>   after an unknown outcome, for an hour; see `gate`
 
 A record's version is the revision of the whole store at which it was written last.
 """
@@ -33,6 +34,7 @@ from jrs.backends.diagnosis import diagnose, look_at_each
 from jrs.backends.etcd import leader, transaction
 from jrs.backends.etcd._etcd3 import rpc
 from jrs.backends.etcd.connection import ATTEMPT, WRITE, Connection, behind
+from jrs.backends.etcd.gate import Gate
 from jrs.backends.etcd.refusals import Compacted
 from jrs.backends.etcd.transaction import Commit
 from jrs.backends.etcd.watch import EtcdWatch
@@ -41,6 +43,7 @@ from jrs.clock import Deadline
 from jrs.errors import (
     CorruptRecord,
     InvalidInput,
+    JrsError,
     OutcomeUnknown,
     TooLarge,
     Unavailable,
@@ -151,6 +154,7 @@ class EtcdBackend(Backend):
         self.timeout = address.timeout
         self.root = f"/{address.prefix or DEFAULT_PREFIX}/{cluster}/".encode()
         self._map = self.root + b"map/"
+        self._gate = Gate(connection, self.root)
         self._group: GroupCommit[Commit] = GroupCommit(
             self._append,
             threading.Lock(),
@@ -216,6 +220,7 @@ class EtcdBackend(Backend):
         self, keys: Sequence[str], deadline: Deadline
     ) -> list[Record | CorruptRecord | None]:
         found: list[Record | CorruptRecord | None] = []
+        self._gate.close_behind(deadline)
         for start in range(0, len(keys), _GETS):
             gets = [
                 rpc.RequestOp(request_range=rpc.RangeRequest(key=self.name(key)))
@@ -288,6 +293,7 @@ class EtcdBackend(Backend):
         return page, revision or found.header.revision, found.more
 
     def _range(self, key: bytes, deadline: Deadline, **fields: Any) -> Any:
+        self._gate.close_behind(deadline)
         request = rpc.RangeRequest(key=key, **fields)
         attempt = _BULK if fields else ATTEMPT
         return self.connection.read(
@@ -320,10 +326,19 @@ class EtcdBackend(Backend):
     def _append(self, batch: list[Commit]) -> list[int | Exception]:
         # The first is whose caller writes for the others, and has to return in time.
         deadline = batch[0].deadline or self._deadline()
-        return transaction.send(
-            batch,
-            lambda request: self.connection.write(lambda stubs: stubs.kv.Txn, request, deadline),
-        )
+        try:
+            self._gate.close_behind(deadline)
+        except JrsError as error:
+            return [error] * len(batch)
+
+        def write(request: Any) -> Any:
+            try:
+                return self.connection.write(lambda stubs: stubs.kv.Txn, request, deadline)
+            except OutcomeUnknown:
+                self._gate.note_late()
+                raise
+
+        return transaction.send(batch, self._gate.check(), write)
 
     # -- the rest --------------------------------------------------------------------------
 

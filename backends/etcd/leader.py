@@ -113,8 +113,10 @@ def _take(
 
     def beat(deadline: Deadline) -> None:
         keep = rpc.LeaseKeepAliveRequest(ID=lease)
+        # Half, so that a member that hangs leaves time to hear of another.
+        attempt = deadline.remaining() / 2
         # It answers even for a lease that is gone: with a ttl of zero.
-        answer = backend.connection.read(_keep_alive, keep, deadline)
+        answer = backend.connection.read(_keep_alive, keep, deadline, attempt=attempt)
         if answer.TTL <= 0:
             raise Fenced("the lease has ended")
         found = backend.get(EPOCH_KEY, deadline=deadline)

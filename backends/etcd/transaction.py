@@ -132,8 +132,10 @@ def in_requests(commits: Iterable[Commit]) -> Iterator[list[Commit]]:
         yield together
 
 
-def send(batch: list[Commit], write: Callable[[Any], Any]) -> list[int | Exception]:
+def send(batch: list[Commit], condition: Any, write: Callable[[Any], Any]) -> list[int | Exception]:
     """Send commits in order, and return the verdict on each; `write` sends a request.
+
+    Every request is subject to `condition`, besides those of its commits.
 
     None is sent after one that may still be carried out, or they would change places.
     """
@@ -142,7 +144,7 @@ def send(batch: list[Commit], write: Callable[[Any], Any]) -> list[int | Excepti
     while waiting:
         together = waiting.popleft()
         try:
-            verdicts += verdicts_of(together, write(request_of(together)))
+            verdicts += verdicts_of(together, write(request_of(together, condition)))
         except Refused as error:
             if len(together) == 1:
                 verdicts.append(error)
@@ -158,17 +160,17 @@ def send(batch: list[Commit], write: Callable[[Any], Any]) -> list[int | Excepti
     return verdicts
 
 
-def request_of(commits: list[Commit]) -> Any:
+def request_of(commits: list[Commit], condition: Any) -> Any:
     """Return the request that carries commits which can share one."""
-    if len(commits) == 1:
-        return commits[0].txn
-    return rpc.TxnRequest(success=[rpc.RequestOp(request_txn=one.txn) for one in commits])
+    each = [rpc.RequestOp(request_txn=one.txn) for one in commits]
+    return rpc.TxnRequest(compare=[condition], success=each)
 
 
-def verdicts_of(commits: list[Commit], answer: Any) -> list[int]:
+def verdicts_of(commits: list[Commit], answer: Any) -> list[int | Exception]:
     """Return the verdict on each commit of a request."""
-    if len(commits) == 1:
-        return [commits[0].verdict(answer)]
+    if not answer.succeeded:
+        late = Unavailable("sent before an earlier outcome was settled; nothing was changed")
+        return [late] * len(commits)
     pairs = zip(commits, answer.responses, strict=True)
     return [commit.verdict(one.response_txn) for commit, one in pairs]
 

@@ -14,6 +14,7 @@ from jrs.backend import Check, Create, Delete, Fence, Op, Update
 from jrs.backends.etcd import transaction
 from jrs.backends.etcd._etcd3 import rpc
 from jrs.backends.etcd.backend import EtcdBackend
+from jrs.backends.etcd.gate import Gate
 from jrs.backends.group import ACCEPTED
 from jrs.clock import Deadline
 from jrs.errors import (
@@ -115,7 +116,9 @@ def test_a_server_refuses_a_key_that_is_written_twice(backend: EtcdBackend) -> N
     commits = [prepared(Create("a", b"1")), prepared(Create("a", b"2"))]
     with pytest.raises(JrsError, match="duplicate key"):
         backend.connection.write(
-            lambda stubs: stubs.kv.Txn, transaction.request_of(commits), Deadline.after(BOUND)
+            lambda stubs: stubs.kv.Txn,
+            transaction.request_of(commits, Gate(backend.connection, backend.root).check()),
+            Deadline.after(BOUND),
         )
     assert list(transaction.in_requests(commits)) == [[commits[0]], [commits[1]]]
 

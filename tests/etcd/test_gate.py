@@ -1,0 +1,103 @@
+"""An unknown outcome that was read back stays what it was read to be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from jrs.backend import Create, Record, open_backend
+from jrs.backends.etcd import EtcdBackend
+from jrs.clock import Deadline
+from jrs.errors import OutcomeUnknown, Unavailable
+from jrs.testing.contract import BOUND
+from jrs.testing.servers import EtcdServer
+
+
+@pytest.fixture
+def backend(etcd_server: EtcdServer, request: pytest.FixtureRequest) -> Iterator[EtcdBackend]:
+    with open_backend(etcd_server.url(), cluster=f"gate-{id(request)}") as opened:
+        assert isinstance(opened, EtcdBackend)
+        yield opened
+
+
+@pytest.fixture
+def lose(backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch) -> Callable[[Create], Any]:
+    """Commit, hold the request back, and return it: it is on its way as far as anyone knows."""
+
+    def commit(op: Create) -> Any:
+        held = []
+
+        def hold(method: Any, request: Any, deadline: Deadline) -> None:
+            held.append(request)
+            raise OutcomeUnknown("held back")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(backend.connection, "write", hold)
+            with pytest.raises(OutcomeUnknown):
+                backend.commit(op)
+        [request] = held
+        return request
+
+    return commit
+
+
+def arrive(backend: EtcdBackend, request: Any) -> bool:
+    """Let a request be carried out; return whether it changed anything."""
+    send = backend.connection.write
+    return bool(send(lambda stubs: stubs.kv.Txn, request, Deadline.after(BOUND)).succeeded)
+
+
+READS: dict[str, Callable[[EtcdBackend], list[Record | None]]] = {
+    "get": lambda backend: [backend.get("k")],
+    "get many": lambda backend: [one for one in backend.get_many(["k"]) if one is not None],  # type: ignore[misc]
+    "scan": lambda backend: list(backend.scan("")),
+}
+
+
+@pytest.mark.parametrize("read", READS)
+def test_what_was_read_to_be_absent_does_not_come_later(
+    backend: EtcdBackend, lose: Callable[[Create], Any], read: str
+) -> None:
+    request = lose(Create("k", b"late"))
+    assert not any(READS[read](backend))
+
+    assert not arrive(backend, request)
+    assert backend.get("k") is None
+    backend.commit(Create("k", b"again"))
+
+
+def test_nor_does_it_come_behind_the_next_commit(
+    backend: EtcdBackend, lose: Callable[[Create], Any]
+) -> None:
+    """The handle's commits keep their order, also for who does not read in between."""
+    request = lose(Create("k", b"late"))
+    backend.commit(Create("other", b""))
+
+    assert not arrive(backend, request)
+    assert backend.get("k") is None
+
+
+def test_what_came_in_time_is_there(backend: EtcdBackend, lose: Callable[[Create], Any]) -> None:
+    request = lose(Create("k", b"in time"))
+    assert arrive(backend, request)
+
+    record = backend.get("k")
+    assert record is not None
+    assert record.value == b"in time"
+
+
+def test_nothing_is_read_while_it_is_not_certain(
+    backend: EtcdBackend, lose: Callable[[Create], Any], etcd_server: EtcdServer
+) -> None:
+    """With the server gone the gate can not be closed: no answer rather than one that may change."""
+    request = lose(Create("k", b"late"))
+    etcd_server.pause()
+    with pytest.raises(Unavailable):
+        backend.get("k", deadline=Deadline.after(1.0))
+    etcd_server[0].resume()
+    etcd_server.heal()
+
+    assert backend.get("k") is None
+    assert not arrive(backend, request)
