@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import logging
+import ssl
 import threading
 import time
 from collections import deque
@@ -40,6 +41,8 @@ _SILENCE = 3.0
 """Seconds without a word from the server while requests wait for answers: then it hangs."""
 _LONGEST_READ = 8.0
 """Seconds within which an idle connection notices that the server is gone."""
+_AT_ONCE = 65536
+"""Bytes that are sent in one go, if that many wait."""
 _TICK = 0.25
 _REVIVAL = 1.0
 """Seconds between two attempts to log in again."""
@@ -60,6 +63,7 @@ class _Protocol(ConnectionHandler):  # type: ignore[misc]
 
     granted = 0.0
     ready: Callable[[], None]
+    _xid: int
 
     def _connect_attempt(self, *place: Any) -> object:
         try:
@@ -89,7 +93,30 @@ class _Protocol(ConnectionHandler):  # type: ignore[misc]
         return read
 
     def _write(self, message: bytes, timeout: float) -> None:
-        super()._write(message, min(timeout, PATIENCE))
+        with self._socket_error_handling():
+            try:
+                sent = self._socket.send(message)
+            except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                sent = 0
+        if sent < len(message):
+            super()._write(memoryview(message)[sent:], min(timeout, PATIENCE))
+
+    def _send_request(self, reading: float, connecting: float) -> None:
+        # All that wait at once: most of the time of a request goes into sending it alone.
+        queue, pending = self.client._queue, self.client._pending
+        frames: list[bytes] = []
+        size = 0
+        while queue and size < _AT_ONCE and isinstance(queue[0][0], Request):
+            request, target = queue.popleft()
+            self._xid = self._xid % 0x7FFFFFFF + 1
+            pending.append((request, target, self._xid))
+            frames.append(wire.frame(self._xid, request.type, request.serialize()))
+            size += len(frames[-1])
+        if frames:
+            self._read_sock.recv(len(frames))  # A byte for each of them woke us.
+            self._write(b"".join(frames), connecting)
+        else:
+            super()._send_request(reading, connecting)
 
 
 class Connection:

@@ -27,6 +27,7 @@ NEVER = 2**31 - 1
 
 _INT = struct.Struct("!i")
 _HEADER = struct.Struct("!i?i")
+_REQUEST = struct.Struct("!iii")
 _STAT = struct.Struct("!qqqqiiiqiiq")
 
 
@@ -89,6 +90,11 @@ def get_data(path: str) -> bytes:
 
 def get_children(path: str) -> bytes:
     return _GET_CHILDREN + text(path) + b"\0"
+
+
+def frame(xid: int, kind: int, body: bytes) -> bytes:
+    """Return a request as it goes over the network."""
+    return _REQUEST.pack(len(body) + 8, xid, kind) + body
 
 
 def multi(parts: Iterable[bytes]) -> bytes:
