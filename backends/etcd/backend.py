@@ -35,7 +35,7 @@ from jrs.backends.etcd import leader, transaction
 from jrs.backends.etcd._etcd3 import rpc
 from jrs.backends.etcd.connection import ATTEMPT, WRITE, Connection, behind
 from jrs.backends.etcd.gate import Gate
-from jrs.backends.etcd.refusals import Compacted
+from jrs.backends.etcd.refusals import Compacted, OutOfSpace
 from jrs.backends.etcd.transaction import Commit
 from jrs.backends.etcd.watch import EtcdWatch
 from jrs.backends.group import GroupCommit
@@ -334,8 +334,9 @@ class EtcdBackend(Backend):
         def write(request: Any) -> Any:
             try:
                 return self.connection.write(lambda stubs: stubs.kv.Txn, request, deadline)
-            except OutcomeUnknown:
-                self._gate.note_late()
+            except OutcomeUnknown as error:
+                if not isinstance(error, OutOfSpace):
+                    self._gate.note_late()
                 raise
 
         return transaction.send(batch, self._gate.check(), write)

@@ -51,6 +51,10 @@ _SILENT = (
 )
 
 
+class OutOfSpace(OutcomeUnknown):
+    """Unknown, but over: the request was answered, and will not be carried out later."""
+
+
 class Compacted(Unavailable):
     """The revision that was asked for is no longer kept."""
 
@@ -102,7 +106,7 @@ def judge(error: Any, where: str, *, wrote: bool) -> str:
         # The request that hits the limit is carried out all the same, and told the same.
         why = f"{where} is out of space: compact, defragment, then 'etcdctl alarm disarm'"
         if wrote:
-            raise OutcomeUnknown(f"{why}; the write may or may not have happened") from error
+            raise OutOfSpace(f"{why}; the write may or may not have happened") from error
         raise Unavailable(why) from error
     if "too large" in said or "too many operations" in said:
         raise TooLarge(f"{where}: {details}") from error

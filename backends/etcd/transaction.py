@@ -52,11 +52,11 @@ class Commit:
         """Return whether its caller waits for less than that."""
         return self.deadline is not None and self.deadline.remaining() < seconds
 
-    def verdict(self, answer: Any) -> int:
-        """Return what `answer` says of this commit; see `jrs.backends.group`."""
-        if answer.succeeded:
+    def verdict(self, succeeded: bool, responses: Iterable[Any]) -> int:
+        """Return what the answer to this commit says of it; see `jrs.backends.group`."""
+        if succeeded:
             return ACCEPTED
-        versions = [_version(one.response_range) for one in answer.responses]
+        versions = [_version(one.response_range) for one in responses]
         if self.fence is not None and versions.pop() != self.fence.version:
             return FENCED
         for index, (op, version) in enumerate(zip(self.ops, versions, strict=True)):
@@ -78,7 +78,7 @@ def prepare(
         key = name(op.key)
         size += 3 * len(key) + _OVERHEAD
         compares.append(_compare(op, key))
-        looks.append(rpc.RequestOp(request_range=rpc.RangeRequest(key=key, keys_only=True)))
+        looks.append(_look(key))
         if isinstance(op, (Create, Update)):
             size += len(op.value)
             put = rpc.PutRequest(key=key, value=op.value)
@@ -90,7 +90,7 @@ def prepare(
         check = fence.check()
         key = name(check.key)
         compares.append(_compare(check, key))
-        looks.append(rpc.RequestOp(request_range=rpc.RangeRequest(key=key, keys_only=True)))
+        looks.append(_look(key))
     touched = {op.key for op in ops}
     written = frozenset(op.key for op in ops if isinstance(op, _WRITES))
     return Commit(
@@ -162,17 +162,33 @@ def send(batch: list[Commit], condition: Any, write: Callable[[Any], Any]) -> li
 
 def request_of(commits: list[Commit], condition: Any) -> Any:
     """Return the request that carries commits which can share one."""
+    if len(commits) == 1:
+        # Not within another transaction: etcd does not look into those for who may write what.
+        own = commits[0].txn
+        return rpc.TxnRequest(
+            compare=[condition, *own.compare],
+            success=own.success,
+            failure=[*own.failure, _look(condition.key)],
+        )
     each = [rpc.RequestOp(request_txn=one.txn) for one in commits]
     return rpc.TxnRequest(compare=[condition], success=each)
 
 
 def verdicts_of(commits: list[Commit], answer: Any) -> list[int | Exception]:
     """Return the verdict on each commit of a request."""
-    if not answer.succeeded:
+    alone = len(commits) == 1
+    if not answer.succeeded and (not alone or answer.responses[-1].response_range.kvs):
         late = Unavailable("sent before an earlier outcome was settled; nothing was changed")
         return [late] * len(commits)
+    if alone:
+        return [commits[0].verdict(answer.succeeded, answer.responses[:-1])]
     pairs = zip(commits, answer.responses, strict=True)
-    return [commit.verdict(one.response_txn) for commit, one in pairs]
+    each = [(commit, one.response_txn) for commit, one in pairs]
+    return [commit.verdict(one.succeeded, one.responses) for commit, one in each]
+
+
+def _look(key: bytes) -> Any:
+    return rpc.RequestOp(request_range=rpc.RangeRequest(key=key, keys_only=True))
 
 
 def _compare(op: Op, key: bytes) -> Any:
