@@ -8,7 +8,8 @@ What ZooKeeper promises and what it does not, as far as it shows here:
   ticks (with ZooKeeper's defaults, 10 seconds), and for so long a reader on its side may see what
   was true before. It can commit nothing.
 - A commit whose connection is lost before the answer is of unknown outcome, as is one that was sent
-  and not answered within its deadline. One that was not sent is known not to have happened.
+  and not answered within its deadline. One that was not sent is known not to have happened. Nothing
+  is read back here: what proves that a commit happened is known to whoever made it.
 - Of two commits that delete keys of one shard, and rely on versions in it, one may have to look
   again and be sent again. It is, unless it was made by `commit_async` and later ones are under way:
   these must not overtake it, so it is `Unavailable`.

@@ -6,6 +6,11 @@ them. A sequence number in the name would be 32 bits wide and begin again with i
 first bumps the epoch, in a write that also checks that its own znode is still there.
 
 The znode makes it likely that one leads at a time; the fence makes it certain that one writes.
+
+Servers tell each other of their sessions every half tick, so the one that ends a session may count
+from a moment that much earlier than our last heartbeat. That is within the quarter of the ttl which
+a `Tenure` keeps back, since no session is shorter than two ticks (unless `minSessionTimeout` says
+so: then a leader that is cut off may know later than its successor, and the fence alone decides).
 """
 
 from __future__ import annotations
