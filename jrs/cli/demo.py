@@ -17,6 +17,7 @@ def demo_command(place: Place, keep: bool) -> int:
     that of the same pipeline run once without any kill. Needs Java 17 and jrs[demo].
 
     \b
+    Examples:
     jrs demo                        on a folder of its own
     jrs demo --backend etcd         on an etcd that it starts and ends; zookeeper likewise
     jrs demo --backend etcd://…     on what is there

@@ -26,7 +26,7 @@ def doctor_command(place: Place, ttl: float, as_json: bool) -> int:
     Exit code 0: fit. 1: it is not, or only barely. 2: it could not be opened.
 
     \b
-    jrs doctor --backend etcd://10.0.0.1,10.0.0.2,10.0.0.3/jrs
+    Example:  jrs doctor --backend etcd://10.0.0.1,10.0.0.2,10.0.0.3/jrs
     """
     found: list[Finding] = []
     with place.open(create=True) as backend, place.open(create=True) as other:
