@@ -170,8 +170,11 @@ class EtcdBackend(Backend):
         found = self._range(key, deadline)
         if not found.kvs:
             inside = self._range(self.root, deadline, range_end=behind(self.root), limit=1)
-            if inside.kvs:
+            # Somebody may have created it since we looked; it is the first thing that is created.
+            found = self._range(key, deadline)
+            if inside.kvs and not found.kvs:
                 raise self._foreign()
+        if not found.kvs:
             if not create:
                 raise InvalidInput(
                     f"there is no cluster {self.cluster!r} at {self.url}: start a master, or look "
