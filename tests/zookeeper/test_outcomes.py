@@ -309,6 +309,34 @@ def test_without_a_sync_a_follower_is_behind(
     assert behind
 
 
+@pytest.mark.parametrize("detour", ["same member", "another member"])
+def test_what_was_read_back_as_not_done_is_never_done(
+    zookeeper_ensemble: ZooKeeperServer, cluster: str, detour: str
+) -> None:
+    """A write that is held up in the network while its handle goes on elsewhere comes too late.
+
+    Its session has moved on, so the server that gets it in the end turns it away; and a reader of
+    the same handle that was answered meanwhile may rely on what it saw.
+    """
+    server = zookeeper_ensemble
+    leads = server.leader()
+    held, other = leads, leads if detour == "same member" else (leads + 1) % 3
+    with Proxy(server.endpoints[held]) as proxy, Proxy(server.endpoints[other]) as way_out:
+        way_out.cut()
+        url = server.url(endpoints=[proxy.endpoint, way_out.endpoint])
+        with open_backend(f"{url}?timeout=20", cluster=cluster) as backend:
+            backend.commit(Create("k/first", b""))
+            way_out.restore()
+            proxy.freeze(replies=False)
+            with pytest.raises(OutcomeUnknown):
+                backend.commit(Create("k/held", b""))
+            assert backend.get("k/held") is None
+            proxy.thaw()
+            time.sleep(1)
+
+            assert contents(backend) == {"k/first": b""}
+
+
 def test_no_quorum(spread: Open, zookeeper_ensemble: ZooKeeperServer) -> None:
     """Without a majority nothing is answered, in time; with it again everything goes on."""
     backend = spread(timeout=2)
