@@ -9,7 +9,9 @@ What ZooKeeper promises and what it does not, as far as it shows here:
   was true before. It can commit nothing.
 - A commit whose connection is lost before the answer is of unknown outcome, as is one that was sent
   and not answered within its deadline. One that was not sent is known not to have happened. Nothing
-  is read back here: what proves that a commit happened is known to whoever made it.
+  is read back here: what proves that a commit happened is known to whoever made it. Read back
+  through the same handle, it is settled: what is not there then will not be there later, since the
+  server takes the requests of a session in order, and none of a connection it has moved on from.
 - Of two commits that delete keys of one shard, and rely on versions in it, one may have to look
   again and be sent again. It is, unless it was made by `commit_async` and later ones are under way:
   these must not overtake it, so it is `Unavailable`.
