@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -23,6 +24,15 @@ from jrs.testing.worker import Died, Worker
 
 class ConcurrencyContract:
     """One handle, many threads, many commits in flight."""
+
+    def test_many_open_a_new_cluster_at_once(self, handles: Opener) -> None:
+        """Masters that start together: each finds the cluster or creates it."""
+        for _ in range(3):
+            cluster = f"contract-{uuid.uuid4().hex}"
+            with ThreadPoolExecutor(8) as pool:
+                opened = list(pool.map(handles, [cluster] * 8))
+            opened[0].commit(Create("k", b""))
+            assert all(backend.get("k") is not None for backend in opened)
 
     def test_many_threads_many_keys(self, backend: Backend, other: Backend) -> None:
         """Commits of many threads through one handle are all there."""
