@@ -355,3 +355,24 @@ def test_requests_are_taken_for_heartbeats(
 
     assert bare.state == KazooState.CONNECTED
     zookeeper_server.resume()
+
+
+# -- coming back -------------------------------------------------------------------------------
+
+
+def test_attempts_to_reconnect_grow_rare(client: Client, zookeeper_server: ZooKeeperServer) -> None:
+    """kazoo waits for up to a minute between two attempts, however short the outage was."""
+    assert client(zookeeper_server.endpoints[0])._conn_retry.max_delay == 60
+
+
+def test_a_handle_is_back_soon(through: Client, proxy: Proxy) -> None:
+    """After an outage of seconds a handle is connected again within one."""
+    backend = through()
+    backend.commit(Create("k", b""))
+    proxy.cut()
+    time.sleep(5)
+    proxy.restore()
+    began = time.monotonic()
+
+    assert present(backend, "k").value == b""
+    assert time.monotonic() - began < 3
