@@ -361,8 +361,9 @@ def test_requests_are_taken_for_heartbeats(
 
 
 def test_attempts_to_reconnect_grow_rare(client: Client, zookeeper_server: ZooKeeperServer) -> None:
-    """kazoo waits for up to a minute between two attempts, however short the outage was."""
-    assert client(zookeeper_server.endpoints[0])._conn_retry.max_delay == 60
+    """kazoo doubles the time between two attempts, up to an hour."""
+    retry = client(zookeeper_server.endpoints[0])._conn_retry
+    assert (retry.backoff, retry.max_delay) == (2, 3600.0)
 
 
 def test_a_handle_is_back_soon(through: Client, proxy: Proxy) -> None:
