@@ -209,7 +209,7 @@ class GroupCommit(Generic[T]):
             except ValueError:
                 request.abandoned = True
                 raise OutcomeUnknown(
-                    "the disk did not answer within the deadline: the commit is being written"
+                    "no answer within the deadline: the commit is being written"
                 ) from None
         raise Unavailable("the log was busy until the deadline; nothing was changed")
 
