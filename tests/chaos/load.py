@@ -21,6 +21,7 @@ from typing import Self
 import attrs
 
 from jrs.backend import Backend, Create, Record, Update
+from jrs.clock import Deadline
 from jrs.errors import Conflict, JrsError, OutcomeUnknown, Unavailable
 from jrs.testing.contract import present
 from tests.chaos.support import BOUND, until
@@ -229,7 +230,8 @@ class Load:
     def judge(self, backend: Backend) -> str:
         """Assert that every answer was true; return the figures."""
         self.check()
-        there = {record.key for record in backend.scan("op/") if record.value != TAKEN}
+        found = backend.scan("op/", deadline=Deadline.after(BOUND))
+        there = {record.key for record in found if record.value != TAKEN}
         lost = [c for c in self.commits if c.answer == "done" and c.key not in there]
         denied = [c for c in self.commits if c.answer not in ("done", "OutcomeUnknown") and
                   c.key in there]  # fmt: skip

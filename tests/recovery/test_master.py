@@ -328,7 +328,7 @@ def test_a_ttl_that_the_backend_can_not_keep_is_refused(
 
 def test_a_master_without_a_place_for_files_is_refused(memory: FaultyMemory) -> None:
     """A backend without a folder of its own needs a storage folder, and the refusal asks for it."""
-    with pytest.raises(InvalidInput, match="storage folder"):
+    with pytest.raises(InvalidInput, match="--storage FOLDER"):
         Master(memory, url=memory.url)
 
 
