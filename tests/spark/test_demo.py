@@ -51,7 +51,8 @@ def test_the_demo(tmp_path: Path, backend: str) -> None:
         "EQUAL: all 3 results",
     ):
         assert said in shown
-    assert list(tmp_path.iterdir()) == []
+    # Which ports are taken is kept for all servers of this user.
+    assert [path for path in tmp_path.iterdir() if not path.name.startswith("jrs-ports-")] == []
 
 
 def test_the_demo_without_java(tmp_path: Path) -> None:
