@@ -96,6 +96,8 @@ class GroupCommit(Generic[T]):
         log: the lock under which the handle's log is read and written.
         hurried: whether a commit has to be written by itself, because its caller has too little
             time left to write for others as well.
+        on_leaving: called when a caller goes without the verdict, while another one writes its
+            commit: before it can read what came of it.
     """
 
     def __init__(
@@ -105,11 +107,13 @@ class GroupCommit(Generic[T]):
         *,
         name: str,
         hurried: Callable[[T], bool] = lambda _: False,
+        on_leaving: Callable[[], None] = lambda: None,
     ) -> None:
         self._append = append
         self._log = log
         self._name = name
         self._hurried = hurried
+        self._on_leaving = on_leaving
         self._mutex = threading.Lock()
         self._queue: deque[_Request[T]] = deque()
         self._busy = False
@@ -208,6 +212,7 @@ class GroupCommit(Generic[T]):
                 self._queue.remove(request)
             except ValueError:
                 request.abandoned = True
+                self._on_leaving()
                 raise OutcomeUnknown(
                     "no answer within the deadline: the commit is being written"
                 ) from None
@@ -219,6 +224,8 @@ class GroupCommit(Generic[T]):
             request.abandoned = True
             if not leads and request in self._queue:
                 self._queue.remove(request)
+            elif not leads and not request.settled:
+                self._on_leaving()
         if leads:
             self._hand_over()
 

@@ -45,6 +45,7 @@ from jrs.errors import (
     InvalidInput,
     JrsError,
     OutcomeUnknown,
+    Refused,
     TooLarge,
     Unavailable,
     UnsupportedVersion,
@@ -160,6 +161,7 @@ class EtcdBackend(Backend):
             threading.Lock(),
             name=f"jrs-commits-{cluster}",
             hurried=lambda commit: commit.hurried(WRITE),
+            on_leaving=self._gate.note_late,
         )
 
     # -- opening ---------------------------------------------------------------------------
@@ -337,9 +339,10 @@ class EtcdBackend(Backend):
         def write(request: Any) -> Any:
             try:
                 return self.connection.write(lambda stubs: stubs.kv.Txn, request, deadline)
-            except OutcomeUnknown as error:
-                if not isinstance(error, OutOfSpace):
-                    self._gate.note_late()
+            except (Refused, InvalidInput, Unavailable, OutOfSpace):
+                raise
+            except BaseException:  # Also one that is interrupted: it was sent all the same.
+                self._gate.note_late()
                 raise
 
         return transaction.send(batch, self._gate.check(), write)

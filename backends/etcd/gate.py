@@ -56,8 +56,9 @@ class Gate:
             lease = self._connection.read(lambda stubs: stubs.lease.LeaseGrant, grant, deadline).ID
             put = rpc.PutRequest(key=self.key, value=b"closed", lease=lease)
             self._connection.read(lambda stubs: stubs.kv.Put, put, deadline)
-            self.key = self._new()
+            # In this order: what is late from here on may have gone through the new gate.
             self._late.clear()
+            self.key = self._new()
 
     def _new(self) -> bytes:
         return self._root + b"gate/" + uuid.uuid4().hex.encode()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from jrs.clock import Deadline
 from jrs.errors import OutcomeUnknown, Unavailable
 from jrs.testing.contract import BOUND
 from jrs.testing.servers import EtcdServer
+from tests.recovery.support import until
 
 
 @pytest.fixture
@@ -101,3 +104,52 @@ def test_nothing_is_read_while_it_is_not_certain(
 
     assert backend.get("k") is None
     assert not arrive(backend, request)
+
+
+def test_who_leaves_while_his_commit_is_being_sent_reads_for_good(
+    backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another caller sends it, and waits longer: it does not come behind the reading."""
+    send, calls, go = backend.connection.write, [], threading.Semaphore(0)
+
+    def slow(method: Any, request: Any, deadline: Deadline) -> Any:
+        calls.append(request)
+        assert go.acquire(timeout=BOUND)
+        return send(method, request, deadline)
+
+    monkeypatch.setattr(backend.connection, "write", slow)
+    group = backend._group
+    with ThreadPoolExecutor(3) as pool:
+        pool.submit(backend.commit, Create("first", b""))
+        until(lambda: calls, "the first is being sent")
+        pool.submit(backend.commit, Create("second", b""))
+        until(lambda: len(group._queue) == 1, "the second waits")
+        hasty = pool.submit(backend.commit, Create("k", b"late"), deadline=Deadline.after(2.0))
+        until(lambda: len(group._queue) == 2, "the third waits")
+        go.release()
+        until(lambda: len(calls) == 2, "the second sends for the third")
+        with pytest.raises(OutcomeUnknown):
+            hasty.result(BOUND)
+        assert backend.get("k") is None
+        go.release()
+
+    assert backend.get("k") is None
+
+
+def test_an_interrupted_caller_leaves_nothing_on_its_way(
+    backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C ends the waiting, not what was sent."""
+    held = []
+
+    def interrupted(method: Any, request: Any, deadline: Deadline) -> None:
+        held.append(request)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(backend.connection, "write", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            backend.commit(Create("k", b"late"))
+    assert backend.get("k") is None
+
+    assert not arrive(backend, held[0])
