@@ -24,7 +24,7 @@ from jrs.backend import Backend, Create, Record, Update
 from jrs.clock import Deadline
 from jrs.errors import Conflict, JrsError, OutcomeUnknown, Unavailable
 from jrs.testing.contract import present
-from tests.chaos.support import BOUND, until
+from tests.support import BOUND, until
 
 WINDOW = 16
 TAKEN = b"taken"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import attrs
@@ -18,20 +16,12 @@ from jrs.model import EpochRecord, JobSpec, JobStatus
 from jrs.store import JobResultStore
 from jrs.testing.masters import Masters
 from jrs.testing.worker import Worker
+from tests.support import BOUND
 
-BOUND = 60.0
 TTL = 2.0
 """The shortest that both servers grant."""
 
 _JOBS = Path(__file__).with_name("jobs.py")
-
-
-def until(condition: Callable[[], bool], what: str, timeout: float = BOUND) -> None:
-    """Wait until `condition` holds."""
-    deadline = Deadline.after(timeout)
-    while not condition():
-        assert not deadline.expired, f"waited in vain until {what}"
-        time.sleep(0.005)
 
 
 def newest(backend: Backend) -> tuple[Fence, str]:

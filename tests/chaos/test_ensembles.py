@@ -12,7 +12,7 @@ import pytest
 from jrs.backend import Backend, open_backend
 from jrs.testing.servers import Server
 from tests.chaos.load import Load
-from tests.chaos.support import until
+from tests.support import until
 
 HANDLES = 4
 TIMEOUT = 3

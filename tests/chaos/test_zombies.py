@@ -21,7 +21,8 @@ from jrs.testing.servers import EtcdServer, Proxies, Server, ServerMissing, ZooK
 from jrs.testing.servers.fixtures import had, missing
 from jrs.testing.servers.namespaces import Namespaces
 from jrs.testing.worker import Worker
-from tests.chaos.support import BOUND, TTL, Stamps, newest, refused_for_good, until
+from tests.chaos.support import TTL, Stamps, newest, refused_for_good
+from tests.support import BOUND, until
 from tests.unshared import as_root
 
 __all__ = ["as_root"]

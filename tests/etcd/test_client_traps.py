@@ -15,7 +15,7 @@ from jrs.clock import Deadline
 from jrs.errors import Fenced
 from jrs.testing.servers import EtcdServer
 from tests.etcd.support import lead, opened
-from tests.recovery.support import BOUND
+from tests.support import BOUND
 
 
 @pytest.fixture

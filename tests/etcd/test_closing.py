@@ -15,7 +15,7 @@ from jrs.backends.etcd.watch import EtcdWatch
 from jrs.errors import JrsError, Unavailable
 from jrs.testing.servers import EtcdServer
 from tests.etcd.support import lead, opened, threads_of_ours
-from tests.recovery.support import BOUND, until
+from tests.support import BOUND, until
 
 USES_ALL = """
 import sys, threading

@@ -28,7 +28,7 @@ from jrs.errors import (
 )
 from jrs.testing.servers import EtcdServer
 from tests.etcd.support import lead, opened
-from tests.recovery.support import BOUND, until
+from tests.support import BOUND, until
 
 
 @pytest.fixture

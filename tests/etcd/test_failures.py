@@ -16,7 +16,7 @@ from jrs.clock import Deadline
 from jrs.errors import OutcomeUnknown, Unavailable
 from jrs.testing.servers import EtcdServer, Proxies
 from tests.etcd.support import Counted, lead, opened, with_option
-from tests.recovery.support import BOUND, until
+from tests.support import BOUND, until
 
 
 @pytest.fixture

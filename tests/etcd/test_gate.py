@@ -15,7 +15,7 @@ from jrs.clock import Deadline
 from jrs.errors import OutcomeUnknown, Unavailable
 from jrs.testing.contract import BOUND
 from jrs.testing.servers import EtcdServer
-from tests.recovery.support import until
+from tests.support import until
 
 
 @pytest.fixture

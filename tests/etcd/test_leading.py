@@ -22,7 +22,8 @@ from jrs.clock import Deadline
 from jrs.errors import Fenced, OutcomeUnknown, Unavailable
 from jrs.testing.servers import EtcdServer, Proxies
 from tests.etcd.support import TTL, lead, opened, threads_of_ours
-from tests.recovery.support import BOUND, gone, until
+from tests.recovery.support import gone
+from tests.support import BOUND, until
 
 MASTER = """
 import sys, threading

@@ -18,7 +18,7 @@ from jrs.clock import Deadline
 from jrs.errors import JrsError, OutcomeUnknown, TooLarge, Unavailable
 from jrs.testing.servers import EtcdServer
 from tests.etcd.support import Counted, opened
-from tests.recovery.support import BOUND, until
+from tests.support import BOUND, until
 
 MIB = 1 << 20
 

@@ -11,7 +11,7 @@ from jrs.clock import Deadline
 from jrs.errors import Conflict, Fenced, JrsError
 from jrs.testing.servers import EtcdServer
 from tests.etcd.support import opened
-from tests.recovery.support import BOUND, until
+from tests.support import BOUND, until
 
 
 @pytest.mark.parametrize("version", [-(2**70), -1, 0, 2**63 - 1, 2**63, 2**70])

@@ -14,7 +14,7 @@ from jrs.backends.etcd._etcd3 import grpc, rpc
 from jrs.backends.etcd.backend import EtcdBackend
 from jrs.testing.servers import EtcdServer
 from tests.etcd.support import USERS, as_user, lead, opened
-from tests.recovery.support import BOUND, until
+from tests.support import BOUND, until
 
 UNUSED = 2.5
 """Seconds in which a token that lives for one is forgotten, if nobody uses it."""

@@ -25,9 +25,7 @@ from jrs.recovery.job import AttemptContext
 from jrs.recovery.runners import Ended, OnEnd, Runner, RunningAttempt
 from jrs.recovery.storage import JobStorage
 from jrs.store import JobResultStore
-
-BOUND = 60.0
-"""Seconds after which a condition that should hold soon is taken to never hold."""
+from tests.support import BOUND, until
 
 CLUSTER = "test"
 JOBS = Path(__file__).with_name("jobs.py")
@@ -36,15 +34,6 @@ JOBS = Path(__file__).with_name("jobs.py")
 def job(name: str) -> str:
     """Return the entry point of a function in jobs.py."""
     return f"{JOBS}:{name}"
-
-
-def until(condition: Callable[[], Any], what: str, timeout: float = BOUND) -> Any:
-    """Return what `condition` returns once that is true."""
-    deadline = Deadline.after(timeout)
-    while not (found := condition()):
-        assert not deadline.expired, f"waited in vain until {what}"
-        time.sleep(0.005)
-    return found
 
 
 class FakeClock:

@@ -34,7 +34,8 @@ from jrs.recovery.application import Driver
 from jrs.recovery.cleanup import CleanupPolicy
 from jrs.recovery.events import Event
 from jrs.store import JobResultStore
-from tests.recovery.support import CLUSTER, JOBS, FaultyMemory, Thing, job, until
+from tests.recovery.support import CLUSTER, JOBS, FaultyMemory, Thing, job
+from tests.support import until
 
 APPLICATION = Path(__file__).with_name("application.py")
 

@@ -37,8 +37,8 @@ from tests.recovery.support import (
     result,
     spec,
     spoil,
-    until,
 )
+from tests.support import until
 
 
 class CutOff(BaseException):

@@ -28,8 +28,8 @@ from tests.recovery.support import (
     result,
     spec,
     spoil,
-    until,
 )
+from tests.support import until
 
 
 def ended(leader: Leader, job_id: str) -> JobResult:

@@ -45,17 +45,8 @@ from jrs.recovery.runners import Ended, OnEnd, RunningAttempt
 from jrs.recovery.runners.thread import ThreadRunner
 from jrs.recovery.storage import JobStorage
 from jrs.store import JobResultStore
-from tests.recovery.support import (
-    DirectedRunner,
-    Faulty,
-    Leader,
-    Thing,
-    put,
-    result,
-    spec,
-    spoil,
-    until,
-)
+from tests.recovery.support import DirectedRunner, Faulty, Leader, Thing, put, result, spec, spoil
+from tests.support import until
 
 Open = Callable[[], Faulty]
 

@@ -16,7 +16,8 @@ from jrs.backend import Lifeline, open_backend
 from jrs.jobs import JobCatalog
 from jrs.recovery import processes
 from jrs.recovery.runners.process import ProcessRunner
-from tests.recovery.support import CLUSTER, Leader, gone, job, noted, spec, until
+from tests.recovery.support import CLUSTER, Leader, gone, job, noted, spec
+from tests.support import until
 
 
 class Line:

@@ -24,15 +24,8 @@ from jrs.recovery.events import Event
 from jrs.recovery.master import EXIT_DEPOSED, Master
 from jrs.registry import Registry
 from jrs.store import JobResultStore
-from tests.recovery.support import (
-    CLUSTER,
-    DirectedRunner,
-    FaultyMemory,
-    Thing,
-    result,
-    spec,
-    until,
-)
+from tests.recovery.support import CLUSTER, DirectedRunner, FaultyMemory, Thing, result, spec
+from tests.support import until
 
 
 class Running:

@@ -24,7 +24,8 @@ from jrs.recovery import processes
 from jrs.recovery.runners.process import ProcessRunner
 from jrs.store import JobResultStore
 from jrs.testing.masters import Masters
-from tests.recovery.support import CLUSTER, Leader, gone, job, noted, spec, state_of, until
+from tests.recovery.support import CLUSTER, Leader, gone, job, noted, spec, state_of
+from tests.support import until
 
 ONCE = RestartPolicy(attempts=1)
 

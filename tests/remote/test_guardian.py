@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from jrs.backends.guardian import Guardian
-from tests.recovery.support import gone, until
+from tests.recovery.support import gone
+from tests.support import until
 
 SECRET = b"\x00the secret\xff"
 ENDED = f"ended {SECRET!r}"

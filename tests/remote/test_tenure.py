@@ -16,7 +16,8 @@ from jrs.backends.guardian import Guardian
 from jrs.backends.tenure import SAFE, Tenure
 from jrs.clock import Deadline
 from jrs.errors import Fenced, JrsError, OutcomeUnknown, Unavailable
-from tests.recovery.support import BOUND, gone, until
+from tests.recovery.support import gone
+from tests.support import BOUND, until
 
 
 class Session:

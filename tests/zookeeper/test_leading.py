@@ -23,8 +23,8 @@ from jrs.errors import Fenced, InvalidInput, Unavailable
 from jrs.testing.contract import lead, present
 from jrs.testing.servers import Proxy, ZooKeeperServer
 from jrs.testing.worker import Worker
+from tests.support import BOUND, until
 
-BOUND = 30.0
 Open = Callable[..., ZooKeeperBackend]
 
 
@@ -34,13 +34,6 @@ def latch_of(backend: ZooKeeperBackend) -> list[str]:
     (names,) = read(backend._connection, wanted, Deadline.after(BOUND))
     assert isinstance(names, list)
     return names
-
-
-def until(condition: Callable[[], Any], what: str, bound: float = BOUND) -> None:
-    end = time.monotonic() + bound
-    while not condition():
-        assert time.monotonic() < end, f"not within {bound:g} s: {what}"
-        time.sleep(0.02)
 
 
 def begin(backend: ZooKeeperBackend, **options: Any) -> tuple[threading.Thread, list[Leadership]]:

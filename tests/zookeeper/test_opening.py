@@ -22,6 +22,7 @@ from jrs.clock import Deadline
 from jrs.errors import InvalidInput, JrsError, Unavailable, UnsupportedVersion
 from jrs.testing.contract import contents
 from jrs.testing.servers import ZooKeeperServer
+from tests.support import until
 
 Open = Callable[..., ZooKeeperBackend]
 
@@ -197,7 +198,7 @@ def test_asking_what_a_server_grants_leaves_no_session(
     server = start_zookeeper(config=["minSessionTimeout=30000"])
     access = Access.parse(server.url(), {})
     assert handshake.shortest_session(access, Deadline.after(10)) == 30.0
-    assert "Connections: 1" in server.ask("srvr")
+    until(lambda: "Connections: 1" in server.ask("srvr"), "the server lets go of the connection")
     assert sessions(server) == 0
 
 

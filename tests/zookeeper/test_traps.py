@@ -23,17 +23,9 @@ from jrs.backend import Create, Update
 from jrs.errors import Conflict, Fenced, OutcomeUnknown, TooLarge, Unavailable
 from jrs.testing.contract import contents, lead, present
 from jrs.testing.servers import Proxy, ZooKeeperServer
+from tests.support import BOUND, until
 
-BOUND = 30.0
 Client = Callable[..., Any]
-
-
-def until(condition: Callable[[], Any], what: str, bound: float = BOUND) -> None:
-    """Wait until `condition` holds."""
-    end = time.monotonic() + bound
-    while not condition():
-        assert time.monotonic() < end, f"not within {bound:g} s: {what}"
-        time.sleep(0.02)
 
 
 def path() -> str:

@@ -1,0 +1,21 @@
+"""What every test may need: waiting for a condition, not for the clock."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from jrs.clock import Deadline
+
+BOUND = 60.0
+"""Seconds after which a condition that should hold soon is taken to never hold."""
+
+
+def until(condition: Callable[[], Any], what: str, timeout: float = BOUND) -> Any:
+    """Return what `condition` returns once that is true."""
+    deadline = Deadline.after(timeout)
+    while not (found := condition()):
+        assert not deadline.expired, f"waited in vain until {what}"
+        time.sleep(0.005)
+    return found
