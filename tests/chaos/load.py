@@ -177,7 +177,7 @@ class Load:
             for number, kind in enumerate(kinds)
         ]
 
-    def goes_on(self, each: int = 3) -> None:
+    def goes_on(self, each: int = 3, timeout: float = BOUND) -> None:
         """Wait until every writer has had some more commits acknowledged."""
         wanted = {writer: writer.acknowledged + each for writer in self.writers}
         until(
@@ -186,6 +186,7 @@ class Load:
                 for writer, count in wanted.items()
             ),
             "every writer goes on",
+            timeout,
         )
         self.check()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -10,9 +10,9 @@ from contextlib import ExitStack
 import pytest
 
 from jrs.backend import Backend, open_backend
-from jrs.testing.servers import Server
+from jrs.testing.servers import Server, ZooKeeperServer
 from tests.chaos.load import Load
-from tests.support import until
+from tests.support import BOUND, until
 
 HANDLES = 4
 TIMEOUT = 3
@@ -71,10 +71,6 @@ def test_a_rolling_restart(ensemble: Server, handles: list[Backend]) -> None:
 @pytest.mark.parametrize("how", ["kill", "pause"])
 def test_the_quorum_goes(ensemble: Server, handles: list[Backend], how: str) -> None:
     """In the middle of commits; what was answered to each of them is true when it is back."""
-    if (ensemble.scheme, how) == ("zookeeper", "pause") and not os.environ.get("JRS_SOAK"):
-        # Not understood yet: after about every third such pause the servers drop connections and
-        # leave reads unanswered for more than a minute, so that nobody goes on. Nothing is lost.
-        pytest.skip("a known fault: ask for it by JRS_SOAK=1")
     with Load(handles, chains=6, streams=4) as load:
         load.goes_on()
         first = ensemble.leader()
@@ -85,5 +81,24 @@ def test_the_quorum_goes(ensemble: Server, handles: list[Backend], how: str) -> 
         gone = time.monotonic()
         ensemble.heal()
         healed = time.monotonic() - gone
-        load.goes_on()
+        try:
+            load.goes_on(timeout=BOUND / 3)
+        except AssertionError:
+            # Followers that come back to the leader they had may acknowledge a proposal before
+            # its NEWLEADER, and the leader takes the one for the other: what it proposed while
+            # they were gone is then acknowledged by nobody, and everything waits behind it for as
+            # long as that leader leads (ZOOKEEPER-4685; a race within the servers).
+            assert (ensemble.scheme, how) == ("zookeeper", "pause")
+            assert commits_nothing(ensemble, ensemble.leader())
+            ensemble[ensemble.leader()].kill()
+            ensemble.heal()
+            load.goes_on()
     print(f"quorum of {ensemble.scheme} by {how}, {healed:.1f} s to heal: {load.judge(handles[0])}")
+
+
+def commits_nothing(ensemble: Server, leader: int) -> bool:
+    """Return whether a ZooKeeper leads, has requests that wait, and does not get on with them."""
+    assert isinstance(ensemble, ZooKeeperServer)
+    first, second = (ensemble.ask("srvr", member=leader, timeout=BOUND) for _ in range(2))
+    zxids = {re.search(r"Zxid: (\S+)", answer)[1] for answer in (first, second)}  # type: ignore[index]
+    return len(zxids) == 1 and "Outstanding: 0" not in first + second
