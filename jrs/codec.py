@@ -17,7 +17,7 @@ import attrs
 import cattrs
 from cattrs.errors import BaseValidationError, CattrsError
 
-from jrs import model
+from jrs import model, snapshots
 from jrs.errors import CorruptRecord, JrsError, UnsupportedVersion
 
 T = TypeVar("T")
@@ -31,7 +31,12 @@ _TYPES: dict[type, tuple[str, int]] = {
     model.JobSpec: ("spec", 1),
     model.MasterInfo: ("master", 1),
     model.StageRecord: ("stage", 1),
+    model.StopRecord: ("stop", 1),
+    model.StreamRecord: ("stream", 1),
     model.Tombstone: ("tombstone", 1),
+    snapshots.Manifest: ("manifest", 1),
+    snapshots.RestoreRecord: ("restore", 1),
+    snapshots.SnapshotRecord: ("snapshot", 1),
 }
 """Every type that is stored, its name and its newest version."""
 
@@ -92,6 +97,27 @@ def encode(value: attrs.AttrsInstance) -> bytes:
     return b'{"jrs":"%s/%d","crc":"%08x","body":%s}' % (
         name.encode(),
         version,
+        zlib.crc32(body),
+        body,
+    )
+
+
+def with_job_id(data: bytes, job_id: str, where: str) -> bytes:
+    """Return a stored record of whatever type as that of another job.
+
+    Raises:
+        CorruptRecord: it is no record, or not one of a job.
+    """
+    match = _ENVELOPE.fullmatch(data)
+    if match is None or b"%08x" % zlib.crc32(match[4]) != match[3]:
+        raise CorruptRecord(f"{where}: not a record of jrs, or a damaged one")
+    value = json.loads(match[4])
+    if "job_id" not in value:
+        raise CorruptRecord(f"{where}: a {match[1].decode()!r}, which is not a job's")
+    body = _to_json({**value, "job_id": job_id}).encode("ascii")
+    return b'{"jrs":"%s/%s","crc":"%08x","body":%s}' % (
+        match[1],
+        match[2],
         zlib.crc32(body),
         body,
     )

@@ -11,13 +11,18 @@
     │   ├── AccessDenied          a server does not take these credentials, or not for that
     │   ├── NotFound              (also a LookupError)
     │   │   ├── NoSuchResult
-    │   │   └── NoSuchJob
+    │   │   ├── NoSuchJob
+    │   │   └── NoSuchSnapshot
     │   ├── CorruptRecord         what is stored can not be read; held, never guessed
-    │   │   └── UnsupportedVersion    written by a newer jrs
+    │   │   ├── UnsupportedVersion    written by a newer jrs
+    │   │   └── DamagedSnapshot       a snapshot that is not what it was when it was taken
+    │   ├── SnapshotInUse         something still needs the snapshot; it was not touched
+    │   ├── JobIsRunning          the job would be changed under a running attempt
     │   ├── ResultExists          another result of this job is durable already
     │   ├── ResultIsDirty         the job's resources are not cleaned up yet
     │   ├── ResultExpired         the result was expired; only its tombstone is left
-    │   └── DuplicateJob          the job id is taken; ``.state`` says by what
+    │   ├── DuplicateJob          the job id is taken; ``.state`` says by what
+    │   └── JobHeld               it can not go on from what is stored; an operator decides
     ├── Unavailable               nothing was changed; retry later
     ├── OutcomeUnknown            it may or may not have happened: read back, then decide
     └── JobNotFinished            a job ended FAILED or CANCELED; ``.result`` holds what happened
@@ -76,12 +81,36 @@ class NoSuchJob(NotFound):
     """The cluster knows no job of that id."""
 
 
+class NoSuchSnapshot(NotFound):
+    """The catalogue has no such snapshot of the job."""
+
+
 class CorruptRecord(Refused):
     """Stored bytes that can not be read. They are held for an operator and never guessed at."""
 
 
 class UnsupportedVersion(CorruptRecord):
     """A record or a folder written by a newer version of jrs than this one."""
+
+
+class DamagedSnapshot(CorruptRecord):
+    """A snapshot's files or its manifest are not what they were when it was taken.
+
+    `problems` has one line for each file that is missing, changed or too many.
+    """
+
+    def __init__(self, what: str, problems: tuple[str, ...]) -> None:
+        self.problems = problems
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        super().__init__(f"{what} is damaged: {problems[0]}{more}")
+
+
+class SnapshotInUse(Refused):
+    """The snapshot is what its job would go on from, or is being read. It was not touched."""
+
+
+class JobIsRunning(Refused):
+    """The job has to be suspended first: its state would be changed under a running attempt."""
 
 
 class ResultExists(Refused):
@@ -123,6 +152,11 @@ class DuplicateJob(Refused):
             "expired": "ended and its result was expired",
         }[state]
         super().__init__(f"job {job_id!r} {says}; choose another job id to run it again")
+
+
+class JobHeld(Refused):
+    """The job can not go on from what is stored, and to start over would be a guess. Its attempt
+    ends without a result; `jrs resume` tries again."""
 
 
 class Unavailable(JrsError):

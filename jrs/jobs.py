@@ -26,6 +26,8 @@ from jrs.model import (
     JobSpec,
     JobStatus,
     StageRecord,
+    StopRecord,
+    StopState,
     check_job_id,
 )
 from jrs.store import JobResultStore
@@ -43,6 +45,7 @@ class JobView:
     attempt: AttemptRecord | None
     stages: tuple[StageRecord, ...]
     cancel: CancelRequest | None
+    stop: StopRecord | None
     cleanup: CleanupJournal | None
     problems: tuple[str, ...]
     """Records that can not be read. They hold this job and no other."""
@@ -113,16 +116,18 @@ class JobCatalog:
             problems.append(entry.problem)
         spec = self._read(JobSpec, keys.JOBS + job_id, problems)
         attempt = self._read(AttemptRecord, keys.ATTEMPTS + job_id, problems)
+        stop = self._read(StopRecord, keys.STOPS + job_id, problems)
         if spec is None and entry is None and attempt is None and not problems:
             raise NoSuchJob(f"there is no job {job_id!r}")
         return JobView(
             job_id=job_id,
-            status=_status(entry, attempt, problems),
+            status=_status(entry, attempt, stop, problems),
             spec=spec,
             entry=entry,
             attempt=attempt,
             stages=self._stages(job_id, problems),
             cancel=self._read(CancelRequest, keys.CANCEL + job_id, problems),
+            stop=stop,
             cleanup=self._read(CleanupJournal, keys.CLEANUP + job_id, problems),
             problems=tuple(problems),
         )
@@ -170,10 +175,15 @@ class JobCatalog:
 
 
 def _status(
-    entry: JobResultEntry | None, attempt: AttemptRecord | None, problems: list[str]
+    entry: JobResultEntry | None,
+    attempt: AttemptRecord | None,
+    stop: StopRecord | None,
+    problems: list[str],
 ) -> JobStatus | None:
     if entry is not None:
         return entry.result.status if entry.result else None
     if problems:
         return None
+    if stop is not None and stop.state is StopState.DONE:
+        return JobStatus.SUSPENDED
     return JobStatus.CREATED if attempt is None else JobStatus.RUNNING

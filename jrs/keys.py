@@ -11,12 +11,18 @@ DIRTY = "dirty/"
 TOMBSTONES = "tombstones/"
 ATTEMPTS = "attempts/"
 STAGES = "stages/"
+STREAMS = "streams/"
+STOPS = "stops/"
 CANCEL = "cancel/"
+SNAPSHOTS = "snapshots/"
 CLEANUP = "cleanup/"
 MASTERS = "masters/"
 DOCTOR = "doctor/"
 
-PER_JOB = (JOBS, RESULTS, DIRTY, TOMBSTONES, ATTEMPTS, STAGES, CANCEL, CLEANUP)
+PER_JOB = (
+    *(JOBS, RESULTS, DIRTY, TOMBSTONES, ATTEMPTS, STAGES, STREAMS, STOPS, CANCEL, CLEANUP),
+    SNAPSHOTS,
+)
 """Every prefix that is followed by a job id."""
 
 
@@ -26,6 +32,18 @@ def stage(job_id: str, name: str) -> str:
 
 def stages(job_id: str) -> str:
     return f"{STAGES}{job_id}/"
+
+
+def stream(job_id: str, name: str) -> str:
+    return f"{STREAMS}{job_id}/{name}"
+
+
+def snapshot(job_id: str, number: int) -> str:
+    return f"{SNAPSHOTS}{job_id}/{number:010}"
+
+
+def snapshots(job_id: str) -> str:
+    return f"{SNAPSHOTS}{job_id}/"
 
 
 def job_of(key: str) -> str:

@@ -293,10 +293,64 @@ class StageRecord:
     temporary: bool = False
     order: int = 0
     """Its place among the stages that its attempt went through."""
+    after: tuple[str, ...] = ()
+    """The stages that had to be finished before it."""
 
     def summary(self) -> StageSummary:
         """Return what the job's result keeps of the stage."""
         return StageSummary(self.name, self.attempt, self.epoch, self.seconds)
+
+
+@attrs.frozen
+class StreamRecord:
+    """A streaming stage that was started once: what its checkpoint belongs to."""
+
+    job_id: str = attrs.field(validator=_job_id)
+    name: str
+    bounded: bool
+    plan: str
+    """The hash of its plan; a checkpoint means nothing to another one."""
+    spark: str
+    """The version of Spark, without which plans can not be compared."""
+    started_at: float = 0.0
+
+
+class StopMode(enum.Enum):
+    """What is wanted of a job that is to stop before its end; see `jrs.stops`."""
+
+    SUSPEND = "suspend"
+    """Stand still where it can be resumed; there is no result."""
+    DRAIN = "drain"
+    """Process what is there, flush every window, and finish; never resumed."""
+    HOLD = "hold"
+    """Nobody asked: it can not go on from what is stored until an operator has looked."""
+
+
+class StopState(enum.Enum):
+    """How far a stop has come."""
+
+    REQUESTED = "requested"
+    STANDS = "stands"
+    """A suspend: every query has come to its end; the leader ends the attempt."""
+    DONE = "done"
+    """The job is suspended, or held. It starts again when it is resumed."""
+    REFUSED = "refused"
+    """A drain that is not possible; the job goes on, and `reason` says why."""
+
+
+@attrs.frozen
+class StopRecord:
+    """A stop, from its request to the end of the job or until it is resumed."""
+
+    job_id: str = attrs.field(validator=_job_id)
+    mode: StopMode
+    state: StopState = StopState.REQUESTED
+    requested_at: float = 0.0
+    reason: str = ""
+    patience: float = attrs.field(default=30.0, validator=_finite)
+    """A suspend: seconds after which the leader ends an attempt that has not come to stand."""
+    stages: dict[str, str] = attrs.field(factory=dict)
+    """Which streaming stage is at which step, for whoever waits."""
 
 
 @attrs.frozen

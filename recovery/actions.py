@@ -27,6 +27,8 @@ from jrs.model import (
     RunnerKind,
     StageRecord,
     StageSummary,
+    StopMode,
+    StopState,
 )
 from jrs.recovery import processes
 from jrs.recovery.attempts import Attempts, Begun
@@ -34,6 +36,7 @@ from jrs.recovery.cleanup import CleanupPolicy, JobCleanup
 from jrs.recovery.job import AttemptContext
 from jrs.recovery.runners import Ended, Runner
 from jrs.recovery.storage import JobStorage
+from jrs.stops import JobStops
 from jrs.store import JobResultStore
 
 _KILL = 30.0
@@ -90,6 +93,7 @@ class Actions:
         self._master = master
         self._now = now
         self._store = JobResultStore(backend, now=now)
+        self._stops = JobStops(backend, now=now)
 
     # -- running ---------------------------------------------------------------------------
 
@@ -100,16 +104,8 @@ class Actions:
         on_end: Callable[[Begun, Ended], None],
     ) -> None:
         """Start the job's next attempt, once nothing of an earlier one can do harm any more."""
-        job_id, epoch = spec.job_id, self._fence.epoch
-        # The rename first: from here on no older attempt can publish, dead or not.
-        self._storage.take_over(job_id, epoch)
-        orphans = processes.end(
-            processes.mark_of_job(self._backend.url, self._backend.cluster, job_id),
-            Deadline.after(_KILL),
-            up_to_epoch=epoch,
-        )
-        if orphans:
-            self._say("orphans", job_id, f"killed {len(orphans)} left-over processes")
+        job_id = spec.job_id
+        self._end_left_over(job_id)
         record = self._record_attempt(job_id)
         context = AttemptContext(
             spec=spec,
@@ -140,6 +136,9 @@ class Actions:
         job_id = spec.job_id
         if self._store.has_entry(job_id) or self._backend.get(keys.CANCEL + job_id) is not None:
             return None
+        stop = self._stops.get(job_id)
+        if stop is not None and stop.state in (StopState.STANDS, StopState.DONE):
+            return None  # It has ended because it was to stop, or is held.
         if ended.fenced and not self._backend.holds(self._fence):
             raise Fenced(f"the attempt of {job_id!r} was fenced: {ended.message}")
         before, version = self.stored_attempt(job_id)
@@ -182,6 +181,17 @@ class Actions:
         failure = Failure("cancel", self._why_canceled(spec.job_id))
         self._record(spec.job_id, JobStatus.CANCELED, failure, stored)
 
+    def suspend(self, spec: JobSpec) -> None:
+        """End the job's attempt, then note that the job stands and nobody is to start it."""
+        job_id = spec.job_id
+        self._attempts.end(job_id, Deadline.after(_KILL))
+        stop = self._stops.get(job_id)
+        if stop is None or stop.mode is not StopMode.SUSPEND or stop.state is StopState.DONE:
+            return
+        self._end_left_over(job_id)
+        if self._stops.note(attrs.evolve(stop, state=StopState.DONE), self._fence):
+            self._say("suspended", job_id, "it stands; `jrs resume` lets it go on")
+
     def _why_canceled(self, job_id: str) -> str:
         stored = self._backend.get(keys.CANCEL + job_id)
         try:
@@ -221,13 +231,25 @@ class Actions:
 
     def sweep_spec(self, job_id: str) -> None:
         """Remove the spec that a job with a clean result has left: nothing may start from it."""
-        for prefix in (keys.JOBS, keys.CANCEL):
+        for prefix in (keys.JOBS, keys.CANCEL, keys.STOPS):
             try:
                 self._backend.commit(Delete(prefix + job_id), fence=self._fence)
             except Conflict:
                 pass  # Gone already.
 
     # -- inside ----------------------------------------------------------------------------
+
+    def _end_left_over(self, job_id: str) -> None:
+        """See to it that nothing of an earlier attempt can do harm any more."""
+        # The rename first: from here on no older attempt can publish, dead or not.
+        self._storage.take_over(job_id, self._fence.epoch)
+        orphans = processes.end(
+            processes.mark_of_job(self._backend.url, self._backend.cluster, job_id),
+            Deadline.after(_KILL),
+            up_to_epoch=self._fence.epoch,
+        )
+        if orphans:
+            self._say("orphans", job_id, f"killed {len(orphans)} left-over processes")
 
     def _record_attempt(self, job_id: str) -> AttemptRecord:
         before, version = self.stored_attempt(job_id)

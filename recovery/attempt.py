@@ -23,15 +23,27 @@ from jrs.codec import decode, encode
 from jrs.errors import (
     Fenced,
     InvalidInput,
+    JobHeld,
     JrsError,
     OutcomeUnknown,
     TooLarge,
     Unavailable,
 )
-from jrs.model import Failure, JobResult, JobSpec, JobStatus, check_json
+from jrs.model import (
+    Failure,
+    JobResult,
+    JobSpec,
+    JobStatus,
+    StopMode,
+    StopRecord,
+    StopState,
+    check_json,
+)
 from jrs.recovery import entry_point, spark
 from jrs.recovery.job import AttemptContext, Job
+from jrs.recovery.stopping import StopWatch
 from jrs.recovery.storage import JobStorage
+from jrs.stops import JobStops
 from jrs.store import JobResultStore
 
 EXIT_DIED = 70
@@ -104,6 +116,7 @@ def run_attempt(context: AttemptContext, function: Any = None) -> JobResult:
         AttemptDied: the function raised and the restart policy counts that as a death.
         JvmDied: the function raised because the JVM of its SparkSession died: a death always.
         Fenced: a newer leader exists; nothing was recorded.
+        JobHeld: it can not go on from what is stored. That was recorded, as its stop.
         OutcomeUnknown, Unavailable: the result could not be recorded in any of many tries.
     """
     job = Job(context)
@@ -113,10 +126,16 @@ def run_attempt(context: AttemptContext, function: Any = None) -> JobResult:
     try:
         if function is None:
             function = entry_point.load(context.spec.entry_point)
-        payload = check_json(function(job, **context.spec.arguments), "the job's result")
-    except (Fenced, Unavailable, OutcomeUnknown, KeyboardInterrupt):
-        raise
-    except BaseException as error:  # SystemExit, and asyncio's CancelledError, are the job's own.
+        with StopWatch(job):
+            payload = check_json(function(job, **context.spec.arguments), "the job's result")
+            job.wait()
+    except BaseException as raised:  # SystemExit, and asyncio's CancelledError, are the job's own.
+        error = job.failure or raised
+        if isinstance(error, (Fenced, Unavailable, OutcomeUnknown, KeyboardInterrupt)):
+            raise error from None
+        if isinstance(error, JobHeld):
+            _hold(context, str(error))
+            raise error from None
         if spark.jvm_died(error):
             raise JvmDied(f"the JVM of its SparkSession died: {_one_line(str(error))}") from error
         if context.spec.restart.on_exception and not isinstance(error, (InvalidInput, TooLarge)):
@@ -126,6 +145,8 @@ def run_attempt(context: AttemptContext, function: Any = None) -> JobResult:
             message=_one_line(f"{type(error).__name__}: {error}"),
             detail="".join(traceback.format_exception(error))[-_DETAIL:],
         )
+    finally:
+        job.close()
     result = JobResult(
         job_id=context.spec.job_id,
         status=JobStatus.FINISHED if failure is None else JobStatus.FAILED,
@@ -139,6 +160,12 @@ def run_attempt(context: AttemptContext, function: Any = None) -> JobResult:
     )
     record_result(context.backend, result, context.fence, context.lost)
     return result
+
+
+def _hold(context: AttemptContext, reason: str) -> None:
+    """Note that the job is held, so that nobody starts it before an operator has looked."""
+    stop = StopRecord(context.spec.job_id, StopMode.HOLD, StopState.DONE, context.now(), reason)
+    JobStops(context.backend).note(stop, context.fence)
 
 
 def record_result(backend: Backend, result: JobResult, fence: Fence, stop: threading.Event) -> None:

@@ -109,12 +109,17 @@ class Records(Resource):
 def default_resources(backend: Backend, storage: JobStorage) -> list[Resource]:
     """Return the resources of every job. The spec is the last of them by intent, not by need:
     a dirty result alone keeps the job from being started."""
+    from jrs.recovery.snapshots.retention import Snapshots  # It is a resource, too.
+
     return [
         Processes(backend.url, backend.cluster),
         Staging(storage),
+        Snapshots(backend, storage),
         Records(backend, keys.STAGES),
         Records(backend, keys.ATTEMPTS),
+        Records(backend, keys.STREAMS),
         Records(backend, keys.CANCEL),
+        Records(backend, keys.STOPS),
         Records(backend, keys.JOBS),
     ]
 

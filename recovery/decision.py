@@ -40,6 +40,20 @@ class Attempt(enum.Enum):
     """It died, and the restart policy allows no other."""
 
 
+class Stop(enum.Enum):
+    """What is wanted of a job that is to stop before its end."""
+
+    NONE = "none"
+    """Nothing; or a drain, which the attempt carries out like any other work."""
+    ASKED = "asked"
+    """To be suspended; its attempt has the time to come to a boundary."""
+    STANDS = "stands"
+    """Its queries stand, or the time is up: its attempt is to end."""
+    SUSPENDED = "suspended"
+    HELD = "held"
+    UNREADABLE = "unreadable"
+
+
 class Action(enum.Enum):
     """The decisions about a job; the first four are the ones a failover is about."""
 
@@ -49,6 +63,7 @@ class Action(enum.Enum):
     HOLD = "hold"
     LEAVE = "leave"
     CANCEL = "cancel"
+    SUSPEND = "suspend"
     FAIL = "fail"
     WAIT = "wait"
     NOTHING = "nothing"
@@ -62,6 +77,7 @@ class Facts:
     result: Result = Result.NONE
     attempt: Attempt = Attempt.NONE
     cancel: bool = False
+    stop: Stop = Stop.NONE
     startable: bool = True
     """False for a job whose function only the driver's own main can give, and has not yet."""
 
@@ -96,6 +112,8 @@ def decide(facts: Facts) -> Decision:
 def _without_result(facts: Facts) -> Decision:
     if facts.cancel:
         return Decision(Action.CANCEL, "somebody asked for it to be canceled")
+    if facts.stop is not Stop.NONE:
+        return _stopping(facts)
     if facts.attempt is Attempt.RUNNING:
         return Decision(Action.LEAVE, "an attempt is running here")
     if facts.attempt is Attempt.SPENT:
@@ -105,3 +123,16 @@ def _without_result(facts: Facts) -> Decision:
     if not facts.startable:
         return Decision(Action.WAIT, "the driver's main has not come to it yet")
     return Decision(Action.RECOVER, "it has no result and no attempt is running")
+
+
+def _stopping(facts: Facts) -> Decision:
+    running = facts.attempt is Attempt.RUNNING
+    if facts.stop is Stop.UNREADABLE:
+        return Decision(Action.HOLD, "its stop can not be read; an operator decides")
+    if facts.stop is Stop.ASKED and running:
+        return Decision(Action.LEAVE, "it is asked to stand, and its attempt is at it")
+    if facts.stop in (Stop.ASKED, Stop.STANDS) or running:
+        return Decision(Action.SUSPEND, "somebody asked for it to be suspended")
+    if facts.stop is Stop.HELD:
+        return Decision(Action.HOLD, "its attempt could not go on from what is stored")
+    return Decision(Action.WAIT, "it is suspended until somebody resumes it")

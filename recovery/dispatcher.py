@@ -21,14 +21,15 @@ from jrs.backend import Backend, Leadership
 from jrs.clock import Clock, Deadline
 from jrs.codec import decode
 from jrs.errors import CorruptRecord, Fenced, JrsError, OutcomeUnknown, Unavailable
-from jrs.model import JobSpec, RunnerKind
+from jrs.model import JobSpec, RunnerKind, StopMode, StopState
 from jrs.recovery.actions import Actions, Death, Left
 from jrs.recovery.attempts import Attempts, Begun
 from jrs.recovery.cleanup import CleanupPolicy, JobCleanup
-from jrs.recovery.decision import Action, Attempt, Decision, Facts, Result, Spec, decide
+from jrs.recovery.decision import Action, Attempt, Decision, Facts, Result, Spec, Stop, decide
 from jrs.recovery.events import Event, Report, tell
 from jrs.recovery.runners import Ended, Runner
 from jrs.recovery.storage import JobStorage
+from jrs.stops import JobStops
 from jrs.store import JobResultStore
 
 _TICK = 1.0
@@ -55,6 +56,8 @@ class _Tracked:
     cleanup_tries: int = 0
     said: Decision | None = None
     said_given_up: bool = False
+    stop_since: tuple[float, float] | None = None
+    """Which stop this leader has seen, by the time of its request, and since when."""
 
 
 class Dispatcher:
@@ -88,6 +91,7 @@ class Dispatcher:
         self._clock = clock
         self._now = now
         self._store = JobResultStore(backend, now=now)
+        self._stops = JobStops(backend, now=now)
         self._attempts = Attempts()
         self._actions = Actions(
             backend,
@@ -272,6 +276,8 @@ class Dispatcher:
             self._offload(job_id, lambda: do.start(spec, function, on_end))
         elif action is Action.CANCEL:
             self._offload(job_id, lambda: do.cancel(spec), slow=True)
+        elif action is Action.SUSPEND:
+            self._offload(job_id, lambda: do.suspend(spec), slow=True)
         elif action is Action.FAIL:
             self._offload(job_id, lambda: do.fail(spec))
 
@@ -284,6 +290,7 @@ class Dispatcher:
             result=self._result(job_id, job),
             attempt=self._attempt(job_id, job, spec),
             cancel=self._backend.get(keys.CANCEL + job_id) is not None,
+            stop=self._stop(job_id, job),
             startable=spec is None or not spec.only_in_driver or job_id in self._functions,
         )
         return facts, spec
@@ -320,6 +327,23 @@ class Dispatcher:
         if job.deaths >= spec.restart.attempts:
             return Attempt.SPENT
         return Attempt.BACKING_OFF if self._clock() < job.restart_at else Attempt.NONE
+
+    def _stop(self, job_id: str, job: _Tracked) -> Stop:
+        try:
+            stop = self._stops.get(job_id)
+        except CorruptRecord as error:
+            self._say_once(job_id, job, str(error))
+            return Stop.UNREADABLE
+        if stop is None or stop.mode is StopMode.DRAIN:
+            return Stop.NONE
+        if stop.mode is StopMode.HOLD:
+            return Stop.HELD
+        if stop.state is not StopState.REQUESTED:
+            return Stop.STANDS if stop.state is StopState.STANDS else Stop.SUSPENDED
+        if job.stop_since is None or job.stop_since[0] != stop.requested_at:
+            job.stop_since = stop.requested_at, self._clock()
+        overdue = self._clock() - job.stop_since[1] >= stop.patience
+        return Stop.STANDS if overdue else Stop.ASKED
 
     def _may_clean_up(self, job_id: str, job: _Tracked) -> bool:
         journal = self._actions.journal(job_id)

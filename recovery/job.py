@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import _thread
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,10 +15,11 @@ from jrs import keys
 from jrs.backend import Backend, Create, Fence, Lifeline, commit_and_read_back
 from jrs.clock import Clock
 from jrs.codec import decode, encode
-from jrs.errors import Conflict, Fenced, InvalidInput, OutcomeUnknown
+from jrs.errors import Conflict, Fenced, InvalidInput, JobHeld, OutcomeUnknown
 from jrs.model import (
     JobSpec,
     Json,
+    RestartPolicy,
     RunnerKind,
     StageRecord,
     StageSummary,
@@ -28,6 +30,8 @@ from jrs.recovery.storage import JobStorage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from jrs.recovery.spark.streams import Build, Stream, Streams
 
 
 @attrs.frozen
@@ -89,6 +93,10 @@ class Job:
         self._context = context
         self._seen: list[str] = []
         self._records: list[StageRecord] = []
+        self._handles: dict[str, Stream | FinishedStage] = {}
+        self._streams: Streams | None = None
+        self._draining = False
+        self._thread = threading.current_thread()
 
     @property
     def job_id(self) -> str:
@@ -133,6 +141,7 @@ class Job:
         function: Callable[[Stage], Json],
         *,
         temporary: bool = False,
+        after: Sequence[str | Stream | FinishedStage] = (),
     ) -> FinishedStage:
         """Run a stage once in the life of the job, and return it finished.
 
@@ -141,24 +150,24 @@ class Job:
         attempt has finished the stage, the function is not called: its recorded result and its
         output are handed back, whatever the input holds by now.
 
-        `temporary` output serves later stages only and is removed when the job has ended.
+        `temporary` output serves later stages only and is removed when the job has ended. It waits
+        until the stages it comes `after`, given by name or by what `stream` returned, have ended.
 
         Raises:
-            InvalidInput: a name that was used before in this job, or a result that is not JSON.
+            InvalidInput: a name that was used before in this job, a stage `after` one that is not
+                there yet (stages can not form a circle), or a result that is not JSON.
+            JobHeld: it has finished, and now comes after a stage that has not.
             TooLarge: the result is over 256 KiB of JSON.
             Fenced: a newer leader exists. Nothing of the stage is visible.
             Whatever `function` raises: nothing of the stage is visible then, either.
         """
-        check_stage_name(name)
-        if name in self._seen:
-            raise InvalidInput(f"two stages of job {self.job_id!r} are named {name!r}")
-        self._seen.append(name)
-        context = self._context
-        stored = context.backend.get(keys.stage(self.job_id, name))
-        if stored is not None:
-            record = decode(StageRecord, stored.value, stored.key)
+        context, before = self._context, self._begin(name, after)
+        record = self._stored(name, before)
+        if record is not None:
             context.storage.publish(record, self.epoch)
             return self._finished(record, skipped=record.attempt < self.attempt)
+        for other in before:
+            self._handles[other].result()
         self.check()
         staging = context.storage.staging(self.job_id, self.epoch, name, self.attempt)
         began = time.monotonic()
@@ -175,35 +184,164 @@ class Job:
             published=staging.name if wrote else None,
             temporary=temporary,
             order=len(self._seen),
+            after=before,
         )
-        self._record(record)
+        self._commit_stages([record])
         context.storage.publish(record, self.epoch)
         return self._finished(record, skipped=False)
+
+    def stream(
+        self,
+        name: str,
+        build: Build,
+        *,
+        bounded: bool = False,
+        after: Sequence[str | Stream | FinishedStage] = (),
+        restart: RestartPolicy | None = None,
+    ) -> Stream:
+        """Start a streaming stage, and go on at once; `Stream.result` waits for its end.
+
+        `build` is called with a `StreamStage` and returns ``df.writeStream…``, not started, without
+        a checkpoint location: that is the job's. A recovered job goes on from the newest batch that
+        was committed. A `bounded` stage takes what is there, flushes every window, and finishes; an
+        unbounded one runs until the job is drained, suspended or canceled. One that has finished is
+        not started again, whatever its input holds by now.
+
+        The job's function may return while stages run: the job ends when all of them have.
+
+        Args:
+            after: stages that have to be finished before this one is started.
+            restart: how often a query that died is started again; by default its job fails.
+
+        Raises:
+            InvalidInput: as `stage`; or a query that could not be recovered, saying why.
+            JobHeld: its checkpoint is of another query, or damaged.
+            Fenced: a newer leader exists.
+        """
+        before = self._begin(name, after)
+        record = self._stored(name, before)
+        from jrs.recovery.spark.streams import Stream, Streams
+
+        if self._streams is None:
+            self._streams = Streams(self, draining=self._draining)
+        for other in before:
+            self._handles[other].result()
+        if record is not None:
+            self._records.append(record)
+            output = self._context.storage.published(self.job_id, name, temporary=False)
+            handle = Stream.finished(self._streams, record, output, self.attempt)
+        else:
+            handle = self._streams.start(
+                name, build, bounded=bounded, after=before, restart=restart, order=len(self._seen)
+            )
+        self._handles[name] = handle
+        return handle
+
+    # -- stopping --------------------------------------------------------------------------
+
+    def stand(self) -> None:
+        """Bring every streaming stage to a batch boundary and end its query."""
+        if self._streams is not None:
+            self._streams.stand()
+
+    def drain(self) -> str | None:
+        """Have every streaming stage end with all it holds; return why one of them can not."""
+        why = self._streams.drain() if self._streams is not None else None
+        self._draining = why is None
+        return why
+
+    def steps(self) -> dict[str, str]:
+        """Return where each streaming stage is, for people."""
+        return self._streams.steps() if self._streams is not None else {}
+
+    def wait(self) -> None:
+        """Wait until every streaming stage has finished; called when the function has returned."""
+        if self._streams is not None:
+            self._streams.wait_for_all()
+
+    def close(self) -> None:
+        """Let go of what runs for the job in this process. Idempotent."""
+        if self._streams is not None:
+            self._streams.close()
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What the job has to end of whatever its function does: a streaming stage has died."""
+        return self._streams.failure if self._streams is not None else None
 
     def stage_summaries(self) -> tuple[StageSummary, ...]:
         """Return the stages this attempt has gone through, for the job's result."""
         return tuple(record.summary() for record in self._records)
+
+    # -- inside ----------------------------------------------------------------------------
+
+    def _begin(self, name: str, after: Sequence[str | Stream | FinishedStage]) -> tuple[str, ...]:
+        """Take the name of a new stage; return the names of those it comes after."""
+        check_stage_name(name)
+        if name in self._seen:
+            raise InvalidInput(f"two stages of job {self.job_id!r} are named {name!r}")
+        before = tuple(one if isinstance(one, str) else one.name for one in after)
+        for other in before:
+            if other not in self._handles:
+                raise InvalidInput(
+                    f"stage {name!r} can not come after {other!r}, which is not there yet: a stage "
+                    "comes after earlier ones, so that stages never form a circle"
+                )
+        self._seen.append(name)
+        return before
+
+    def _stored(self, name: str, before: tuple[str, ...]) -> StageRecord | None:
+        """Return the record of a stage that has finished.
+
+        Raises:
+            JobHeld: it now comes after one that has not: what it did can not be right any more.
+        """
+        stored = self._context.backend.get(keys.stage(self.job_id, name))
+        if stored is None:
+            return None
+        record = decode(StageRecord, stored.value, stored.key)
+        for other in before:
+            if other not in record.after and not self._is_finished(other):
+                raise JobHeld(
+                    f"stage {name!r} of job {self.job_id!r} has finished, and now comes after "
+                    f"{other!r}, which has not: deploy the code that it ran with, or cancel the "
+                    "job and submit it under another id"
+                )
+        return record
+
+    def _is_finished(self, name: str) -> bool:
+        return self._context.backend.get(keys.stage(self.job_id, name)) is not None
 
     def _finished(self, record: StageRecord, *, skipped: bool) -> FinishedStage:
         self._records.append(record)
         output = self._context.storage.published(
             self.job_id, record.name, temporary=record.temporary
         )
-        return FinishedStage(record, output, skipped=skipped)
+        handle = self._handles[record.name] = FinishedStage(record, output, skipped=skipped)
+        return handle
 
-    def _record(self, record: StageRecord) -> None:
-        """Commit the finished mark under the fence; a try that may have happened is read back."""
+    def _commit_stages(self, records: Sequence[StageRecord]) -> None:
+        """Commit the marks of finished stages, together, under the fence; a try that may have
+        happened is read back."""
         context = self._context
-        key, value = keys.stage(self.job_id, record.name), encode(record)
+        ops = [Create(keys.stage(self.job_id, one.name), encode(one)) for one in records]
         for last in (False, True):
             try:
-                commit_and_read_back(context.backend, Create(key, value), fence=context.fence)
+                commit_and_read_back(context.backend, *ops, fence=context.fence)
                 return
             except OutcomeUnknown:
                 if last:
                     raise
             except Conflict:
-                stored = context.backend.get(key)
-                if stored is not None and stored.value == value:
+                stored = context.backend.get(ops[0].key)
+                if stored is not None and stored.value == ops[0].value:
                     return  # The first try got there after all.
                 raise
+
+    def _interrupt(self) -> None:
+        """Have the function end soon: a streaming stage has died."""
+        from jrs.recovery.spark import cancel_work
+
+        cancel_work(self.job_id)
+        if self._thread is threading.main_thread():
+            _thread.interrupt_main()

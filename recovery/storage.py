@@ -4,6 +4,8 @@
 
     <storage>/<cluster>/<job>/e<epoch>/<stage>.<attempt>/   staging of the attempt that runs
     <storage>/<cluster>/<job>/e<epoch>/.scratch.<attempt>/  its temporary files
+    <storage>/<cluster>/<job>/e<epoch>/streams/<stage>/     a stream's checkpoint (ck) and staging
+    <storage>/<cluster>/<job>/in/<stage>/                   links to the files of a closed input
     <storage>/<cluster>/<job>/out/<stage>/                  published output; never removed here
     <storage>/<cluster>/<job>/tmp/<stage>/                  published, removed when the job ends
     <storage>/<cluster>/<job>/logs/                         stdout and stderr of the attempts
@@ -16,6 +18,7 @@ whoever does not lead any more, whatever their clock or their JVM does.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -27,6 +30,8 @@ from pathlib import Path
 from jrs.errors import Fenced, InvalidInput, Unavailable
 from jrs.model import StageRecord, check_job_id
 
+_GONE = (FileNotFoundError, NotADirectoryError)
+"""What a path gives once its epoch's folder was renamed: a file bars the place."""
 _EPOCH = re.compile(r"e([0-9]+)")
 
 
@@ -68,6 +73,7 @@ class JobStorage:
                 break
             try:
                 os.rename(folder / f"e{epochs[-1]}", target)
+                self._bar(folder / f"e{epochs[-1]}")
                 break
             except FileNotFoundError:
                 continue  # Somebody newer was quicker: look again.
@@ -86,7 +92,7 @@ class JobStorage:
             self._discard(job_id, path)
         try:
             path.mkdir(mode=0o700)
-        except FileNotFoundError:
+        except _GONE:
             raise Fenced(f"{path.parent} is gone: epoch {epoch} was replaced") from None
         return path
 
@@ -103,8 +109,54 @@ class JobStorage:
                 self._discard(job_id, older)
         try:
             path.mkdir(mode=0o700, exist_ok=True)
-        except FileNotFoundError:
+        except _GONE:
             raise Fenced(f"{folder} is gone: epoch {epoch} was replaced") from None
+        return path
+
+    def stream(self, job_id: str, epoch: int, stage: str) -> Path:
+        """Return the folder of a streaming stage, with its ``ck`` and an empty ``staging``.
+
+        Raises:
+            Fenced: the epoch's folder was renamed by a newer leader.
+        """
+        folder = self.folder(job_id) / f"e{epoch}"
+        path = folder / "streams" / stage
+        self._discard(job_id, path / "staging")
+        try:
+            for part in (folder / "streams", path, path / "ck", path / "staging"):
+                # Never with parents: that would make the epoch's folder again.
+                part.mkdir(mode=0o700, exist_ok=True)
+        except _GONE:
+            raise Fenced(f"{folder} is gone: epoch {epoch} was replaced") from None
+        return path
+
+    def close_input(self, job_id: str, stage: str, source: Path) -> Path:
+        """Return a folder with links to the files that are in `source`, or were when it was first
+        asked for. Durable.
+
+        Raises:
+            InvalidInput: `source` is no folder.
+        """
+        path = self.folder(job_id) / "in" / stage / hashlib.sha256(bytes(source)).hexdigest()[:16]
+        if path.is_dir():
+            return path
+        if not source.is_dir():
+            raise InvalidInput(f"stage {stage!r} is to read {source}, which is no folder here")
+        whole = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+        whole.mkdir(mode=0o700, parents=True)
+        root = source.resolve()
+        for found in sorted(root.rglob("*")):
+            place = found.relative_to(root)
+            if not found.is_file() or any(part[0] in "._" for part in place.parts):
+                continue
+            (whole / place).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            (whole / place).symlink_to(found)
+        _sync_tree(whole)
+        try:
+            os.rename(whole, path)
+        except OSError:
+            self._discard(job_id, whole)  # An attempt before us has closed it.
+        _sync_folder(path.parent)
         return path
 
     def make_durable(self, staging: Path) -> bool:
@@ -117,7 +169,7 @@ class JobStorage:
         try:
             _sync_tree(staging)
             return any(staging.iterdir())
-        except FileNotFoundError:
+        except _GONE:
             if staging.is_dir():
                 raise  # What is written to it by somebody else changes under us: not finished.
             raise Fenced(f"{staging} is gone: its epoch was replaced") from None
@@ -147,7 +199,7 @@ class JobStorage:
             self._discard(record.job_id, target)
         try:
             os.rename(staged, target)
-        except FileNotFoundError:
+        except _GONE:
             raise Fenced(f"{staged} is gone: epoch {epoch} was replaced") from None
         _sync_folder(target.parent)
         _sync_folder(staged.parent)
@@ -155,9 +207,11 @@ class JobStorage:
     def left_in_staging(self, job_id: str) -> list[Path]:
         """Return the job's epoch and temporary folders: what cleanup removes."""
         folder = self.folder(job_id)
-        found = [folder / f"e{epoch}" for epoch in sorted(self._epochs(folder))]
-        temporary = folder / "tmp"
-        return [*found, temporary] if temporary.exists() else found
+        if not folder.is_dir():
+            return []
+        found = sorted(name for name in os.listdir(folder) if _EPOCH.fullmatch(name))
+        others = [name for name in ("tmp", "in") if (folder / name).exists()]
+        return [folder / name for name in (*found, *others)]
 
     def sweep(self, job_id: str) -> None:
         """Remove the job's staging and temporary output; its published output stays."""
@@ -193,8 +247,17 @@ class JobStorage:
     def _epochs(self, folder: Path) -> Iterator[int]:
         if folder.is_dir():
             for name in os.listdir(folder):
-                if match := _EPOCH.fullmatch(name):
+                match = _EPOCH.fullmatch(name)
+                if match is not None and (folder / name).is_dir():
                     yield int(match.group(1))
+
+    def _bar(self, path: Path) -> None:
+        """Put a file where an epoch's folder was: what still writes there must not make it anew, as
+        Spark does with a checkpoint that it is about to begin."""
+        try:
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o400))
+        except FileExistsError:
+            pass
 
     def _discard(self, job_id: str, path: Path) -> None:
         """Rename to trash, then delete: half-deleted state is never seen under its name."""

@@ -27,6 +27,17 @@ _DEFAULTS = {
     # One port for each of a host's jobs; from the seventeenth on Spark would refuse to start.
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    # Without it, stopping a query waits for its Python code for as long as that takes.
+    "spark.sql.streaming.stopTimeout": "10s",
+}
+_STATE = "spark.sql.streaming.stateStore"
+_STREAMING = {
+    # State that grows by what changed, in files whose names say which run wrote them.
+    f"{_STATE}.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    f"{_STATE}.rocksdb.changelogCheckpointing.enabled": "true",
+    f"{_STATE}.checkpointFormatVersion": "2",
 }
 _LOCAL = {
     # A host whose own name does not resolve can run local Spark, too.
@@ -128,6 +139,9 @@ def _configuration(job: Job, conf: dict[str, str]) -> SparkConf:
 
     for key, value in _DEFAULTS.items():
         default(key, value)
+    if not any(key in elsewhere or given.contains(key) for key in _STREAMING):
+        for key, value in _STREAMING.items():
+            given.set(key, value)  # Together or not at all: other stores know no version 2.
     if str(given.get("spark.master", elsewhere.get("spark.master", "local"))).startswith("local"):
         for key, value in _LOCAL.items():
             default(key, value)

@@ -24,7 +24,7 @@ CLUSTER = "test"
 STEPS = {
     "inside the function": (Path, "write_text", "after"),
     "before the sync": (JobStorage, "make_durable", "before"),
-    "before the record": (Job, "_record", "before"),
+    "before the record": (Job, "_commit_stages", "before"),
     "between record and rename": (JobStorage, "publish", "before"),
     "after the rename": (JobStorage, "publish", "after"),
 }
@@ -39,8 +39,9 @@ def deadly(method: Callable[..., Any], when: str) -> Callable[..., Any]:
     """Wrap a method so that it is the process's last act in the stage ``second``."""
 
     def wrapper(self: Any, *args: Any) -> Any:
-        # What the call is about: a path, a stage's record, or the text that is written.
-        if "second" not in str(getattr(args[0], "name", args[0])):
+        # What the call is about: a path, a stage's record or its list, or what is written.
+        about = args[0][0] if isinstance(args[0], list) else args[0]
+        if "second" not in str(getattr(about, "name", about)):
             return method(self, *args)
         if when == "after":
             method(self, *args)

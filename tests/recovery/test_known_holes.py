@@ -529,7 +529,7 @@ def test_every_write_of_a_deposed_leader_is_refused(open_faulty: Open, root: Pat
         "result": lambda: old.store.create_dirty(result("job"), old.fence),
         "clean": lambda: old.store.mark_clean("done", old.fence),
         "stage": lambda: Job(context).stage("s", lambda stage: 1),
-        "stage record": lambda: Job(context)._record(_stage_record()),
+        "stage record": lambda: Job(context)._commit_stages([_stage_record()]),
         "attempt": lambda: actions.start(spec("job"), None, lambda begun, ended: None),
         "death": lambda: actions.count_death(spec("job"), Ended("it died")),
         "failed": lambda: actions.fail(spec("job")),

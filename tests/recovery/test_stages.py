@@ -377,7 +377,8 @@ def test_a_result_of_a_zombie_is_refused_at_the_very_end(
 
 
 def test_an_older_epoch_can_not_take_the_folder_back(memory: FaultyMemory, root: Path) -> None:
-    """Once a newer epoch has the job's folder, taking it over with an older one is Fenced."""
+    """Once a newer epoch has the job's folder, taking it over with an older one is Fenced, and
+    nobody can make the older one's folder again, as Spark would."""
     storage = JobStorage(root, CLUSTER)
     storage.take_over("job", 5)
     with pytest.raises(Fenced, match="epoch 4 was replaced"):
@@ -385,7 +386,9 @@ def test_an_older_epoch_can_not_take_the_folder_back(memory: FaultyMemory, root:
 
     assert storage.take_over("job", 5) == storage.folder("job") / "e5"
     assert storage.take_over("job", 9) == storage.folder("job") / "e9"
-    assert [path.name for path in storage.folder("job").iterdir()] == ["e9"]
+    assert [path.name for path in storage.folder("job").iterdir() if path.is_dir()] == ["e9"]
+    with pytest.raises(NotADirectoryError):
+        (storage.folder("job") / "e5" / "streams").mkdir(parents=True)
 
 
 def test_taking_over_keeps_what_was_recorded_and_not_yet_published(lead: Lead) -> None:
@@ -396,7 +399,7 @@ def test_taking_over_keeps_what_was_recorded_and_not_yet_published(lead: Lead) -
     moved = lead.storage.take_over("job", 7)
 
     assert (moved / "s.1" / "data").read_text() == "3"
-    assert [path.name for path in lead.folder.iterdir()] == ["e7"]
+    assert [path.name for path in lead.folder.iterdir() if path.is_dir()] == ["e7"]
 
 
 # -- afterwards ---------------------------------------------------------------------------------

@@ -20,7 +20,8 @@ _CONFIG = (
     "minSessionTimeout=400",
     "maxSessionTimeout=60000",
     "initLimit=25",
-    "syncLimit=10",
+    # Five seconds: a follower that a loaded machine keeps from running is not given up at once.
+    "syncLimit=25",
     "maxClientCnxns=0",
     "admin.enableServer=false",
     "4lw.commands.whitelist=*",

@@ -1,0 +1,194 @@
+"""JobStops: asking a job to stop before its end, how far that has come, and resuming it.
+
+A stop is a record beside the job: durable when the request returns, seen by whoever leads, and
+carried on by the next leader if this one dies over it. Cancelling overrides it at any time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import attrs
+
+from jrs import keys
+from jrs.backend import (
+    Absent,
+    Backend,
+    Check,
+    Create,
+    Delete,
+    Fence,
+    Record,
+    Update,
+    commit_and_read_back,
+)
+from jrs.clock import Clock, Deadline
+from jrs.codec import decode, encode
+from jrs.errors import Conflict, InvalidInput, NoSuchJob, NotFound
+from jrs.model import StopMode, StopRecord, StopState, check_job_id
+from jrs.store import JobResultStore
+
+
+class JobStops:
+    """The stops of one cluster's jobs."""
+
+    def __init__(self, backend: Backend, *, now: Clock = time.time) -> None:
+        self._backend = backend
+        self._now = now
+
+    def request(
+        self, job_id: str, mode: StopMode, *, reason: str = "", patience: float = 30.0
+    ) -> StopRecord:
+        """Ask for the job to be suspended or drained; return the request as it is stored.
+
+        Durable when it returns; needs no leader. The same request again is a no-op, and one that
+        was refused may be made again.
+
+        Args:
+            patience: seconds after which an attempt that does not come to stand is ended; every
+                committed batch is a point to go on from, so nothing is lost by that.
+
+        Raises:
+            NoSuchJob: no such job was submitted.
+            InvalidInput: it has ended, is suspended already, or another stop is under way.
+        """
+        check_job_id(job_id)
+        spec = self._waiting(job_id, "stop")
+        before, stored = self._stored(job_id)
+        if before is not None and before.state is not StopState.REFUSED:
+            if before.mode is mode and before.state is not StopState.DONE:
+                return before
+            raise InvalidInput(f"job {job_id!r} {_said(before)}")
+        record = StopRecord(job_id, mode, StopState.REQUESTED, self._now(), reason, patience)
+        key, value = keys.STOPS + job_id, encode(record)
+        op = Create(key, value) if stored is None else Update(key, value, stored.version)
+        try:
+            commit_and_read_back(
+                self._backend, op, Check(spec.key, spec.version), Absent(keys.RESULTS + job_id)
+            )
+        except Conflict:
+            raise InvalidInput(
+                f"job {job_id!r} has ended or was asked to stop in this moment; look again"
+            ) from None
+        return record
+
+    def resume(self, job_id: str) -> None:
+        """Let a suspended or held job go on; a leader starts it. Durable.
+
+        Raises:
+            NoSuchJob: no such job was submitted.
+            InvalidInput: it has ended, or is not suspended. A drained job has ended for good.
+            OutcomeUnknown: look whether it is; then repeat.
+        """
+        check_job_id(job_id)
+        self._waiting(job_id, "resume")
+        before, stored = self._stored(job_id)
+        if before is None or stored is None:
+            raise InvalidInput(f"job {job_id!r} is not suspended; there is nothing to resume")
+        if before.state is not StopState.DONE:
+            raise InvalidInput(f"job {job_id!r} {_said(before)}; it is not suspended")
+        self._backend.commit(Delete(stored.key, stored.version))
+
+    def get(self, job_id: str) -> StopRecord | None:
+        """Return the job's stop, whatever its state.
+
+        Raises:
+            CorruptRecord: it can not be read.
+        """
+        return self._stored(job_id)[0]
+
+    def wait(
+        self,
+        job_id: str,
+        timeout: float | None = None,
+        told: Callable[[StopRecord], None] = lambda stop: None,
+    ) -> StopRecord | None:
+        """Wait until the job stands; return its stop, or None if it has ended instead.
+
+        Args:
+            told: called with the stop each time it has changed.
+
+        Raises:
+            TimeoutError: not within `timeout` seconds. The request stays.
+            InvalidInput: the stop was refused; the message says why. The job goes on.
+            NotFound: the stop is gone: somebody has resumed the job.
+        """
+        deadline = Deadline.after(timeout) if timeout is not None else None
+        results = JobResultStore(self._backend)
+        seen: StopRecord | None = None
+        with self._backend.watch(keys.STOPS + job_id) as watch:
+            while True:
+                if results.has_entry(job_id):
+                    return None
+                stop = self.get(job_id)
+                if stop is None:
+                    if results.has_entry(job_id):
+                        return None
+                    raise NotFound(f"nobody wants job {job_id!r} to stop: was it resumed?")
+                if stop != seen:
+                    seen = stop
+                    told(stop)
+                if stop.state is StopState.REFUSED:
+                    raise InvalidInput(f"job {job_id!r} can not be drained: {stop.reason}")
+                if stop.state is StopState.DONE:
+                    return stop
+                if deadline is not None and deadline.expired:
+                    raise TimeoutError(f"job {job_id!r} does not stand yet; the request stays")
+                watch.wait(min(0.5, deadline.bounded()) if deadline is not None else 0.5)
+
+    def note(self, record: StopRecord, fence: Fence) -> bool:
+        """Write how far a stop has come, as the leader or its attempt; return whether it still
+        was this stop.
+
+        Raises:
+            Fenced: a newer leader exists.
+            Unavailable, OutcomeUnknown: from the backend; it may be repeated.
+        """
+        before, stored = self._stored(record.job_id)
+        if before is None or stored is None:
+            if record.mode is not StopMode.HOLD:
+                return False
+            commit_and_read_back(
+                self._backend,
+                Create(keys.STOPS + record.job_id, encode(record)),
+                fence=fence,
+            )
+            return True
+        if record.mode is not StopMode.HOLD and before.requested_at != record.requested_at:
+            return False
+        commit_and_read_back(
+            self._backend, Update(stored.key, encode(record), stored.version), fence=fence
+        )
+        return True
+
+    def step(self, job_id: str, stages: dict[str, str], fence: Fence) -> None:
+        """Note which stage is at which step, if a stop is under way at all; best effort."""
+        before = self.get(job_id)
+        if before is not None and before.state is StopState.REQUESTED and before.stages != stages:
+            self.note(attrs.evolve(before, stages=stages), fence)
+
+    def _stored(self, job_id: str) -> tuple[StopRecord | None, Record | None]:
+        stored = self._backend.get(keys.STOPS + job_id)
+        if stored is None:
+            return None, None
+        return decode(StopRecord, stored.value, stored.key), stored
+
+    def _waiting(self, job_id: str, what: str) -> Record:
+        """Return the spec of a job that has not ended."""
+        entry = JobResultStore(self._backend).get(job_id)
+        if entry is not None:
+            status = entry.result.status.name if entry.result else "and was expired"
+            raise InvalidInput(f"job {job_id!r} has ended {status}; there is nothing to {what}")
+        spec = self._backend.get(keys.JOBS + job_id)
+        if spec is None:
+            raise NoSuchJob(f"there is no job {job_id!r}")
+        return spec
+
+
+def _said(stop: StopRecord) -> str:
+    if stop.mode is StopMode.HOLD:
+        return f"is held: {stop.reason}"
+    if stop.state is StopState.DONE:
+        return "is suspended already"
+    return f"is asked to {stop.mode.value} already; `jrs cancel` overrides that"

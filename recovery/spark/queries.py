@@ -1,0 +1,109 @@
+"""What Spark knows of a query that it does not tell: read from the JVM's own objects.
+
+`DataStreamWriter` has no getters. Its fields have had the same names since Spark 2; what is not
+found counts as not set.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from jrs.errors import InvalidInput
+from jrs.recovery.spark.sink import FORMAT
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+
+_VOLATILE = re.compile(
+    r"#\d+L?"  # the ids of expressions
+    r"|@[0-9a-f]+"  # the addresses of objects
+    r"|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+)
+_TIMERS = re.compile(r"\b(ProcessingTime|ProcessingTimeTimeout)\b")
+
+
+def check_writer(writer: DataStreamWriter, stage: str, *, bounded: bool) -> None:
+    """Raise `InvalidInput`, saying why, for a query that could not be recovered."""
+    options = _peek(writer._jwrite, "extraOptions")
+    source, mode = _peek(writer._jwrite, "source"), str(_peek(writer._jwrite, "outputMode"))
+    problem = ""
+    if _option(options, "checkpointLocation") is not None:
+        problem = "it sets checkpointLocation, which is the job's: leave it out"
+    elif str(_option(options, "asyncProgressTrackingEnabled")).lower() == "true":
+        problem = (
+            "asyncProgressTrackingEnabled commits batches later than it publishes them, so a "
+            "failover would repeat some: leave it out"
+        )
+    elif source == "memory" and mode != "Complete":
+        problem = "a memory sink forgets its rows with the driver: write to files instead"
+    elif source == FORMAT and mode == "Complete":
+        problem = (
+            f'format("{FORMAT}") keeps every batch, and in complete mode each batch is a whole '
+            'table: use outputMode("append") or ("update")'
+        )
+    elif not bounded and re.search("OneTime|AvailableNow", str(_peek(writer._jwrite, "trigger"))):
+        problem = "its trigger ends it by itself: call job.stream with bounded=True"
+    if problem:
+        raise InvalidInput(f"stage {stage!r} can not be run: {problem}")
+
+
+def uses_sink(writer: DataStreamWriter) -> bool:
+    """Return whether the query writes to the sink of jrs."""
+    return bool(_peek(writer._jwrite, "source") == FORMAT)
+
+
+def plan_hash(writer: DataStreamWriter, folder: str) -> str:
+    """Return a hash of the query's plan, the same for the same code on the same input.
+
+    Args:
+        folder: the job's own, which does not count: a job may be restored elsewhere.
+    """
+    dataset = _peek(writer._jwrite, "ds")
+    plan = str(dataset.queryExecution().analyzed().toString()).replace(folder, "")
+    return hashlib.sha256(_VOLATILE.sub("", plan).encode()).hexdigest()[:32]
+
+
+def make_active(writer: DataStreamWriter) -> None:
+    """Make the writer's session the calling thread's: Spark looks data sources up in that one."""
+    session = writer._spark
+    kind = session._get_j_spark_session_class(session._jvm)
+    kind.setActiveSession(session._jsparkSession)
+
+
+def flushes(query: StreamingQuery) -> str | None:
+    """Return why the query holds back what no watermark flushes, or None if it does not."""
+    execution = query._jsq.streamingQuery()
+    if str(execution.outputMode()) == "Complete":
+        return (
+            "in complete mode no row is ever final, so there is nothing to flush: suspend it, or "
+            "cancel it"
+        )
+    if _TIMERS.search(str(execution.logicalPlan().toString())):
+        return (
+            "its timers go by processing time, which no watermark moves: suspend it, or cancel it"
+        )
+    return None
+
+
+def _option(options: Any, name: str) -> Any:
+    if options is None or not options.contains(name):
+        return None
+    return options.get(name).get()
+
+
+def _peek(of: Any, name: str) -> Any:
+    for field in _fields(of):
+        if field.getName() == name:
+            field.setAccessible(True)
+            return field.get(of)
+    return None
+
+
+def _fields(of: Any) -> Iterator[Any]:
+    kind = of.getClass()
+    while kind is not None:
+        yield from kind.getDeclaredFields()
+        kind = kind.getSuperclass()

@@ -1,0 +1,117 @@
+"""The streaming sink ``jrs``: staged by the executors, published by the driver, under the fence.
+
+Executors write Parquet files into the stage's staging folder, which is below the epoch's. When a
+batch commits, its files become one folder ``batch=N`` and that is renamed into the stage's output.
+The rename is the fence: once a newer leader has renamed the epoch's folder, no path that an older
+driver or executor knows exists. And it is idempotent: a batch that is run again, with the same
+input as Spark sees to, finds its folder there and discards what it has staged.
+
+``spark.read.parquet(stage.output)`` reads it, with the batch as a column.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+FORMAT = "jrs"
+
+
+@attrs.frozen
+class _Staged(WriterCommitMessage):  # type: ignore[misc]
+    """One task's file; no name if it had no rows."""
+
+    name: str | None
+    rows: int
+
+
+class JrsSink(DataSource):  # type: ignore[misc]
+    """The data source that Spark is told of; jrs sets its options."""
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> _Writer:
+        return _Writer(Path(self.options["staging"]), Path(self.options["out"]))
+
+
+class _Writer(DataSourceStreamArrowWriter):  # type: ignore[misc]
+    def __init__(self, staging: Path, out: Path) -> None:
+        self._staging = staging
+        self._out = out
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> _Staged:
+        """Write one task's rows, durably; runs in an executor."""
+        name = f"part-{uuid.uuid4().hex}.parquet"
+        path = self._staging / name
+        rows = 0
+        writer: pq.ParquetWriter | None = None
+        try:
+            for batch in iterator:
+                if batch.num_rows == 0:
+                    continue
+                if writer is None:
+                    writer = pq.ParquetWriter(path, batch.schema, compression="zstd")
+                writer.write_batch(batch)
+                rows += batch.num_rows
+        finally:
+            if writer is not None:
+                writer.close()
+        if writer is None:
+            return _Staged(None, 0)
+        _sync(path)
+        return _Staged(name, rows)
+
+    def commit(self, messages: list[_Staged | None], batchId: int) -> None:
+        """Publish a batch, whole; runs on the driver's side."""
+        names = _names(messages)
+        if not names:
+            return
+        target = self._out / f"batch={batchId}"
+        if target.exists():
+            self._discard(names)
+            return
+        whole = self._staging / f"batch={batchId}"
+        shutil.rmtree(whole, ignore_errors=True)
+        whole.mkdir()
+        for name in names:
+            os.rename(self._staging / name, whole / name)
+        _sync(whole)
+        try:
+            os.rename(whole, target)
+        except FileExistsError:
+            shutil.rmtree(whole)
+        _sync(self._out)
+
+    def abort(self, messages: list[_Staged | None], batchId: int) -> None:
+        self._discard(_names(messages))
+
+    def _discard(self, names: list[str]) -> None:
+        for name in names:
+            (self._staging / name).unlink(missing_ok=True)
+
+
+def _names(messages: list[_Staged | None]) -> list[str]:
+    return [message.name for message in messages if message is not None and message.name]
+
+
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,65 @@
+"""StopWatch: an attempt's own part in stopping: it sees the request and brings its stages to it.
+
+The leader does the rest: it ends the attempt once that stands, or when its patience is over, and
+notes that the job is suspended. So an attempt that hangs can not keep its job from stopping.
+"""
+
+from __future__ import annotations
+
+import threading
+
+import attrs
+
+from jrs.errors import Fenced, JrsError
+from jrs.model import StopMode, StopRecord, StopState
+from jrs.recovery.job import Job
+from jrs.stops import JobStops
+
+_LOOK = 0.5
+"""Seconds between two looks for a request."""
+
+
+class StopWatch:
+    """Looks for a stop while the job's function runs; a context manager."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._context = job._context
+        self._stops = JobStops(self._context.backend)
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="jrs-stop-watch", daemon=True)
+
+    def __enter__(self) -> StopWatch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        done: StopRecord | None = None
+        while not self._over.wait(_LOOK):
+            try:
+                stop = self._stops.get(self._job.job_id)
+                if stop is None or stop.state is not StopState.REQUESTED:
+                    continue
+                if done is None or done.requested_at != stop.requested_at:
+                    self._begin(stop)
+                    done = stop
+                self._stops.step(self._job.job_id, self._job.steps(), self._context.fence)
+            except Fenced:
+                return  # Whatever else this attempt does is refused as well.
+            except JrsError:
+                continue  # The next look begins anew; a request is not lost.
+
+    def _begin(self, stop: StopRecord) -> None:
+        if stop.mode is StopMode.SUSPEND:
+            self._job.stand()
+            told = attrs.evolve(stop, state=StopState.STANDS, stages=self._job.steps())
+            self._stops.note(told, self._context.fence)
+        elif stop.mode is StopMode.DRAIN:
+            why = self._job.drain()
+            if why is not None:
+                told = attrs.evolve(stop, state=StopState.REFUSED, reason=why)
+                self._stops.note(told, self._context.fence)

@@ -1,0 +1,87 @@
+"""The jobs with streaming stages of these tests. Loaded by path in processes of their own."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jrs
+from jrs import Job, Stage
+from jrs.model import Json
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+SCHEMA = "at timestamp, key string, value long"
+
+
+def spark(job: Job, **conf: str) -> SparkSession:
+    return jrs.spark(
+        job, spark_driver_extraJavaOptions=QUICK, spark_sql_shuffle_partitions="2", **conf
+    )
+
+
+def events(stage: Any, source: str, per_batch: int = 1) -> DataFrame:
+    session = spark(stage.job)
+    return (
+        session.readStream.schema(SCHEMA).option("maxFilesPerTrigger", per_batch).json(source)
+    )  # fmt: skip
+
+
+def windows(rows: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    window = F.window("at", "10 minutes")
+    sums = rows.withWatermark("at", "20 minutes").groupBy(window, "key")
+    return sums.agg(F.count("*").alias("n"), F.sum("value").alias("total")).select(
+        F.col("window.start").alias("start"), "key", "n", "total"
+    )
+
+
+def every_kind(job: Job, source: str, more: str) -> Json:
+    """A batch stage, a bounded stream, an unbounded one, and a batch stage after the bounded."""
+
+    def typed(stage: Stage) -> Json:
+        rows = spark(job).read.schema(SCHEMA).json(source)
+        rows.write.parquet(str(stage.output / "rows"))
+        return rows.count()
+
+    job.stage("typed", typed)
+    hourly = job.stream(
+        "hourly",
+        lambda stage: windows(events(stage, stage.files(source))).writeStream.format("jrs"),
+        bounded=True,
+    )
+    live = job.stream(
+        "live",
+        lambda stage: (
+            windows(events(stage, more))
+            .writeStream.format("jrs")
+            .trigger(processingTime="200 milliseconds")
+        ),
+    )
+
+    def report(stage: Stage) -> Json:
+        return spark(job).read.parquet(str(hourly.output)).count()
+
+    counted = job.stage("report", report, after=[hourly])
+    result: Any = live.result()
+    return {"windows": counted.result(), "live": result["batches"]}
+
+
+def bounded(job: Job, source: str) -> Json:
+    stage = job.stream(
+        "sums",
+        lambda stage: windows(events(stage, stage.files(source))).writeStream.format("jrs"),
+        bounded=True,
+    )
+    return stage.result()
+
+
+def waits(job: Job, folder: str) -> Json:
+    """A job without streams that waits for a file."""
+    while not Path(folder, "go").exists():
+        time.sleep(0.05)
+    return "gone"
