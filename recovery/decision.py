@@ -10,6 +10,8 @@ import enum
 
 import attrs
 
+from jrs.model import StopMode, StopRecord, StopState
+
 
 class Spec(enum.Enum):
     """What is stored of the job's spec."""
@@ -52,6 +54,17 @@ class Stop(enum.Enum):
     SUSPENDED = "suspended"
     HELD = "held"
     UNREADABLE = "unreadable"
+
+    @classmethod
+    def of(cls, stop: StopRecord | None, *, overdue: bool = False) -> Stop:
+        """Return what a stored stop means; `overdue` if its patience is over."""
+        if stop is None or stop.mode is StopMode.DRAIN:
+            return cls.NONE
+        if stop.mode is StopMode.HOLD:
+            return cls.HELD
+        if stop.state is StopState.DONE:
+            return cls.SUSPENDED
+        return cls.STANDS if overdue or stop.state is StopState.STANDS else cls.ASKED
 
 
 class Action(enum.Enum):

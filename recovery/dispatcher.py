@@ -21,7 +21,7 @@ from jrs.backend import Backend, Leadership
 from jrs.clock import Clock, Deadline
 from jrs.codec import decode
 from jrs.errors import CorruptRecord, Fenced, JrsError, OutcomeUnknown, Unavailable
-from jrs.model import JobSpec, RunnerKind, StopMode, StopState
+from jrs.model import JobSpec, RunnerKind
 from jrs.recovery.actions import Actions, Death, Left
 from jrs.recovery.attempts import Attempts, Begun
 from jrs.recovery.cleanup import CleanupPolicy, JobCleanup
@@ -334,16 +334,12 @@ class Dispatcher:
         except CorruptRecord as error:
             self._say_once(job_id, job, str(error))
             return Stop.UNREADABLE
-        if stop is None or stop.mode is StopMode.DRAIN:
+        if stop is None:
             return Stop.NONE
-        if stop.mode is StopMode.HOLD:
-            return Stop.HELD
-        if stop.state is not StopState.REQUESTED:
-            return Stop.STANDS if stop.state is StopState.STANDS else Stop.SUSPENDED
         if job.stop_since is None or job.stop_since[0] != stop.requested_at:
             job.stop_since = stop.requested_at, self._clock()
         overdue = self._clock() - job.stop_since[1] >= stop.patience
-        return Stop.STANDS if overdue else Stop.ASKED
+        return Stop.of(stop, overdue=overdue)
 
     def _may_clean_up(self, job_id: str, job: _Tracked) -> bool:
         journal = self._actions.journal(job_id)

@@ -21,7 +21,9 @@ _COMMANDS = {
     "list": "jrs.cli.reading",
     "master": "jrs.cli.master",
     "masters": "jrs.cli.reading",
+    "resume": "jrs.cli.stopping",
     "show": "jrs.cli.reading",
+    "stop": "jrs.cli.stopping",
     "submit": "jrs.cli.jobs",
     "wait": "jrs.cli.jobs",
 }

@@ -14,6 +14,7 @@ import click
 
 from jrs.backend import Backend, open_backend
 from jrs.errors import InvalidInput
+from jrs.model import StopMode, StopRecord, StopState
 
 EXIT_DIFFERS = 1
 EXIT_REFUSED = 2
@@ -81,6 +82,18 @@ def took(seconds: float) -> str:
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {seconds:02} s"
+
+
+def stop_line(stop: StopRecord) -> str:
+    """Return how a stop stands, as people read it."""
+    why = f": {stop.reason}" if stop.reason else ""
+    if stop.mode is StopMode.HOLD:
+        return f"held{why}; 'jrs resume' tries again"
+    if stop.state is StopState.DONE:
+        return f"suspended{why}; 'jrs resume' lets it go on"
+    if stop.state is StopState.REFUSED:
+        return f"can not be drained{why}; it goes on"
+    return f"asked to {stop.mode.value}{why}"
 
 
 def table(columns: list[str], rows: list[list[str]]) -> None:

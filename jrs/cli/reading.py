@@ -12,12 +12,12 @@ import click
 
 from jrs import keys
 from jrs.backend import Backend
-from jrs.cli.common import Place, json_option, table, to_json, took, when, with_place
+from jrs.cli.common import Place, json_option, stop_line, table, to_json, took, when, with_place
 from jrs.codec import decode
 from jrs.errors import CorruptRecord
 from jrs.jobs import JobCatalog, JobView
 from jrs.model import EpochRecord, JobStatus, ResultState
-from jrs.recovery.decision import Attempt, Facts, Result, Spec, decide
+from jrs.recovery.decision import Attempt, Facts, Result, Spec, Stop, decide
 from jrs.registry import GONE_AFTER, Registry
 
 
@@ -179,6 +179,8 @@ def _note(view: JobView) -> str:
         return view.entry.result.failure.message
     if view.attempt is not None and view.attempt.failure and view.entry is None:
         return f"died {view.attempt.deaths} times: {view.attempt.failure.message}"
+    if view.stop is not None and view.entry is None and view.cancel is None:
+        return stop_line(view.stop)
     return "cancel requested" if view.cancel and view.entry is None else ""
 
 
@@ -214,6 +216,9 @@ def _facts_of(view: JobView) -> list[tuple[str, str]]:
             found += [("", line) for line in result.failure.detail.splitlines()]
         else:
             found.append(("payload", json.dumps(result.payload, indent=2)))
+    if view.stop is not None and view.entry is None:
+        found.append(("stop", stop_line(view.stop)))
+        found += [(f"stage {name}", step) for name, step in view.stop.stages.items()]
     found += [("problem", problem) for problem in view.problems]
     return found
 
@@ -225,6 +230,7 @@ def _explain(backend: Backend, view: JobView) -> dict[str, Any]:
         result=_result_fact(view),
         attempt=Attempt.NONE if view.attempt is None or view.entry else Attempt.RUNNING,
         cancel=view.cancel is not None,
+        stop=Stop.of(view.stop),
     )
     decision = decide(facts)
     epoch = _epoch(backend)
@@ -243,6 +249,9 @@ def _explain(backend: Backend, view: JobView) -> dict[str, Any]:
         for stage in view.stages
         if view.entry is None
     ]
+    if view.stop is not None and view.entry is None:
+        details.append(stop_line(view.stop))
+        details += [f"stage {name}: {step}" for name, step in view.stop.stages.items()]
     if view.cleanup is not None:
         details += [f"cleaned up: {name}" for name in view.cleanup.done]
         details += [f"left: {name}: {why}" for name, why in view.cleanup.problems.items()]

@@ -1,0 +1,93 @@
+"""``jrs stop`` and ``jrs resume``."""
+
+from __future__ import annotations
+
+import math
+
+import click
+
+from jrs.cli.common import EXIT_DIFFERS, EXIT_TIMEOUT, Place, with_place
+from jrs.errors import InvalidInput
+from jrs.model import JobStatus, StopMode, StopRecord
+from jrs.stops import JobStops
+from jrs.store import JobResultStore
+
+
+@click.command(
+    "stop",
+    epilog="It is a request: durable at once, seen by whoever leads, and carried on after a "
+    "failover. 'jrs cancel' overrides it at any time.",
+)
+@click.argument("job_id")
+@click.option("--suspend", "mode", flag_value=StopMode.SUSPEND.value, default=True,
+              help="Stand still at a batch boundary; can be resumed. The default.")  # fmt: skip
+@click.option("--drain", "mode", flag_value=StopMode.DRAIN.value,
+              help="Process what is there, flush every window, and finish for good.")  # fmt: skip
+@click.option("--reason", default="", help="Kept with the request.")
+@click.option("--patience", type=float, default=30.0, show_default=True, metavar="SECONDS",
+              help="After so long an attempt that does not come to stand is killed; it goes on "
+              "from its newest committed batch.")  # fmt: skip
+@click.option("--no-wait", is_flag=True, help="Only leave the request.")
+@click.option("--timeout", type=float, metavar="SECONDS", help="Wait for so long; exit 3.")
+@with_place
+def stop_command(
+    place: Place,
+    job_id: str,
+    mode: str,
+    reason: str,
+    patience: float,
+    no_wait: bool,
+    timeout: float | None,
+) -> int:
+    """Suspend a job, or drain it; wait until it stands and say which stage is where.
+
+    \b
+    Examples:
+      jrs stop hourly-delays                    # and later: jrs resume hourly-delays
+      jrs stop hourly-delays --drain --timeout 600
+    """
+    for name, seconds in (("--patience", patience), ("--timeout", timeout)):
+        if seconds is not None and not (math.isfinite(seconds) and seconds >= 0):
+            raise InvalidInput(f"{name} must be a number of seconds")
+    wanted = StopMode(mode)
+    with place.open() as backend:
+        stops = JobStops(backend)
+        stops.request(job_id, wanted, reason=reason, patience=patience)
+        click.echo(f"asked to {wanted.value} {job_id}", err=True)
+        if no_wait:
+            return 0
+        told: dict[str, str] = {}
+
+        def tell(stop: StopRecord) -> None:
+            for name, step in stop.stages.items():
+                if told.get(name) != step:
+                    told[name] = step
+                    click.echo(f"  {name}: {step}", err=True)
+
+        try:
+            stop = stops.wait(job_id, timeout, tell)
+        except TimeoutError as error:
+            click.echo(f"jrs: {error}", err=True)
+            return EXIT_TIMEOUT
+        if stop is not None:
+            click.echo(f"{job_id} is suspended; 'jrs resume {job_id}' lets it go on", err=True)
+            return 0
+        result = JobResultStore(backend).wait(job_id, 0)
+        click.echo(f"{job_id} ended {result.status.name}", err=True)
+        as_wanted = wanted is StopMode.DRAIN and result.status is JobStatus.FINISHED
+        return 0 if as_wanted else EXIT_DIFFERS
+
+
+@click.command("resume")
+@click.argument("job_id")
+@with_place
+def resume_command(place: Place, job_id: str) -> int:
+    """Let a suspended job go on, or one that is held try again; the leader starts it.
+
+    \b
+    Example:  jrs resume hourly-delays
+    """
+    with place.open() as backend:
+        JobStops(backend).resume(job_id)
+    click.echo(f"{job_id} goes on", err=True)
+    return 0

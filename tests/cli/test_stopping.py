@@ -1,0 +1,92 @@
+"""``jrs stop`` and ``jrs resume``, as programs, on real masters."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from .conftest import Jrs
+
+
+def test_suspend_and_resume(jrs: Jrs, master: subprocess.Popen[bytes]) -> None:
+    """S1, S4: stopping needs no options; the job is SUSPENDED without a result, and goes on."""
+    jrs("submit", "long", "jobs_here:sleeps")
+    stopped = jrs("stop", "long", "--reason", "deploy")
+
+    assert stopped.returncode == 0, stopped.stderr
+    assert "jrs resume long" in stopped.stderr
+
+    shown = json.loads(jrs("show", "long", "--json").stdout)
+
+    assert shown["status"] == "SUSPENDED"
+    assert shown["entry"] is None
+    assert "deploy" in jrs("list").stdout
+    assert "suspended" in jrs("explain", "long").stdout
+    assert "is suspended already" in jrs("stop", "long").stderr
+
+    assert jrs("resume", "long").returncode == 0
+    assert json.loads(jrs("show", "long", "--json").stdout)["status"] == "RUNNING"
+
+
+def test_a_suspended_job_is_left_alone_by_the_next_leader(
+    jrs: Jrs, master: subprocess.Popen[bytes], home: Path
+) -> None:
+    """Nobody starts it before it is resumed; and it can be canceled as it stands."""
+    jrs("submit", "long", "jobs_here:sleeps")
+    jrs("stop", "long")
+    before = json.loads(jrs("show", "long", "--json").stdout)["attempt"]["attempt"]
+    master.kill()
+    master.wait()
+    with subprocess.Popen(master.args, cwd=home) as other:  # type: ignore[arg-type]
+        jrs("submit", "sum", "jobs_here:add", "--wait", "--no-check")
+        shown = json.loads(jrs("show", "long", "--json").stdout)
+        canceled = jrs("cancel", "long", "--wait")
+        other.terminate()
+
+    assert (shown["status"], shown["attempt"]["attempt"]) == ("SUSPENDED", before)
+    assert "CANCELED" in canceled.stderr
+
+
+def test_a_drained_job_is_never_resumed(jrs: Jrs, master: subprocess.Popen[bytes]) -> None:
+    """A job that has ended is neither stopped nor resumed."""
+    jrs("submit", "sum", "jobs_here:add", "--wait")
+    for command in (["resume", "sum"], ["stop", "sum"], ["stop", "sum", "--drain"]):
+        refused = jrs(*command)
+
+        assert refused.returncode == 2
+        assert "has ended FINISHED" in refused.stderr
+        assert refused.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["stop", "nobody"], "there is no job"),
+        (["resume", "nobody"], "there is no job"),
+        (["stop", "a/b"], "job id"),
+        (["stop", "waiting", "--patience", "nan"], "--patience must be a number"),
+        (["stop", "waiting", "--timeout", "-1"], "--timeout must be a number"),
+        (["resume", "waiting"], "is not suspended"),
+    ],
+)
+def test_bad_input(jrs: Jrs, arguments: list[str], says: str) -> None:
+    """One clear line, exit 2, and nothing is changed."""
+    jrs("submit", "waiting", "jobs_here:add")
+    refused = jrs(*arguments)
+
+    assert refused.returncode == 2
+    assert says in refused.stderr
+    assert refused.stderr.count("\n") == 1
+    assert json.loads(jrs("show", "waiting", "--json").stdout)["stop"] is None
+
+
+def test_waiting_for_a_stop_can_time_out(jrs: Jrs) -> None:
+    """Without a leader the request stays, and the next one carries it out."""
+    jrs("submit", "waiting", "jobs_here:add")
+    late = jrs("stop", "waiting", "--timeout", "0.1")
+
+    assert late.returncode == 3
+    assert json.loads(jrs("show", "waiting", "--json").stdout)["stop"]["mode"] == "suspend"
