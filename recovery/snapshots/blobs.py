@@ -1,0 +1,84 @@
+"""Blobs: files named by their content, which the ``cas`` snapshots of a cluster share.
+
+A blob is deleted only when no manifest names it. Taking a snapshot holds the store shared, from its
+first blob until the catalogue lists it; collecting holds it alone. So a collector sees every
+manifest that counts, and whatever a crash left is collected by the next one.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from jrs.recovery.snapshots import folders, transfer
+from jrs.recovery.storage import JobStorage
+
+
+class Blobs:
+    """The blobs of one storage."""
+
+    def __init__(self, storage: JobStorage) -> None:
+        self.folder = storage.root / ".blobs"
+
+    def hold(self) -> AbstractContextManager[bool]:
+        """Keep collectors away; makes the store. Waits for one that is at work."""
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return folders.locked(self.folder, shared=True, wait=True)
+
+    def path(self, digest: str) -> Path:
+        """Return where a blob is, if it is."""
+        return self.folder / digest[:2] / digest
+
+    def add(self, source: Path, size: int, digest: str | None) -> tuple[str, int]:
+        """Copy a file into the store, synced; return its digest and how many bytes that took.
+
+        A file whose digest is known is not read if the store has it. Call while holding.
+
+        Raises:
+            FileNotFoundError: the source is gone.
+        """
+        if digest is not None and self._has(digest, size):
+            return digest, 0
+        temporary = self.folder / f".{uuid.uuid4().hex}"
+        try:
+            found = transfer.copy(source, temporary)
+            if self._has(found, size):
+                return found, 0
+            target = self.path(found)
+            target.parent.mkdir(mode=0o700, exist_ok=True)
+            os.replace(temporary, target)  # What was there under the name was cut short.
+            transfer.sync(target.parent)
+            return found, size
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def collect(self, named: set[str]) -> None:
+        """Delete the blobs that are not `named`, and what a crash left half-written.
+
+        Call while the store is held `alone`, with names that were read since.
+        """
+        for digest in list(self.all()):
+            if digest not in named:
+                self.path(digest).unlink(missing_ok=True)
+        for left in self.folder.glob(".*"):
+            left.unlink(missing_ok=True)
+
+    def alone(self) -> AbstractContextManager[bool]:
+        """Hold the store alone; yields False while snapshots are being taken."""
+        return folders.locked(self.folder)
+
+    def all(self) -> Iterator[str]:
+        """Yield the digest of every blob."""
+        if self.folder.is_dir():
+            for folder in sorted(self.folder.iterdir()):
+                if not folder.name.startswith(".") and folder.is_dir():
+                    yield from sorted(os.listdir(folder))
+
+    def _has(self, digest: str, size: int) -> bool:
+        try:
+            return self.path(digest).stat().st_size == size
+        except FileNotFoundError:
+            return False

@@ -1,0 +1,408 @@
+"""SnapshotCatalog: the snapshots of a cluster's jobs, owned by the system.
+
+The catalogue is in the backend, the files are beside the job. A snapshot is put together under
+another name, synced, renamed, and only then listed; it is deleted the other way round. So what the
+catalogue lists is whole, and what a crash leaves is either not listed or not there, which `fsck`
+names and the next call cleans up.
+
+The rule of this file: a snapshot's folder is written, read and removed under its lock only.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from jrs import keys
+from jrs.backend import Backend, Create, Fence, commit_and_read_back
+from jrs.clock import Clock
+from jrs.codec import decode, encode
+from jrs.errors import (
+    CorruptRecord,
+    Fenced,
+    InvalidInput,
+    JrsError,
+    NoSuchJob,
+    NoSuchSnapshot,
+    OutcomeUnknown,
+)
+from jrs.model import check_job_id
+from jrs.recovery.snapshots import deleting, folders, moving, pending, restoring, taking, transfer
+from jrs.recovery.snapshots.blobs import Blobs
+from jrs.recovery.snapshots.contents import epoch_folder, read_records
+from jrs.recovery.snapshots.opening import check, opened
+from jrs.recovery.snapshots.replacing import Wish
+from jrs.recovery.storage import JobStorage
+from jrs.snapshots import (
+    Manifest,
+    RestoreRecord,
+    SnapshotFormat,
+    SnapshotRecord,
+    check_snapshot_name,
+)
+
+Which = int | str
+"""A snapshot's number, or its name."""
+
+
+@attrs.frozen
+class Usable:
+    """What a job can go on from."""
+
+    record: SnapshotRecord | None
+    """The newest snapshot that is whole; None if there is none."""
+    skipped: tuple[tuple[SnapshotRecord, str], ...]
+    """Newer ones that are not, and why."""
+
+
+class SnapshotCatalog:
+    """The snapshots of one cluster's jobs. Safe for use by many threads and processes at once.
+
+    Args:
+        storage: where the jobs keep their files.
+        now: the clock of time stamps.
+        sleep: waits between two looks at a job that changes.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        storage: JobStorage,
+        *,
+        now: Clock = time.time,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.backend = backend
+        self.storage = storage
+        self.now = now
+        self._sleep = sleep
+
+    # -- taking and reading ----------------------------------------------------------------
+
+    def create(
+        self,
+        job_id: str,
+        *,
+        name: str | None = None,
+        format: SnapshotFormat = SnapshotFormat.LINK,
+        fence: Fence | None = None,
+        output: bool = True,
+        batches: Mapping[str, int] | None = None,
+        spark: Any = None,
+        progress: transfer.Progress = transfer.silent,
+    ) -> SnapshotRecord:
+        """Pin the newest consistent state of the job, which may be running, suspended or dead.
+
+        Durable and listed when it returns; not idempotent: each call takes another one. Needs no
+        Spark, except for the format ``logical``, which starts a session if `spark` is None.
+
+        Args:
+            output: whether what the job has published is pinned as well. Without it, the snapshot
+                can only be restored where that output still is as it was.
+            batches: older batches to pin, by stage; those that Spark still retains.
+
+        Raises:
+            NoSuchJob: the job has neither records nor files.
+            InvalidInput: the name is taken, or a batch is not retained.
+            CorruptRecord: the job could not be restarted from what is stored.
+            Fenced: a newer leader exists; nothing is listed.
+            Unavailable: the disk is full, or the backend away; nothing is listed.
+            OutcomeUnknown: it may be listed: look. If it is not, `fsck` names its folder.
+        """
+        check_job_id(job_id)
+        if fence is not None and not self.backend.holds(fence):
+            raise Fenced(f"epoch {fence.epoch} was replaced: no snapshot of job {job_id!r}")
+        known = self.list(job_id)
+        if name is not None and any(each.name == check_snapshot_name(name) for each in known):
+            raise InvalidInput(f"job {job_id!r} has a snapshot named {name!r} already")
+        if epoch_folder(self.storage, job_id) is None and not read_records(self.backend, job_id):
+            raise NoSuchJob(f"there is no job {job_id!r}")
+        taking.remove_left_overs(self.storage, job_id)
+        wish = taking.Wish(format, output, batches or {}, spark, progress)
+        parent = self._parent(known) if format.is_restorable else None
+        with ExitStack() as held:
+            if format is SnapshotFormat.CAS:
+                held.enter_context(Blobs(self.storage).hold())
+            number, folder = self._begin(job_id, known, held)
+            try:
+                taken = taking.take(
+                    self.backend, self.storage, job_id, folder, wish, parent, self._sleep
+                )
+                described = Manifest(
+                    job_id, number, format, self.now(), str(self.storage.folder(job_id)), name,
+                    parent.number if parent else None,
+                )  # fmt: skip
+                with transfer.writing(f"the snapshot of job {job_id!r}"):
+                    found, digest = taking.finish(folder, taken, described)
+                    whole = folders.snapshot(self.storage, job_id, number)
+                    os.rename(folder, whole)
+                    folder = whole
+                    transfer.sync(folder.parent)
+                record = _record(found, digest, taken.new_bytes)
+                key = keys.snapshot(job_id, number)
+                commit_and_read_back(self.backend, Create(key, encode(record)), fence=fence)
+            except OutcomeUnknown:
+                raise  # It may be listed, so its files have to stay.
+            except BaseException:
+                self._give_up(job_id, folder)
+                raise
+        return record
+
+    def list(self, job_id: str) -> list[SnapshotRecord]:
+        """Return the job's snapshots, oldest first.
+
+        Raises:
+            CorruptRecord: a record can not be read.
+        """
+        check_job_id(job_id)
+        return [
+            decode(SnapshotRecord, record.value, record.key)
+            for record in self.backend.scan(keys.snapshots(job_id))
+        ]
+
+    def jobs(self) -> Iterator[str]:
+        """Yield the ids of the jobs that have snapshots, each once, in order."""
+        last = None
+        for record in self.backend.scan(keys.SNAPSHOTS):
+            if keys.job_of(record.key) != last:
+                last = keys.job_of(record.key)
+                yield last
+
+    def get(self, job_id: str, which: Which) -> SnapshotRecord:
+        """Return a snapshot by its number or its name.
+
+        Raises:
+            NoSuchSnapshot: the job has none such.
+        """
+        for record in reversed(self.list(job_id)):
+            if str(which) in (str(record.number), record.name):
+                return record
+        raise NoSuchSnapshot(f"job {job_id!r} has no snapshot {which!r}")
+
+    def manifest(self, job_id: str, which: Which) -> Manifest:
+        """Return all that a snapshot holds, by name, size and digest.
+
+        Raises:
+            NoSuchSnapshot: the job has none such.
+            DamagedSnapshot: its manifest is missing or damaged.
+        """
+        with opened(self.storage, self.get(job_id, which)) as found:
+            return found.manifest
+
+    def verify(
+        self,
+        job_id: str,
+        which: Which,
+        *,
+        thorough: bool = True,
+        progress: transfer.Progress = transfer.silent,
+    ) -> SnapshotRecord:
+        """Return the snapshot if every file of it is there and as it was, each byte of it.
+
+        Args:
+            thorough: False compares names and sizes only.
+
+        Raises:
+            NoSuchSnapshot: the job has none such.
+            DamagedSnapshot: `problems` says all that is wrong.
+            UnsupportedVersion: a newer jrs has taken it.
+        """
+        record = self.get(job_id, which)
+        with opened(self.storage, record) as found:
+            check(str(record), found, thorough=thorough, progress=progress)
+        return record
+
+    def newest_usable(self, job_id: str) -> Usable:
+        """Return the newest snapshot that can be restored, verified, and what had to be skipped."""
+        skipped: list[tuple[SnapshotRecord, str]] = []
+        for record in reversed(self.list(job_id)):
+            if not record.format.is_restorable:
+                continue
+            try:
+                return Usable(self.verify(job_id, record.number), tuple(skipped))
+            except (CorruptRecord, NoSuchSnapshot) as error:
+                skipped.append((record, str(error)))
+        return Usable(None, tuple(skipped))
+
+    # -- deleting --------------------------------------------------------------------------
+
+    def delete(self, job_id: str, which: Which, *, fence: Fence | None = None) -> None:
+        """Delete a snapshot; in any order, since none depends on another.
+
+        A repeat after a crash goes on where that was cut off. A folder that is not listed can be
+        deleted by its number.
+
+        Raises:
+            NoSuchSnapshot: it is neither listed nor there.
+            SnapshotInUse: a job that has not ended would have nothing to go on from, or it is
+                being read, moved or restored.
+            Fenced: a newer leader exists.
+        """
+        deleting.delete(self, job_id, which, fence)
+
+    def remove(self, record: SnapshotRecord, *, fence: Fence | None = None) -> None:
+        """Delete a snapshot whatever its job would go on from. Idempotent.
+
+        Raises:
+            SnapshotInUse: it is being read, moved or restored.
+            Fenced: a newer leader exists.
+        """
+        deleting.remove(self.backend, self.storage, record, fence)
+
+    # -- elsewhere -------------------------------------------------------------------------
+
+    def move(
+        self,
+        job_id: str,
+        which: Which,
+        to_root: Path,
+        *,
+        fence: Fence | None = None,
+        progress: transfer.Progress = transfer.silent,
+    ) -> SnapshotRecord:
+        """Move a snapshot to another storage; it is copied, verified, listed there, then deleted
+        here. A repeat after a crash goes on; until it is listed there, it is listed here.
+
+        Raises:
+            NoSuchSnapshot, DamagedSnapshot, SnapshotInUse, Fenced: it stays where it is.
+            InvalidInput: it is there already.
+            Unavailable: the disk is full; the copy was removed.
+        """
+        return moving.move(self, job_id, which, to_root, fence, progress)
+
+    def export(
+        self,
+        job_id: str,
+        which: Which,
+        path: Path,
+        *,
+        progress: transfer.Progress = transfer.silent,
+    ) -> Manifest:
+        """Copy a snapshot to a folder of its own, which shares nothing and can be copied on, and
+        restored by any cluster.
+
+        Raises:
+            NoSuchSnapshot, DamagedSnapshot: nothing is left there.
+            InvalidInput: the folder exists, or its parent does not.
+            Unavailable: the disk is full; nothing is left there.
+        """
+        return moving.export(self, job_id, which, path, progress)
+
+    def restore(
+        self,
+        source: SnapshotRecord | Path,
+        *,
+        as_job: str | None = None,
+        claim: bool = False,
+        fork: bool = False,
+        fence: Fence | None = None,
+        is_stopped: Callable[[str], bool] | None = None,
+        progress: transfer.Progress = transfer.silent,
+    ) -> restoring.Restored:
+        """Put a job back to a snapshot, listed or exported, of this or another cluster.
+
+        The job keeps its id and what it was (suspended, as a rule), or is a new one. All of it is
+        there when the spec is; until then, every master holds the job. A repeat after a crash
+        begins anew and is harmless.
+
+        Args:
+            as_job: the id of a new job.
+            claim: the snapshot is used up; by default it stays, and shares nothing that is written.
+            fork: its queries get new ids, so that both jobs can run side by side.
+            is_stopped: whether nothing of a job runs; by default a job that is suspended, or has
+                no spec, or never had an attempt. A leader that recovers says yes.
+
+        Raises:
+            JobIsRunning: suspend it first.
+            DuplicateJob: the job has ended, or the new id is taken.
+            DamagedSnapshot: nothing was changed.
+            InvalidInput: a ``logical`` one, one without a spec, or one without the output that it
+                would need.
+            SnapshotInUse: another restore of the job is under way.
+            Unavailable: the disk is full; nothing was changed.
+            Fenced: a newer leader exists.
+            OutcomeUnknown: the job may be held until the restore is repeated.
+        """
+        wish = Wish(source, as_job, claim, fork, fence, is_stopped, progress)
+        return restoring.restore(self, wish)
+
+    def pending_restore(self, job_id: str) -> RestoreRecord | None:
+        """Return the restore of the job that is under way, or was cut off."""
+        return pending.of_job(self.backend, check_job_id(job_id))
+
+    def finish_restore(
+        self, job_id: str, *, fence: Fence | None = None,
+        is_stopped: Callable[[str], bool] | None = None,
+    ) -> restoring.Restored:  # fmt: skip
+        """Carry out a restore that was cut off, from its beginning.
+
+        Raises:
+            InvalidInput: there is none.
+            As `restore`.
+        """
+        return restoring.finish(self, check_job_id(job_id), fence, is_stopped)
+
+    # -- inside ----------------------------------------------------------------------------
+
+    def _begin(
+        self, job_id: str, known: Sequence[SnapshotRecord], held: ExitStack
+    ) -> tuple[int, Path]:
+        """Take the next number; return it and its locked, empty folder."""
+        number = max((record.number for record in known), default=0)
+        number = max(number, *folders.whole(self.storage, job_id), 0)
+        parent = folders.snapshots(self.storage, job_id)
+        with transfer.writing(f"the snapshot of job {job_id!r}"):
+            parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            while True:
+                number += 1
+                folder = folders.building(self.storage, job_id, number)
+                try:
+                    folder.mkdir(mode=0o700)
+                except FileExistsError:
+                    continue
+                mine = held.enter_context(folders.locked(folder))
+                # Who is quicker may have taken it for a left-over, or have used the number up.
+                if mine and not folders.snapshot(self.storage, job_id, number).exists():
+                    return number, folder
+                if mine:
+                    folder.rmdir()
+
+    def _give_up(self, job_id: str, folder: Path) -> None:
+        try:
+            self.storage._discard(job_id, folder)
+        except JrsError:
+            pass  # The next call tries again; what went wrong first is what counts.
+
+    def _parent(self, known: Sequence[SnapshotRecord]) -> Manifest | None:
+        """Return the newest manifest to take the digests of unchanged files from."""
+        for record in reversed(known):
+            if record.format.is_restorable:
+                try:
+                    with opened(self.storage, record) as found:
+                        return found.manifest
+                except CorruptRecord:
+                    continue
+        return None
+
+
+def _record(found: Manifest, digest: str, new_bytes: int) -> SnapshotRecord:
+    return SnapshotRecord(
+        job_id=found.job_id,
+        number=found.number,
+        format=found.format,
+        created_at=found.created_at,
+        manifest=digest,
+        files=len(found.files),
+        bytes=sum(file.size for file in found.files),
+        new_bytes=new_bytes,
+        name=found.name,
+        parent=found.parent,
+        output=found.output,
+        stages=found.stages,
+    )

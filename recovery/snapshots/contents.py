@@ -1,0 +1,234 @@
+"""What a snapshot of a job consists of: the recovery points of its stages and what they published.
+
+All of it is read while the job may run. A set of recovery points is consistent if it was true at
+one moment: the batches are read twice, and the records before and after, until nothing moved in
+between. The files of a batch stay as they are once it is committed, so gathering them may take
+longer than a batch does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import attrs
+
+from jrs import keys
+from jrs.backend import Backend
+from jrs.codec import decode
+from jrs.errors import CorruptRecord, InvalidInput
+from jrs.model import StageRecord
+from jrs.recovery.snapshots import checkpoint
+from jrs.recovery.storage import JobStorage
+from jrs.snapshots import SnapshotStage
+
+SINK_LOG = "_spark_metadata"
+_BATCH = "batch="
+
+
+@attrs.frozen
+class Item:
+    """One file to be taken, and its path in the snapshot."""
+
+    source: Path
+    path: str
+
+
+@attrs.frozen
+class Contents:
+    """What a snapshot is made of."""
+
+    stages: tuple[SnapshotStage, ...]
+    records: dict[str, str]
+    items: tuple[Item, ...]
+    links: dict[str, str]
+    complete: bool
+    """Whether all that was published is among the items."""
+
+
+def read_records(backend: Backend, job_id: str) -> dict[str, str]:
+    """Return the records of a job that belong into a snapshot, as they are stored.
+
+    Raises:
+        Unavailable: from the backend.
+    """
+    found = {}
+    spec = backend.get(keys.JOBS + job_id)
+    if spec is not None:
+        found["spec"] = spec.value.decode("ascii", "surrogateescape")
+    for prefix in (keys.STAGES, keys.STREAMS):
+        for record in backend.scan(f"{prefix}{job_id}/"):
+            name = record.key.removeprefix(f"{prefix}{job_id}/")
+            found[f"{prefix}{name}"] = record.value.decode("ascii", "surrogateescape")
+    return found
+
+
+def epoch_folder(storage: JobStorage, job_id: str) -> Path | None:
+    """Return the job's newest epoch folder, if it has one."""
+    folder = storage.folder(job_id)
+    newest = max(storage._epochs(folder), default=None)
+    return None if newest is None else folder / f"e{newest}"
+
+
+def gather(
+    storage: JobStorage,
+    job_id: str,
+    records: dict[str, str],
+    *,
+    output: bool = True,
+    batches: Mapping[str, int] | None = None,
+) -> Contents:
+    """Return what a snapshot of the job consists of now, or at older retained `batches` by stage.
+
+    Raises:
+        FileNotFoundError: something was removed in this moment, or is lost: look again.
+        InvalidInput: a batch that is not retained, or a stage that does not exist, or output that
+            can not be part of a snapshot.
+        CorruptRecord: a log or a record that can not be read.
+    """
+    epoch = epoch_folder(storage, job_id)
+    streams = _streams(epoch)
+    for name in batches or ():
+        if name not in streams:
+            raise InvalidInput(f"job {job_id!r} has no streaming stage {name!r}")
+    pinned = _pin(streams, batches or {})
+    stages, items = [], []
+    for name, folder in streams.items():
+        found = (
+            checkpoint.Checkpoint(None, None, ())
+            if pinned[name] is None
+            else checkpoint.select(folder, pinned[name])
+        )
+        stages.append(SnapshotStage(name, found.batch, found.query))
+        items += [Item(folder / path, f"streams/{name}/ck/{path}") for path in found.files]
+    published = _published(storage, job_id, epoch, records, pinned)
+    if output:
+        items += published
+        complete = True
+    else:
+        complete = _is_empty(published)
+    links = dict(_links(storage.folder(job_id), "in"))
+    return Contents(tuple(stages), records, tuple(items), links, complete)
+
+
+# -- inside --------------------------------------------------------------------------------
+
+
+def _streams(epoch: Path | None) -> dict[str, Path]:
+    if epoch is None or not (epoch / "streams").is_dir():
+        return {}
+    names = sorted(os.listdir(epoch / "streams"))
+    return {
+        name: epoch / "streams" / name / "ck"
+        for name in names
+        if (epoch / "streams" / name / "ck").is_dir()
+    }
+
+
+def _pin(streams: Mapping[str, Path], wanted: Mapping[str, int]) -> dict[str, int | None]:
+    """Return the newest committed batch of each stage, as they all were at one moment."""
+    before: dict[str, int | None] | None = None
+    while True:
+        now = {
+            name: wanted.get(name, max(checkpoint.batches(folder), default=None))
+            for name, folder in streams.items()
+        }
+        if now == before:
+            return now
+        before = now
+
+
+def _published(
+    storage: JobStorage,
+    job_id: str,
+    epoch: Path | None,
+    records: Mapping[str, str],
+    pinned: Mapping[str, int | None],
+) -> Iterator[Item]:
+    finished = {}
+    for key, text in records.items():
+        if key.startswith(keys.STAGES):
+            record = decode(StageRecord, text.encode("ascii", "surrogateescape"), key)
+            finished[record.name] = record
+    for name in sorted({*finished, *pinned}):
+        for temporary in (False, True):
+            folder = storage.published(job_id, name, temporary=temporary)
+            path = f"{'tmp' if temporary else 'out'}/{name}"
+            if name in pinned:
+                if folder.is_dir():
+                    yield from _until(folder, path, pinned[name])
+            elif (mark := finished[name]).temporary is temporary:
+                if folder.is_dir():
+                    yield from _whole(folder, path)
+                elif mark.published is not None:
+                    # Finished, but not renamed into place yet: its record is the commit.
+                    if epoch is None:
+                        raise FileNotFoundError(2, "is missing", str(folder))
+                    yield from _whole(epoch / mark.published, path)
+
+
+def _is_empty(published: Iterator[Item]) -> bool:
+    try:
+        return next(published, None) is None
+    except (InvalidInput, FileNotFoundError, CorruptRecord):
+        return False  # There is something, whatever it is.
+
+
+def _until(folder: Path, path: str, batch: int | None) -> Iterator[Item]:
+    """Yield what a streaming sink had published with `batch`, and nothing of later ones."""
+    if batch is None:
+        return
+    if (folder / SINK_LOG).is_dir():
+        for name in checkpoint.log_until(folder / SINK_LOG, batch, whole=False):
+            yield Item(folder / SINK_LOG / name, f"{path}/{SINK_LOG}/{name}")
+            yield from _named_in(folder, path, folder / SINK_LOG / name)
+        return
+    with os.scandir(folder) as found:
+        entries = sorted(found, key=lambda entry: entry.name)
+    for entry in entries:
+        number = entry.name.removeprefix(_BATCH)
+        if (
+            entry.name.startswith(_BATCH) and number.isdigit() and int(number) <= batch
+        ) or not entry.name.startswith((_BATCH, ".")):
+            yield from _whole(Path(entry.path), f"{path}/{entry.name}")
+
+
+def _named_in(folder: Path, path: str, log: Path) -> Iterator[Item]:
+    """Yield the data files that one file of a sink's log names."""
+    for line in log.read_text().splitlines()[1:]:
+        try:
+            named = json.loads(line)["path"]
+            file = Path(unquote(urlsplit(named).path))
+        except (ValueError, KeyError, TypeError) as error:
+            raise CorruptRecord(f"{log}: not the log of a file sink: {error}") from error
+        if not file.is_relative_to(folder) or ".." in file.parts:
+            raise InvalidInput(f"{log} names {named!r}, which is not in {folder}: it was moved")
+        relative = file.relative_to(folder)
+        yield Item(file, f"{path}/{relative.as_posix()}")
+
+
+def _links(folder: Path, path: str) -> Iterator[tuple[str, str]]:
+    """Yield the links of the closed inputs of the job's stages."""
+    if (folder / path).is_symlink():
+        yield path, os.readlink(folder / path)
+    elif (folder / path).is_dir():
+        for name in sorted(os.listdir(folder / path)):
+            if not name.startswith("."):
+                yield from _links(folder, f"{path}/{name}")
+
+
+def _whole(top: Path, path: str) -> Iterator[Item]:
+    if top.is_symlink():
+        raise InvalidInput(f"{top} is a link: it can not be part of a snapshot; leave output out")
+    if top.is_dir():
+        for name in sorted(os.listdir(top)):
+            yield from _whole(top / name, f"{path}/{name}")
+    elif top.is_file():
+        yield Item(top, path)
+    elif not top.exists():
+        raise FileNotFoundError(2, "is missing", str(top))
+    else:
+        raise InvalidInput(f"{top} is no file: it can not be part of a snapshot; leave output out")

@@ -1,0 +1,153 @@
+"""Deleting snapshots: what may go, in which order, and the blobs that nobody names any more."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jrs import keys
+from jrs.backend import Backend, Delete, Fence
+from jrs.errors import (
+    Conflict,
+    CorruptRecord,
+    DamagedSnapshot,
+    Fenced,
+    NoSuchSnapshot,
+    SnapshotInUse,
+)
+from jrs.recovery.snapshots import folders, manifest, pending
+from jrs.recovery.snapshots.blobs import Blobs
+from jrs.recovery.snapshots.opening import places
+from jrs.recovery.storage import JobStorage
+from jrs.snapshots import SnapshotFormat, SnapshotRecord
+
+if TYPE_CHECKING:
+    from jrs.recovery.snapshots.catalog import SnapshotCatalog
+
+
+def delete(
+    catalog: SnapshotCatalog, job_id: str, which: int | str, fence: Fence | None = None
+) -> None:
+    """Delete a snapshot that its job can do without; see `SnapshotCatalog.delete`."""
+    try:
+        record = catalog.get(job_id, which)
+    except NoSuchSnapshot:
+        number = int(which) if str(which).isdigit() else -1
+        if number not in folders.whole(catalog.storage, job_id):
+            raise
+        discard(catalog.storage, job_id, number)
+        collect(catalog.storage)
+        return
+    _check_dispensable(catalog, record)
+    remove(catalog.backend, catalog.storage, record, fence)
+
+
+def remove(
+    backend: Backend, storage: JobStorage, record: SnapshotRecord, fence: Fence | None
+) -> None:
+    """Delete a snapshot: its files, then its record, then the blobs that were its alone."""
+    if fence is not None and not backend.holds(fence):
+        raise Fenced(f"epoch {fence.epoch} was replaced: {record} is not deleted")
+    for place in places(storage, record):
+        discard(place, record.job_id, record.number)
+    try:
+        backend.commit(Delete(keys.snapshot(record.job_id, record.number)), fence=fence)
+    except Conflict:
+        pass  # Gone already.
+    if record.format is SnapshotFormat.CAS:
+        for place in places(storage, record):
+            collect(place)
+
+
+def discard(storage: JobStorage, job_id: str, number: int) -> None:
+    """Remove the folders of a snapshot from a storage. Idempotent.
+
+    Raises:
+        SnapshotInUse: one of them is being written or read.
+    """
+    for folder in (
+        folders.building(storage, job_id, number),
+        folders.snapshot(storage, job_id, number),
+    ):
+        if folder.is_symlink():
+            storage._discard(job_id, folder)
+        elif folder.is_dir():
+            with folders.locked(folder) as mine:
+                if mine:
+                    storage._discard(job_id, folder)
+                elif folder.is_dir():
+                    raise SnapshotInUse(f"{folder} is being written or read; try again later")
+
+
+def collect(storage: JobStorage) -> None:
+    """Delete the blobs that no snapshot of the storage names.
+
+    Left for the next time while snapshots are being taken, or if a manifest can not be read:
+    nothing is deleted on a guess.
+    """
+    blobs = Blobs(storage)
+    if blobs.folder.is_dir():
+        with blobs.alone() as mine:
+            if mine:
+                try:
+                    blobs.collect(named_blobs(storage))
+                except CorruptRecord:
+                    return
+
+
+def named_blobs(storage: JobStorage) -> set[str]:
+    """Return every digest that a ``cas`` snapshot in the storage names, listed or not.
+
+    Raises:
+        CorruptRecord: a manifest can not be read, so that it may name any.
+    """
+    named: set[str] = set()
+    for job_id in storage.jobs():
+        for number in folders.whole(storage, job_id):
+            folder = folders.snapshot(storage, job_id, number)
+            try:
+                found = manifest.read(folder)
+            except DamagedSnapshot:
+                if folder.is_dir():
+                    raise
+                continue  # Deleted in this moment.
+            if found.format is SnapshotFormat.CAS:
+                named.update(file.sha256 for file in found.files)
+    return named
+
+
+# -- inside --------------------------------------------------------------------------------
+
+
+def _check_dispensable(catalog: SnapshotCatalog, record: SnapshotRecord) -> None:
+    """Raise `SnapshotInUse` if a job would have nothing to go on from without it."""
+    backend, job_id = catalog.backend, record.job_id
+    for spec in backend.scan(keys.JOBS):
+        restore = pending.read(spec)
+        if restore is not None and (restore.from_job, restore.source) == (
+            job_id,
+            str(record.number),
+        ):
+            raise SnapshotInUse(
+                f"{record} is what job {restore.job_id!r} is being restored from; finish that "
+                f"first: jrs snapshot restore --finish {restore.job_id}"
+            )
+    ended = any(backend.get(prefix + job_id) for prefix in (keys.RESULTS, keys.TOMBSTONES))
+    lives = not ended and backend.get(keys.JOBS + job_id) is not None
+    if not lives or not record.format.is_restorable:
+        return
+    newer = [each for each in catalog.list(job_id) if each.number > record.number]
+    if any(each.format.is_restorable and _is_whole(catalog, each, False) for each in newer):
+        return
+    if _is_whole(catalog, record, True):
+        raise SnapshotInUse(
+            f"{record} is the newest that its job could go on from, and the job has not ended; "
+            "take another one first"
+        )
+
+
+def _is_whole(catalog: SnapshotCatalog, record: SnapshotRecord, thorough: bool) -> bool:
+    try:
+        catalog.verify(record.job_id, record.number, thorough=thorough)
+    except (CorruptRecord, NoSuchSnapshot):
+        return False
+    return True

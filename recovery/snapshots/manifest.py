@@ -1,0 +1,112 @@
+"""The manifest of a snapshot: writing it, reading it, and telling what is not as it says."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from jrs.codec import decode, encode
+from jrs.errors import (
+    CorruptRecord,
+    DamagedSnapshot,
+    InvalidInput,
+    Unavailable,
+    UnsupportedVersion,
+)
+from jrs.recovery.snapshots import transfer
+from jrs.recovery.snapshots.folders import FILES, MANIFEST
+from jrs.snapshots import Manifest, SnapshotFile, SnapshotFormat
+
+Locate = Callable[[SnapshotFile], Path]
+"""Where the bytes of a file are: in the snapshot's own folder, or among the blobs."""
+
+
+def write(folder: Path, manifest: Manifest) -> str:
+    """Write the manifest of a snapshot, durably but for its name; return its sha256."""
+    data = encode(manifest)
+    transfer.write(folder / MANIFEST, data)
+    return hashlib.sha256(data).hexdigest()
+
+
+def read(folder: Path, digest: str | None = None) -> Manifest:
+    """Return the manifest of the snapshot in `folder`, checked but for the files it names.
+
+    `digest` is the sha256 that the catalogue knows.
+
+    Raises:
+        DamagedSnapshot: it is missing or changed, or names what no snapshot may.
+        UnsupportedVersion: a newer jrs has written it.
+    """
+    path = folder / MANIFEST
+    try:
+        with open(transfer.open_regular(path), "rb") as file:
+            data = file.read()
+    except FileNotFoundError:
+        raise DamagedSnapshot(str(folder), (f"{path} is missing",)) from None
+    except OSError as error:
+        raise DamagedSnapshot(str(folder), (f"{path} can not be read: {error}",)) from error
+    try:
+        manifest = decode(Manifest, data, str(path))
+        manifest.check()
+    except UnsupportedVersion:
+        raise
+    except (CorruptRecord, InvalidInput) as error:
+        raise DamagedSnapshot(str(folder), (str(error),)) from error
+    if digest is not None and hashlib.sha256(data).hexdigest() != digest:
+        problem = f"{path} is not the manifest that the catalogue knows"
+        raise DamagedSnapshot(str(folder), (problem,))
+    return manifest
+
+
+def problems(
+    folder: Path,
+    manifest: Manifest,
+    locate: Locate,
+    *,
+    thorough: bool = True,
+    progress: transfer.Progress = transfer.silent,
+) -> Iterator[str]:
+    """Yield a line for each file that is missing, changed, a link, or not in the manifest.
+
+    Thorough reads every byte; otherwise names and sizes alone are compared.
+
+    Raises:
+        Unavailable: a file could not be read for a reason of its own.
+    """
+    if manifest.format is not SnapshotFormat.CAS:
+        yield from _too_many(folder, {file.path for file in manifest.files})
+    for done, file in enumerate(manifest.files):
+        progress(done, len(manifest.files))
+        path = locate(file)
+        try:
+            found = os.lstat(path)
+            if stat.S_ISLNK(found.st_mode):
+                yield f"{path} is a link"
+            elif not stat.S_ISREG(found.st_mode):
+                yield f"{path} is no file"
+            elif found.st_size != file.size:
+                yield f"{path} has {found.st_size:,} bytes instead of {file.size:,}"
+            elif thorough and transfer.digest(path) != file.sha256:
+                yield f"{path} has changed: its sha256 is another one"
+        except (FileNotFoundError, NotADirectoryError):
+            yield f"{path} is missing"
+        except OSError as error:
+            raise Unavailable(f"{path} can not be read: {error.strerror}") from error
+    progress(len(manifest.files), len(manifest.files))
+
+
+def _too_many(folder: Path, listed: set[str]) -> Iterator[str]:
+    for name in sorted(os.listdir(folder)):
+        if name not in (MANIFEST, FILES):
+            yield f"{folder / name} is not in the manifest"
+    if (folder / FILES).is_symlink():
+        yield f"{folder / FILES} is a link"
+        return
+    for where, inner, files in os.walk(folder / FILES):
+        for name in sorted([*files, *(one for one in inner if Path(where, one).is_symlink())]):
+            path = Path(where, name)
+            if path.relative_to(folder / FILES).as_posix() not in listed:
+                yield f"{path} is not in the manifest"

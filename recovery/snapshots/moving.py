@@ -1,0 +1,200 @@
+"""Moving a snapshot to another storage, and exporting one to a folder of its own."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from jrs import keys
+from jrs.backend import Fence, Update, commit_and_read_back
+from jrs.codec import decode, encode
+from jrs.errors import DamagedSnapshot, InvalidInput, NoSuchSnapshot, OutcomeUnknown, SnapshotInUse
+from jrs.recovery.snapshots import deleting, folders, manifest, transfer
+from jrs.recovery.snapshots.blobs import Blobs
+from jrs.recovery.snapshots.opening import Opened, check, opened, place, read
+from jrs.recovery.storage import JobStorage
+from jrs.snapshots import Manifest, SnapshotFormat, SnapshotRecord
+
+if TYPE_CHECKING:
+    from jrs.recovery.snapshots.catalog import SnapshotCatalog
+
+
+def move(
+    catalog: SnapshotCatalog,
+    job_id: str,
+    which: int | str,
+    to_root: Path,
+    fence: Fence | None,
+    progress: transfer.Progress,
+) -> SnapshotRecord:
+    """Copy, verify, swap the entry of the catalogue, delete the old one."""
+    record = catalog.get(job_id, which)
+    own = catalog.storage
+    target, source = JobStorage(to_root.absolute(), own.root.name), place(own, record)
+    if target.root == source.root:
+        if record.copy is None:
+            raise InvalidInput(f"{record} is in {to_root} already")
+        return _drop_copy(catalog, record, fence)  # All but the last step of a move was done.
+    if record.copy not in (None, str(target.root.parent)):
+        record = _drop_copy(catalog, record, fence)
+    _check_free(target, record)
+    # Where the copy is going to be is listed first: whatever happens, it is known.
+    record = _update(catalog, record, fence, copy=str(target.root.parent))
+    with ExitStack() as held:
+        try:
+            _copy_to(catalog, record, target, held, progress)
+            moved = attrs.evolve(
+                record,
+                storage=None if target.root == own.root else str(target.root.parent),
+                copy=str(source.root.parent),
+            )
+            record = _update(catalog, record, fence, storage=moved.storage, copy=moved.copy)
+        except OutcomeUnknown:
+            raise  # Both places are listed, whichever it is in.
+        except BaseException:
+            held.close()
+            _drop_copy(catalog, record, fence)
+            raise
+    if record.format is SnapshotFormat.CAS:
+        deleting.collect(target)  # What a move that was cut off had half-written.
+    return _drop_copy(catalog, record, fence)
+
+
+def export(
+    catalog: SnapshotCatalog, job_id: str, which: int | str, path: Path, progress: transfer.Progress
+) -> Manifest:
+    """Copy a snapshot to a new folder that needs nothing else."""
+    record = catalog.get(job_id, which)
+    if path.exists() or path.is_symlink():
+        raise InvalidInput(f"{path} exists already: give the name of a folder to be made")
+    if not path.parent.is_dir():
+        raise InvalidInput(f"{path.parent} is no folder: nowhere to put {path.name}")
+    building = path.parent / f".{path.name}.{uuid.uuid4().hex}"
+    with opened(catalog.storage, record) as found:
+        try:
+            with _copying(f"the export to {path}", str(record)):
+                building.mkdir(mode=0o700)
+                _copy_files(found, building / folders.FILES, progress)
+                how = found.manifest.format
+                files = tuple(attrs.evolve(file, inode=0) for file in found.manifest.files)
+                described = attrs.evolve(
+                    found.manifest,
+                    format=SnapshotFormat.FULL if how.is_restorable else how,
+                    parent=None,
+                    files=files,
+                )
+                manifest.write(building, described)
+                transfer.sync_folders(building)
+                os.rename(building, path)
+                transfer.sync(path.parent)
+        except BaseException:
+            transfer.remove(building)
+            raise
+    return described
+
+
+# -- inside --------------------------------------------------------------------------------
+
+
+@contextmanager
+def _copying(what: str, source: str) -> Iterator[None]:
+    """Tell a file that is missing in the source from an error of the filesystem."""
+    try:
+        with transfer.writing(what):
+            yield
+    except FileNotFoundError as error:
+        raise DamagedSnapshot(source, (f"{error.filename} is missing",)) from error
+
+
+def _copy_files(found: Opened, files_at: Path, progress: transfer.Progress) -> None:
+    """Copy every file of a snapshot, and compare each with its digest on the way."""
+    files_at.mkdir(mode=0o700)
+    listed = found.manifest.files
+    transfer.parents(files_at / file.path for file in listed)
+    for done, file in enumerate(listed):
+        progress(done, len(listed))
+        target = files_at / file.path
+        if transfer.copy(found.locate(file), target) != file.sha256:
+            raise DamagedSnapshot(str(found.folder), (f"{found.locate(file)} has changed",))
+        os.utime(target, ns=(file.mtime_ns, file.mtime_ns))
+    progress(len(listed), len(listed))
+
+
+def _copy_to(
+    catalog: SnapshotCatalog,
+    record: SnapshotRecord,
+    target: JobStorage,
+    held: ExitStack,
+    progress: transfer.Progress,
+) -> None:
+    """Copy a snapshot, verified, to another storage; hold what has to be until it is listed."""
+    job_id, number = record.job_id, record.number
+    deleting.discard(target, job_id, number)  # What a move that was cut off had copied.
+    building = folders.building(target, job_id, number)
+    with opened(catalog.storage, record) as found, _copying(f"the move of {record}", str(record)):
+        check(str(record), found, thorough=False)
+        building.mkdir(mode=0o700, parents=True)
+        if not held.enter_context(folders.locked(building)):
+            raise SnapshotInUse(f"{building} is being written by another process")
+        if found.manifest.format is SnapshotFormat.CAS:
+            blobs = Blobs(target)
+            held.enter_context(blobs.hold())
+            for done, file in enumerate(found.manifest.files):
+                progress(done, len(found.manifest.files))
+                blobs.add(found.locate(file), file.size, file.sha256)
+        else:
+            _copy_files(found, building / folders.FILES, progress)
+        shutil.copyfile(found.folder / folders.MANIFEST, building / folders.MANIFEST)
+        transfer.sync(building / folders.MANIFEST)
+        transfer.sync_folders(building)
+        whole = folders.snapshot(target, job_id, number)
+        os.rename(building, whole)
+        transfer.sync(whole.parent)
+    there = attrs.evolve(record, storage=str(target.root.parent))
+    check(str(record), read(catalog.storage, there), thorough=True)
+
+
+def _check_free(target: JobStorage, record: SnapshotRecord) -> None:
+    """Raise `InvalidInput` if another cluster's snapshot has the place, and is none of ours."""
+    path = folders.snapshot(target, record.job_id, record.number) / folders.MANIFEST
+    if path.exists() and hashlib.sha256(path.read_bytes()).hexdigest() != record.manifest:
+        raise InvalidInput(f"{path.parent} is another snapshot: move {record} elsewhere")
+
+
+def _drop_copy(
+    catalog: SnapshotCatalog, record: SnapshotRecord, fence: Fence | None
+) -> SnapshotRecord:
+    if record.copy is None:
+        return record
+    left = JobStorage(Path(record.copy), catalog.storage.root.name)
+    deleting.discard(left, record.job_id, record.number)
+    if record.format is SnapshotFormat.CAS:
+        deleting.collect(left)
+    for folder in (folders.snapshots(left, record.job_id), left.folder(record.job_id)):
+        try:
+            folder.rmdir()
+        except OSError:
+            break  # Something else is in it.
+    return _update(catalog, record, fence, copy=None)
+
+
+def _update(
+    catalog: SnapshotCatalog, record: SnapshotRecord, fence: Fence | None, **changes: Any
+) -> SnapshotRecord:
+    key = keys.snapshot(record.job_id, record.number)
+    stored = catalog.backend.get(key)
+    if stored is None or decode(SnapshotRecord, stored.value, key) != record:
+        raise NoSuchSnapshot(f"{record} was deleted, or moved by somebody else, in this moment")
+    changed = attrs.evolve(record, **changes)
+    if changed != record:
+        update = Update(key, encode(changed), stored.version)
+        commit_and_read_back(catalog.backend, update, fence=fence)
+    return changed

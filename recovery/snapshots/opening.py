@@ -1,0 +1,97 @@
+"""Opening a snapshot to read it, wherever it is, and checking it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import attrs
+
+from jrs.errors import DamagedSnapshot, InvalidInput
+from jrs.recovery.snapshots import folders, manifest, transfer
+from jrs.recovery.snapshots.blobs import Blobs
+from jrs.recovery.snapshots.manifest import Locate
+from jrs.recovery.storage import JobStorage
+from jrs.snapshots import Manifest, SnapshotFile, SnapshotFormat, SnapshotRecord
+
+
+@attrs.frozen
+class Opened:
+    """A snapshot that can be read, whose folder stays while it is."""
+
+    folder: Path
+    manifest: Manifest
+    locate: Locate
+
+
+def place(own: JobStorage, record: SnapshotRecord) -> JobStorage:
+    """Return the storage that a snapshot of the cluster whose storage is `own` is in."""
+    return own if record.storage is None else JobStorage(Path(record.storage), own.root.name)
+
+
+def places(own: JobStorage, record: SnapshotRecord) -> list[JobStorage]:
+    """Return the storages that may hold a part of it, the one that it is in last."""
+    last = place(own, record)
+    return [last] if record.copy is None else [JobStorage(Path(record.copy), own.root.name), last]
+
+
+@contextmanager
+def opened(own: JobStorage, source: SnapshotRecord | Path) -> Iterator[Opened]:
+    """Open a snapshot, listed or exported, to read it; it is not deleted meanwhile.
+
+    Raises:
+        DamagedSnapshot, UnsupportedVersion: its manifest can not be used.
+        InvalidInput: a folder that is not self-contained.
+    """
+    folder = _folder(own, source)
+    with folders.locked(folder, shared=True, wait=True) as there:
+        if not there:
+            raise DamagedSnapshot(str(source), (f"{folder} is missing",))
+        yield read(own, source)
+
+
+def read(own: JobStorage, source: SnapshotRecord | Path) -> Opened:
+    """Do what `opened` does for who holds the snapshot's lock already."""
+    folder = _folder(own, source)
+    if isinstance(source, Path):
+        found = manifest.read(folder)
+        if found.format is SnapshotFormat.CAS:
+            raise InvalidInput(f"{folder} needs the blobs of its cluster: export it first")
+        return Opened(folder, found, _locator(folder, found, own))
+    found = manifest.read(folder, source.manifest)
+    return Opened(folder, found, _locator(folder, found, place(own, source)))
+
+
+def check(
+    what: str, found: Opened, *, thorough: bool, progress: transfer.Progress = transfer.silent
+) -> None:
+    """Raise `DamagedSnapshot` if anything of an opened snapshot is not as its manifest says."""
+    problems = tuple(
+        manifest.problems(
+            found.folder, found.manifest, found.locate, thorough=thorough, progress=progress
+        )
+    )
+    if problems:
+        raise DamagedSnapshot(what, problems)
+
+
+# -- inside --------------------------------------------------------------------------------
+
+
+def _folder(own: JobStorage, source: SnapshotRecord | Path) -> Path:
+    if isinstance(source, Path):
+        return source
+    return folders.snapshot(place(own, source), source.job_id, source.number)
+
+
+def _locator(folder: Path, found: Manifest, storage: JobStorage) -> Locate:
+    """Return where the bytes of the snapshot's files are."""
+    if found.format is SnapshotFormat.CAS:
+        blobs = Blobs(storage)
+        return lambda file: blobs.path(file.sha256)
+
+    def inside(file: SnapshotFile) -> Path:
+        return folder / folders.FILES / file.path
+
+    return inside

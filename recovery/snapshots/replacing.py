@@ -1,0 +1,185 @@
+"""Putting a restored job in the place of what is there: the claim, the swap and the commit.
+
+From the claim to the commit a `RestoreRecord` has the place of the job's spec.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import attrs
+
+from jrs import keys
+from jrs.backend import (
+    Absent,
+    Check,
+    Create,
+    Delete,
+    Fence,
+    Op,
+    Record,
+    Update,
+    commit_and_read_back,
+)
+from jrs.codec import decode, encode, with_job_id
+from jrs.errors import Conflict, CorruptRecord, Fenced, JobIsRunning, SnapshotInUse, Unavailable
+from jrs.model import JobSpec, StageRecord
+from jrs.recovery.snapshots import deleting, transfer
+from jrs.recovery.snapshots.contents import epoch_folder
+from jrs.recovery.storage import JobStorage
+from jrs.snapshots import Manifest, RestoreRecord, SnapshotRecord
+
+if TYPE_CHECKING:
+    from jrs.recovery.snapshots.catalog import SnapshotCatalog
+
+SPEC = "spec"
+_TOPS = ("epoch", "out", "tmp", "in")
+
+
+@attrs.frozen
+class Wish:
+    """What is to be restored, and how."""
+
+    source: SnapshotRecord | Path
+    as_job: str | None
+    claim: bool
+    fork: bool
+    fence: Fence | None
+    is_stopped: Callable[[str], bool] | None
+    progress: transfer.Progress
+
+
+def claim(
+    catalog: SnapshotCatalog, found: Manifest, job_id: str, before: Record | None, wish: Wish
+) -> tuple[list[Op], Record]:
+    """Take the spec's place; return what must not change from now on, and the claim."""
+    backend, key = catalog.backend, keys.JOBS + job_id
+    source = wish.source
+    value = encode(
+        RestoreRecord(
+            job_id,
+            str(source.resolve()) if isinstance(source, Path) else str(source.number),
+            found.job_id,
+            catalog.now(),
+            wish.claim,
+            wish.fork,
+            None if before is None else before.value.decode("ascii", "surrogateescape"),
+        )
+    )
+    guards: list[Op] = [Absent(keys.RESULTS + job_id), Absent(keys.TOMBSTONES + job_id)]
+    for guarded in (keys.ATTEMPTS + job_id, keys.STOPS + job_id):
+        record = backend.get(guarded)
+        guards.append(Absent(guarded) if record is None else Check(guarded, record.version))
+    own = Create(key, value) if before is None else Update(key, value, before.version)
+    try:
+        commit_and_read_back(backend, own, *guards, fence=wish.fence)
+    except Conflict:
+        raise JobIsRunning(
+            f"job {job_id!r} was started, resumed or submitted in this moment; nothing was changed"
+        ) from None
+    claimed = backend.get(key)
+    if claimed is None or claimed.value != value:
+        raise JobIsRunning(f"job {job_id!r} is being restored by somebody else")
+    return guards, claimed
+
+
+def swap(storage: JobStorage, job_id: str, built: Path, found: Manifest, wish: Wish) -> Path:
+    """Put what was built into its place; what was there is trash. Return the epoch's folder."""
+    folder = storage.folder(job_id)
+    target = epoch_folder(storage, job_id)
+    if target is None:
+        barred = [int(path.name[1:]) for path in folder.glob("e*") if path.name[1:].isdigit()]
+        newest = wish.fence.epoch if wish.fence else max(barred, default=-1) + 1
+        target = folder / f"e{newest}"
+    for top in _TOPS:
+        if top in ("out", "tmp") and not found.output:
+            continue
+        place = target if top == "epoch" else folder / top
+        if place.exists():
+            storage._discard(job_id, place)
+        if (built / top).exists():
+            try:
+                os.rename(built / top, place)
+            except OSError as error:
+                raise Unavailable(
+                    f"{place} can not be put into place: {error.strerror}; job {job_id!r} is held "
+                    f"until this is repeated: jrs snapshot restore --finish {job_id}"
+                ) from error
+    transfer.sync(folder)
+    return target
+
+
+def commit(
+    catalog: SnapshotCatalog,
+    found: Manifest,
+    job_id: str,
+    guards: list[Op],
+    claimed: Record,
+    wish: Wish,
+) -> None:
+    """Store the records and, in the same commit or behind them, the spec."""
+    backend = catalog.backend
+    wanted = {}
+    for name, text in found.records.items():
+        data = text.encode("ascii", "surrogateescape")
+        if job_id != found.job_id:
+            data = with_job_id(data, job_id, name)
+        if name == SPEC:
+            decode(JobSpec, data, name)  # No master could start what it can not read.
+            spec: Op = Update(claimed.key, data, claimed.version)
+        else:
+            kind, _, stage = name.partition("/")
+            wanted[f"{kind}/{job_id}/{stage}"] = _without_output(catalog, job_id, data, kind, name)
+    ops: list[Op] = []
+    for prefix in (keys.STAGES, keys.STREAMS):
+        for record in backend.scan(f"{prefix}{job_id}/"):
+            if record.key not in wanted:
+                ops.append(Delete(record.key, record.version))
+            elif (value := wanted.pop(record.key)) != record.value:
+                ops.append(Update(record.key, value, record.version))
+    ops += [Create(key, value) for key, value in wanted.items()]
+    last: list[Op] = [*guards]
+    if wish.claim and isinstance(wish.source, SnapshotRecord):
+        entry = backend.get(keys.snapshot(wish.source.job_id, wish.source.number))
+        if entry is not None:
+            last.append(Delete(entry.key, entry.version))
+    room = backend.capabilities.max_ops - len(last) - 1
+    while len(ops) > room:
+        some, ops = ops[:room], ops[room:]
+        backend.commit(*some, Check(claimed.key, claimed.version), fence=wish.fence)
+    try:
+        assert isinstance(spec, Update)
+        commit_and_read_back(backend, spec, *ops, *last, fence=wish.fence)
+    except Conflict as error:
+        raise JobIsRunning(
+            f"job {job_id!r} was changed while it was restored, and is held until that is "
+            f"repeated: jrs snapshot restore --finish {job_id}"
+        ) from error
+
+
+def _without_output(
+    catalog: SnapshotCatalog, job_id: str, data: bytes, kind: str, where: str
+) -> bytes:
+    """Return a stage's record without the folder that it would be published from, unless its
+    output is in place."""
+    if f"{kind}/" != keys.STAGES:
+        return data
+    record = decode(StageRecord, data, where)
+    place = catalog.storage.published(job_id, record.name, temporary=record.temporary)
+    if record.published is None or place.exists():
+        return data
+    return encode(attrs.evolve(record, published=None))
+
+
+def use_up(catalog: SnapshotCatalog, wish: Wish) -> None:
+    """Remove a claimed snapshot; its entry is gone, so a crash leaves what fsck names."""
+    if isinstance(wish.source, SnapshotRecord):
+        try:
+            deleting.remove(catalog.backend, catalog.storage, wish.source, wish.fence)
+        except (SnapshotInUse, Fenced, CorruptRecord):
+            pass  # Somebody reads it still; the job is restored all the same.
+    else:
+        transfer.remove(wish.source)

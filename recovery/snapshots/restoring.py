@@ -1,0 +1,257 @@
+"""Restoring a job from a snapshot: built beside it, swapped in while every master holds the job.
+
+::
+
+    build   <job>/.restore/{epoch,out,tmp,in}      nothing is changed yet
+    claim   the spec's place is taken by a `RestoreRecord`: no master starts the job
+    swap    what is there to the trash, what was built to its place
+    commit  records and spec; a claimed snapshot's entry goes with them
+
+A crash before the claim leaves a folder that the next restore removes. After it the job is held,
+which `jrs explain` and `jrs fsck` say, until the restore is repeated; the snapshot is whole until
+then.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import attrs
+
+from jrs import keys
+from jrs.backend import (
+    Backend,
+    Fence,
+    Record,
+)
+from jrs.codec import decode
+from jrs.errors import (
+    DamagedSnapshot,
+    DuplicateJob,
+    InvalidInput,
+    JobIsRunning,
+    SnapshotInUse,
+)
+from jrs.model import StopRecord, StopState, check_job_id
+from jrs.recovery.snapshots import folders, pending, relocation, replacing, transfer
+from jrs.recovery.snapshots.contents import SINK_LOG
+from jrs.recovery.snapshots.opening import Opened, check, opened
+from jrs.recovery.snapshots.replacing import SPEC, Wish
+from jrs.recovery.storage import JobStorage
+from jrs.snapshots import Manifest, SnapshotFormat, SnapshotRecord, SnapshotStage
+from jrs.store import JobResultStore
+
+if TYPE_CHECKING:
+    from jrs.recovery.snapshots.catalog import SnapshotCatalog
+
+
+@attrs.frozen
+class Restored:
+    """What a restore has made of a job."""
+
+    job_id: str
+    folder: Path
+    """The job's epoch folder, which the next leader takes over."""
+    stages: tuple[SnapshotStage, ...]
+    number: int
+    from_job: str
+
+
+def is_stopped(backend: Backend, job_id: str) -> bool:
+    """Return whether nothing of a job runs: it is suspended, has no spec, or never had an attempt.
+
+    Raises:
+        CorruptRecord: that can not be told.
+    """
+    stop = backend.get(keys.STOPS + job_id)
+    if stop is not None:
+        return decode(StopRecord, stop.value, stop.key).state is StopState.DONE
+    return backend.get(keys.JOBS + job_id) is None or backend.get(keys.ATTEMPTS + job_id) is None
+
+
+def finish(
+    catalog: SnapshotCatalog,
+    job_id: str,
+    fence: Fence | None,
+    stopped: Callable[[str], bool] | None,
+) -> Restored:
+    """Carry out, from its beginning, the restore that a crash has left."""
+    left = pending.of_job(catalog.backend, job_id)
+    if left is None:
+        raise InvalidInput(f"no restore of job {job_id!r} was begun")
+    source: SnapshotRecord | Path = Path(left.source)
+    if left.source.isdigit():
+        source = catalog.get(left.from_job, int(left.source))
+    wish = Wish(source, job_id, left.claim, left.fork, fence, stopped, transfer.silent)
+    return restore(catalog, wish)
+
+
+def restore(catalog: SnapshotCatalog, wish: Wish) -> Restored:
+    """Put a job back to a snapshot; see `SnapshotCatalog.restore`."""
+    storage = catalog.storage
+    with opened(storage, wish.source) as found:
+        job_id = check_job_id(wish.as_job or found.manifest.job_id)
+        _check_restorable(found, job_id)
+        check(str(wish.source), found, thorough=True, progress=wish.progress)
+        before = _check_startable(catalog, found.manifest, job_id, wish)
+        _check_output(storage, found.manifest, job_id)
+        with _building(storage, job_id) as built:
+            with _writing(f"the restore of job {job_id!r}", found):
+                stages = _build(storage, found, job_id, built, wish)
+            guards, claimed = replacing.claim(catalog, found.manifest, job_id, before, wish)
+            folder = replacing.swap(storage, job_id, built, found.manifest, wish)
+            replacing.commit(catalog, found.manifest, job_id, guards, claimed, wish)
+    if wish.claim:
+        replacing.use_up(catalog, wish)
+    return Restored(job_id, folder, stages, found.manifest.number, found.manifest.job_id)
+
+
+# -- what is refused -----------------------------------------------------------------------
+
+
+def _check_restorable(found: Opened, job_id: str) -> None:
+    if not found.manifest.format.is_restorable:
+        raise InvalidInput(f"{found.folder} is logical: rows to be read, nothing to go on from")
+    if SPEC not in found.manifest.records:
+        raise InvalidInput(
+            f"{found.folder} was taken of a job without a spec: there is nothing to start"
+        )
+    if not found.manifest.output and job_id != found.manifest.job_id:
+        raise InvalidInput(
+            f"{found.folder} was taken without the job's output, which job {job_id!r} would not "
+            "have; restore it as the job it is of"
+        )
+
+
+def _check_startable(
+    catalog: SnapshotCatalog, found: Manifest, job_id: str, wish: Wish
+) -> Record | None:
+    """Return what is in the spec's place, or raise."""
+    backend = catalog.backend
+    entry = JobResultStore(backend).get(job_id)
+    if entry is not None:
+        raise DuplicateJob(job_id, entry.state.value)
+    stored = backend.get(keys.JOBS + job_id)
+    if stored is None or pending.read(stored) is not None:
+        return stored
+    if job_id != found.job_id:
+        raise DuplicateJob(job_id, "submitted")
+    stopped = (
+        wish.is_stopped(job_id) if wish.is_stopped is not None else is_stopped(backend, job_id)
+    )
+    if not stopped:
+        raise JobIsRunning(f"job {job_id!r} is not suspended; first: jrs stop {job_id}")
+    return stored
+
+
+def _check_output(storage: JobStorage, found: Manifest, job_id: str) -> None:
+    """Without the output in it, a snapshot fits only to output that is not ahead of it: Spark's
+    sinks pass over a batch that they have had."""
+    if found.output:
+        return
+    for stage in found.stages:
+        last = -1 if stage.batch is None else stage.batch
+        for temporary in (False, True):
+            folder = storage.published(job_id, stage.name, temporary=temporary)
+            newest = max(_published_batches(folder), default=-1)
+            if newest > last:
+                raise InvalidInput(
+                    f"the snapshot was taken without output, and {folder} is at batch {newest}, "
+                    f"ahead of batch {last}; restore one with output"
+                )
+
+
+def _published_batches(folder: Path) -> Iterator[int]:
+    for path in folder.glob("batch=*"):
+        if path.name[6:].isdigit():
+            yield int(path.name[6:])
+    for path in (folder / SINK_LOG).glob("[0-9]*"):
+        number = path.name.removesuffix(".compact")
+        if number.isdigit():
+            yield int(number)
+
+
+# -- the steps -----------------------------------------------------------------------------
+
+
+@contextmanager
+def _building(storage: JobStorage, job_id: str) -> Iterator[Path]:
+    """Yield an empty folder to build in, which nobody else has; it is gone afterwards."""
+    folder = storage.folder(job_id)
+    built = folders.restoring(storage, job_id)
+    with transfer.writing(f"the restore of job {job_id!r}"):
+        built.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with folders.locked(built) as mine:
+        if not mine:
+            raise SnapshotInUse(f"another restore of job {job_id!r} is under way")
+        try:
+            for left in list(built.iterdir()):
+                storage._discard(job_id, left)
+            yield built
+        finally:
+            shutil.rmtree(built, ignore_errors=True)
+            try:
+                folder.rmdir()
+            except OSError:
+                pass  # Something is in it: the job.
+
+
+@contextmanager
+def _writing(what: str, found: Opened) -> Iterator[None]:
+    try:
+        with transfer.writing(what):
+            yield
+    except FileNotFoundError as error:
+        raise DamagedSnapshot(str(found.folder), (f"{error.filename} is missing",)) from error
+
+
+def _build(
+    storage: JobStorage, found: Opened, job_id: str, built: Path, wish: Wish
+) -> tuple[SnapshotStage, ...]:
+    """Put the job together as it is going to be; return its stages."""
+    old, new = found.manifest.root, str(storage.folder(job_id))
+    links = wish.claim or found.manifest.format is not SnapshotFormat.FULL
+    files = {file: built / _place(file.path) for file in found.manifest.files}
+    transfer.parents(files.values())
+    (built / "epoch").mkdir(mode=0o700, exist_ok=True)
+    for done, (file, target) in enumerate(files.items()):
+        wish.progress(done, len(files))
+        source = found.locate(file)
+        if links:
+            transfer.link_or_copy(source, target)
+        elif transfer.copy(source, target) != file.sha256:
+            raise DamagedSnapshot(str(found.folder), (f"{source} has changed",))
+        if target.stat().st_mtime_ns != file.mtime_ns:
+            # A blob has the time of the first file of its content, and shares it with others.
+            if target.stat().st_nlink > 1:
+                target.unlink()
+                transfer.copy(source, target)
+            os.utime(target, ns=(file.mtime_ns, file.mtime_ns))
+        if relocation.holds_paths(file.path) and old != new:
+            relocation.relocate(target, old, new)
+    for path, leads_to in found.manifest.links.items():
+        link = built / path
+        link.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        link.symlink_to(relocation.moved_path(leads_to, old, new))
+    stages = found.manifest.stages
+    if wish.fork:
+        stages = tuple(_forked(built, stage) for stage in stages)
+    transfer.sync_folders(built)
+    wish.progress(len(files), len(files))
+    return stages
+
+
+def _forked(built: Path, stage: SnapshotStage) -> SnapshotStage:
+    if stage.batch is None:
+        return stage
+    metadata = built / "epoch" / "streams" / stage.name / "ck" / "metadata"
+    return attrs.evolve(stage, query=relocation.give_new_id(metadata))
+
+
+def _place(path: str) -> str:
+    return f"epoch/{path}" if path.startswith("streams/") else path

@@ -1,0 +1,209 @@
+"""Taking a snapshot: its files gathered, and put beside the job as a whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from jrs.backend import Backend
+from jrs.errors import CorruptRecord, InvalidInput, JrsError, Unavailable
+from jrs.recovery.snapshots import contents, folders, manifest, transfer
+from jrs.recovery.snapshots.blobs import Blobs
+from jrs.recovery.snapshots.contents import Contents, Item
+from jrs.recovery.storage import JobStorage
+from jrs.snapshots import Manifest, SnapshotFile, SnapshotFormat
+
+_TRIES = 30
+
+
+@attrs.frozen
+class Wish:
+    """What kind of snapshot is wanted."""
+
+    format: SnapshotFormat
+    output: bool
+    batches: Mapping[str, int]
+    spark: Any
+    progress: transfer.Progress
+
+
+@attrs.frozen
+class Taken:
+    """What was put into a snapshot's folder."""
+
+    contents: Contents
+    files: tuple[SnapshotFile, ...]
+    new_bytes: int
+
+
+def take(
+    backend: Backend,
+    storage: JobStorage,
+    job_id: str,
+    folder: Path,
+    wish: Wish,
+    parent: Manifest | None,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Taken:
+    """Fill `folder` with one consistent state of the job, which may run meanwhile.
+
+    Raises:
+        InvalidInput: what is wished for does not exist, or can not be part of a snapshot.
+        CorruptRecord: the job's checkpoints can not be restarted from: something is lost.
+        Unavailable: the disk is full, or the job changes too fast.
+    """
+    problem: FileNotFoundError | None = None
+    seen = set()
+    for attempt in range(_TRIES):
+        if attempt:
+            transfer.remove(folder / folders.FILES)
+            sleep(0.01 * attempt)
+        records = contents.read_records(backend, job_id)
+        try:
+            found = contents.gather(
+                storage, job_id, records, output=wish.output, batches=wish.batches
+            )
+            seen.add(found.stages)
+            with transfer.writing(f"the snapshot of job {job_id!r}"):
+                files, new = _fill(folder, found, wish, parent, Blobs(storage))
+        except FileNotFoundError as error:
+            problem = error
+            continue
+        if contents.read_records(backend, job_id) == records:
+            return Taken(found, files, new)
+        problem = None
+    if problem is not None and len(seen) <= 1:
+        raise CorruptRecord(
+            f"job {job_id!r} can not be restarted from what is stored: {problem.filename} is "
+            "missing; take a snapshot of an older batch, or restore one"
+        )
+    raise Unavailable(f"job {job_id!r} changes faster than a snapshot is taken; try again")
+
+
+def remove_left_overs(storage: JobStorage, job_id: str) -> None:
+    """Remove what was being taken, or restored, by processes that have died."""
+    unfinished = folders.unfinished(storage, job_id)
+    paths = [folders.building(storage, job_id, number) for number in unfinished]
+    for path in (*paths, folders.restoring(storage, job_id)):
+        with folders.locked(path) as mine:
+            if mine:
+                storage._discard(job_id, path)
+
+
+# -- inside --------------------------------------------------------------------------------
+
+
+def _fill(
+    folder: Path, found: Contents, wish: Wish, parent: Manifest | None, blobs: Blobs
+) -> tuple[tuple[SnapshotFile, ...], int]:
+    if wish.format is SnapshotFormat.LOGICAL:
+        exported = _logical(folder, found, wish)
+        return exported, sum(file.size for file in exported)
+    known = {file.path: file for file in parent.files} if parent else {}
+    files_at = folder / folders.FILES
+    if wish.format is not SnapshotFormat.CAS:
+        files_at.mkdir(mode=0o700)
+        transfer.parents(files_at / item.path for item in found.items)
+    files: list[SnapshotFile] = []
+    new_bytes = 0
+    for done, item in enumerate(found.items):
+        wish.progress(done, len(found.items))
+        file, new = _put(item, files_at / item.path, wish.format, known.get(item.path), blobs)
+        files.append(file)
+        new_bytes += new
+    wish.progress(len(found.items), len(found.items))
+    return tuple(files), new_bytes
+
+
+def _put(
+    item: Item, target: Path, how: SnapshotFormat, known: SnapshotFile | None, blobs: Blobs
+) -> tuple[SnapshotFile, int]:
+    """Put one file into the snapshot; return its entry and the bytes that are new in it."""
+    found = os.lstat(item.source)
+    if not stat.S_ISREG(found.st_mode):
+        raise InvalidInput(f"{item.source} is no file: it can not be part of a snapshot")
+    digest = known.sha256 if known is not None and _unchanged(known, found, how) else None
+    size, inode, new = found.st_size, 0, found.st_size
+    if how is SnapshotFormat.CAS:
+        digest, new = blobs.add(item.source, size, digest)
+    elif how is SnapshotFormat.LINK:
+        if transfer.link_or_copy(item.source, target):
+            inode = found.st_ino
+        if digest is None:
+            digest = transfer.digest(target)
+            transfer.sync(target)
+        else:
+            new = 0
+        size = os.lstat(target).st_size
+    else:
+        copied = transfer.copy(item.source, target)
+        digest, size = copied, os.lstat(target).st_size
+    return SnapshotFile(item.path, size, digest, found.st_mtime_ns, inode), new
+
+
+def _unchanged(known: SnapshotFile, found: os.stat_result, how: SnapshotFormat) -> bool:
+    same = known.size == found.st_size and known.mtime_ns == found.st_mtime_ns
+    if how is SnapshotFormat.LINK and known.inode:
+        return same and known.inode == found.st_ino
+    return same
+
+
+def _logical(folder: Path, found: Contents, wish: Wish) -> tuple[SnapshotFile, ...]:
+    """Let Spark export the state of each stage, from links that no maintenance removes."""
+    from jrs.recovery.spark import statestore
+
+    files_at = folder / folders.FILES
+    files_at.mkdir(mode=0o700)
+    pinned = folder / ".pinned"
+    transfer.remove(pinned)
+    transfer.parents(pinned / item.path for item in found.items)
+    try:
+        for item in found.items:
+            transfer.link_or_copy(item.source, pinned / item.path)
+        for done, stage in enumerate(found.stages):
+            wish.progress(done, len(found.stages))
+            if stage.batch is not None:
+                statestore.export_state(
+                    pinned / "streams" / stage.name / "ck",
+                    stage.batch,
+                    files_at / "state" / stage.name,
+                    spark=wish.spark,
+                )
+    finally:
+        transfer.remove(pinned)
+    files = []
+    for where, _, names in os.walk(files_at):
+        for name in sorted(names):
+            path = Path(where, name)
+            transfer.sync(path)
+            status = path.stat()
+            relative = path.relative_to(files_at).as_posix()
+            files.append(
+                SnapshotFile(relative, status.st_size, transfer.digest(path), status.st_mtime_ns)
+            )
+    return tuple(files)
+
+
+def finish(folder: Path, taken: Taken, described: Manifest) -> tuple[Manifest, str]:
+    """Write the manifest of what was taken and sync all of it; return it and its sha256."""
+    whole = attrs.evolve(
+        described,
+        output=taken.contents.complete,
+        stages=taken.contents.stages,
+        records=taken.contents.records,
+        files=taken.files,
+        links=taken.contents.links,
+    )
+    try:
+        whole.check()
+    except JrsError as error:
+        raise InvalidInput(f"job {described.job_id!r} can not be in a snapshot: {error}") from error
+    digest = manifest.write(folder, whole)
+    transfer.sync_folders(folder)
+    return whole, digest

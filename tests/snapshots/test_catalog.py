@@ -1,0 +1,583 @@
+"""Taking, listing, verifying and deleting snapshots."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+
+from jrs import keys
+from jrs.backend import Create, Delete
+from jrs.codec import encode
+from jrs.errors import (
+    CorruptRecord,
+    DamagedSnapshot,
+    Fenced,
+    InvalidInput,
+    NoSuchJob,
+    NoSuchSnapshot,
+    OutcomeUnknown,
+    SnapshotInUse,
+    Unavailable,
+    UnsupportedVersion,
+)
+from jrs.recovery.snapshots import SnapshotCatalog, checkpoint, folders, left_over, transfer
+from jrs.recovery.storage import JobStorage
+from jrs.snapshots import SnapshotFormat
+from tests.recovery.support import FaultyMemory, result
+from tests.snapshots.fabricate import FakeJob, jrs_sink, put, tree
+
+FORMATS = [SnapshotFormat.LINK, SnapshotFormat.FULL, SnapshotFormat.CAS]
+by_format = pytest.mark.parametrize("how", FORMATS, ids=lambda how: how.value)
+
+
+def files_of(catalog: SnapshotCatalog, number: int = 1) -> Path:
+    return folders.snapshot(catalog.storage, "job", number) / "files"
+
+
+@by_format
+def test_pins_one_state(catalog: SnapshotCatalog, job: FakeJob, how: SnapshotFormat) -> None:
+    """A snapshot names the batch of every stage, the records and every file: all that a restart
+    needs, and no side effect of its own (N1, N2, N5)."""
+    before = tree(job.storage.folder("job"))
+    record = catalog.create("job", name="before-upgrade", format=how)
+
+    assert [(stage.name, stage.batch) for stage in record.stages] == [("hourly", 4)]
+    manifest = catalog.manifest("job", 1)
+    assert sorted(manifest.records) == ["spec", "stages/typed", "streams/hourly"]
+    paths = {file.path for file in manifest.files}
+    assert "streams/hourly/ck/metadata" in paths
+    assert "out/typed/table.parquet" in paths
+    assert not [path for path in paths if "staging" in path]
+    assert not [path for path in paths if path.startswith("/") or ".." in path]
+    assert catalog.verify("job", "before-upgrade") == record
+    assert catalog.list("job") == [record]
+    assert tree(job.storage.folder("job"), without=("snapshots",)) == before
+
+
+def test_kept_in_the_common_folder(catalog: SnapshotCatalog, job: FakeJob) -> None:
+    """Snapshots that a user took are where all others are, under a number and a name (N4)."""
+    catalog.create("job")
+    named = catalog.create("job", name="mine")
+
+    assert named.number == 2
+    assert catalog.get("job", "mine") == catalog.get("job", 2) == catalog.get("job", "2")
+    assert folders.whole(job.storage, "job") == {1, 2}
+
+
+def test_sink_up_to_the_batch(catalog: SnapshotCatalog, job: FakeJob) -> None:
+    """What a sink has published ahead of the commit log is left out, its log as well."""
+    from tests.snapshots.fabricate import file_sink
+
+    file_sink(job.out("hourly"), 6, start=5)
+
+    catalog.create("job")
+
+    paths = {file.path for file in catalog.manifest("job", 1).files}
+    logs = sorted(path.rpartition("/")[2] for path in paths if "_spark_metadata" in path)
+    assert logs == ["3.compact", "4"]
+    assert len([path for path in paths if "out/hourly/part" in path]) == 5
+
+
+def test_batches_of_the_own_sink(catalog: SnapshotCatalog, job: FakeJob) -> None:
+    """Of the sink that publishes a folder for each batch, those up to the snapshot's."""
+    shutil.rmtree(job.out("hourly"))
+    jrs_sink(job.out("hourly"), 6)
+
+    catalog.create("job")
+
+    paths = {file.path for file in catalog.manifest("job", 1).files}
+    batches = sorted(path.split("/")[2] for path in paths if path.startswith("out/hourly"))
+    assert batches == [f"batch={number}" for number in range(5)]
+
+
+def test_without_output(catalog: SnapshotCatalog, job: FakeJob) -> None:
+    """The published output can be left out."""
+    record = catalog.create("job", output=False)
+
+    assert not record.output
+    assert all(f.path.startswith("streams/") for f in catalog.manifest("job", 1).files)
+
+
+def test_finished_but_not_renamed(catalog: SnapshotCatalog, job: FakeJob) -> None:
+    """The output of a stage whose record is committed, and whose rename a crash prevented."""
+    os.rename(job.out("typed"), job.epoch / "typed.1")
+
+    catalog.create("job")
+
+    assert (files_of(catalog) / "out/typed/table.parquet").read_text() == "typed rows"
+
+
+def test_older_batch(catalog: SnapshotCatalog, job: FakeJob) -> None:
+    """A batch that is still retained can be pinned after the fact (N1)."""
+    record = catalog.create("job", batches={"hourly": 2})
+
+    assert record.stages[0].batch == 2
+    paths = {file.path for file in catalog.manifest("job", 1).files}
+    assert "streams/hourly/ck/commits/3" not in paths
+    assert len([path for path in paths if "out/hourly/part" in path]) == 3
+
+
+def test_stage_without_a_commit(catalog: SnapshotCatalog, job: FakeJob) -> None:
+    """A stage that has committed nothing yet is recorded as beginning from its beginning."""
+    shutil.rmtree(job.query.ck / "commits")
+
+    record = catalog.create("job")
+
+    assert [(stage.name, stage.batch) for stage in record.stages] == [("hourly", None)]
+    assert not [f for f in catalog.manifest("job", 1).files if f.path.startswith("streams")]
+
+
+@by_format
+def test_unchanged_files_are_not_read_again(
+    catalog: SnapshotCatalog, job: FakeJob, how: SnapshotFormat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Incremental: what a parent holds costs no space, and is not hashed again (R1)."""
+    catalog.create("job", format=how)
+    job.run(1)
+    read: list[Path] = []
+    digest, copy = transfer.digest, transfer.copy
+    monkeypatch.setattr(transfer, "digest", lambda p: (read.append(p), digest(p))[1])
+    monkeypatch.setattr(transfer, "copy", lambda s, t: (read.append(s), copy(s, t))[1])
+
+    record = catalog.create("job", format=how)
+
+    if how is SnapshotFormat.FULL:
+        assert record.new_bytes == record.bytes
+    else:
+        assert 0 < record.new_bytes < record.bytes
+        assert 0 < len(read) < record.files
+
+
+def test_hard_links(catalog: SnapshotCatalog, job: FakeJob) -> None:
+    """A snapshot shares the inodes of the job; a backup shares nothing (S8)."""
+    catalog.create("job")
+    catalog.create("job", format=SnapshotFormat.FULL)
+    own = job.query.ck / "commits" / "4"
+
+    assert (files_of(catalog, 1) / "streams/hourly/ck/commits/4").samefile(own)
+    assert not (files_of(catalog, 2) / "streams/hourly/ck/commits/4").samefile(own)
+
+
+@by_format
+@pytest.mark.parametrize("first", [1, 2, 3])
+def test_deleted_in_any_order(
+    catalog: SnapshotCatalog, job: FakeJob, how: SnapshotFormat, first: int
+) -> None:
+    """No snapshot depends on another one, nor on the job's own folder (N8, R4)."""
+    for _ in range(3):
+        catalog.create("job", format=how)
+        job.run(1)
+    catalog.create("job")
+
+    catalog.delete("job", first)
+    shutil.rmtree(job.epoch)
+
+    for left in {1, 2, 3} - {first}:
+        assert catalog.verify("job", left).number == left
+    with pytest.raises(NoSuchSnapshot):
+        catalog.get("job", first)
+
+
+def test_blobs_are_shared_and_counted(catalog: SnapshotCatalog, job: FakeJob) -> None:
+    """A blob goes with the last snapshot that names it, not before (N8)."""
+    blobs = job.storage.root / ".blobs"
+    for _ in range(2):
+        catalog.create("job", format=SnapshotFormat.CAS)
+        job.run(1)
+    catalog.create("job")
+    count = len(tree(blobs))
+
+    catalog.delete("job", 1)
+
+    assert 0 < len(tree(blobs)) < count
+    assert catalog.verify("job", 2)
+    catalog.delete("job", 2)
+    assert tree(blobs) == {}
+
+
+def test_blobs_stay_while_a_snapshot_is_taken(catalog: SnapshotCatalog, job: FakeJob) -> None:
+    """Deleting never takes a blob from under a snapshot that is being taken."""
+    from jrs.recovery.snapshots.blobs import Blobs
+
+    catalog.create("job", format=SnapshotFormat.CAS)
+    catalog.create("job")
+    with Blobs(job.storage).hold():
+        catalog.delete("job", 1)
+
+        assert tree(job.storage.root / ".blobs") != {}
+
+    left = list(left_over(catalog.backend, job.storage))
+    assert "no snapshot names" in left[0]
+    catalog.create("job", format=SnapshotFormat.CAS)
+    assert not list(left_over(catalog.backend, job.storage))
+
+
+def test_newest_of_a_live_job_is_not_deleted(catalog: SnapshotCatalog, job: FakeJob) -> None:
+    """Users delete through the system, which keeps what the job would go on from (N3)."""
+    catalog.create("job")
+
+    with pytest.raises(SnapshotInUse, match="newest that its job could go on from"):
+        catalog.delete("job", 1)
+    assert catalog.verify("job", 1)
+    catalog.create("job")
+    catalog.delete("job", 1)
+    with pytest.raises(SnapshotInUse):
+        catalog.delete("job", 2)
+
+
+def test_newest_may_go_if_it_is_damaged(catalog: SnapshotCatalog, job: FakeJob) -> None:
+    """A damaged one keeps nobody; the one before it becomes what the job would go on from."""
+    catalog.create("job", format=SnapshotFormat.FULL)
+    catalog.create("job", format=SnapshotFormat.FULL)
+    (files_of(catalog, 2) / "out/typed/table.parquet").unlink()
+
+    with pytest.raises(SnapshotInUse):
+        catalog.delete("job", 1)
+    catalog.delete("job", 2)
+
+
+def test_any_of_an_ended_job_may_go(
+    catalog: SnapshotCatalog, job: FakeJob, memory: FaultyMemory
+) -> None:
+    """A job that has ended goes on from nothing."""
+    catalog.create("job")
+    memory.commit(Create(keys.RESULTS + "job", encode(result("job"))))
+
+    catalog.delete("job", 1)
+
+    assert catalog.list("job") == []
+
+
+def test_not_deleted_while_it_is_read(catalog: SnapshotCatalog, job: FakeJob) -> None:
+    """Nothing is deleted under a reader."""
+    from jrs.recovery.snapshots.opening import opened
+
+    record = catalog.create("job")
+    catalog.create("job")
+    with opened(job.storage, record):
+        with pytest.raises(SnapshotInUse, match="being written or read"):
+            catalog.delete("job", 1)
+    catalog.delete("job", 1)
+
+
+# -- what is refused -----------------------------------------------------------------------
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def rewrite(catalog: SnapshotCatalog, old: str, new: str) -> Path:
+    """Change the manifest's text, and its checksum with it, as somebody might by hand."""
+    import zlib
+
+    path = folders.snapshot(catalog.storage, "job", 1) / "manifest.json"
+    head, _, body = path.read_text().partition(',"body":')
+    assert old in body
+    body = body[:-1].replace(old, new, 1)
+    crc = f"{zlib.crc32(body.encode()):08x}"
+    path.write_text(f'{head.partition(",")[0]},"crc":"{crc}","body":{body}}}')
+    return path
+
+
+DAMAGE = {
+    "flipped byte": (lambda at: flip(at / "out/typed/table.parquet"), "has changed"),
+    "missing": (lambda at: (at / "out/typed/table.parquet").unlink(), "is missing"),
+    "size": (lambda at: put(at / "out/typed/table.parquet", "x"), "1 bytes instead of 10"),
+    "unlisted": (lambda at: put(at / "out/typed/more", "x"), "is not in the manifest"),
+    "beside": (lambda at: put(at.parent / "more", "x"), "is not in the manifest"),
+    "manifest": (lambda at: flip(at.parent / "manifest.json"), "manifest"),
+    "no manifest": (lambda at: (at.parent / "manifest.json").unlink(), "is missing"),
+    "all": (lambda at: shutil.rmtree(at.parent), "is missing"),
+}
+
+
+@pytest.mark.parametrize(("damage", "says"), DAMAGE.values(), ids=DAMAGE)
+def test_damage_is_found(catalog: SnapshotCatalog, job: FakeJob, damage: object, says: str) -> None:
+    """What vanished or changed behind the system's back is named, and passed over (N3)."""
+    catalog.create("job", format=SnapshotFormat.FULL)
+    catalog.create("job", format=SnapshotFormat.FULL)
+    damage(files_of(catalog, 2))  # type: ignore[operator]
+
+    with pytest.raises(DamagedSnapshot, match=says):
+        catalog.verify("job", 2)
+    usable = catalog.newest_usable("job")
+    assert usable.record is not None
+    assert usable.record.number == 1
+    assert [record.number for record, _ in usable.skipped] == [2]
+    assert says in usable.skipped[0][1]
+
+
+def test_link_in_place_of_a_file(catalog: SnapshotCatalog, job: FakeJob) -> None:
+    """A link could lead anywhere, so it is damage even if it leads to the same bytes."""
+    catalog.create("job", format=SnapshotFormat.FULL)
+    file = files_of(catalog) / "out/typed/table.parquet"
+    file.unlink()
+    file.symlink_to(job.out("typed") / "table.parquet")
+
+    with pytest.raises(DamagedSnapshot, match="is a link"):
+        catalog.verify("job", 1)
+
+
+def test_damaged_blob(catalog: SnapshotCatalog, job: FakeJob) -> None:
+    """A blob that changed is found by its name."""
+    catalog.create("job", format=SnapshotFormat.CAS)
+    blobs = job.storage.root / ".blobs"
+    flip(blobs / sorted(tree(blobs))[0])
+
+    with pytest.raises(DamagedSnapshot, match="has changed"):
+        catalog.verify("job", 1)
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("/etc/passwd", "is absolute"),
+        ("out/../../../../etc/passwd", "leads out of the snapshot"),
+        ("out//typed", "leads out of the snapshot"),
+    ],
+)
+def test_manifest_that_leads_out(
+    catalog: SnapshotCatalog, job: FakeJob, path: str, says: str, tmp_path: Path
+) -> None:
+    """Paths in a manifest are relative and stay inside (R5)."""
+    catalog.create("job")
+    rewrite(catalog, "out/typed/table.parquet", path)
+
+    with pytest.raises(DamagedSnapshot, match=says):
+        catalog.restore(folders.snapshot(job.storage, "job", 1), as_job="new")
+
+
+def test_manifest_of_a_newer_version(catalog: SnapshotCatalog, job: FakeJob) -> None:
+    """Refused by name, never guessed."""
+    catalog.create("job")
+    path = folders.snapshot(job.storage, "job", 1) / "manifest.json"
+    path.write_text(path.read_text().replace("manifest/1", "manifest/9"))
+
+    with pytest.raises(UnsupportedVersion, match="version 9"):
+        catalog.verify("job", 1)
+
+
+def test_names(catalog: SnapshotCatalog, job: FakeJob) -> None:
+    """A name is used once, and can not be taken for a number."""
+    catalog.create("job", name="mine")
+
+    for name in ("mine", "7", "a/b", ""):
+        with pytest.raises(InvalidInput):
+            catalog.create("job", name=name)
+    assert len(catalog.list("job")) == 1
+    assert folders.whole(job.storage, "job") == {1}
+
+
+def test_unknown(catalog: SnapshotCatalog, job: FakeJob) -> None:
+    """Jobs, snapshots and stages that do not exist."""
+    with pytest.raises(NoSuchJob):
+        catalog.create("another")
+    with pytest.raises(NoSuchSnapshot):
+        catalog.verify("job", 7)
+    with pytest.raises(NoSuchSnapshot):
+        catalog.delete("job", "mine")
+    with pytest.raises(InvalidInput, match="no streaming stage"):
+        catalog.create("job", batches={"daily": 1})
+    assert not (job.storage.folder("another")).exists()
+
+
+def test_output_that_is_a_link(catalog: SnapshotCatalog, job: FakeJob) -> None:
+    """A link in the output would not be the output any more elsewhere."""
+    (job.out("typed") / "link").symlink_to("/etc/passwd")
+
+    with pytest.raises(InvalidInput, match="is a link"):
+        catalog.create("job")
+    assert catalog.create("job", output=False)
+
+
+def test_job_that_lost_state(catalog: SnapshotCatalog, job: FakeJob) -> None:
+    """A job that could not be restarted has no snapshot either; nothing is left of the try."""
+    (job.query.ck / "state/0/1/5.changelog").unlink()
+
+    with pytest.raises(CorruptRecord, match="5"):
+        catalog.create("job")
+    assert catalog.list("job") == []
+    assert not list(left_over(catalog.backend, job.storage))
+    assert catalog.create("job", batches={"hourly": 3})
+
+
+# -- while the job runs --------------------------------------------------------------------
+
+
+def test_maintenance_meanwhile(
+    catalog: SnapshotCatalog, job: FakeJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is removed while a snapshot is taken makes it begin again, with the newer batch."""
+    select = checkpoint.select
+    calls = []
+
+    def removed(folder: Path, batch: int | None = None) -> checkpoint.Checkpoint:
+        found = select(folder, batch)
+        calls.append(batch)
+        if len(calls) == 1:
+            job.run(4)
+            for name in found.files:
+                if "/3.changelog" in name or "/4.changelog" in name:
+                    (folder / name).unlink()
+        return found
+
+    monkeypatch.setattr(checkpoint, "select", removed)
+
+    record = catalog.create("job")
+
+    assert calls == [4, 8]
+    assert record.stages[0].batch == 8
+    assert catalog.verify("job", 1)
+
+
+def test_stage_that_finishes_meanwhile(
+    catalog: SnapshotCatalog, job: FakeJob, monkeypatch: pytest.MonkeyPatch, memory: FaultyMemory
+) -> None:
+    """Records that change while a snapshot is taken make it begin again."""
+    from jrs.model import StageRecord
+    from jrs.recovery.snapshots import contents
+
+    gather = contents.gather
+
+    def finishing(*args: object, **how: object) -> contents.Contents:
+        found = gather(*args, **how)  # type: ignore[arg-type]
+        if memory.get(keys.stage("job", "late")) is None:
+            job.record(keys.stage("job", "late"), StageRecord("job", "late", None, 1, 3, 0.1, 11.0))
+        return found
+
+    monkeypatch.setattr(contents, "gather", finishing)
+
+    catalog.create("job")
+
+    assert "stages/late" in catalog.manifest("job", 1).records
+
+
+def test_many_at_once(catalog: SnapshotCatalog, job: FakeJob, memory: FaultyMemory) -> None:
+    """Each gets a number of its own."""
+    failures: list[BaseException] = []
+
+    def take() -> None:
+        try:
+            SnapshotCatalog(memory, job.storage).create("job", format=SnapshotFormat.CAS)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=take) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert failures == []
+    assert [record.number for record in catalog.list("job")] == [1, 2, 3, 4, 5, 6]
+    for record in catalog.list("job"):
+        assert catalog.verify("job", record.number)
+    assert not list(left_over(memory, job.storage))
+
+
+# -- faults --------------------------------------------------------------------------------
+
+
+def test_fenced(catalog: SnapshotCatalog, job: FakeJob, memory: FaultyMemory) -> None:
+    """A leader that was replaced lists nothing, and deletes nothing."""
+    old = memory.campaign("old", ttl=10.0, stop=threading.Event())
+    assert old is not None
+    catalog.create("job", fence=old.fence)
+    catalog.create("job", fence=old.fence)
+    old.resign()
+    assert memory.campaign("new", ttl=10.0, stop=threading.Event())
+
+    with pytest.raises(Fenced):
+        catalog.create("job", fence=old.fence)
+    with pytest.raises(Fenced):
+        catalog.delete("job", 1, fence=old.fence)
+    assert len(catalog.list("job")) == 2
+    assert folders.whole(job.storage, "job") == {1, 2}
+
+
+def test_replaced_meanwhile(
+    catalog: SnapshotCatalog, job: FakeJob, memory: FaultyMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commit decides: what was put together by a leader that lost is removed."""
+    old = memory.campaign("old", ttl=10.0, stop=threading.Event())
+    assert old is not None
+    rename = os.rename
+
+    def replaced(source: Path, target: Path) -> None:
+        rename(source, target)
+        if Path(target).name == "1":
+            old.resign()
+            assert memory.campaign("new", ttl=10.0, stop=threading.Event())
+
+    monkeypatch.setattr(os, "rename", replaced)
+
+    with pytest.raises(Fenced):
+        catalog.create("job", fence=old.fence)
+    assert catalog.list("job") == []
+    assert folders.whole(job.storage, "job") == set()
+
+
+@pytest.mark.parametrize("error", [Unavailable, OutcomeUnknown])
+@pytest.mark.parametrize("after", [False, True])
+def test_backend_that_fails(
+    catalog: SnapshotCatalog, job: FakeJob, memory: FaultyMemory, error: type, after: bool
+) -> None:
+    """Listed exactly if the backend has the record; files that may be listed stay."""
+    memory.fault(keys.SNAPSHOTS, error, after=after and error is OutcomeUnknown, times=1)
+
+    if error is OutcomeUnknown and after:
+        assert catalog.create("job").number == 1
+        return
+    with pytest.raises(error):
+        catalog.create("job")
+    assert catalog.list("job") == []
+    orphans = list(left_over(memory, job.storage))
+    assert len(orphans) == (1 if error is OutcomeUnknown else 0)
+    catalog.create("job")
+    for line in orphans:
+        assert "snapshots/1: a snapshot that is not listed" in line
+        catalog.delete("job", 1)
+    assert not list(left_over(memory, job.storage))
+
+
+def test_record_without_files(catalog: SnapshotCatalog, job: FakeJob) -> None:
+    """Named by fsck, passed over by recovery, deletable."""
+    catalog.create("job")
+    catalog.create("job")
+    shutil.rmtree(folders.snapshot(job.storage, "job", 2))
+
+    assert "is gone" in next(left_over(catalog.backend, job.storage))
+    usable = catalog.newest_usable("job").record
+    assert usable is not None
+    assert usable.number == 1
+    catalog.delete("job", 2)
+    assert not list(left_over(catalog.backend, job.storage))
+
+
+def test_taken_of_a_dead_job(
+    catalog: SnapshotCatalog, job: FakeJob, memory: FaultyMemory, elsewhere: FaultyMemory,
+    storage: JobStorage,
+) -> None:  # fmt: skip
+    """Any process can take one from the folder of a job whose cluster is gone: no Spark, and no
+    backend that knows the job (R6)."""
+    record = SnapshotCatalog(elsewhere, storage).create("job")
+
+    assert record.stages[0].batch == 4
+    assert memory.get(keys.snapshot("job", 1)) is None
+
+
+def test_number_of_a_folder_is_not_used_again(catalog: SnapshotCatalog, job: FakeJob) -> None:
+    """What is not listed, after the loss of a backend say, is never overwritten."""
+    catalog.create("job")
+    catalog.backend.commit(Delete(keys.snapshot("job", 1)))
+    before = tree(files_of(catalog))
+
+    assert catalog.create("job").number == 2
+    assert tree(files_of(catalog)) == before
