@@ -176,6 +176,10 @@ class JobSpec:
     restart: RestartPolicy = attrs.field(factory=RestartPolicy)
     submitted_at: float = 0.0
     """Seconds since 1970, by the submitter's clock."""
+    partitions: int | None = attrs.field(
+        default=None, validator=attrs.validators.optional(_at_least_one)
+    )
+    """Over how many partitions its streams' state is spread; None leaves it to Spark."""
 
     @arguments.validator
     def _check_arguments(self, attribute: object, value: object) -> None:
@@ -349,6 +353,8 @@ class StopRecord:
     reason: str = ""
     patience: float = attrs.field(default=30.0, validator=_finite)
     """A suspend: seconds after which the leader ends an attempt that has not come to stand."""
+    again: bool = False
+    """Whether the job is started again, changed, as soon as it stands."""
     stages: dict[str, str] = attrs.field(factory=dict)
     """Which streaming stage is at which step, for whoever waits."""
 

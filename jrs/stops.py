@@ -19,6 +19,7 @@ from jrs.backend import (
     Create,
     Delete,
     Fence,
+    Op,
     Record,
     Update,
     commit_and_read_back,
@@ -26,7 +27,7 @@ from jrs.backend import (
 from jrs.clock import Clock, Deadline
 from jrs.codec import decode, encode
 from jrs.errors import Conflict, InvalidInput, NoSuchJob, NotFound
-from jrs.model import StopMode, StopRecord, StopState, check_job_id
+from jrs.model import JobSpec, StopMode, StopRecord, StopState, check_job_id
 from jrs.store import JobResultStore
 
 
@@ -89,6 +90,51 @@ class JobStops:
         if before.state is not StopState.DONE:
             raise InvalidInput(f"job {job_id!r} {_said(before)}; it is not suspended")
         self._backend.commit(Delete(stored.key, stored.version))
+
+    def change(
+        self, job_id: str, *, entry_point: str | None = None, partitions: int | None = None
+    ) -> JobSpec:
+        """Say what the job is to be from now on, and have it started again as that.
+
+        The change and the request to stand are one commit; the leader starts the job again as soon
+        as it stands. One that is suspended already is changed, and goes on when it is resumed.
+        Durable; needs no leader. With another entry point the streams' plans may change as far as
+        Spark itself can go on from their checkpoints.
+
+        Raises:
+            NoSuchJob: no such job was submitted.
+            InvalidInput: it has ended, a stop is under way, or the value makes no sense.
+            OutcomeUnknown: look at the job's spec; then repeat.
+        """
+        check_job_id(job_id)
+        spec = self._waiting(job_id, "change")
+        before, stored = self._stored(job_id)
+        waits = before is not None and before.state in (StopState.DONE, StopState.REFUSED)
+        if before is not None and not waits:
+            raise InvalidInput(f"job {job_id!r} {_said(before)}")
+        changed = decode(JobSpec, spec.value, spec.key)
+        ops: list[Op] = []
+        if partitions is not None:
+            changed = attrs.evolve(changed, partitions=partitions)
+        if entry_point is not None:
+            changed = attrs.evolve(changed, entry_point=entry_point)
+            plans = self._backend.scan(f"{keys.STREAMS}{job_id}/")
+            ops += [Delete(plan.key, plan.version) for plan in plans]
+        if before is None or before.state is StopState.REFUSED:
+            again = StopRecord(job_id, StopMode.SUSPEND, requested_at=self._now(), again=True)
+            key, value = keys.STOPS + job_id, encode(again)
+            ops.append(Create(key, value) if stored is None else Update(key, value, stored.version))
+        try:
+            self._backend.commit(
+                Update(spec.key, encode(changed), spec.version),
+                Absent(keys.RESULTS + job_id),
+                *ops,
+            )
+        except Conflict:
+            raise InvalidInput(
+                f"job {job_id!r} has ended or was changed in this moment; look again"
+            ) from None
+        return changed
 
     def get(self, job_id: str) -> StopRecord | None:
         """Return the job's stop, whatever its state.
@@ -161,6 +207,17 @@ class JobStops:
             self._backend, Update(stored.key, encode(record), stored.version), fence=fence
         )
         return True
+
+    def forget(self, record: StopRecord, fence: Fence) -> None:
+        """Remove a stop that was only made to start the job again, as the leader.
+
+        Raises:
+            Fenced: a newer leader exists.
+            Unavailable, OutcomeUnknown: from the backend; it may be repeated.
+        """
+        before, stored = self._stored(record.job_id)
+        if before is not None and stored is not None and before.again:
+            self._backend.commit(Delete(stored.key, stored.version), fence=fence)
 
     def step(self, job_id: str, stages: dict[str, str], fence: Fence) -> None:
         """Note which stage is at which step, if a stop is under way at all; best effort."""

@@ -189,7 +189,10 @@ class Actions:
         if stop is None or stop.mode is not StopMode.SUSPEND or stop.state is StopState.DONE:
             return
         self._end_left_over(job_id)
-        if self._stops.note(attrs.evolve(stop, state=StopState.DONE), self._fence):
+        if stop.again:
+            self._stops.forget(stop, self._fence)
+            self._say("suspended", job_id, "it stands, and is started again with what was changed")
+        elif self._stops.note(attrs.evolve(stop, state=StopState.DONE), self._fence):
             self._say("suspended", job_id, "it stands; `jrs resume` lets it go on")
 
     def _why_canceled(self, job_id: str) -> str:

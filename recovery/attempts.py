@@ -26,6 +26,8 @@ class Begun:
 
     running: RunningAttempt | None = None
     """None while it is being started."""
+    on_purpose: bool = False
+    """Its leader wants it to end, so that its end is no death."""
 
 
 class Attempts:
@@ -80,13 +82,14 @@ class Attempts:
             return list(self._begun)
 
     def forget(self, job_id: str, begun: Begun) -> bool:
-        """Take note that an attempt has ended; return whether it was its job's newest."""
+        """Take note that an attempt has ended; return whether it has by itself, and was its job's
+        newest."""
         with self._changed:
             if self._begun.get(job_id) is not begun:
                 return False
             del self._begun[job_id]
             self._changed.notify_all()
-            return True
+            return not begun.on_purpose
 
     def end(self, job_id: str, deadline: Deadline) -> None:
         """End the job's attempt, if it has one, and forget it. Idempotent.
@@ -98,6 +101,7 @@ class Attempts:
             begun = self._begun.get(job_id)
         if begun is None:
             return
+        begun.on_purpose = True  # Its end may be told before this returns.
         if not self._end(begun, deadline):
             raise Unavailable(f"the attempt of {job_id!r} does not end")
         self.forget(job_id, begun)

@@ -151,7 +151,7 @@ class JobStorage:
                 continue
             (whole / place).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             (whole / place).symlink_to(found)
-        _sync_tree(whole)
+        sync_tree(whole)
         try:
             os.rename(whole, path)
         except OSError:
@@ -167,7 +167,7 @@ class JobStorage:
             Fenced: the epoch's folder was renamed by a newer leader.
         """
         try:
-            _sync_tree(staging)
+            sync_tree(staging)
             return any(staging.iterdir())
         except _GONE:
             if staging.is_dir():
@@ -288,7 +288,7 @@ class JobStorage:
             ) from error
 
 
-def _sync_tree(root: Path) -> None:
+def sync_tree(root: Path) -> None:
     for folder, _, files in os.walk(root):
         for name in files:
             path = os.path.join(folder, name)

@@ -21,10 +21,13 @@ _COMMANDS = {
     "list": "jrs.cli.reading",
     "master": "jrs.cli.master",
     "masters": "jrs.cli.reading",
+    "rescale": "jrs.cli.changing",
     "resume": "jrs.cli.stopping",
     "show": "jrs.cli.reading",
     "stop": "jrs.cli.stopping",
+    "snapshot": "jrs.cli.snapshots",
     "submit": "jrs.cli.jobs",
+    "upgrade": "jrs.cli.changing",
     "wait": "jrs.cli.jobs",
 }
 

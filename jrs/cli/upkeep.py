@@ -27,7 +27,9 @@ from jrs.model import (
     check_job_id,
 )
 from jrs.recovery.cleanup import JobCleanup, default_resources
+from jrs.recovery.snapshots import left_over, pending
 from jrs.recovery.storage import JobStorage
+from jrs.snapshots import SnapshotRecord
 from jrs.store import JobResultStore
 
 _AGE = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhd]?)")
@@ -41,6 +43,7 @@ _KINDS: dict[str, type] = {
     keys.CANCEL: CancelRequest,
     keys.CLEANUP: CleanupJournal,
     keys.MASTERS: MasterInfo,
+    keys.SNAPSHOTS: SnapshotRecord,
 }
 
 storage_option = click.option(
@@ -159,13 +162,13 @@ def fsck_command(place: Place, accept_damage: bool, storage: Path | None, as_jso
 # -- inside --------------------------------------------------------------------------------
 
 
-def _storage(backend: Backend, storage: Path | None) -> JobStorage | None:
+def job_storage(backend: Backend, storage: Path | None) -> JobStorage | None:
     root = storage or backend.default_storage
     return None if root is None else JobStorage(root.absolute(), backend.cluster)
 
 
 def _cleanup(backend: Backend, storage: Path | None) -> JobCleanup:
-    found = _storage(backend, storage)
+    found = job_storage(backend, storage)
     if found is None:
         raise InvalidInput("say where jobs keep their files: --storage DIR")
     return JobCleanup(backend, default_resources(backend, found))
@@ -177,7 +180,8 @@ def _unreadable(backend: Backend) -> Iterator[str]:
         yield from _problem(EpochRecord, epoch.value, epoch.key)
     for prefix, kind in _KINDS.items():
         for record in backend.scan(prefix):
-            yield from _problem(kind, record.value, record.key)
+            if kind is not JobSpec or not pending.is_one(record):
+                yield from _problem(kind, record.value, record.key)
 
 
 def _problem(kind: type, value: bytes, key: str) -> Iterator[str]:
@@ -202,7 +206,8 @@ def _left_over(backend: Backend, storage: Path | None) -> Iterator[str]:
             live = backend.get(keys.JOBS + job_id) or backend.get(keys.DIRTY + job_id)
             if live is None:
                 yield f"{record.key}: left over by a job that has ended or never was"
-    folders = _storage(backend, storage)
+    folders = job_storage(backend, storage)
+    yield from left_over(backend, folders) if folders else ()
     for job_id in folders.jobs() if folders else ():
         if not known(job_id):
             yield f"{folders.folder(job_id) if folders else ''}: the folder of an unknown job"

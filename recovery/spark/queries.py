@@ -6,6 +6,7 @@ found counts as not set.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 from collections.abc import Iterator
@@ -71,6 +72,18 @@ def make_active(writer: DataStreamWriter) -> None:
     session = writer._spark
     kind = session._get_j_spark_session_class(session._jvm)
     kind.setActiveSession(session._jsparkSession)
+
+
+@contextlib.contextmanager
+def once(writer: DataStreamWriter) -> Iterator[None]:
+    """Let the writer start queries that run what is planned, and no more; then as it was."""
+    make_active(writer)
+    trigger = _peek(writer._jwrite, "trigger")
+    writer.trigger(once=True)
+    try:
+        yield
+    finally:
+        writer._jwrite = writer._jwrite.trigger(trigger)
 
 
 def flushes(query: StreamingQuery) -> str | None:

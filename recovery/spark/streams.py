@@ -29,7 +29,7 @@ from jrs.codec import decode, encode
 from jrs.errors import Conflict, Fenced, InvalidInput, JobHeld, JrsError
 from jrs.model import Json, RestartPolicy, StageRecord, StreamRecord
 from jrs.recovery.job import Job, Stage
-from jrs.recovery.spark import queries
+from jrs.recovery.spark import queries, rescaling
 from jrs.recovery.spark.ending import plan_flush, position
 from jrs.recovery.spark.sink import JrsSink
 
@@ -181,6 +181,7 @@ class Streams:
                 self._registered = True
             output.mkdir(mode=0o700, parents=True, exist_ok=True)
             writer = writer.option("staging", str(folder / "staging")).option("out", str(output))
+        self._scale(writer, checkpoint)
         run = _Run(
             stream=Stream(self, name, output),
             writer=writer,
@@ -381,6 +382,23 @@ class Streams:
             order=run.order,
             after=run.after,
         )
+
+    def _scale(self, writer: DataStreamWriter, checkpoint: Path) -> None:
+        """Spread the stage's state over as many partitions as the job is to have."""
+        wanted = self._context.spec.partitions
+        if wanted is None:
+            return
+        session = self._job.spark
+        rescaling.settle(checkpoint)
+        if rescaling.partitions(checkpoint) not in (None, wanted):
+            at = position(checkpoint)
+            if at.at_the_end:
+                return  # All it has left to do is to end.
+            if at.planned > at.committed:
+                with queries.once(writer):
+                    writer.start().awaitTermination()
+            rescaling.rescale(session, checkpoint, wanted)
+        session.conf.set("spark.sql.shuffle.partitions", str(wanted))
 
     def _check_plan(self, name: str, writer: DataStreamWriter, bounded: bool, spark: str) -> None:
         """Record what the stage's checkpoint is of, or refuse one that is of something else."""

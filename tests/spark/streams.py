@@ -31,7 +31,7 @@ def events(stage: Any, source: str, per_batch: int = 1) -> DataFrame:
 
 
 def windows(rows: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     window = F.window("at", "10 minutes")
     sums = rows.withWatermark("at", "20 minutes").groupBy(window, "key")
@@ -85,3 +85,23 @@ def waits(job: Job, folder: str) -> Json:
     while not Path(folder, "go").exists():
         time.sleep(0.05)
     return "gone"
+
+
+def unbounded(job: Job, source: str, store: str = "", version: str = "v1") -> Json:
+    """Sums of windows, for as long as nobody stops it."""
+    state = "org.apache.spark.sql.execution.streaming.state."
+    if store:
+        spark(job, spark_sql_streaming_stateStore_providerClass=state + store)
+    job.stream(
+        "sums",
+        lambda stage: (
+            windows(events(stage, source))
+            .writeStream.format("jrs")
+            .trigger(processingTime="200 milliseconds")
+        ),
+    ).result()
+    return version
+
+
+def unbounded_v2(job: Job, source: str) -> Json:
+    return unbounded(job, source, version="v2")

@@ -1,0 +1,102 @@
+"""``jrs rescale`` and ``jrs upgrade``: what is wanted; how to get there is up to the system."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from pathlib import Path
+
+import click
+
+from jrs.backend import Backend
+from jrs.cli.common import Place, with_place
+from jrs.cli.upkeep import job_storage, storage_option
+from jrs.errors import InvalidInput, NotFound
+from jrs.jobs import JobCatalog
+from jrs.model import StopRecord, check_job_id
+from jrs.recovery import entry_point as entry_points
+from jrs.recovery.spark import rescaling
+from jrs.stops import JobStops
+
+_no_wait = click.option("--no-wait", is_flag=True, help="Only leave the request.")
+
+
+@click.command("rescale")
+@click.argument("job_id")
+@click.option("--partitions", type=int, required=True, metavar="N",
+              help="Over how many partitions the state of its streams is spread.")  # fmt: skip
+@_no_wait
+@storage_option
+@with_place
+def rescale_command(
+    place: Place, job_id: str, partitions: int, no_wait: bool, storage: Path | None
+) -> int:
+    """Spread the state of a job's streams over another number of partitions.
+
+    The job stands at a batch boundary, its state is rewritten beside the old one, and it goes on.
+
+    \b
+    Example:  jrs rescale hourly-delays --partitions 16
+    """
+    if partitions < 1:
+        raise InvalidInput(f"--partitions must be at least 1, not {partitions}")
+    check_job_id(job_id)
+    with place.open() as backend:
+        _check_stores(backend, storage, job_id)
+        JobStops(backend).change(job_id, partitions=partitions)
+        return _started_again(backend, job_id, f"has {partitions} partitions", no_wait=no_wait)
+
+
+@click.command("upgrade")
+@click.argument("job_id")
+@click.option("--entry", "entry_point", required=True, metavar="MODULE:FUNCTION",
+              help="The code that goes on from the job's state.")  # fmt: skip
+@click.option("--no-check", is_flag=True,
+              help="Do not import the entry point here: only the masters have it.")  # fmt: skip
+@_no_wait
+@with_place
+def upgrade_command(
+    place: Place, job_id: str, entry_point: str, no_check: bool, no_wait: bool
+) -> int:
+    """Have another version of its code go on from where a job stands.
+
+    Finished stages stay finished; the queries of the others may change as far as Spark can go on
+    from their checkpoints.
+
+    \b
+    Example:  jrs upgrade hourly-delays --entry etl.v2:hourly
+    """
+    check_job_id(job_id)
+    with place.open() as backend:
+        if not no_check:
+            sys.path.insert(0, "")
+            spec = JobCatalog(backend).view(job_id).spec
+            entry_points.check_call(entry_point, spec.arguments if spec else {})
+        absolute = entry_points.absolute(entry_point)
+        JobStops(backend).change(job_id, entry_point=absolute)
+        return _started_again(backend, job_id, f"runs {entry_point}", no_wait=no_wait)
+
+
+def _started_again(backend: Backend, job_id: str, what: str, *, no_wait: bool) -> int:
+    stops = JobStops(backend)
+    stop: StopRecord | None = stops.get(job_id)
+    if stop is not None and not stop.again:
+        click.echo(f"{job_id} {what} when it is resumed", err=True)
+        return 0
+    click.echo(f"asked {job_id} to stand, to be started again", err=True)
+    if not no_wait:
+        with contextlib.suppress(NotFound):  # Gone: that is what was waited for.
+            stops.wait(job_id)
+        click.echo(f"{job_id} {what} from now on", err=True)
+    return 0
+
+
+def _check_stores(backend: Backend, storage: Path | None, job_id: str) -> None:
+    """Refuse what can not be rescaled, where the job's files can be seen from here."""
+    found = job_storage(backend, storage)
+    if found is None:
+        return
+    for checkpoint in sorted(found.folder(job_id).glob("e*/streams/*/ck")):
+        why = rescaling.check(checkpoint)
+        if why is not None:
+            raise InvalidInput(f"stage {checkpoint.parent.name!r} of job {job_id!r}: {why}")

@@ -1,0 +1,83 @@
+"""Rescaling and upgrading a job with streams: said once, done by the system, nothing lost."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from click.testing import CliRunner, Result
+
+from jrs import JobCatalog
+from jrs.cli import cli
+from jrs.model import JobStatus, StopMode
+from jrs.recovery.spark import rescaling
+from jrs.stops import JobStops
+
+from .conftest import Cluster
+from .support import BOUND
+from .test_streams import STREAMS, expected, make_events, published, submit
+
+
+def jrs(cluster: Cluster, *args: str) -> Result:
+    backend = cluster.masters.backend
+    where = ["--backend", backend.url, "--cluster", backend.cluster]
+    return CliRunner().invoke(cli, [*where, *args])
+
+
+def test_a_job_is_rescaled_and_upgraded_while_it_runs(cluster: Cluster, tmp_path: Path) -> None:
+    """N6, S7: its state goes on over other partitions and under other code; every row once."""
+    source = tmp_path / "in"
+    rows = make_events(source, 2)
+    folder = cluster.storage.folder("job")
+    until = cluster.masters.until
+    cluster.masters.start("m")
+    submit(cluster, "job", "unbounded", source=str(source))
+    until(lambda: list(folder.glob("e*/streams/sums/ck/commits/1")), "it has read all", BOUND)
+
+    assert jrs(cluster, "rescale", "job", "--partitions", "0").exit_code != 0
+    assert jrs(cluster, "rescale", "job", "--partitions", "-1").exit_code != 0
+
+    where = ("--storage", str(cluster.storage.root.parent))
+    rescaled = jrs(cluster, "rescale", "job", "--partitions", "3", *where)
+
+    assert rescaled.exit_code == 0, rescaled.output
+
+    rows += make_events(source, 2, first=2)
+    (checkpoint,) = folder.glob("e*/streams/sums/ck")
+    until(lambda: rescaling.partitions(checkpoint) == 3, "it is rescaled", BOUND)
+    seen = json.loads(jrs(cluster, "show", "job", "--json").stdout)
+
+    assert (seen["status"], seen["attempt"]["failure"]) == ("RUNNING", None)
+
+    upgraded = jrs(cluster, "upgrade", "job", "--entry", f"{STREAMS}:unbounded_v2", "--no-check")
+
+    assert upgraded.exit_code == 0, upgraded.output
+
+    rows += make_events(source, 1, first=4)
+    until(lambda: JobCatalog(cluster.masters.backend).view("job").attempt.attempt >= 3,  # type: ignore[union-attr]
+          "the new code is started", BOUND)  # fmt: skip
+    JobStops(cluster.masters.backend).request("job", StopMode.DRAIN)
+    cluster.until_clean("job")
+    result = cluster.results.wait("job", 0)
+
+    assert result.status is JobStatus.FINISHED, str(result.failure)[:3000]
+    assert result.payload == "v2"
+    assert published(cluster, "job", "sums") == expected(rows)
+
+
+def test_a_store_that_can_not_be_rescaled(cluster: Cluster, tmp_path: Path) -> None:
+    """Refused at once, by name, and nothing is changed."""
+    source = tmp_path / "in"
+    make_events(source, 2)
+    folder = cluster.storage.folder("job")
+    cluster.masters.start("m")
+    submit(cluster, "job", "unbounded", source=str(source), store="HDFSBackedStateStoreProvider")
+    cluster.masters.until(
+        lambda: list(folder.glob("e*/streams/sums/ck/commits/1")), "it has read all", BOUND
+    )
+    before = JobCatalog(cluster.masters.backend).view("job")
+    where = ("--storage", str(cluster.storage.root.parent))
+    refused = jrs(cluster, "rescale", "job", "--partitions", "3", *where)
+
+    assert "HDFSBackedStateStoreProvider, can not be rescaled" in str(refused.exception)
+    assert JobCatalog(cluster.masters.backend).view("job") == before
