@@ -14,9 +14,12 @@ def read(spec: Record) -> RestoreRecord | None:
     Raises:
         CorruptRecord: one has, and can not be read.
     """
-    if not spec.value.startswith(b'{"jrs":"restore/'):
-        return None
-    return decode(RestoreRecord, spec.value, spec.key)
+    return decode(RestoreRecord, spec.value, spec.key) if is_one(spec) else None
+
+
+def is_one(spec: Record) -> bool:
+    """Return whether a restore has taken the place of a spec, readable or not."""
+    return spec.value.startswith(b'{"jrs":"restore/')
 
 
 def of_job(backend: Backend, job_id: str) -> RestoreRecord | None:

@@ -1,0 +1,353 @@
+"""``jrs snapshot``: what is done with the snapshots of jobs, by people."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from jrs.backend import Backend
+from jrs.cli.common import Place, json_option, table, to_json, when, with_place
+from jrs.cli.upkeep import job_storage, storage_option
+from jrs.errors import InvalidInput
+from jrs.model import check_job_id
+from jrs.recovery.snapshots import Restored, SnapshotCatalog
+from jrs.snapshots import SnapshotFormat, SnapshotRecord, SnapshotStage
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+@click.group("snapshot", context_settings={"help_option_names": ["-h", "--help"]})
+def snapshot_command() -> None:
+    """Pin states of jobs, and go back to them: here, elsewhere, as other jobs.
+
+    A snapshot has a number and, if it was given one, a name. Files that change or vanish behind
+    the system's back are found by verify.
+
+    \b
+    Examples:
+      jrs snapshot create orders --name before-upgrade
+      jrs snapshot list orders
+      jrs snapshot restore orders before-upgrade
+      jrs snapshot fork orders 3 --as orders-test
+    """
+
+
+def _command(name: str) -> Callable[[Callable[..., Any]], click.Command]:
+    """Make a command of the group, on an open catalogue, with the options that all of them have."""
+
+    def wrap(function: Callable[..., Any]) -> click.Command:
+        def command(place: Place, storage: Path | None, **options: Any) -> Any:
+            with place.open() as backend:
+                return function(_catalog(backend, storage), **options)
+
+        command.__doc__ = function.__doc__
+        command.__click_params__ = getattr(  # type: ignore[attr-defined]
+            function, "__click_params__", []
+        )
+        return snapshot_command.command(name)(storage_option(with_place(command)))
+
+    return wrap
+
+
+@_command("create")
+@click.argument("job_id")
+@click.option("--name", help="A name to find it by; such ones are kept by retention.")
+@click.option("--format", "how", type=click.Choice([each.value for each in SnapshotFormat]),
+              default="link", show_default=True, help="How it holds its files.")  # fmt: skip
+@click.option("--batch", "batches", multiple=True, metavar="STAGE=N",
+              help="An older batch of a stage, that Spark still retains.")  # fmt: skip
+@click.option("--no-output", is_flag=True, help="Leave out what the job has published.")
+@json_option
+def create_command(
+    catalog: SnapshotCatalog, job_id: str, name: str | None, how: str,
+    batches: tuple[str, ...], no_output: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Take a snapshot of a job, which may be running, suspended or dead.
+
+    \b
+    Examples:
+      jrs snapshot create orders
+      jrs snapshot create orders --format cas --name nightly
+      jrs snapshot create orders --batch hourly=41
+    """
+    with _progress("taking") as progress:
+        record = catalog.create(
+            job_id, name=name, format=SnapshotFormat(how), output=not no_output,
+            batches=dict(map(_batch, batches)), progress=progress,
+        )  # fmt: skip
+    if as_json:
+        click.echo(to_json(record))
+    else:
+        click.echo(f"{record}: {_points(record.stages)}, {_size(record.bytes)}")
+
+
+@_command("list")
+@click.argument("job_id", required=False)
+@json_option
+def list_command(catalog: SnapshotCatalog, job_id: str | None, as_json: bool) -> None:
+    """List the snapshots of a job, or of all jobs, oldest first.
+
+    \b
+    Examples:
+      jrs snapshot list
+      jrs snapshot list orders --json
+    """
+    jobs = [check_job_id(job_id)] if job_id else list(catalog.jobs())
+    records = [record for each in jobs for record in catalog.list(each)]
+    if as_json:
+        click.echo(to_json(records))
+        return
+    table(
+        ["job", "snapshot", "name", "taken", "format", "files", "size", "new", "stages", "where"],
+        [_row(record) for record in records],
+    )
+
+
+@_command("show")
+@click.argument("job_id")
+@click.argument("snapshot")
+@json_option
+def show_command(catalog: SnapshotCatalog, job_id: str, snapshot: str, as_json: bool) -> None:
+    """Show all that a snapshot holds: stages, records and files.
+
+    \b
+    Example:  jrs snapshot show orders 3
+    """
+    record, manifest = catalog.get(job_id, snapshot), catalog.manifest(job_id, snapshot)
+    if as_json:
+        click.echo(to_json(manifest))
+        return
+    click.echo(f"{record}, {record.format.value}, taken {when(record.created_at)}")
+    for stage in manifest.stages:
+        at = "its beginning" if stage.batch is None else f"batch {stage.batch}"
+        click.echo(f"stage {stage.name}: {at}")
+    for name in sorted(manifest.records):
+        click.echo(f"record {name}")
+    for file in manifest.files:
+        click.echo(f"{file.sha256[:12]} {file.size:>12,} {file.path}")
+
+
+@_command("verify")
+@click.argument("job_id")
+@click.argument("snapshot", required=False)
+@json_option
+def verify_command(
+    catalog: SnapshotCatalog, job_id: str, snapshot: str | None, as_json: bool
+) -> int | None:
+    """Read every byte of a snapshot; without one, find the newest of the job that is whole.
+
+    Exit 0: it is whole; 2: it is damaged, or none is whole.
+
+    \b
+    Examples:
+      jrs snapshot verify orders 3
+      jrs snapshot verify orders
+    """
+    with _progress("verifying") as progress:
+        if snapshot is not None:
+            record: SnapshotRecord | None = catalog.verify(job_id, snapshot, progress=progress)
+        else:
+            usable = catalog.newest_usable(check_job_id(job_id))
+            record = usable.record
+            for skipped, why in usable.skipped:
+                click.echo(f"{skipped}: {why}", err=True)
+    if record is None:
+        raise InvalidInput(f"job {job_id!r} has no snapshot that could be restored")
+    click.echo(to_json(record) if as_json else f"{record} is whole")
+    return 0
+
+
+@_command("delete")
+@click.argument("job_id")
+@click.argument("snapshot")
+def delete_command(catalog: SnapshotCatalog, job_id: str, snapshot: str) -> None:
+    """Delete a snapshot; never the newest that a job which has not ended could go on from.
+
+    \b
+    Example:  jrs snapshot delete orders 3
+    """
+    catalog.delete(check_job_id(job_id), snapshot)
+    click.echo(f"snapshot {snapshot} of job {job_id!r} is deleted", err=True)
+
+
+@_command("move")
+@click.argument("job_id")
+@click.argument("snapshot")
+@click.argument("to", type=click.Path(path_type=Path, file_okay=False))
+def move_command(catalog: SnapshotCatalog, job_id: str, snapshot: str, to: Path) -> None:
+    """Move a snapshot to another storage, on any filesystem. It stays listed.
+
+    \b
+    Example:  jrs snapshot move orders 3 /mnt/backup
+    """
+    with _progress("moving") as progress:
+        record = catalog.move(check_job_id(job_id), snapshot, to, progress=progress)
+    click.echo(f"{record} is in {to}", err=True)
+
+
+@_command("export")
+@click.argument("job_id")
+@click.argument("snapshot")
+@click.argument("folder", type=click.Path(path_type=Path))
+def export_command(catalog: SnapshotCatalog, job_id: str, snapshot: str, folder: Path) -> None:
+    """Copy a snapshot to a new folder that needs nothing else and can be copied on.
+
+    \b
+    Examples:
+      jrs snapshot export orders 3 /mnt/usb/orders-3
+      jrs --backend etcd://other:2379 snapshot restore --from /mnt/usb/orders-3
+    """
+    with _progress("exporting") as progress:
+        catalog.export(check_job_id(job_id), snapshot, folder.absolute(), progress=progress)
+    click.echo(f"snapshot {snapshot} of job {job_id!r} is in {folder}", err=True)
+
+
+@_command("restore")
+@click.argument("job_id", required=False)
+@click.argument("snapshot", required=False)
+@click.option("--from", "folder", type=click.Path(path_type=Path, file_okay=False, exists=True),
+              help="An exported snapshot, of whatever cluster.")  # fmt: skip
+@click.option("--as", "as_job", metavar="NEW", help="Restore it as a new job.")
+@click.option("--claim", is_flag=True, help="Use the snapshot up; by default it stays.")
+@click.option("--finish", metavar="JOB", help="Carry out a restore that was cut off.")
+@json_option
+def restore_command(
+    catalog: SnapshotCatalog, job_id: str | None, snapshot: str | None, folder: Path | None,
+    as_job: str | None, claim: bool, finish: str | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Put a suspended job back to a snapshot: by default, the newest that is whole.
+
+    What the job has published since is taken back with it. A new job is started at once if a
+    master leads; a suspended one when it is resumed.
+
+    \b
+    Examples:
+      jrs stop orders && jrs snapshot restore orders 3 && jrs resume orders
+      jrs snapshot restore orders 3 --as orders-2
+      jrs snapshot restore --from /mnt/usb/orders-3
+    """
+    with _progress("restoring") as progress:
+        if finish is not None:
+            restored = catalog.finish_restore(finish)
+        else:
+            source = _source(catalog, job_id, snapshot, folder)
+            restored = catalog.restore(source, as_job=as_job, claim=claim, progress=progress)
+    _say(restored, as_json)
+
+
+@_command("fork")
+@click.argument("job_id")
+@click.argument("snapshot", required=False)
+@click.option("--as", "as_job", required=True, metavar="NEW", help="The id of the new job.")
+@json_option
+def fork_command(
+    catalog: SnapshotCatalog, job_id: str, snapshot: str | None, as_job: str, as_json: bool
+) -> None:
+    """Start a new job from a snapshot, beside the one it is of: its queries get new ids.
+
+    \b
+    Example:  jrs snapshot fork orders --as orders-test
+    """
+    with _progress("restoring") as progress:
+        source = _source(catalog, job_id, snapshot, None)
+        restored = catalog.restore(source, as_job=as_job, fork=True, progress=progress)
+    _say(restored, as_json)
+
+
+# -- inside --------------------------------------------------------------------------------
+
+
+def _catalog(backend: Backend, storage: Path | None) -> SnapshotCatalog:
+    found = job_storage(backend, storage)
+    if found is None:
+        raise InvalidInput("say where jobs keep their files: --storage DIR")
+    return SnapshotCatalog(backend, found)
+
+
+def _source(
+    catalog: SnapshotCatalog, job_id: str | None, snapshot: str | None, folder: Path | None
+) -> SnapshotRecord | Path:
+    if folder is not None:
+        if job_id is not None:
+            raise InvalidInput("give a job and its snapshot, or --from and a folder, not both")
+        return folder.absolute()
+    if job_id is None:
+        raise InvalidInput("say what to restore: JOB_ID [SNAPSHOT], --from FOLDER or --finish JOB")
+    if snapshot is not None:
+        return catalog.get(check_job_id(job_id), snapshot)
+    usable = catalog.newest_usable(check_job_id(job_id))
+    for skipped, why in usable.skipped:
+        click.echo(f"passed over: {skipped}: {why}", err=True)
+    if usable.record is None:
+        raise InvalidInput(f"job {job_id!r} has no snapshot that could be restored")
+    return usable.record
+
+
+def _say(restored: Restored, as_json: bool) -> None:
+    if as_json:
+        fields = {"job_id": restored.job_id, "folder": str(restored.folder)}
+        stages = [{"name": stage.name, "batch": stage.batch} for stage in restored.stages]
+        click.echo(
+            to_json({**fields, "stages": stages, "number": restored.number,
+                     "from_job": restored.from_job})
+        )  # fmt: skip
+        return
+    of = f"snapshot {restored.number} of job {restored.from_job!r}"
+    click.echo(f"job {restored.job_id!r} is at {of}: {_points(restored.stages)}")
+
+
+def _batch(text: str) -> tuple[str, int]:
+    stage, _, number = text.partition("=")
+    if not stage or not number.isdigit():
+        raise InvalidInput(f"not a batch of a stage: {text!r}; write STAGE=N, as hourly=41")
+    return stage, int(number)
+
+
+def _row(record: SnapshotRecord) -> list[str]:
+    return [
+        record.job_id,
+        str(record.number),
+        record.name or "",
+        when(record.created_at),
+        record.format.value,
+        str(record.files),
+        _size(record.bytes),
+        _size(record.new_bytes),
+        _points(record.stages),
+        record.storage or "",
+    ]
+
+
+def _points(stages: tuple[SnapshotStage, ...]) -> str:
+    said = [
+        f"{stage.name} at {'its beginning' if stage.batch is None else f'batch {stage.batch}'}"
+        for stage in stages
+    ]
+    return ", ".join(said) or "no streaming stage"
+
+
+def _size(size: float) -> str:
+    unit = 0
+    while size >= 1024 and unit < len(_UNITS) - 1:
+        size, unit = size / 1024, unit + 1
+    return f"{size:.1f} {_UNITS[unit]}" if unit else f"{size:.0f} B"
+
+
+@contextmanager
+def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
+    """Show how many files are done, where somebody watches."""
+    if not sys.stderr.isatty():
+        yield lambda done, total: None
+        return
+
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
