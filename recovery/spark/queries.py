@@ -16,7 +16,7 @@ from jrs.errors import InvalidInput
 from jrs.recovery.spark.sink import FORMAT
 
 if TYPE_CHECKING:
-    from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+    from pyspark.sql.streaming import DataStreamWriter
 
 _VOLATILE = re.compile(
     r"#\d+L?"  # the ids of expressions
@@ -62,8 +62,7 @@ def plan_hash(writer: DataStreamWriter, folder: str) -> str:
     Args:
         folder: the job's own, which does not count: a job may be restored elsewhere.
     """
-    dataset = _peek(writer._jwrite, "ds")
-    plan = str(dataset.queryExecution().analyzed().toString()).replace(folder, "")
+    plan = _plan(writer).replace(folder, "")
     return hashlib.sha256(_VOLATILE.sub("", plan).encode()).hexdigest()[:32]
 
 
@@ -86,19 +85,23 @@ def once(writer: DataStreamWriter) -> Iterator[None]:
         writer._jwrite = writer._jwrite.trigger(trigger)
 
 
-def flushes(query: StreamingQuery) -> str | None:
+def holds_back(writer: DataStreamWriter) -> str | None:
     """Return why the query holds back what no watermark flushes, or None if it does not."""
-    execution = query._jsq.streamingQuery()
-    if str(execution.outputMode()) == "Complete":
+    # Not asked of a query that has been started: only its own thread may be the first to plan it.
+    if str(_peek(writer._jwrite, "outputMode")) == "Complete":
         return (
             "in complete mode no row is ever final, so there is nothing to flush: suspend it, or "
             "cancel it"
         )
-    if _TIMERS.search(str(execution.logicalPlan().toString())):
+    if _TIMERS.search(_plan(writer)):
         return (
             "its timers go by processing time, which no watermark moves: suspend it, or cancel it"
         )
     return None
+
+
+def _plan(writer: DataStreamWriter) -> str:
+    return str(_peek(writer._jwrite, "ds").queryExecution().analyzed().toString())
 
 
 def _option(options: Any, name: str) -> Any:

@@ -255,7 +255,7 @@ class Streams:
         with self._lock:
             runs = [run for run in self._runs.values() if run.step is Step.RUNNING]
         for run in runs:
-            why = queries.flushes(run.query) if run.query is not None else None
+            why = queries.holds_back(run.writer)
             if why is not None:
                 return f"stage {run.stream.name!r}: {why}"
         with self._lock:
@@ -342,7 +342,7 @@ class Streams:
         with self._changed:
             run.query, run.step = query, step
             # In complete mode, and by timers of processing time, nothing waits for a watermark.
-            run.caught_up = step is Step.CATCHING_UP and queries.flushes(query) is None
+            run.caught_up = step is Step.CATCHING_UP and queries.holds_back(run.writer) is None
             self._changed.notify_all()
 
     def _died(self, run: _Run, error: BaseException) -> None:
