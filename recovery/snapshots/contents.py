@@ -120,12 +120,15 @@ def gather(
 def _streams(epoch: Path | None) -> dict[str, Path]:
     if epoch is None or not (epoch / "streams").is_dir():
         return {}
-    names = sorted(os.listdir(epoch / "streams"))
-    return {
-        name: epoch / "streams" / name / "ck"
-        for name in names
-        if (epoch / "streams" / name / "ck").is_dir()
-    }
+    found = {}
+    for name in sorted(os.listdir(epoch / "streams")):
+        folder = epoch / "streams" / name / "ck"
+        if folder.is_dir():
+            found[name] = folder
+        elif any(folder.parent.glob("ck.*")):
+            # Being rescaled: another one takes its place in a moment.
+            raise FileNotFoundError(2, "is missing", str(folder))
+    return found
 
 
 def _pin(streams: Mapping[str, Path], wanted: Mapping[str, int]) -> dict[str, int | None]:

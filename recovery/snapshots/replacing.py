@@ -27,7 +27,7 @@ from jrs.backend import (
 from jrs.codec import decode, encode, with_job_id
 from jrs.errors import Conflict, CorruptRecord, Fenced, JobIsRunning, SnapshotInUse, Unavailable
 from jrs.model import JobSpec, StageRecord
-from jrs.recovery.snapshots import deleting, transfer
+from jrs.recovery.snapshots import deleting, pending, transfer
 from jrs.recovery.snapshots.contents import epoch_folder
 from jrs.recovery.storage import JobStorage
 from jrs.snapshots import Manifest, RestoreRecord, SnapshotRecord
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from jrs.recovery.snapshots.catalog import SnapshotCatalog
 
 SPEC = "spec"
+_AS_STORED = ("ascii", "surrogateescape")
 _TOPS = ("epoch", "out", "tmp", "in")
 
 
@@ -52,6 +53,20 @@ class Wish:
     progress: transfer.Progress
 
 
+def kept_spec(before: Record | None) -> bytes | None:
+    """Return the spec that a job keeps: its own, which may have been upgraded since the snapshot;
+    None if it has none, or none that can be read."""
+    if before is None:
+        return None
+    restore = pending.read(before)
+    text = before.value if restore is None else (restore.spec or "").encode(*_AS_STORED)
+    try:
+        decode(JobSpec, text, before.key)
+    except CorruptRecord:
+        return None
+    return text
+
+
 def claim(
     catalog: SnapshotCatalog, found: Manifest, job_id: str, before: Record | None, wish: Wish
 ) -> tuple[list[Op], Record]:
@@ -66,7 +81,7 @@ def claim(
             catalog.now(),
             wish.claim,
             wish.fork,
-            None if before is None else before.value.decode("ascii", "surrogateescape"),
+            None if (kept := kept_spec(before)) is None else kept.decode(*_AS_STORED),
         )
     )
     guards: list[Op] = [Absent(keys.RESULTS + job_id), Absent(keys.TOMBSTONES + job_id)]
@@ -124,15 +139,17 @@ def commit(
     backend = catalog.backend
     wanted = {}
     for name, text in found.records.items():
-        data = text.encode("ascii", "surrogateescape")
+        data = text.encode(*_AS_STORED)
         if job_id != found.job_id:
             data = with_job_id(data, job_id, name)
-        if name == SPEC:
-            decode(JobSpec, data, name)  # No master could start what it can not read.
-            spec: Op = Update(claimed.key, data, claimed.version)
-        else:
+        if name != SPEC:
             kind, _, stage = name.partition("/")
             wanted[f"{kind}/{job_id}/{stage}"] = _without_output(catalog, job_id, data, kind, name)
+    spec = kept_spec(claimed)
+    if spec is None:
+        spec = found.records[SPEC].encode(*_AS_STORED)
+        spec = spec if job_id == found.job_id else with_job_id(spec, job_id, SPEC)
+        decode(JobSpec, spec, SPEC)  # No master could start what it can not read.
     ops: list[Op] = []
     for prefix in (keys.STAGES, keys.STREAMS):
         for record in backend.scan(f"{prefix}{job_id}/"):
@@ -151,8 +168,8 @@ def commit(
         some, ops = ops[:room], ops[room:]
         backend.commit(*some, Check(claimed.key, claimed.version), fence=wish.fence)
     try:
-        assert isinstance(spec, Update)
-        commit_and_read_back(backend, spec, *ops, *last, fence=wish.fence)
+        own = Update(claimed.key, spec, claimed.version)
+        commit_and_read_back(backend, own, *ops, *last, fence=wish.fence)
     except Conflict as error:
         raise JobIsRunning(
             f"job {job_id!r} was changed while it was restored, and is held until that is "

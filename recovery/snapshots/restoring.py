@@ -99,6 +99,10 @@ def restore(catalog: SnapshotCatalog, wish: Wish) -> Restored:
         _check_restorable(found, job_id)
         check(str(wish.source), found, thorough=True, progress=wish.progress)
         before = _check_startable(catalog, found.manifest, job_id, wish)
+        if SPEC not in found.manifest.records and replacing.kept_spec(before) is None:
+            raise InvalidInput(
+                f"{found.folder} was taken of a job without a spec: there is nothing to start"
+            )
         _check_output(storage, found.manifest, job_id)
         with _building(storage, job_id) as built:
             with _writing(f"the restore of job {job_id!r}", found):
@@ -117,10 +121,6 @@ def restore(catalog: SnapshotCatalog, wish: Wish) -> Restored:
 def _check_restorable(found: Opened, job_id: str) -> None:
     if not found.manifest.format.is_restorable:
         raise InvalidInput(f"{found.folder} is logical: rows to be read, nothing to go on from")
-    if SPEC not in found.manifest.records:
-        raise InvalidInput(
-            f"{found.folder} was taken of a job without a spec: there is nothing to start"
-        )
     if not found.manifest.output and job_id != found.manifest.job_id:
         raise InvalidInput(
             f"{found.folder} was taken without the job's output, which job {job_id!r} would not "

@@ -13,7 +13,7 @@ import attrs
 
 from jrs.backend import Backend
 from jrs.errors import CorruptRecord, InvalidInput, JrsError, Unavailable
-from jrs.recovery.snapshots import contents, folders, manifest, transfer
+from jrs.recovery.snapshots import contents, folders, manifest, pending, transfer
 from jrs.recovery.snapshots.blobs import Blobs
 from jrs.recovery.snapshots.contents import Contents, Item
 from jrs.recovery.storage import JobStorage
@@ -64,6 +64,8 @@ def take(
         if attempt:
             transfer.remove(folder / folders.FILES)
             sleep(0.01 * attempt)
+        if pending.of_job(backend, job_id) is not None:
+            raise Unavailable(f"job {job_id!r} is being restored: no snapshot is taken of it")
         records = contents.read_records(backend, job_id)
         try:
             found = contents.gather(

@@ -25,9 +25,12 @@ from jrs.recovery.snapshots import (
 )
 from jrs.snapshots import SnapshotFormat
 from jrs.store import JobResultStore
+from tests.crash.test_disk_full import SIZE, disk, free
 from tests.recovery.support import FaultyMemory, result
 from tests.snapshots.fabricate import FakeJob, put, tree
 from tests.snapshots.test_catalog import by_format
+
+__all__ = ["disk"]
 
 
 @by_format
@@ -135,6 +138,40 @@ def test_disk_full(
     assert tree(tmp_path / "far") == {}
     assert not (tmp_path / "out").exists()
     assert catalog.verify("job", 1)
+
+
+@by_format
+def test_another_filesystem(
+    catalog: SnapshotCatalog, job: FakeJob, disk: Path, how: SnapshotFormat
+) -> None:
+    """Where nothing can be linked, everything is copied: out, and back into another job (S8)."""
+    stages = catalog.create("job", format=how).stages
+
+    moved = catalog.move("job", 1, disk / "far")
+
+    assert catalog.restore(moved, as_job="new").stages == stages
+    assert catalog.verify("job", 1) == moved
+    catalog.export("job", 1, disk / "out")
+    assert catalog.restore(disk / "out", as_job="newer").stages == stages
+
+
+@by_format
+def test_disk_that_is_full(
+    catalog: SnapshotCatalog, job: FakeJob, disk: Path, how: SnapshotFormat
+) -> None:
+    """The copy is removed, so that the disk is as it was; the snapshot stays where it is."""
+    put(job.out("typed") / "large", b"x" * (2 * SIZE))
+    record = catalog.create("job", format=how)
+    before = free(disk)
+
+    with pytest.raises(Unavailable, match="No space left"):
+        catalog.move("job", 1, disk)
+    with pytest.raises(Unavailable, match="No space left"):
+        catalog.export("job", 1, disk / "out")
+    assert catalog.verify("job", 1) == record
+    assert [name for name in tree(disk) if "manifest" in name] == []
+    assert before - free(disk) < SIZE // 10
+    assert not list(left_over(catalog.backend, job.storage))
 
 
 def test_export_refuses(catalog: SnapshotCatalog, job: FakeJob, tmp_path: Path) -> None:

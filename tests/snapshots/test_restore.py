@@ -12,7 +12,7 @@ from urllib.parse import unquote
 import pytest
 
 from jrs import keys
-from jrs.backend import Create, Delete
+from jrs.backend import Create, Delete, Update
 from jrs.codec import decode, encode
 from jrs.errors import (
     Conflict,
@@ -23,6 +23,7 @@ from jrs.errors import (
     InvalidInput,
     JobIsRunning,
     SnapshotInUse,
+    Unavailable,
 )
 from jrs.model import AttemptRecord, JobSpec, StageRecord
 from jrs.recovery.snapshots import SnapshotCatalog, contents, folders, left_over
@@ -93,6 +94,22 @@ def test_several_times_by_several_jobs(
     assert catalog.verify("job", 1)
     assert contents.epoch_folder(job.storage, "green") == green / "e0"
     assert job.storage.take_over("green", 7) == green / "e7"
+
+
+def test_upgraded_meanwhile(catalog: SnapshotCatalog, job: FakeJob, memory: FaultyMemory) -> None:
+    """A job keeps the spec that it has by now: going back to older state undoes no upgrade (S7)."""
+    record = catalog.create("job")
+    key = keys.JOBS + "job"
+    stored = memory.get(key)
+    assert stored is not None
+    memory.commit(Update(key, encode(JobSpec("job", "new:main")), stored.version))
+
+    catalog.restore(record)
+    catalog.restore(record, as_job="new")
+
+    specs = [memory.get(keys.JOBS + name) for name in ("job", "new")]
+    points = [decode(JobSpec, one.value, "spec").entry_point for one in specs if one is not None]
+    assert points == ["new:main", "m:f"]
 
 
 def test_fork(catalog: SnapshotCatalog, job: FakeJob) -> None:
@@ -390,6 +407,8 @@ def test_held_meanwhile(
             JobCatalog(memory).submit(JobSpec("job", "m:f"))
         with pytest.raises(SnapshotInUse, match="another restore"):
             catalog.restore(record)
+        with pytest.raises(Unavailable, match="is being restored"):
+            catalog.create("job")
         seen.append(catalog.pending_restore("job"))
         return swap(*args)  # type: ignore[arg-type]
 
