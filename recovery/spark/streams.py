@@ -13,6 +13,7 @@ there when the job is drained. *Flushing* is one more batch, without input, at t
 from __future__ import annotations
 
 import enum
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -29,7 +30,7 @@ from jrs.codec import decode, encode
 from jrs.errors import Conflict, Fenced, InvalidInput, JobHeld, JrsError
 from jrs.model import Json, RestartPolicy, StageRecord, StreamRecord
 from jrs.recovery.job import Job, Stage
-from jrs.recovery.spark import queries, rescaling
+from jrs.recovery.spark import cancel_work, queries, rescaling
 from jrs.recovery.spark.ending import plan_flush, position
 from jrs.recovery.spark.sink import JrsSink
 
@@ -139,6 +140,7 @@ class Streams:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._failure: BaseException | None = None
+        self._waiting: set[int | None] = set()
         self._draining = draining
         self._standing = False
         self._over = threading.Event()
@@ -201,13 +203,20 @@ class Streams:
 
     def wait(self, stream: Stream) -> None:
         """Wait until the stage has finished."""
+        me = threading.get_ident()
         with self._changed:
-            run = self._runs.get(stream.name)
-            while run is not None and run.step is not Step.FINISHED:
-                self._raise_failure()
-                self._changed.wait(_FENCE)
-                if self._context.lost.is_set():
-                    raise Fenced(f"job {self._job.job_id!r} stops here: its leader was replaced")
+            self._waiting.add(me)
+            try:
+                run = self._runs.get(stream.name)
+                while run is not None and run.step is not Step.FINISHED:
+                    self._raise_failure()
+                    self._changed.wait(_FENCE)
+                    if self._context.lost.is_set():
+                        raise Fenced(
+                            f"job {self._job.job_id!r} stops here: its leader was replaced"
+                        )
+            finally:
+                self._waiting.discard(me)
 
     def wait_for_all(self) -> None:
         """Wait until every stage has finished: an unbounded one when the job is drained."""
@@ -216,7 +225,8 @@ class Streams:
 
     def close(self) -> None:
         """End the supervision, and every query that still runs. Idempotent."""
-        self._over.set()
+        with self._lock:
+            self._over.set()
         self._wake.set()
         if threading.current_thread() is not self._supervisor:
             self._supervisor.join()
@@ -433,7 +443,22 @@ class Streams:
             if self._failure is None:
                 self._failure = error
             self._changed.notify_all()
-        self._job._interrupt()
+        try:
+            cancel_work(self._job.job_id)
+        except Exception:
+            pass  # Its JVM is gone, and with it what was to be canceled.
+        self._interrupt()
+
+    def _interrupt(self) -> None:
+        """Break off what the job's function does, unless that is to wait for a stage, where it
+        finds the failure, or it is over: what follows it is not to be broken off."""
+        function = self._job._thread
+        with self._lock:
+            if self._over.is_set() or function.ident in self._waiting:
+                return
+            if function is threading.main_thread() and callable(signal.getsignal(signal.SIGINT)):
+                # To that thread, so that it wakes up from whatever it waits for in the kernel.
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
