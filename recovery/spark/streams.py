@@ -140,7 +140,8 @@ class Streams:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._failure: BaseException | None = None
-        self._waiting: set[int | None] = set()
+        self._told: set[int | None] = set()
+        """The threads that wait for a stage, or were told that one has died."""
         self._draining = draining
         self._standing = False
         self._over = threading.Event()
@@ -203,20 +204,15 @@ class Streams:
 
     def wait(self, stream: Stream) -> None:
         """Wait until the stage has finished."""
-        me = threading.get_ident()
         with self._changed:
-            self._waiting.add(me)
-            try:
-                run = self._runs.get(stream.name)
-                while run is not None and run.step is not Step.FINISHED:
-                    self._raise_failure()
-                    self._changed.wait(_FENCE)
-                    if self._context.lost.is_set():
-                        raise Fenced(
-                            f"job {self._job.job_id!r} stops here: its leader was replaced"
-                        )
-            finally:
-                self._waiting.discard(me)
+            self._told.add(threading.get_ident())
+            run = self._runs.get(stream.name)
+            while run is not None and run.step is not Step.FINISHED:
+                self._raise_failure()
+                self._changed.wait(_FENCE)
+                if self._context.lost.is_set():
+                    raise Fenced(f"job {self._job.job_id!r} stops here: its leader was replaced")
+            self._told.discard(threading.get_ident())
 
     def wait_for_all(self) -> None:
         """Wait until every stage has finished: an unbounded one when the job is drained."""
@@ -450,11 +446,11 @@ class Streams:
         self._interrupt()
 
     def _interrupt(self) -> None:
-        """Break off what the job's function does, unless that is to wait for a stage, where it
-        finds the failure, or it is over: what follows it is not to be broken off."""
+        """Break off what the job's function does, unless it finds the failure by itself or is over:
+        what follows it is not to be broken off."""
         function = self._job._thread
         with self._lock:
-            if self._over.is_set() or function.ident in self._waiting:
+            if self._over.is_set() or function.ident in self._told:
                 return
             if function is threading.main_thread() and callable(signal.getsignal(signal.SIGINT)):
                 # To that thread, so that it wakes up from whatever it waits for in the kernel.
@@ -462,6 +458,7 @@ class Streams:
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
+            self._told.add(threading.get_ident())
             raise self._failure
 
 
