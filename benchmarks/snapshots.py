@@ -3,9 +3,9 @@
     python benchmarks/snapshots.py [--quick] [--json] [--provider changelog] [--mb 100]
 
 A query with at least `--mb` of state goes on changing it. Between two snapshots it commits at least
-one batch, and each format takes its turn in every round. *Alone* is gathering the files and linking
-or copying them; *whole* is a snapshot as `SnapshotCatalog.create` takes it: with the sha256 of what
-is new since the one before, all of it synced, and listed.
+one batch, and each format takes its turn in every round. *Alone* is linking or copying the files;
+*hashed* is that and the sha256 of what is new since the one before; *whole* is a snapshot as
+`SnapshotCatalog.create` takes it: gathered while the query runs, hashed, synced and listed.
 """
 
 from __future__ import annotations
@@ -54,6 +54,8 @@ class Measured:
     bytes: list[int] = attrs.field(factory=list)
     new_bytes: list[int] = attrs.field(factory=list)
     alone: list[float] = attrs.field(factory=list)
+    hashed: list[float] = attrs.field(factory=list)
+    seen: set[tuple[str, int, int]] = attrs.field(factory=set)
     whole: list[float] = attrs.field(factory=list)
 
 
@@ -89,8 +91,10 @@ def start_query(folder: Path, provider: str, mb: float) -> Any:
     return writer.option("checkpointLocation", str(folder)).start()
 
 
-def alone(items: tuple[contents.Item, ...], target: Path, how: SnapshotFormat) -> float:
-    """Link or copy the files, and do nothing else; return the milliseconds it took."""
+def alone(
+    items: tuple[contents.Item, ...], target: Path, how: SnapshotFormat, one: Measured
+) -> None:
+    """Link or copy the files, and then hash what is new; note the milliseconds each took."""
     put: Callable[[Path, Path], Any] = (
         transfer.link_or_copy if how is SnapshotFormat.LINK else shutil.copyfile
     )
@@ -98,9 +102,16 @@ def alone(items: tuple[contents.Item, ...], target: Path, how: SnapshotFormat) -
     transfer.parents(target / item.path for item in items)
     for item in items:
         put(item.source, target / item.path)
-    took = time.perf_counter() - began
+    put_after = time.perf_counter() - began
+    for item in items:
+        found = (target / item.path).stat()
+        known = (item.path, found.st_size, item.source.stat().st_mtime_ns)
+        if known not in one.seen or how is SnapshotFormat.FULL:
+            one.seen.add(known)
+            transfer.digest(target / item.path)
+    one.alone.append(put_after * 1e3)
+    one.hashed.append((time.perf_counter() - began) * 1e3)
     shutil.rmtree(target)
-    return took * 1e3
 
 
 def measure(
@@ -150,7 +161,7 @@ def measure(
                 one = found[how.value]
                 while True:
                     try:
-                        one.alone.append(alone(gathered(), storage.root / "alone", how))
+                        alone(gathered(), storage.root / "alone", how, one)
                         break
                     except FileNotFoundError:
                         shutil.rmtree(storage.root / "alone", ignore_errors=True)
@@ -182,10 +193,14 @@ def main(quick: bool, as_json: bool, provider: str, mb: float, count: int) -> No
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     if as_json:
-        click.echo(json.dumps({name: attrs.asdict(one) for name, one in found.items()}, indent=2))
+        plain = {
+            name: attrs.asdict(one, filter=lambda field, _: field.name != "seen")
+            for name, one in found.items()
+        }
+        click.echo(json.dumps(plain, indent=2))
         return
     drawn = Table(title=f"{count} snapshots of a running query, state store {provider}")
-    for column in ("format", "files", "MB", "new MB", "alone, ms", "whole, ms"):
+    for column in ("format", "files", "MB", "new MB", "alone, ms", "hashed, ms", "whole, ms"):
         drawn.add_column(column, justify="right")
     for name, one in found.items():
         drawn.add_row(
@@ -194,6 +209,7 @@ def main(quick: bool, as_json: bool, provider: str, mb: float, count: int) -> No
             f"{statistics.median(one.bytes) / 1e6:.1f}",
             f"{statistics.median(one.new_bytes) / 1e6:.1f}",
             f"{statistics.median(one.alone):.1f} (most {max(one.alone):.1f})",
+            f"{statistics.median(one.hashed):.1f} (most {max(one.hashed):.1f})",
             f"{statistics.median(one.whole):.1f} (most {max(one.whole):.1f})",
         )
     Console().print(drawn)

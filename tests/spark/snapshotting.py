@@ -172,7 +172,14 @@ def main() -> None:
         said["ids"] = [moved.stages[0].query, forked.stages[0].query]
         if shape == "windows" and provider != "hdfs":
             rescaled = catalog.restore(first, as_job="rescaled")
-            rescaling.rescale(spark, rescaled.folder / "streams" / "hourly" / "ck", 3)
+            ck = rescaled.folder / "streams" / "hourly" / "ck"
+            rescaling.rescale(spark, ck, 3)
+            # Rescaling is a batch that the log of Spark's file sink knows nothing of, and without
+            # which it can not be compacted.
+            log = storage.folder("rescaled") / "out" / "hourly" / "_spark_metadata"
+            for batch in checkpoint.batches(ck):
+                if batch > pinned and not (log / str(batch)).exists():
+                    (log / str(batch)).write_text("v1")
             said["rescaled"] = queries.finish("rescaled", rescaled.folder)
         back = catalog.restore(older)
         said["rolled back"] = queries.finish("job", back.folder)
