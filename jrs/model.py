@@ -180,6 +180,12 @@ class JobSpec:
         default=None, validator=attrs.validators.optional(_at_least_one)
     )
     """Over how many partitions its streams' state is spread; None leaves it to Spark."""
+    snapshot_every: float | None = attrs.field(
+        default=None, validator=attrs.validators.optional(_finite)
+    )
+    """Seconds between two snapshots of its streams while it runs; None for none."""
+    snapshots_kept: int = attrs.field(default=3, validator=_at_least_one)
+    """How many snapshots that nobody has named are kept while it goes on."""
 
     @arguments.validator
     def _check_arguments(self, attribute: object, value: object) -> None:

@@ -15,7 +15,7 @@ from jrs import keys
 from jrs.backend import Backend, Create, Delete, Leadership, Update, commit_and_read_back
 from jrs.clock import Clock, Deadline
 from jrs.codec import decode, encode
-from jrs.errors import Conflict, CorruptRecord, Fenced, ResultExists
+from jrs.errors import Conflict, CorruptRecord, Fenced, JobHeld, ResultExists
 from jrs.model import (
     AttemptRecord,
     CancelRequest,
@@ -28,6 +28,7 @@ from jrs.model import (
     StageRecord,
     StageSummary,
     StopMode,
+    StopRecord,
     StopState,
 )
 from jrs.recovery import processes
@@ -35,6 +36,7 @@ from jrs.recovery.attempts import Attempts, Begun
 from jrs.recovery.cleanup import CleanupPolicy, JobCleanup
 from jrs.recovery.job import AttemptContext
 from jrs.recovery.runners import Ended, Runner
+from jrs.recovery.state import JobState
 from jrs.recovery.storage import JobStorage
 from jrs.stops import JobStops
 from jrs.store import JobResultStore
@@ -94,6 +96,7 @@ class Actions:
         self._now = now
         self._store = JobResultStore(backend, now=now)
         self._stops = JobStops(backend, now=now)
+        self._state = JobState(backend, storage, self._fence, say)
 
     # -- running ---------------------------------------------------------------------------
 
@@ -106,6 +109,12 @@ class Actions:
         """Start the job's next attempt, once nothing of an earlier one can do harm any more."""
         job_id = spec.job_id
         self._end_left_over(job_id)
+        try:
+            self._state.make_usable(job_id)
+        except JobHeld as error:
+            held = StopRecord(job_id, StopMode.HOLD, StopState.DONE, self._now(), str(error))
+            self._stops.note(held, self._fence)
+            return
         record = self._record_attempt(job_id)
         context = AttemptContext(
             spec=spec,
@@ -189,11 +198,16 @@ class Actions:
         if stop is None or stop.mode is not StopMode.SUSPEND or stop.state is StopState.DONE:
             return
         self._end_left_over(job_id)
+        self._state.pin(job_id, keep=spec.snapshots_kept)
         if stop.again:
             self._stops.forget(stop, self._fence)
             self._say("suspended", job_id, "it stands, and is started again with what was changed")
         elif self._stops.note(attrs.evolve(stop, state=StopState.DONE), self._fence):
             self._say("suspended", job_id, "it stands; `jrs resume` lets it go on")
+
+    def pin(self, spec: JobSpec) -> None:
+        """Take one of the snapshots that the job's spec asks for."""
+        self._state.pin(spec.job_id, keep=spec.snapshots_kept)
 
     def _why_canceled(self, job_id: str) -> str:
         stored = self._backend.get(keys.CANCEL + job_id)

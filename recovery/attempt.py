@@ -40,7 +40,7 @@ from jrs.model import (
     check_json,
 )
 from jrs.recovery import entry_point, spark
-from jrs.recovery.job import AttemptContext, Job
+from jrs.recovery.job import AttemptContext, Job, StateLost
 from jrs.recovery.stopping import StopWatch
 from jrs.recovery.storage import JobStorage
 from jrs.stops import JobStops
@@ -138,6 +138,8 @@ def run_attempt(context: AttemptContext, function: Any = None) -> JobResult:
             raise error from None
         if spark.jvm_died(error):
             raise JvmDied(f"the JVM of its SparkSession died: {_one_line(str(error))}") from error
+        if isinstance(error, StateLost):
+            raise AttemptDied(_one_line(str(error))) from error
         if context.spec.restart.on_exception and not isinstance(error, (InvalidInput, TooLarge)):
             raise AttemptDied(f"{type(error).__name__}: {error}") from error
         failure = Failure(

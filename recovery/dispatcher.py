@@ -56,6 +56,8 @@ class _Tracked:
     cleanup_tries: int = 0
     said: Decision | None = None
     said_given_up: bool = False
+    snapshot_at: float | None = None
+    """When the next of the snapshots is due that the job's spec asks for."""
     stop_since: tuple[float, float] | None = None
     """Which stop this leader has seen, by the time of its request, and since when."""
 
@@ -200,7 +202,7 @@ class Dispatcher:
         moments = (
             moment
             for job in self._jobs.values()
-            for moment in (job.retry_at, job.restart_at, job.cleanup_at)
+            for moment in (job.retry_at, job.restart_at, job.cleanup_at, job.snapshot_at or 0.0)
         )
         return min([_TICK, *(moment - now for moment in moments if moment > now)])
 
@@ -280,6 +282,8 @@ class Dispatcher:
             self._offload(job_id, lambda: do.suspend(spec), slow=True)
         elif action is Action.FAIL:
             self._offload(job_id, lambda: do.fail(spec))
+        elif action is Action.LEAVE and self._snapshot_is_due(job, spec):
+            self._offload(job_id, lambda: do.pin(spec), slow=True)
 
     # -- facts -----------------------------------------------------------------------------
 
@@ -340,6 +344,14 @@ class Dispatcher:
             job.stop_since = stop.requested_at, self._clock()
         overdue = self._clock() - job.stop_since[1] >= stop.patience
         return Stop.of(stop, overdue=overdue)
+
+    def _snapshot_is_due(self, job: _Tracked, spec: JobSpec) -> bool:
+        if spec.snapshot_every is None:
+            return False
+        now, due = self._clock(), job.snapshot_at
+        if due is None or now >= due:
+            job.snapshot_at = now + spec.snapshot_every
+        return due is not None and now >= due
 
     def _may_clean_up(self, job_id: str, job: _Tracked) -> bool:
         journal = self._actions.journal(job_id)

@@ -82,6 +82,11 @@ class FinishedStage:
         return self._result
 
 
+class StateLost(Exception):
+    """A stream's checkpoint can not be loaded. The attempt dies of it, and the next goes on from a
+    snapshot."""
+
+
 class Job:
     """One attempt of a job, handed to its function as the first argument.
 
@@ -337,6 +342,11 @@ class Job:
                 if stored is not None and stored.value == ops[0].value:
                     return  # The first try got there after all.
                 raise
+
+    def _report_damage(self, stage: str, why: str) -> None:
+        """Leave word beside a stage's checkpoint that it can not be loaded."""
+        context = self._context
+        context.storage.report_damage(self.job_id, self.epoch, stage, why)
 
     def _interrupt(self) -> None:
         """Have the function end soon: a streaming stage has died."""

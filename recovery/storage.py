@@ -32,6 +32,7 @@ from jrs.model import StageRecord, check_job_id
 
 _GONE = (FileNotFoundError, NotADirectoryError)
 """What a path gives once its epoch's folder was renamed: a file bars the place."""
+_DAMAGED = "damaged"
 _EPOCH = re.compile(r"e([0-9]+)")
 
 
@@ -129,6 +130,17 @@ class JobStorage:
         except _GONE:
             raise Fenced(f"{folder} is gone: epoch {epoch} was replaced") from None
         return path
+
+    def report_damage(self, job_id: str, epoch: int, stage: str, why: str) -> None:
+        """Write down beside a stream's checkpoint that it can not be loaded, and why."""
+        folder = self.folder(job_id) / f"e{epoch}" / "streams" / stage
+        (folder / _DAMAGED).write_text(why, encoding="utf-8")
+        sync_tree(folder)
+
+    def damage(self, job_id: str, epoch: int, stage: str) -> str:
+        """Return what was reported of a stream's checkpoint; nothing if nothing was."""
+        path = self.folder(job_id) / f"e{epoch}" / "streams" / stage / _DAMAGED
+        return path.read_text(encoding="utf-8").strip() if path.is_file() else ""
 
     def close_input(self, job_id: str, stage: str, source: Path) -> Path:
         """Return a folder with links to the files that are in `source`, or were when it was first

@@ -23,6 +23,7 @@ _VOLATILE = re.compile(
     r"|@[0-9a-f]+"  # the addresses of objects
     r"|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 )
+_LOST_STATE = re.compile(r"\[(CANNOT_LOAD_STATE_STORE|CANNOT_READ_STREAMING_STATE_FILE)")
 _TIMERS = re.compile(r"\b(ProcessingTime|ProcessingTimeTimeout)\b")
 
 
@@ -98,6 +99,11 @@ def holds_back(writer: DataStreamWriter) -> str | None:
             "its timers go by processing time, which no watermark moves: suspend it, or cancel it"
         )
     return None
+
+
+def lost_state(error: BaseException) -> bool:
+    """Return whether a query died because its checkpoint's state can not be loaded."""
+    return _LOST_STATE.search(str(error)) is not None
 
 
 def _plan(writer: DataStreamWriter) -> str:

@@ -29,7 +29,7 @@ from jrs.clock import Deadline
 from jrs.codec import decode, encode
 from jrs.errors import Conflict, Fenced, InvalidInput, JobHeld, JrsError
 from jrs.model import Json, RestartPolicy, StageRecord, StreamRecord
-from jrs.recovery.job import Job, Stage
+from jrs.recovery.job import Job, Stage, StateLost
 from jrs.recovery.spark import cancel_work, queries, rescaling
 from jrs.recovery.spark.ending import plan_flush, position
 from jrs.recovery.spark.sink import JrsSink
@@ -353,6 +353,9 @@ class Streams:
 
     def _died(self, run: _Run, error: BaseException) -> None:
         self._job.check()  # One that was fenced has died of that.
+        if queries.lost_state(error):
+            self._job._report_damage(run.stream.name, str(error))
+            raise StateLost(f"stage {run.stream.name!r}: its state can not be loaded") from error
         run.deaths += 1
         if run.deaths >= run.restart.attempts:
             raise StageDied(f"stage {run.stream.name!r} died: {error}") from error

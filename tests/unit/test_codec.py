@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jrs import codec, model
+from jrs import codec, model, snapshots
 from jrs.errors import CorruptRecord, UnsupportedVersion
 
 json_values = st.recursive(
@@ -28,6 +28,13 @@ whole = st.integers(0, 2**63)
 failures = st.builds(model.Failure, st.text(), st.text(), st.text(), st.none() | st.integers())
 summaries = st.builds(model.StageSummary, st.text(), whole, whole, seconds)
 terminal = st.sampled_from([s for s in model.JobStatus if s.is_globally_terminal])
+
+formats = st.sampled_from(snapshots.SnapshotFormat)
+pinned = st.lists(
+    st.builds(snapshots.SnapshotStage, st.text(), st.none() | whole, st.none() | st.text()),
+    max_size=3,
+).map(tuple)
+files = st.builds(snapshots.SnapshotFile, st.text(), whole, st.text(), whole, whole)
 
 STORED: dict[type, st.SearchStrategy[Any]] = {
     model.AttemptRecord: st.builds(
@@ -48,14 +55,36 @@ STORED: dict[type, st.SearchStrategy[Any]] = {
         model.JobSpec, job_ids, st.text(), st.dictionaries(st.text(), json_values, max_size=3),
         st.sampled_from(model.RunnerKind),
         st.builds(model.RestartPolicy, st.integers(1, 100), seconds, seconds, st.booleans()),
-        seconds,
+        seconds, st.none() | st.integers(1, 1000), st.none() | seconds, st.integers(1, 1000),
     ),
     model.MasterInfo: st.builds(
         model.MasterInfo, st.text(), st.text(), whole, seconds, seconds, st.none() | whole
     ),
     model.StageRecord: st.builds(
         model.StageRecord, job_ids, st.text(), json_values, whole, whole, seconds, seconds,
-        st.none() | st.text(), st.booleans(), whole,
+        st.none() | st.text(), st.booleans(), whole, st.lists(st.text(), max_size=3).map(tuple),
+    ),
+    model.StopRecord: st.builds(
+        model.StopRecord, job_ids, st.sampled_from(model.StopMode),
+        st.sampled_from(model.StopState), seconds, st.text(), seconds, st.booleans(),
+        st.dictionaries(st.text(), st.text(), max_size=3),
+    ),
+    model.StreamRecord: st.builds(
+        model.StreamRecord, job_ids, st.text(), st.booleans(), st.text(), st.text(), seconds
+    ),
+    snapshots.Manifest: st.builds(
+        snapshots.Manifest, job_ids, whole, formats, seconds, st.text(), st.none(),
+        st.none() | whole, st.booleans(), pinned, st.dictionaries(st.text(), st.text(), max_size=3),
+        st.lists(files, max_size=3).map(tuple), st.dictionaries(st.text(), st.text(), max_size=3),
+    ),
+    snapshots.RestoreRecord: st.builds(
+        snapshots.RestoreRecord, job_ids, st.text(), st.text(), seconds, st.booleans(),
+        st.booleans(), st.none() | st.text(),
+    ),
+    snapshots.SnapshotRecord: st.builds(
+        snapshots.SnapshotRecord, job_ids, whole, formats, seconds, st.text(), whole, whole, whole,
+        st.none() | st.just("named"), st.none() | whole, st.booleans(), pinned,
+        st.none() | st.text(), st.none() | st.text(),
     ),
     model.Tombstone: st.builds(model.Tombstone, job_ids, terminal, seconds, seconds),
 }  # fmt: skip
@@ -77,6 +106,8 @@ EXAMPLES = [
     model.Tombstone("j"),
     model.CleanupJournal("j", ("spec", "stages"), 2, {"staging": "/a/b: busy"}),
     model.StageRecord("j", "load", [1], 1, 2, 0.5, 9.0, "load-1"),
+    model.StopRecord("j", model.StopMode.DRAIN, stages={"sums": "flushing"}),
+    model.StreamRecord("j", "sums", True, "a1", "4.0", 1.0),
     model.MasterInfo("m", "h", 1, 2.0, 3.0),
 ]
 by_type = pytest.mark.parametrize("kind", list(STORED), ids=lambda kind: kind.__name__)

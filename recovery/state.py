@@ -1,0 +1,109 @@
+"""JobState: what a job goes on from: its live checkpoints, or else its newest usable snapshot.
+
+Every committed batch of every stream is a point to go on from. The live checkpoint is the newest,
+so it comes first; a snapshot only if that is damaged, and an older one only if a newer one is, too.
+A job that has had state and has none to go on from is held: to start over would be a guess.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from jrs import keys
+from jrs.backend import Backend, Fence
+from jrs.codec import decode
+from jrs.errors import CorruptRecord, JobHeld, JrsError
+from jrs.model import StreamRecord
+from jrs.recovery.snapshots import checkpoint
+from jrs.recovery.snapshots.catalog import SnapshotCatalog
+from jrs.recovery.snapshots.retention import SnapshotPolicy, retain
+from jrs.recovery.storage import JobStorage
+
+
+class JobState:
+    """The state of one leader's jobs."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        storage: JobStorage,
+        fence: Fence,
+        say: Callable[[str, str, str], None],
+    ) -> None:
+        self._backend = backend
+        self._storage = storage
+        self._fence = fence
+        self._say = say
+        self._catalog = SnapshotCatalog(backend, storage)
+
+    def make_usable(self, job_id: str) -> None:
+        """See to it that the job has something to go on from, once nothing of it runs.
+
+        Idempotent. What had to be passed over is said, by name.
+
+        Raises:
+            JobHeld: it has had state, and none of it is usable.
+            Fenced: a newer leader exists.
+            Unavailable, OutcomeUnknown: it may be repeated.
+        """
+        damage = dict(self._damage(job_id))
+        if not damage:
+            return
+        for stage, why in damage.items():
+            self._say("damaged", job_id, f"the checkpoint of stage {stage!r}: {why}")
+        usable = self._catalog.newest_usable(job_id)
+        for record, why in usable.skipped:
+            self._say("damaged", job_id, f"snapshot {record.number}: {why}")
+        if usable.record is None:
+            what = "; ".join(f"stage {stage!r}: {why}" for stage, why in damage.items())
+            raise JobHeld(
+                f"job {job_id!r} can not go on from what is stored, and has no usable snapshot: "
+                f"{what}"
+            )
+        self._catalog.restore(usable.record, fence=self._fence, is_stopped=lambda _: True)
+        self._storage.take_over(job_id, self._fence.epoch)
+        self._say("restored", job_id, f"goes on from snapshot {usable.record.number}")
+
+    def pin(self, job_id: str, *, keep: int) -> None:
+        """Take a snapshot of a job that has streams, and delete those that are too many.
+
+        It is one more point to go on from and nothing depends on it, so a failure is only said.
+        """
+        if not list(self._streams(job_id)):
+            return
+        try:
+            taken = self._catalog.create(job_id, fence=self._fence)
+            retain(self._catalog, job_id, SnapshotPolicy(keep=keep), fence=self._fence)
+        except JrsError as error:
+            self._say("snapshot", job_id, f"could not be taken: {error}")
+        else:
+            self._say("snapshot", job_id, f"snapshot {taken.number} is taken")
+
+    def _damage(self, job_id: str) -> Iterator[tuple[str, str]]:
+        """Yield the stages that could not go on from their checkpoint, and why."""
+        epoch = self._fence.epoch
+        for stage in self._streams(job_id):
+            if self._backend.get(keys.stage(job_id, stage)) is not None:
+                continue  # It has finished.
+            live = self._storage.folder(job_id) / f"e{epoch}" / "streams" / stage / "ck"
+            why = self._storage.damage(job_id, epoch, stage) or self._missing(job_id, stage, live)
+            if why:
+                yield stage, why
+
+    def _missing(self, job_id: str, stage: str, live: Path) -> str:
+        """Return what a restart would miss, or nothing."""
+        try:
+            found = checkpoint.select(live)
+        except FileNotFoundError as error:
+            return f"{error.filename} is missing"
+        except CorruptRecord as error:
+            return str(error)
+        output = self._storage.published(job_id, stage, temporary=False)
+        if found.batch is None and any(output.glob("batch=*")):
+            return f"{live} is empty, and batches of it were published"
+        return ""
+
+    def _streams(self, job_id: str) -> Iterator[str]:
+        for stored in self._backend.scan(f"{keys.STREAMS}{job_id}/"):
+            yield decode(StreamRecord, stored.value, stored.key).name
