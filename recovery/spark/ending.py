@@ -44,7 +44,11 @@ def position(checkpoint: Path) -> Position:
     Raises:
         JobHeld: the logs can not be read, or contradict each other.
     """
-    planned, committed = _newest(checkpoint / "offsets"), _newest(checkpoint / "commits")
+    while True:
+        committed = _newest(checkpoint / "commits")
+        planned = _newest(checkpoint / "offsets")
+        if _newest(checkpoint / "commits") == committed:
+            break  # Its query, if it runs, has not come further between the two.
     if not committed <= planned <= committed + 1:
         raise JobHeld(
             f"the checkpoint {checkpoint} is damaged: batch {planned} is the newest planned and "
