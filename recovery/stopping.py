@@ -44,7 +44,8 @@ class StopWatch:
                 stop = self._stops.get(self._job.job_id)
                 if stop is None or stop.state is not StopState.REQUESTED:
                     continue
-                if done is None or done.requested_at != stop.requested_at:
+                new = done is None or done.requested_at != stop.requested_at
+                if new or stop.mode is StopMode.DRAIN:  # There may be new stages to be drained.
                     self._begin(stop)
                     done = stop
                 self._stops.step(self._job.job_id, self._job.steps(), self._context.fence)

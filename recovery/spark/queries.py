@@ -16,7 +16,7 @@ from jrs.errors import InvalidInput
 from jrs.recovery.spark.sink import FORMAT
 
 if TYPE_CHECKING:
-    from pyspark.sql.streaming import DataStreamWriter
+    from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 _VOLATILE = re.compile(
     r"#\d+L?"  # the ids of expressions
@@ -74,16 +74,32 @@ def make_active(writer: DataStreamWriter) -> None:
     kind.setActiveSession(session._jsparkSession)
 
 
+def trigger(writer: DataStreamWriter) -> Any:
+    """Return the writer's trigger, for `set_trigger`."""
+    return _peek(writer._jwrite, "trigger")
+
+
+def set_trigger(writer: DataStreamWriter, trigger: Any) -> None:
+    """Give the writer back the trigger that it had."""
+    writer._jwrite = writer._jwrite.trigger(trigger)
+
+
+def is_over(query: StreamingQuery) -> bool:
+    """Return whether a query that is not active has come to its end: one whose Python did not end
+    in time goes on with it, and until then Spark starts no other on its checkpoint."""
+    return not query._jsq.streamingQuery().queryExecutionThread().isAlive()
+
+
 @contextlib.contextmanager
 def once(writer: DataStreamWriter) -> Iterator[None]:
     """Let the writer start queries that run what is planned, and no more; then as it was."""
     make_active(writer)
-    trigger = _peek(writer._jwrite, "trigger")
+    before = trigger(writer)
     writer.trigger(once=True)
     try:
         yield
     finally:
-        writer._jwrite = writer._jwrite.trigger(trigger)
+        set_trigger(writer, before)
 
 
 def holds_back(writer: DataStreamWriter) -> str | None:

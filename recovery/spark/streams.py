@@ -124,10 +124,19 @@ class _Run:
     began: float
     step: Step = Step.WAITING
     query: StreamingQuery | None = None
-    caught_up: bool = False
+    holds_back: str | None = None
+    """Why there is something that no watermark flushes, if there is."""
+    trigger: Any = None
+    stopping: bool = False
+    """Whether its query is brought to a batch boundary, to be started again in another way."""
     deaths: int = 0
     start_at: float = 0.0
     progress: Json = None
+
+    @property
+    def ends(self) -> bool:
+        """Whether it is at its end, or beyond."""
+        return self.step in (Step.FLUSHING, Step.DRAINED, Step.FINISHED)
 
 
 class Streams:
@@ -194,11 +203,13 @@ class Streams:
             order=order,
             after=after,
             began=time.monotonic(),
+            holds_back=queries.holds_back(writer),
+            trigger=queries.trigger(writer),
         )
         self._launch(run)
         with self._lock:
-            self._raise_failure()
             self._runs[name] = run
+            self._raise_failure()
         self._wake.set()
         return run.stream
 
@@ -257,20 +268,19 @@ class Streams:
             self._changed.notify_all()
 
     def drain(self) -> str | None:
-        """Have every stage end: process what is there, flush, finish. Return why one can not."""
+        """Have every stage end: process what is there, flush, finish. Return why one can not.
+
+        Asked again, it takes in the stages that were started meanwhile.
+        """
         with self._lock:
-            runs = [run for run in self._runs.values() if run.step is Step.RUNNING]
-        for run in runs:
-            why = queries.holds_back(run.writer)
-            if why is not None:
-                return f"stage {run.stream.name!r}: {why}"
-        with self._lock:
-            self._draining = True
-        for run in runs:
-            if run.query is not None:
-                _stop_at_boundary(run.query)
+            why = [
+                f"stage {name!r}: {run.holds_back}"
+                for name, run in self._runs.items()
+                if run.holds_back and not run.bounded and not run.ends
+            ]
+            self._draining = not why
         self._wake.set()
-        return None
+        return why[0] if why else None
 
     # -- the supervisor -----------------------------------------------------------------------
 
@@ -309,8 +319,15 @@ class Streams:
                 self._launch(run)
             return
         if run.query.isActive:
+            if self._draining and run.step is Step.RUNNING and not run.stopping:
+                run.stopping = True
+                name = f"jrs-stop-{run.stream.name}"
+                stop = threading.Thread(
+                    target=_stop_at_boundary, args=(run.query,), name=name, daemon=True
+                )
+                stop.start()
             return
-        if self._standing:
+        if self._standing or not queries.is_over(run.query):
             return
         error = run.query.exception()
         run.progress = _progress(run.query) or run.progress
@@ -320,13 +337,17 @@ class Streams:
         elif run.step is Step.FLUSHING:
             self._to(run, Step.DRAINED)
         elif run.step is Step.CATCHING_UP:
+            if not run.bounded and not self._draining:
+                self._launch(run)  # The drain was refused meanwhile.
+                return
             at = position(run.checkpoint)
-            if at.stateful and run.caught_up:
+            # In complete mode, and by timers of processing time, nothing waits for a watermark.
+            if at.stateful and at.committed >= 0 and run.holds_back is None:
                 plan_flush(run.checkpoint)
                 self._launch(run)
             else:
                 self._to(run, Step.DRAINED)
-        elif self._draining:
+        elif run.stopping:
             self._launch(run)
         else:
             self._died(run, StageDied("its query was stopped by somebody else"))
@@ -337,18 +358,18 @@ class Streams:
         if at.flushed:
             self._to(run, Step.DRAINED)
             return
+        writer = run.writer
         if at.at_the_end:
-            step, writer = Step.FLUSHING, run.writer.trigger(once=True)
-        elif run.bounded or self._draining:
-            step, writer = Step.CATCHING_UP, run.writer.trigger(availableNow=True)
+            step, writer = Step.FLUSHING, writer.trigger(once=True)
+        elif run.bounded or (self._draining and run.holds_back is None):
+            step, writer = Step.CATCHING_UP, writer.trigger(availableNow=True)
         else:
-            step, writer = Step.RUNNING, run.writer
+            step = Step.RUNNING
+            queries.set_trigger(writer, run.trigger)
         queries.make_active(writer)
         query = writer.start()
         with self._changed:
-            run.query, run.step = query, step
-            # In complete mode, and by timers of processing time, nothing waits for a watermark.
-            run.caught_up = step is Step.CATCHING_UP and queries.holds_back(run.writer) is None
+            run.query, run.step, run.stopping = query, step, False
             self._changed.notify_all()
 
     def _died(self, run: _Run, error: BaseException) -> None:
