@@ -109,11 +109,14 @@ class Records(Resource):
 def default_resources(backend: Backend, storage: JobStorage) -> list[Resource]:
     """Return the resources of every job. The spec is the last of them by intent, not by need:
     a dirty result alone keeps the job from being started."""
-    from jrs.recovery.snapshots.retention import Snapshots  # It is a resource, too.
+    # These are resources, too.
+    from jrs.recovery.sink_logs import SinkLogs
+    from jrs.recovery.snapshots.retention import Snapshots
 
     return [
         Processes(backend.url, backend.cluster),
         Staging(storage),
+        SinkLogs(storage),
         Snapshots(backend, storage),
         Records(backend, keys.STAGES),
         Records(backend, keys.ATTEMPTS),

@@ -238,6 +238,16 @@ class JobStorage:
         except OSError:
             pass  # Published output is in it, or it is gone.
 
+    def discard_output(self, job_id: str, path: Path) -> None:
+        """Remove something from the job's published output that nobody is to read.
+
+        Raises:
+            InvalidInput: `path` is not in it.
+        """
+        if not path.is_relative_to(self.folder(job_id) / "out"):
+            raise InvalidInput(f"{path} is no output of job {job_id!r}: not deleted")
+        self._discard(job_id, path)
+
     def empty_trash(self) -> None:
         """Delete what a crash left between rename and delete."""
         trash = self.root / ".trash"

@@ -40,6 +40,12 @@ from jrs.store import JobResultStore
               help="How often a job that dies is started in all.")  # fmt: skip
 @click.option("--delay", type=float, default=1.0, show_default=True,
               help="Seconds before the second attempt; doubled for each further one.")  # fmt: skip
+@click.option("--partitions", type=int, metavar="N",
+              help="Over how many partitions the state of its streams is spread.")  # fmt: skip
+@click.option("--snapshot-every", type=float, metavar="SECONDS",
+              help="Take a snapshot of its streams so often.")  # fmt: skip
+@click.option("--keep-snapshots", type=int, default=3, show_default=True, metavar="N",
+              help="How many that nobody has named are kept while it goes on.")  # fmt: skip
 @click.option("--on-exception", is_flag=True,
               help="Start it again, too, when its function raises.")  # fmt: skip
 @click.option("--no-check", is_flag=True,
@@ -58,6 +64,9 @@ def submit_command(
     runner: str,
     attempts: int,
     delay: float,
+    partitions: int | None,
+    snapshot_every: float | None,
+    keep_snapshots: int,
     on_exception: bool,
     no_check: bool,
     existing: bool,
@@ -76,6 +85,9 @@ def submit_command(
         arguments=_arguments(pairs, arguments),
         runner=RunnerKind(runner),
         restart=RestartPolicy(attempts=attempts, delay=delay, on_exception=on_exception),
+        partitions=partitions,
+        snapshot_every=snapshot_every,
+        snapshots_kept=keep_snapshots,
     )
     if not no_check:
         sys.path.insert(0, "")

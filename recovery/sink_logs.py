@@ -1,0 +1,70 @@
+"""SinkLogs: what Spark's own file sinks leave in a job's output beside the rows.
+
+Such a sink writes files first and names those that count in a log, ``_spark_metadata``, that only
+Spark reads: to everybody else, files of batches that were run twice are rows that are there twice.
+And if the log outlives the checkpoint, the next job that writes there loses its first batches
+without a word. So both go when the job has ended: the files that do not count, then the log. What
+stays is the table, the same for every reader.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from jrs.errors import CorruptRecord
+from jrs.recovery.cleanup import Resource
+from jrs.recovery.snapshots.checkpoint import log_until
+from jrs.recovery.snapshots.contents import SINK_LOG
+from jrs.recovery.storage import JobStorage
+
+
+class SinkLogs(Resource):
+    """The logs of the job's file sinks, and the files that they do not name."""
+
+    name = "sink logs"
+
+    def __init__(self, storage: JobStorage) -> None:
+        self._storage = storage
+
+    def clean(self, job_id: str) -> None:
+        for log in self._logs(job_id):
+            for path in [*_uncounted(log), log]:
+                self._storage.discard_output(job_id, path)
+
+    def describe(self, job_id: str) -> list[str]:
+        return [str(path) for log in self._logs(job_id) for path in (*_uncounted(log), log)]
+
+    def _logs(self, job_id: str) -> list[Path]:
+        return sorted((self._storage.folder(job_id) / "out").glob(f"*/{SINK_LOG}"))
+
+
+def _uncounted(log: Path) -> Iterator[Path]:
+    """Yield the data files beside a log that it does not name.
+
+    Raises:
+        CorruptRecord: the log can not be read, so that nobody knows which rows count.
+    """
+    table = log.parent
+    counted = set(_named(log))
+    for path in sorted(table.rglob("*")):
+        hidden = any(part[0] in "._" for part in path.relative_to(table).parts)
+        if path.is_file() and not hidden and path.relative_to(table).as_posix() not in counted:
+            yield path
+
+
+def _named(log: Path) -> Iterator[str]:
+    numbers = [int(path.name.partition(".")[0]) for path in log.iterdir() if path.name[0].isdigit()]
+    try:
+        for name in log_until(log, max(numbers, default=-1), whole=True):
+            version, *lines = (log / name).read_text(encoding="utf-8").splitlines()
+            if not version.startswith("v"):
+                raise ValueError(f"{name} has no version")
+            for line in lines:
+                path = Path(unquote(urlsplit(json.loads(line)["path"]).path))
+                # Wherever the table was when it was written: its files are named below it.
+                yield path.as_posix().rpartition(f"/{log.parent.name}/")[2]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CorruptRecord(f"{log}: not the log of a file sink: {error}") from error
