@@ -78,7 +78,7 @@ def start_query(folder: Path, provider: str, mb: float) -> Any:
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
-    keys_wanted = int(mb * 9_000)  # A row is 200 to 600 bytes on disk, by how much of it is in changelogs.
+    keys_wanted = int(mb * 9_000)  # A row is 200 to 600 bytes on disk.
     rows = (
         spark.readStream.format("rate-micro-batch")
         .option("rowsPerBatch", max(1000, keys_wanted // 8))
