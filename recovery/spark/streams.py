@@ -388,8 +388,12 @@ class Streams:
         with self._lock:
             left = [run for run in self._runs.values() if run.step is not Step.FINISHED]
         drained = [run for run in left if run.step is Step.DRAINED]
-        if not drained or (self._draining and len(drained) < len(left)):
-            return  # Those that are drained on request finish together.
+        if not drained:
+            return
+        if self._draining and (len(drained) < len(left) or not self._told):
+            # Those that are drained on request finish together: also those that the function, which
+            # waits for none of them yet, is still to start after a failover.
+            return
         records = [self._record(run) for run in drained]
         self._job._commit_stages(records)
         self._job._records.extend(records)
