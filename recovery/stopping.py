@@ -45,13 +45,15 @@ class StopWatch:
                 if stop is None or stop.state is not StopState.REQUESTED:
                     continue
                 new = done is None or done.requested_at != stop.requested_at
-                if new or stop.mode is StopMode.DRAIN:  # There may be new stages to be drained.
+                if new:
                     self._begin(stop)
                     done = stop
+                elif stop.mode is StopMode.DRAIN:
+                    self._drain(stop)  # There may be new stages to be drained.
                 self._stops.step(self._job.job_id, self._job.steps(), self._context.fence)
             except Fenced:
                 return  # Whatever else this attempt does is refused as well.
-            except JrsError:
+            except (JrsError, OSError):
                 continue  # The next look begins anew; a request is not lost.
 
     def _begin(self, stop: StopRecord) -> None:
@@ -60,7 +62,10 @@ class StopWatch:
             told = attrs.evolve(stop, state=StopState.STANDS, stages=self._job.steps())
             self._stops.note(told, self._context.fence)
         elif stop.mode is StopMode.DRAIN:
-            why = self._job.drain()
-            if why is not None:
-                told = attrs.evolve(stop, state=StopState.REFUSED, reason=why)
-                self._stops.note(told, self._context.fence)
+            self._drain(stop)
+
+    def _drain(self, stop: StopRecord) -> None:
+        why = self._job.drain()
+        if why is not None:
+            told = attrs.evolve(stop, state=StopState.REFUSED, reason=why)
+            self._stops.note(told, self._context.fence)
