@@ -1,0 +1,273 @@
+"""JobStops: every call and every error of its table, in memory and on files."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+
+from jrs import JobCatalog, JobSpec, keys
+from jrs.backend import Backend, Create, Fence
+from jrs.errors import CorruptRecord, Fenced, InvalidInput, NoSuchJob, NotFound
+from jrs.model import JobResult, JobStatus, StopMode, StopRecord, StopState
+from jrs.stops import JobStops
+from jrs.store import JobResultStore
+from jrs.testing.contract import contents, lead
+
+SUSPEND, DRAIN, HOLD = StopMode.SUSPEND, StopMode.DRAIN, StopMode.HOLD
+
+
+@pytest.fixture
+def stops(backend: Backend) -> JobStops:
+    """The stops of a cluster with one job, ``job``."""
+    JobCatalog(backend).submit(JobSpec("job", "jobs:job"))
+    return JobStops(backend, now=iter(range(1000)).__next__)
+
+
+@pytest.fixture
+def fence(backend: Backend) -> Fence:
+    return lead(backend).fence
+
+
+def end(backend: Backend, fence: Fence) -> None:
+    JobResultStore(backend).create_dirty(JobResult("job", JobStatus.FINISHED), fence)
+
+
+def at(stop: StopRecord, state: StopState, reason: str = "") -> StopRecord:
+    return attrs.evolve(stop, state=state, reason=reason)
+
+
+def test_a_request_is_stored(stops: JobStops) -> None:
+    """What was asked for is there for whoever leads."""
+    stop = stops.request("job", SUSPEND, reason="lunch", patience=5.0)
+
+    assert (stop.mode, stop.state) == (SUSPEND, StopState.REQUESTED)
+    assert (stop.reason, stop.patience) == ("lunch", 5.0)
+    assert stops.get("job") == stop
+
+
+@pytest.mark.parametrize("state", [StopState.REQUESTED, StopState.STANDS])
+def test_the_same_request_again_is_no_other(
+    stops: JobStops, fence: Fence, state: StopState
+) -> None:
+    """Asked for twice, a job stops once, and does not begin to stop anew."""
+    first = stops.request("job", SUSPEND)
+    stops.note(at(first, state), fence)
+
+    assert stops.request("job", SUSPEND, patience=1.0) == at(first, state)
+
+
+@pytest.mark.parametrize(("first", "second"), [(SUSPEND, DRAIN), (DRAIN, SUSPEND)])
+def test_another_stop_is_under_way(
+    stops: JobStops, backend: Backend, first: StopMode, second: StopMode
+) -> None:
+    """Neither stop overrides the other; the message names what does."""
+    stops.request("job", first)
+    before = contents(backend)
+    with pytest.raises(InvalidInput, match=f"is asked to {first.value} already; `jrs cancel`"):
+        stops.request("job", second)
+
+    assert contents(backend) == before
+
+
+@pytest.mark.parametrize("mode", [SUSPEND, DRAIN])
+def test_a_job_that_is_suspended_already(stops: JobStops, fence: Fence, mode: StopMode) -> None:
+    stops.note(at(stops.request("job", SUSPEND), StopState.DONE), fence)
+    with pytest.raises(InvalidInput, match="'job' is suspended already"):
+        stops.request("job", mode)
+
+
+def test_a_job_that_is_held(stops: JobStops, fence: Fence) -> None:
+    """A job that is held says why, to whoever wants it to stop."""
+    stops.note(StopRecord("job", HOLD, StopState.DONE, 0.0, "its plan has changed"), fence)
+    with pytest.raises(InvalidInput, match="'job' is held: its plan has changed"):
+        stops.request("job", SUSPEND)
+
+
+@pytest.mark.parametrize("mode", [SUSPEND, DRAIN])
+def test_after_a_refusal_anything_may_be_asked_for(
+    stops: JobStops, fence: Fence, mode: StopMode
+) -> None:
+    stops.note(at(stops.request("job", DRAIN), StopState.REFUSED, "it has timers"), fence)
+    stop = stops.request("job", mode)
+
+    assert (stop.mode, stop.state, stop.reason) == (mode, StopState.REQUESTED, "")
+    assert stops.get("job") == stop
+
+
+@pytest.mark.parametrize("job_id", ["", "a/b", "no such job!", ".."])
+def test_what_is_no_job_id(stops: JobStops, job_id: str) -> None:
+    for call in (lambda: stops.request(job_id, SUSPEND), lambda: stops.resume(job_id)):
+        with pytest.raises(InvalidInput):
+            call()
+
+
+def test_a_job_that_there_is_not(stops: JobStops) -> None:
+    for call in (lambda: stops.request("other", SUSPEND), lambda: stops.resume("other")):
+        with pytest.raises(NoSuchJob, match="there is no job 'other'"):
+            call()
+
+    assert stops.get("other") is None
+
+
+def test_a_job_that_has_ended(stops: JobStops, backend: Backend, fence: Fence) -> None:
+    end(backend, fence)
+    for what, call in (
+        ("stop", lambda: stops.request("job", DRAIN)),
+        ("resume", lambda: stops.resume("job")),
+    ):
+        with pytest.raises(InvalidInput, match=f"has ended FINISHED; there is nothing to {what}"):
+            call()
+
+
+def test_a_job_that_ends_in_this_moment(
+    stops: JobStops, backend: Backend, fence: Fence, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request that loses against the job's own end is refused and leaves nothing behind."""
+    stored = stops._stored
+
+    def late(job_id: str):  # type: ignore[no-untyped-def]
+        found = stored(job_id)
+        end(backend, fence)
+        return found
+
+    monkeypatch.setattr(stops, "_stored", late)
+    with pytest.raises(InvalidInput, match="has ended or was asked to stop in this moment"):
+        stops.request("job", SUSPEND)
+
+    assert backend.get(f"{keys.STOPS}job") is None
+
+
+@pytest.mark.parametrize("mode", [SUSPEND, HOLD])
+def test_resuming(stops: JobStops, fence: Fence, mode: StopMode) -> None:
+    """A job that stands, or is held, is let go on; there is nothing left of its stop."""
+    if mode is SUSPEND:
+        stops.note(at(stops.request("job", SUSPEND), StopState.DONE), fence)
+    else:
+        stops.note(StopRecord("job", HOLD, StopState.DONE), fence)
+    stops.resume("job")
+
+    assert stops.get("job") is None
+
+    with pytest.raises(InvalidInput, match="is not suspended; there is nothing to resume"):
+        stops.resume("job")
+
+
+@pytest.mark.parametrize("state", [StopState.REQUESTED, StopState.STANDS])
+def test_resuming_what_does_not_stand_yet(stops: JobStops, fence: Fence, state: StopState) -> None:
+    stops.note(at(stops.request("job", SUSPEND), state), fence)
+    with pytest.raises(InvalidInput, match="is not suspended"):
+        stops.resume("job")
+
+
+def test_a_stop_that_can_not_be_read(stops: JobStops, backend: Backend) -> None:
+    """What can not be read is not guessed: no request, no resume goes over it."""
+    backend.commit(Create(f"{keys.STOPS}job", b"not a stop"))
+    for call in (
+        lambda: stops.get("job"),
+        lambda: stops.request("job", SUSPEND),
+        lambda: stops.resume("job"),
+    ):
+        with pytest.raises(CorruptRecord):
+            call()
+
+
+# -- waiting ---------------------------------------------------------------------------------
+
+
+def test_waiting_for_a_job_that_stands(stops: JobStops, fence: Fence) -> None:
+    """Whoever waits is told each step once, and given the stop when the job stands."""
+    asked = stops.request("job", SUSPEND)
+    told: list[StopRecord] = []
+
+    def go_on(stop: StopRecord) -> None:
+        told.append(stop)
+        following = {StopState.REQUESTED: StopState.STANDS, StopState.STANDS: StopState.DONE}
+        if stop.state in following:
+            stops.note(at(stop, following[stop.state]), fence)
+
+    done = stops.wait("job", 60.0, go_on)
+
+    assert done == at(asked, StopState.DONE)
+    assert told == [at(asked, state) for state in (*StopState,)[:3]]
+
+
+def test_waiting_for_a_job_that_ends(stops: JobStops, backend: Backend, fence: Fence) -> None:
+    stops.request("job", DRAIN)
+
+    assert stops.wait("job", 60.0, lambda stop: end(backend, fence)) is None
+
+
+def test_waiting_for_what_is_refused(stops: JobStops, fence: Fence) -> None:
+    stops.note(at(stops.request("job", DRAIN), StopState.REFUSED, "it has timers"), fence)
+    with pytest.raises(InvalidInput, match="'job' can not be drained: it has timers"):
+        stops.wait("job", 60.0)
+
+
+def test_waiting_for_nothing(stops: JobStops) -> None:
+    with pytest.raises(NotFound, match="nobody wants job 'job' to stop"):
+        stops.wait("job", 60.0)
+
+
+def test_waiting_in_vain(stops: JobStops) -> None:
+    """The request stays when whoever waited for it has lost their patience."""
+    stop = stops.request("job", SUSPEND)
+    with pytest.raises(TimeoutError, match="does not stand yet; the request stays"):
+        stops.wait("job", 0.0)
+
+    assert stops.get("job") == stop
+
+
+# -- what leaders and attempts note -------------------------------------------------------------
+
+
+def test_only_the_stop_that_is_meant_is_noted(stops: JobStops, fence: Fence) -> None:
+    """What is said of an earlier stop is not said of a later one."""
+    first = stops.request("job", SUSPEND)
+    stops.note(at(first, StopState.DONE), fence)
+    stops.resume("job")
+
+    assert not stops.note(at(first, StopState.DONE), fence)
+    assert stops.get("job") is None
+
+    second = stops.request("job", SUSPEND)
+
+    assert not stops.note(at(first, StopState.DONE), fence)
+    assert stops.get("job") == second
+
+
+def test_a_job_is_held_whatever_was_asked_for(stops: JobStops, fence: Fence) -> None:
+    stops.request("job", DRAIN)
+    held = StopRecord("job", HOLD, StopState.DONE, 0.0, "its plan has changed")
+
+    assert stops.note(held, fence)
+    assert stops.get("job") == held
+
+
+def test_a_leader_that_was_replaced_notes_nothing(stops: JobStops, backend: Backend) -> None:
+    old = lead(backend)
+    fence = old.fence
+    stop = stops.request("job", SUSPEND)
+    old.resign()
+    lead(backend)
+    for record in (at(stop, StopState.DONE), StopRecord("job", HOLD, StopState.DONE)):
+        with pytest.raises(Fenced):
+            stops.note(record, fence)
+
+    assert stops.get("job") == stop
+
+
+def test_the_steps_of_the_stages(stops: JobStops, fence: Fence) -> None:
+    """Where the stages are is kept with a request, and with nothing else."""
+    stops.step("job", {"one": "running"}, fence)
+
+    assert stops.get("job") is None
+
+    stop = stops.request("job", SUSPEND)
+    stops.step("job", {"one": "running"}, fence)
+
+    assert stops.get("job") == attrs.evolve(stop, stages={"one": "running"})
+
+    stops.note(at(stop, StopState.DONE), fence)
+    stops.step("job", {"one": "stands"}, fence)
+
+    assert stops.get("job") == at(stop, StopState.DONE)
