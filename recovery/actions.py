@@ -205,6 +205,13 @@ class Actions:
         elif self._stops.note(attrs.evolve(stop, state=StopState.DONE), self._fence):
             self._say("suspended", job_id, "it stands; `jrs resume` lets it go on")
 
+    def finish_restore(self, job_id: str) -> None:
+        """Carry out a restore of the job that was cut off; one that is under way is left alone."""
+        self._attempts.end(job_id, Deadline.after(_KILL))
+        self._end_left_over(job_id)
+        if self._state.finish_restore(job_id):
+            self._say("restored", job_id, "a restore that was cut off is carried out")
+
     def pin(self, spec: JobSpec) -> None:
         """Take one of the snapshots that the job's spec asks for."""
         self._state.pin(spec.job_id, keep=spec.snapshots_kept)

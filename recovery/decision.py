@@ -19,6 +19,8 @@ class Spec(enum.Enum):
     NONE = "none"
     READABLE = "readable"
     UNREADABLE = "unreadable"
+    RESTORING = "restoring"
+    """A restore has taken its place, which is under way or was cut off."""
 
 
 class Result(enum.Enum):
@@ -76,6 +78,7 @@ class Action(enum.Enum):
     HOLD = "hold"
     LEAVE = "leave"
     CANCEL = "cancel"
+    RESTORE = "restore"
     SUSPEND = "suspend"
     FAIL = "fail"
     WAIT = "wait"
@@ -117,6 +120,8 @@ def decide(facts: Facts) -> Decision:
         )
     if facts.spec is Spec.UNREADABLE:
         return Decision(Action.HOLD, "its spec can not be read; an operator decides")
+    if facts.spec is Spec.RESTORING:
+        return Decision(Action.RESTORE, "a restore of it is under way, or was cut off")
     if facts.spec is Spec.NONE:
         return Decision(Action.NOTHING, "it was never submitted; fsck names what is left over")
     return _without_result(facts)

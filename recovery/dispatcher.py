@@ -28,6 +28,7 @@ from jrs.recovery.cleanup import CleanupPolicy, JobCleanup
 from jrs.recovery.decision import Action, Attempt, Decision, Facts, Result, Spec, Stop, decide
 from jrs.recovery.events import Event, Report, tell
 from jrs.recovery.runners import Ended, Runner
+from jrs.recovery.snapshots import pending
 from jrs.recovery.storage import JobStorage
 from jrs.stops import JobStops
 from jrs.store import JobResultStore
@@ -269,6 +270,8 @@ class Dispatcher:
                 )
         elif action is Action.SKIP and facts.spec is not Spec.NONE:
             self._offload(job_id, lambda: do.sweep_spec(job_id))
+        elif action is Action.RESTORE:
+            self._offload(job_id, lambda: do.finish_restore(job_id), slow=True)
         elif spec is None:
             return
         elif action is Action.RECOVER:
@@ -304,6 +307,8 @@ class Dispatcher:
             record = self._backend.get(keys.JOBS + job_id)
             if record is None:
                 return None, Spec.NONE
+            if pending.is_one(record):
+                return None, Spec.RESTORING
             return decode(JobSpec, record.value, record.key), Spec.READABLE
         except CorruptRecord as error:
             self._say_once(job_id, job, str(error))

@@ -13,7 +13,7 @@ from pathlib import Path
 from jrs import keys
 from jrs.backend import Backend, Fence
 from jrs.codec import decode
-from jrs.errors import CorruptRecord, JobHeld, JrsError
+from jrs.errors import CorruptRecord, InvalidInput, JobHeld, JrsError, SnapshotInUse
 from jrs.model import StreamRecord
 from jrs.recovery.snapshots import checkpoint
 from jrs.recovery.snapshots.catalog import SnapshotCatalog
@@ -64,6 +64,19 @@ class JobState:
         self._catalog.restore(usable.record, fence=self._fence, is_stopped=lambda _: True)
         self._storage.take_over(job_id, self._fence.epoch)
         self._say("restored", job_id, f"goes on from snapshot {usable.record.number}")
+
+    def finish_restore(self, job_id: str) -> bool:
+        """Carry out a restore that was cut off; return whether there was one, that nobody is at.
+
+        Raises:
+            DamagedSnapshot, NoSuchSnapshot: what it is from can not be read; the job stays held.
+            Fenced, Unavailable, OutcomeUnknown: it may be repeated.
+        """
+        try:
+            self._catalog.finish_restore(job_id, fence=self._fence, is_stopped=lambda _: True)
+        except (SnapshotInUse, InvalidInput):
+            return False  # Somebody is at it, or it is done.
+        return True
 
     def pin(self, job_id: str, *, keep: int) -> None:
         """Take a snapshot of a job that has streams, and delete those that are too many.

@@ -13,6 +13,7 @@ import attrs
 from jrs.errors import Fenced, JrsError
 from jrs.model import StopMode, StopRecord, StopState
 from jrs.recovery.job import Job
+from jrs.recovery.state import JobState
 from jrs.stops import JobStops
 
 _LOOK = 0.5
@@ -62,6 +63,10 @@ class StopWatch:
             told = attrs.evolve(stop, state=StopState.STANDS, stages=self._job.steps())
             self._stops.note(told, self._context.fence)
         elif stop.mode is StopMode.DRAIN:
+            # The last state that could be resumed: behind the end there is none.
+            context = self._context
+            state = JobState(context.backend, context.storage, context.fence, lambda *said: None)
+            state.pin(stop.job_id, keep=context.spec.snapshots_kept)
             self._drain(stop)
 
     def _drain(self, stop: StopRecord) -> None:

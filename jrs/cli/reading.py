@@ -18,6 +18,7 @@ from jrs.errors import CorruptRecord
 from jrs.jobs import JobCatalog, JobView
 from jrs.model import EpochRecord, JobStatus, ResultState
 from jrs.recovery.decision import Attempt, Facts, Result, Spec, Stop, decide
+from jrs.recovery.snapshots import pending
 from jrs.registry import GONE_AFTER, Registry
 
 
@@ -271,7 +272,10 @@ def _explain(backend: Backend, view: JobView) -> dict[str, Any]:
 def _spec_fact(backend: Backend, view: JobView) -> Spec:
     if view.spec is not None:
         return Spec.READABLE
-    return Spec.UNREADABLE if backend.get(keys.JOBS + view.job_id) else Spec.NONE
+    stored = backend.get(keys.JOBS + view.job_id)
+    if stored is None:
+        return Spec.NONE
+    return Spec.RESTORING if pending.is_one(stored) else Spec.UNREADABLE
 
 
 def _result_fact(view: JobView) -> Result:

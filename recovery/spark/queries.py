@@ -10,7 +10,9 @@ import contextlib
 import hashlib
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
 from jrs.errors import InvalidInput
 from jrs.recovery.spark.sink import FORMAT
@@ -55,6 +57,12 @@ def check_writer(writer: DataStreamWriter, stage: str, *, bounded: bool) -> None
 def uses_sink(writer: DataStreamWriter) -> bool:
     """Return whether the query writes to the sink of jrs."""
     return bool(_peek(writer._jwrite, "source") == FORMAT)
+
+
+def path_of(writer: DataStreamWriter) -> Path | None:
+    """Return the folder that the query's sink is told to write to."""
+    path = _option(_peek(writer._jwrite, "extraOptions"), "path")
+    return None if path is None else Path(unquote(urlsplit(str(path)).path))
 
 
 def plan_hash(writer: DataStreamWriter, folder: str) -> str:

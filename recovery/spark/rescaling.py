@@ -11,10 +11,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jrs.errors import JobHeld
+from jrs.recovery.snapshots.checkpoint import log_until
+from jrs.recovery.snapshots.contents import SINK_LOG
 from jrs.recovery.spark.ending import position
 from jrs.recovery.storage import sync_tree
 
@@ -65,6 +68,51 @@ def rescale(session: SparkSession, checkpoint: Path, wanted: int) -> None:
     sync_tree(work)
     os.rename(work, done)
     settle(checkpoint)
+
+
+def fill_sink_log(table: Path, checkpoint: Path, default: int) -> None:
+    """Give the log of a file sink an entry without files for each batch committed without it.
+
+    Rescaling is a batch of its own, which no sink has seen, and a file sink's log may have no gap.
+    Any other batch is in the log before it is committed. Idempotent.
+
+    Args:
+        default: after how many entries Spark compacts a log that it begins.
+    """
+    log = table / SINK_LOG
+    if not log.is_dir():
+        return
+    while (batch := _newest_entry(log) + 1) <= position(checkpoint).committed:
+        half = log / f".{batch}.half"
+        if (batch + 1) % _compact_interval(log, default):
+            name, lines = str(batch), ["v1"]
+        else:
+            name, lines = f"{batch}.compact", ["v1", *_entries(log, batch - 1)]
+        half.write_text("\n".join(lines), encoding="utf-8")
+        os.rename(half, log / name)
+    sync_tree(log)
+
+
+def _newest_entry(log: Path) -> int:
+    names = (path.name.partition(".")[0] for path in log.iterdir())
+    return max((int(name) for name in names if name.isdigit()), default=-1)
+
+
+def _compact_interval(log: Path, default: int) -> int:
+    """Return every how many entries Spark looks for a compacted one, as it derives that from what
+    is there (`CompactibleFileStreamLog.deriveCompactInterval`)."""
+    latest = [int(path.stem) for path in log.glob("*.compact") if path.stem.isdigit()]
+    if not latest:
+        return default
+    count = max(latest) + 1
+    if default < count / 2:
+        return next((n for n in range(default, count // 2 + 1) if count % n == 0), count)
+    return count
+
+
+def _entries(log: Path, last: int) -> Iterator[str]:
+    for name in log_until(log, last, whole=True):
+        yield from (log / name).read_text(encoding="utf-8").splitlines()[1:]
 
 
 def settle(checkpoint: Path) -> None:

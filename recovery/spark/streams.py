@@ -432,6 +432,10 @@ class Streams:
                 with queries.once(writer):
                     writer.start().awaitTermination()
             rescaling.rescale(session, checkpoint, wanted)
+        table = queries.path_of(writer)
+        if table is not None:
+            every = session.conf.get("spark.sql.streaming.fileSink.log.compactInterval")
+            rescaling.fill_sink_log(table, checkpoint, int(every or 10))
         session.conf.set("spark.sql.shuffle.partitions", str(wanted))
 
     def _check_plan(self, name: str, writer: DataStreamWriter, bounded: bool, spark: str) -> None:

@@ -19,6 +19,7 @@ TABLE = [
     ((ANY, Result.EXPIRED, ANY, ANY, ANY, ANY), Action.SKIP),
     ((ANY, Result.DIRTY, ANY, ANY, ANY, ANY), Action.CLEAN_UP),
     ((Spec.NONE, Result.NONE, ANY, ANY, ANY, ANY), Action.NOTHING),
+    ((Spec.RESTORING, Result.NONE, ANY, ANY, ANY, ANY), Action.RESTORE),
     # From here on there is a spec and no result. Canceling overrides a stop, and a stop
     # comes before all else.
     ((Spec.READABLE, Result.NONE, ANY, True, ANY, ANY), Action.CANCEL),
@@ -47,8 +48,8 @@ def by_table(facts: tuple[object, ...]) -> Action:
 
 
 def test_every_combination_of_facts_is_decided_as_the_table_says() -> None:
-    """The decision is total, and the table's, for each of the 1,440 combinations of facts."""
-    assert len(PRODUCT) == 3 * 5 * 4 * 2 * 6 * 2
+    """The decision is total, and the table's, for each of the 1,920 combinations of facts."""
+    assert len(PRODUCT) == 4 * 5 * 4 * 2 * 6 * 2
 
     wrong = {
         facts: decision.action

@@ -87,16 +87,21 @@ def waits(job: Job, folder: str) -> Json:
     return "gone"
 
 
-def unbounded(job: Job, source: str, store: str = "", version: str = "v1") -> Json:
+def unbounded(
+    job: Job, source: str, store: str = "", version: str = "v1", sink: str = "jrs"
+) -> Json:
     """Sums of windows, for as long as nobody stops it."""
     state = "org.apache.spark.sql.execution.streaming.state."
     if store:
         spark(job, spark_sql_streaming_stateStore_providerClass=state + store)
+    # A gap in a file sink's log shows when the log is compacted.
+    spark(job).conf.set("spark.sql.streaming.fileSink.log.compactInterval", "3")
     job.stream(
         "sums",
         lambda stage: (
             windows(events(stage, source))
-            .writeStream.format("jrs")
+            .writeStream.format(sink)
+            .option("path", str(stage.output))
             .trigger(processingTime="200 milliseconds")
         ),
     ).result()

@@ -81,3 +81,35 @@ def test_a_store_that_can_not_be_rescaled(cluster: Cluster, tmp_path: Path) -> N
 
     assert "HDFSBackedStateStoreProvider, can not be rescaled" in str(refused.exception)
     assert JobCatalog(cluster.masters.backend).view("job") == before
+
+
+def test_a_file_sink_is_rescaled(cluster: Cluster, tmp_path: Path) -> None:
+    """Rescaling leaves no gap in a file sink's log; and with the job, the log goes and what it does
+    not name: the table is the same for every reader."""
+    import pyarrow.parquet as pq
+
+    source = tmp_path / "in"
+    rows = make_events(source, 2)
+    folder = cluster.storage.folder("job")
+    cluster.masters.start("m")
+    submit(cluster, "job", "unbounded", source=str(source), sink="parquet")
+    until = cluster.masters.until
+    until(lambda: list(folder.glob("e*/streams/sums/ck/commits/1")), "it has read all", BOUND)
+    JobStops(cluster.masters.backend).change("job", partitions=3)
+    (checkpoint,) = folder.glob("e*/streams/sums/ck")
+    until(lambda: rescaling.partitions(checkpoint) == 3, "it is rescaled", BOUND)
+    rows += make_events(source, 4, first=2)
+    until(lambda: list(folder.glob("e*/streams/sums/ck/commits/6")), "its log is compacted", BOUND)
+    JobStops(cluster.masters.backend).request("job", StopMode.DRAIN)
+    cluster.until_clean("job")
+    result = cluster.results.wait("job", 0)
+
+    assert result.status is JobStatus.FINISHED, str(result.failure)[:3000]
+
+    table = folder / "out" / "sums"
+    found = [row for path in table.rglob("*.parquet") for row in pq.read_table(path).to_pylist()]
+    sums = [(f"{row['start']:%Y-%m-%dT%H:%M:%S}", row["key"], row["n"], row["total"])
+            for row in found]  # fmt: skip
+
+    assert sorted(sums) == expected(rows)
+    assert not (table / "_spark_metadata").exists()
