@@ -77,7 +77,7 @@ def test_a_bounded_stage_gives_every_window_and_finishes(cluster: Cluster, tmp_p
 
 
 def test_every_kind_of_stage_in_one_job(cluster: Cluster, tmp_path: Path) -> None:
-    """F1, F3, S2: bounded, unbounded and batch stages side by side; a suspend, a resume, a drain."""
+    """F1, F3, S2: bounded, unbounded and batch stages side by side, suspended, resumed, drained."""
     rows = make_events(tmp_path / "in", 4)
     more = make_events(tmp_path / "more", 3)
     stops = JobStops(cluster.masters.backend)
