@@ -15,13 +15,16 @@ if TYPE_CHECKING:
     from jrs.model import JobSpec as JobSpec
     from jrs.model import JobStatus as JobStatus
     from jrs.model import RestartPolicy as RestartPolicy
+    from jrs.model import StopMode as StopMode
     from jrs.recovery.application import Driver as Driver
     from jrs.recovery.application import run as run
     from jrs.recovery.cleanup import Resource as Resource
     from jrs.recovery.job import Job as Job
     from jrs.recovery.job import Stage as Stage
     from jrs.recovery.master import Master as Master
+    from jrs.recovery.snapshots.catalog import SnapshotCatalog as SnapshotCatalog
     from jrs.recovery.spark import session as spark
+    from jrs.stops import JobStops as JobStops
     from jrs.store import JobResultStore as JobResultStore
 
 # Loaded when first asked for: the warden and the attempts of every job import this package, and a
@@ -35,11 +38,14 @@ _HOMES = {
     "JobResultStore": "jrs.store",
     "JobSpec": "jrs.model",
     "JobStatus": "jrs.model",
+    "JobStops": "jrs.stops",
     "JrsError": "jrs.errors",
     "Master": "jrs.recovery.master",
     "Resource": "jrs.recovery.cleanup",
     "RestartPolicy": "jrs.model",
+    "SnapshotCatalog": "jrs.recovery.snapshots.catalog",
     "Stage": "jrs.recovery.job",
+    "StopMode": "jrs.model",
     "open_backend": "jrs.backend",
     "run": "jrs.recovery.application",
     "spark": "jrs.recovery.spark:session",
@@ -54,11 +60,14 @@ __all__ = [
     "JobResultStore",
     "JobSpec",
     "JobStatus",
+    "JobStops",
     "JrsError",
     "Master",
     "Resource",
     "RestartPolicy",
+    "SnapshotCatalog",
     "Stage",
+    "StopMode",
     "__version__",
     "open_backend",
     "run",
