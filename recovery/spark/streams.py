@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
+from pyspark.sql.streaming import DataStreamWriter
 
 from jrs import keys
 from jrs.backend import Create, commit_and_read_back
@@ -35,7 +36,7 @@ from jrs.recovery.spark.ending import plan_flush, position
 from jrs.recovery.spark.sink import JrsSink
 
 if TYPE_CHECKING:
-    from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+    from pyspark.sql.streaming import StreamingQuery
 
 _LOOK = 0.25
 """Seconds between two looks at the queries: a dead one is noticed within a second."""
@@ -178,7 +179,7 @@ class Streams:
         folder = context.storage.stream(job.job_id, job.epoch, name)
         output = context.storage.published(job.job_id, name, temporary=False)
         writer = build(StreamStage(job, name, output))
-        if not hasattr(writer, "_jwrite"):
+        if not isinstance(writer, DataStreamWriter):
             raise InvalidInput(
                 f"stage {name!r} has to return df.writeStream…, not {type(writer).__name__}"
             )
