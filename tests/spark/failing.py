@@ -1,0 +1,145 @@
+"""Jobs with streaming stages that die, hang, or are not what they were. Loaded by path in
+processes of their own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import jrs
+from jrs import Job
+from jrs.errors import InvalidInput
+from jrs.model import Json, RestartPolicy
+
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+SCHEMA = "at timestamp, key string, value long"
+
+
+def session(job: Job) -> Any:
+    return jrs.spark(
+        job,
+        spark_driver_extraJavaOptions=QUICK,
+        spark_sql_shuffle_partitions="2",
+        spark_sql_session_timeZone="UTC",
+    )
+
+
+def read(job: Job, folder: str) -> Any:
+    return session(job).readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(folder)
+
+
+def sums(rows: Any) -> Any:
+    from pyspark.sql import functions as F
+
+    tens = rows.withWatermark("at", "20 minutes").groupBy(F.window("at", "10 minutes"), "key")
+    found = tens.agg(F.count("*").alias("n"), F.sum("value").alias("total"))
+    return found.selectExpr("date_format(window.start, 'HH:mm') as at", "key", "n", "total")
+
+
+def wrong(job: Job, folder: str) -> Json:
+    """Return what is said of each stage that can not be run."""
+    said: dict[str, Json] = {}
+
+    def refused(case: str, build: Any, name: str = "", **options: Any) -> None:
+        try:
+            job.stream(name or case, build, **options)
+        except InvalidInput as error:
+            said[case] = str(error)
+
+    def sink(stage: Any) -> Any:
+        return read(job, folder).writeStream.format("jrs")
+
+    where = str(Path(folder).with_name("elsewhere"))
+    refused("checkpoint", lambda stage: sink(stage).option("checkpointLocation", where))
+    refused("async", lambda stage: sink(stage).option("asyncProgressTrackingEnabled", "true"))
+    refused("memory", lambda stage: read(job, folder).writeStream.format("memory"))
+    refused(
+        "complete", lambda stage: sums(read(job, folder)).writeStream.format("jrs")
+        .outputMode("complete"),
+    )  # fmt: skip
+    refused("ends", lambda stage: sink(stage).trigger(availableNow=True))
+    refused("frame", lambda stage: read(job, folder))
+    refused("batch", lambda stage: session(job).range(3).write)
+    refused("nothing", lambda stage: None)
+    refused("name", sink, name="a/b")
+    refused("unknown", sink, after=["nobody"])
+    refused("circle", sink, name="self", after=["self"])
+    job.stream("twice", sink, bounded=True)
+    refused("twice", sink)
+    return said
+
+
+def wrong_and_fails(job: Job, folder: str) -> Json:
+    stage = job.stream("sums", lambda stage: read(job, folder).writeStream.format("memory"))
+    return stage.result()
+
+
+def frail(job: Job, folder: str, attempts: int, deaths: int) -> Json:
+    """A bounded stage that dies so often, and may be started so often."""
+    session(job)
+    starts = Path(folder).with_name("starts")
+
+    def count(rows: Any, batch: int) -> None:
+        starts.touch()
+        if len(starts.read_text()) < deaths:
+            with starts.open("a") as file:
+                file.write("x")
+            raise ValueError("frail")
+        rows.count()
+
+    stage = job.stream(
+        "frail",
+        lambda stage: read(job, folder).writeStream.foreachBatch(count),
+        bounded=True,
+        restart=RestartPolicy(attempts=attempts, delay=0.0) if attempts else None,
+    )
+    return stage.result()["batches"]  # type: ignore[index,call-overload]
+
+
+def stuck(job: Job, folder: str, where: str) -> Json:
+    """A stage that dies while the function is elsewhere, and would be for an hour."""
+    busy = Path(folder).with_name("busy")
+
+    def die(rows: Any, batch: int) -> None:
+        while not busy.exists():
+            time.sleep(0.01)
+        raise ValueError("frail")
+
+    job.stream("frail", lambda stage: read(job, folder).writeStream.foreachBatch(die))
+    if where == "python":
+        busy.touch()
+        time.sleep(3600)
+    elif where == "spark":
+        busy.touch()
+        sleep = "reflect('java.lang.Thread', 'sleep', 200L)"
+        session(job).range(0, 40_000, 1, 20_000).selectExpr(sleep).collect()
+    return "never"
+
+
+def changing(job: Job, folder: str) -> Json:
+    """A job whose code is of the version that a file beside its input names."""
+    version = Path(folder).with_name("version").read_text()
+    session(job)
+    after = []
+    if version == "dag":
+        after.append(job.stream("extra", lambda stage: read(job, folder).writeStream.format("jrs")))
+    job.stage("first", lambda stage: version, after=after)
+
+    def build(stage: Any) -> Any:
+        rows = read(job, folder)
+        found = sums(rows.filter("value > 3") if version == "plan" else rows)
+        return found.writeStream.format("jrs").trigger(processingTime="200 milliseconds")
+
+    job.stream("sums", build).result()
+    return version
+
+
+def hangs(job: Job, folder: str) -> Json:
+    """Hang in the first attempt, all of its threads."""
+    if job.attempt == 1:
+        Path(folder, "hangs").touch()
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return job.attempt
