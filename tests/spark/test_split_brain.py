@@ -1,0 +1,215 @@
+"""Two drivers of one job, both alive: the old one can neither double a row nor lose one, and it is
+always the new one that goes on. What Spark alone does in the same trials is printed beside it.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jrs.clock import Deadline
+from jrs.model import JobStatus, StopMode
+from jrs.recovery import processes
+from jrs.stops import JobStops
+
+from . import events
+from .conftest import Cluster
+from .events import EXPECTED, in_order, published, submit, until_committed
+from .support import left_over, marked, until
+from .test_orphans import Attempt, Successor, lives
+
+KINDS = ["python stopped", "all stopped, then continued", "nothing stopped"]
+"""What becomes of the old driver while the new one takes over. Its JVM writes on in the first and
+the third; in the second it is in the middle of whatever it was doing, and goes on with it later."""
+PYTHON, ALL, NOTHING = KINDS
+ALONE = Path(__file__).with_name("alone.py")
+
+
+def send(pids: list[int], number: int) -> None:
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            pass
+
+
+def spare_orphans(monkeypatch: pytest.MonkeyPatch, cluster: Cluster) -> None:
+    """Let the next leader find no process of an earlier one, as if it ran on a host that is cut
+    off: all that it has against them is its fence."""
+    backend = cluster.masters.backend
+    mark = processes.mark_of_job(backend.url, backend.cluster, "job")
+    end = processes.end
+
+    def spare(beginning: str, *arguments: Any, **options: Any) -> list[int]:
+        if beginning == mark and "up_to_epoch" in options:
+            return []
+        return end(beginning, *arguments, **options)
+
+    monkeypatch.setattr(processes, "end", spare)
+
+
+def newest(cluster: Cluster, epoch: int) -> int:
+    commits = cluster.storage.folder("job").glob(f"e{epoch}/streams/windows/ck/commits/[0-9]*")
+    return max((int(path.name) for path in commits), default=-1)
+
+
+def trial(cluster: Cluster, folder: Path, kind: str, chance: random.Random) -> None:
+    """Have two drivers of one job alive at once; check that nobody could tell."""
+    rows = events.write(folder, 2)
+    first, successor = cluster.masters.start("first"), Successor(cluster)
+    submit(cluster, "job", "unbounded", folder=str(folder), windows="windows")
+    until_committed(cluster, "job", "windows")
+    attempt = Attempt(cluster, "job")
+    old = list(marked(cluster.masters.backend, "job"))
+    try:
+        rows += events.write(folder, 2, first=2)
+        moment = Deadline.after(chance.uniform(0.0, 2.0))
+        until(lambda: moment.expired, "a moment of the batches that follow")
+        os.kill(attempt.warden, signal.SIGSTOP)
+        send({PYTHON: [attempt.python], ALL: old, NOTHING: []}[kind], signal.SIGSTOP)
+        first.kill()
+        os.kill(attempt.warden, signal.SIGKILL)
+        successor.start()
+        rows += events.write(folder, 1, first=4)
+        until(lambda: newest(cluster, 2) > newest(cluster, 1), "the new driver has begun")
+        before = newest(cluster, 2)
+        send(old, signal.SIGCONT if kind == ALL else 0)
+        rows += events.write(folder, 1, first=5)
+        if kind == PYTHON:
+            log = cluster.storage.folder("job") / "logs" / "attempt-1.err"
+            until(lambda: "terminated with error" in log.read_text(), "the old query is dead")
+
+            assert lives(attempt.jvm)
+        else:
+            until(lambda: not lives(attempt.python), "the old driver is dead")
+        rows += events.write(folder, 1, first=6)
+        until(lambda: newest(cluster, 2) > before, "the new driver goes on")
+        JobStops(cluster.masters.backend).request("job", StopMode.DRAIN)
+        until(lambda: cluster.is_clean("job"), "the job is clean")
+        result = cluster.results.wait("job", 0)
+
+        assert result.status is JobStatus.FINISHED, str(result.failure)[:3000]
+        assert (result.attempt, result.epoch) == (2, 2)
+        assert published(cluster, "job", "windows") == in_order(EXPECTED["windows"](rows))
+        assert left_over(cluster.masters.backend, cluster.storage, "job") == []
+    finally:
+        attempt.close()
+        successor.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_new_driver_survives(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """F7: with two drivers of one job alive, no row is doubled, none is lost, and the new leader's
+    goes on, in its first attempt.
+    """
+    spare_orphans(monkeypatch, cluster)
+    trial(cluster, tmp_path / "in", kind, random.Random(kind))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_new_driver_survives_ten_times(
+    new_cluster: Callable[[str], Cluster],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+) -> None:
+    """F7: with two drivers of one job alive, no row is doubled, none is lost, and the new leader's
+    goes on, in its first attempt: ten times.
+    """
+    chance = random.Random(kind)
+    for number in range(10):
+        cluster = new_cluster(f"trial-{number}")
+        spare_orphans(monkeypatch, cluster)
+        trial(cluster, tmp_path / str(number), kind, chance)
+        cluster.masters.close()
+    print(f"jrs, {kind}: the new driver survived 10 of 10, no row doubled, none lost")
+
+
+# -- Spark alone -----------------------------------------------------------------------------
+
+
+class Alone:
+    """A driver that nobody looks after."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.committed = folder / f"out.{name}"
+        places = [str(folder / place) for place in ("ck", "in", "out")]
+        with (folder / f"{name}.err").open("wb") as errors:
+            self.process = subprocess.Popen(
+                [sys.executable, str(ALONE), *places, name],
+                stdout=errors,
+                stderr=errors,
+                start_new_session=True,
+            )
+
+    def send(self, number: int, *, all_of_it: bool) -> None:
+        try:
+            (os.killpg if all_of_it else os.kill)(self.process.pid, number)
+        except ProcessLookupError:
+            pass
+
+    def goes_on(self, write: Callable[[], object]) -> bool:
+        """Return whether it still takes what is written."""
+        before = self.committed.read_text()
+        write()
+        patience = Deadline.after(10.0)
+        while self.committed.read_text() == before and not patience.expired:
+            time.sleep(0.05)
+        return self.committed.read_text() != before
+
+
+def trial_alone(folder: Path, kind: str) -> tuple[str, int, int]:
+    """Return which of two drivers survives, how many rows there are, and how many were written."""
+    rows = events.write(folder / "in", 2)
+    old = Alone(folder, "old")
+    drivers = [old]
+    try:
+        until(old.committed.exists, "the old driver has begun")
+        old.send(0 if kind == NOTHING else signal.SIGSTOP, all_of_it=kind == ALL)
+        rows += events.write(folder / "in", 2, first=2)
+        new = Alone(folder, "new")
+        drivers.append(new)
+        until(lambda: new.committed.exists() or new.process.poll() is not None, "the new one has")
+        rows += events.write(folder / "in", 2, first=4)
+        old.send(0 if kind == NOTHING else signal.SIGCONT, all_of_it=kind == ALL)
+
+        def write() -> None:
+            rows.extend(events.write(folder / "in", 1, first=len(rows) // 10))
+
+        alive = [d for d in drivers if d.committed.exists() and d.goes_on(write)]
+        survivor = " and ".join("old" if d is old else "new" for d in alive) or "none"
+        return survivor, len((folder / "out").read_text().splitlines()), len(rows)
+    finally:
+        for driver in drivers:
+            driver.send(signal.SIGKILL, all_of_it=True)
+            driver.process.wait()
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_spark_alone_does(tmp_path: Path, kind: str) -> None:
+    """The same trials without jrs, for the record: five of each."""
+    survivors: Counter[str] = Counter()
+    told = []
+    for number in range(5):
+        survivor, there, written = trial_alone(tmp_path / str(number), kind)
+        survivors[survivor] += 1
+        told.append(f"{there}/{written}")
+    print(f"Spark alone, {kind}: survives {dict(survivors)}; rows there/written {told}")
+
+    assert survivors.total() == 5
