@@ -9,17 +9,22 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
+from pyspark.errors import PySparkException
+
 from jrs.errors import InvalidInput
-from jrs.recovery.spark.sink import FORMAT
+from jrs.recovery.spark.sink import FORMAT, JrsSink
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
+_registering = threading.Lock()
 _VOLATILE = re.compile(
     r"#\d+L?"  # the ids of expressions
     r"|@[0-9a-f]+"  # the addresses of objects
@@ -63,6 +68,21 @@ def path_of(writer: DataStreamWriter) -> Path | None:
     """Return the folder that the query's sink is told to write to."""
     path = _option(_peek(writer._jwrite, "extraOptions"), "path")
     return None if path is None else Path(unquote(urlsplit(str(path)).path))
+
+
+def register_sink(session: SparkSession) -> None:
+    """Make the sink of jrs known to a session, which jobs may share. Idempotent."""
+    with _registering:
+        try:
+            session.dataSource.register(JrsSink)
+        except PySparkException as error:
+            if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+                raise
+
+
+def is_table(writer: DataStreamWriter) -> bool:
+    """Return whether the query writes to a table in memory, which is called as the query is."""
+    return bool(_peek(writer._jwrite, "source") == "memory")
 
 
 def plan_hash(writer: DataStreamWriter, folder: str) -> str:

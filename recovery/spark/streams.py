@@ -33,7 +33,6 @@ from jrs.model import Json, RestartPolicy, StageRecord, StreamRecord
 from jrs.recovery.job import Job, Stage, StateLost
 from jrs.recovery.spark import cancel_work, queries, rescaling
 from jrs.recovery.spark.ending import plan_flush, position
-from jrs.recovery.spark.sink import JrsSink
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
@@ -157,7 +156,6 @@ class Streams:
         self._over = threading.Event()
         self._wake = threading.Event()
         self._fence_at = 0.0
-        self._registered = False
         self._supervisor = threading.Thread(target=self._supervise, name="jrs-streams", daemon=True)
         self._supervisor.start()
 
@@ -187,11 +185,11 @@ class Streams:
         queries.check_writer(writer, name, bounded=bounded)
         self._check_plan(name, writer, bounded, str(session.version))
         checkpoint = folder / "ck"
-        writer = writer.queryName(name).option("checkpointLocation", str(checkpoint))
+        # Unlike any other in the session, which jobs may share; but a table is called as its stage.
+        title = name if queries.is_table(writer) else f"{job.job_id}/{name}"
+        writer = writer.queryName(title).option("checkpointLocation", str(checkpoint))
         if queries.uses_sink(writer):
-            if not self._registered:
-                session.dataSource.register(JrsSink)
-                self._registered = True
+            queries.register_sink(session)
             output.mkdir(mode=0o700, parents=True, exist_ok=True)
             writer = writer.option("staging", str(folder / "staging")).option("out", str(output))
         self._scale(writer, checkpoint)
