@@ -96,8 +96,8 @@ class GroupCommit(Generic[T]):
         log: the lock under which the handle's log is read and written.
         hurried: whether a commit has to be written by itself, because its caller has too little
             time left to write for others as well.
-        on_leaving: called when a caller goes without the verdict, while another one writes its
-            commit: before it can read what came of it.
+        on_leaving: called with a commit when its caller goes without the verdict, while another one
+            writes it: before it can read what came of it.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class GroupCommit(Generic[T]):
         *,
         name: str,
         hurried: Callable[[T], bool] = lambda _: False,
-        on_leaving: Callable[[], None] = lambda: None,
+        on_leaving: Callable[[T], None] = lambda _: None,
     ) -> None:
         self._append = append
         self._log = log
@@ -212,7 +212,7 @@ class GroupCommit(Generic[T]):
                 self._queue.remove(request)
             except ValueError:
                 request.abandoned = True
-                self._on_leaving()
+                self._leave(request)
                 raise OutcomeUnknown(
                     "no answer within the deadline: the commit is being written"
                 ) from None
@@ -225,9 +225,13 @@ class GroupCommit(Generic[T]):
             if not leads and request in self._queue:
                 self._queue.remove(request)
             elif not leads and not request.settled:
-                self._on_leaving()
+                self._leave(request)
         if leads:
             self._hand_over()
+
+    def _leave(self, request: _Request[T]) -> None:
+        if request.line is not None:
+            self._on_leaving(request.line)
 
     def _write(self, batch: list[_Request[T]]) -> None:
         """Write `batch` and whatever is queued; then hand the log on. The caller owns it."""

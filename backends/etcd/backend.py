@@ -161,7 +161,7 @@ class EtcdBackend(Backend):
             threading.Lock(),
             name=f"jrs-commits-{cluster}",
             hurried=lambda commit: commit.hurried(WRITE),
-            on_leaving=self._gate.note_late,
+            on_leaving=self._leave,
         )
 
     # -- opening ---------------------------------------------------------------------------
@@ -345,7 +345,17 @@ class EtcdBackend(Backend):
                 self._gate.note_late()
                 raise
 
-        return transaction.send(batch, self._gate.check(), write)
+        # The gate first. Who leaves from here on closes it; who has left by now may have closed one
+        # before it, has perhaps read that his commit is not there, and must be right.
+        gate = self._gate.check()
+        gone: JrsError = OutcomeUnknown("not sent, for its caller did not wait any longer")
+        sent = [commit for commit in batch if not commit.left]
+        verdicts = iter(transaction.send(sent, gate, write))
+        return [gone if commit not in sent else next(verdicts) for commit in batch]
+
+    def _leave(self, commit: Commit) -> None:
+        commit.left = True
+        self._gate.note_late()
 
     # -- the rest --------------------------------------------------------------------------
 

@@ -35,7 +35,7 @@ _MOST = 2**63 - 1
 _WRITES = (Create, Update, Delete)
 
 
-@attrs.frozen
+@attrs.define(eq=False)
 class Commit:
     """A commit, ready to be sent."""
 
@@ -47,6 +47,8 @@ class Commit:
     size: int
     reads: frozenset[str]
     writes: frozenset[str]
+    left: bool = False
+    """Its caller did not wait for the verdict, and may have read by now what came of it."""
 
     def hurried(self, seconds: float) -> bool:
         """Return whether its caller waits for less than that."""

@@ -136,6 +136,45 @@ def test_who_leaves_while_his_commit_is_being_sent_reads_for_good(
     assert backend.get("k") is None
 
 
+@pytest.mark.parametrize("moment", ["close_behind", "check"])
+def test_who_leaves_before_his_commit_is_sent_reads_for_good(
+    backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """Another caller has taken it, and is about to close a gate or to look which one is open: it
+    is not sent through the gate that is opened for what comes next."""
+    gate, reached, go = backend._gate, threading.Event(), threading.Event()
+    real, group = getattr(gate, moment), backend._group
+    send, calls = backend.connection.write, []
+
+    def slow(method: Any, request: Any, deadline: Deadline) -> Any:
+        calls.append(request)
+        until(lambda: len(group._queue) == 2 or len(calls) > 1, "the others wait")
+        return send(method, request, deadline)
+
+    def held_up(*args: Any) -> Any:
+        if not calls or len(group._queue) or reached.is_set():
+            return real(*args)
+        reached.set()
+        assert go.wait(BOUND)
+        return real(*args)
+
+    monkeypatch.setattr(backend.connection, "write", slow)
+    monkeypatch.setattr(gate, moment, held_up)
+    with ThreadPoolExecutor(3) as pool:
+        pool.submit(backend.commit, Create("first", b""))
+        until(lambda: calls, "the first is being sent")
+        pool.submit(backend.commit, Create("second", b""))
+        until(lambda: len(group._queue) == 1, "the second waits")
+        hasty = pool.submit(backend.commit, Create("k", b"late"), deadline=Deadline.after(2.0))
+        assert reached.wait(BOUND)
+        with pytest.raises(OutcomeUnknown):
+            hasty.result(BOUND)
+        assert backend.get("k") is None
+        go.set()
+
+    assert backend.get("k") is None
+
+
 def test_an_interrupted_caller_leaves_nothing_on_its_way(
     backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
