@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _thread
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -347,11 +346,3 @@ class Job:
         """Leave word beside a stage's checkpoint that it can not be loaded."""
         context = self._context
         context.storage.report_damage(self.job_id, self.epoch, stage, why)
-
-    def _interrupt(self) -> None:
-        """Have the function end soon: a streaming stage has died."""
-        from jrs.recovery.spark import cancel_work
-
-        cancel_work(self.job_id)
-        if self._thread is threading.main_thread():
-            _thread.interrupt_main()
