@@ -183,6 +183,9 @@ class Dispatcher:
                 self._say("waiting", "", f"the backend does not answer: {error}")
             except CorruptRecord as error:
                 self._say("held", "", str(error))
+            except Exception as error:
+                # A leader that looks at nothing any more would keep others from leading.
+                self._say("error", "", f"{type(error).__name__}: {error}; looking again")
 
     def _over(self) -> bool:
         return self._stopping.is_set() or self._leadership.lost.is_set()

@@ -11,6 +11,7 @@ input as Spark sees to, finds its folder there and discards what it has staged.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import uuid
@@ -93,8 +94,10 @@ class _Writer(DataSourceStreamArrowWriter):  # type: ignore[misc]
         _sync(whole)
         try:
             os.rename(whole, target)
-        except FileExistsError:
-            shutil.rmtree(whole)
+        except OSError as error:
+            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+                raise
+            shutil.rmtree(whole)  # Published by somebody else in this moment: the same rows.
         _sync(self._out)
 
     def abort(self, messages: list[_Staged | None], batchId: int) -> None:

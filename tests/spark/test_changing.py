@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner, Result
 
 from jrs import JobCatalog
@@ -65,6 +66,7 @@ def test_a_job_is_rescaled_and_upgraded_while_it_runs(cluster: Cluster, tmp_path
     assert published(cluster, "job", "sums") == expected(rows)
 
 
+@pytest.mark.soak
 def test_a_store_that_can_not_be_rescaled(cluster: Cluster, tmp_path: Path) -> None:
     """Refused at once, by name, and nothing is changed."""
     source = tmp_path / "in"
@@ -83,6 +85,7 @@ def test_a_store_that_can_not_be_rescaled(cluster: Cluster, tmp_path: Path) -> N
     assert JobCatalog(cluster.masters.backend).view("job") == before
 
 
+@pytest.mark.soak
 def test_a_file_sink_is_rescaled(cluster: Cluster, tmp_path: Path) -> None:
     """Rescaling leaves no gap in a file sink's log; and with the job, the log goes and what it does
     not name: the table is the same for every reader."""

@@ -35,7 +35,7 @@ def check_finished(cluster: Cluster, job_id: str) -> None:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("store", ["rocksdb", "hdfs"])
+@pytest.mark.parametrize("store", ["rocksdb", pytest.param("hdfs", marks=pytest.mark.soak)])
 def test_every_shape_gives_all_it_holds(cluster: Cluster, tmp_path: Path, store: str) -> None:
     """F5, F7, S2: at the end of a bounded stage, and when an unbounded one is drained, windows,
     windows of windows, deduplication, outer joins, sessions and timers have given what a batch
@@ -59,6 +59,7 @@ def test_every_shape_gives_all_it_holds(cluster: Cluster, tmp_path: Path, store:
         assert published(cluster, "job", f"live-{shape}") == in_order(expected(rows + new)), shape
 
 
+@pytest.mark.soak
 def test_an_empty_stage_ends(cluster: Cluster, tmp_path: Path) -> None:
     """F5: a bounded stage with nothing to read, and an unbounded one that is drained before it has
     read anything, have nothing to flush and end.
@@ -77,6 +78,7 @@ def test_an_empty_stage_ends(cluster: Cluster, tmp_path: Path) -> None:
         assert published(cluster, job_id, stage) == []
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("name", ["complete", "timers_of_processing_time"])
 def test_what_no_watermark_flushes_is_not_drained(
     cluster: Cluster, tmp_path: Path, name: str
@@ -102,6 +104,7 @@ def test_what_no_watermark_flushes_is_not_drained(
         until_committed(cluster, "job", stage, last[stage] + 1)
 
 
+@pytest.mark.soak
 def test_a_drain_asked_for_before_anything_runs(cluster: Cluster, tmp_path: Path) -> None:
     """S2: asked for before the job has started, a drain is refused or carried out all the same."""
     folder = tmp_path / "in"
@@ -124,6 +127,7 @@ def test_a_drain_asked_for_before_anything_runs(cluster: Cluster, tmp_path: Path
     assert published(cluster, "drained", "two") == in_order(EXPECTED["sessions"](rows))
 
 
+@pytest.mark.soak
 def test_a_batch_that_outlasts_sparks_patience_is_drained(cluster: Cluster, tmp_path: Path) -> None:
     """S2: a drain waits for Python that Spark can not stop; it does not fail the job."""
     folder = tmp_path / "in"

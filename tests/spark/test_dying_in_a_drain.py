@@ -23,6 +23,8 @@ TOGETHER = [
     ("result not stored", "result stored"),
 ]
 """The steps at which the first attempt of a job dies, and the second."""
+SHORT = TOGETHER[2:3]
+"""Those that are died at wherever the tests are run; all of them are in the long form."""
 
 
 def test_every_step_is_died_at() -> None:
@@ -32,7 +34,15 @@ def test_every_step_is_died_at() -> None:
     assert died_at == {*deadly.STEPS, *deadly.IN_A_BATCH}
 
 
-@pytest.mark.parametrize("steps", TOGETHER, ids=", then ".join)
+@pytest.mark.parametrize(
+    "steps",
+    [
+        pytest.param(
+            steps, id=", then ".join(steps), marks=[] if steps in SHORT else [pytest.mark.soak]
+        )
+        for steps in TOGETHER
+    ],
+)
 def test_a_drain_survives(cluster: Cluster, tmp_path: Path, steps: tuple[str, ...]) -> None:
     """F2, F6, F7, S3: killed at this step of a drain, the job is drained by its next attempt: each
     row once, all stages finished together, and none of them started again once it has.

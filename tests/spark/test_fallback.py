@@ -49,7 +49,7 @@ def suspended(cluster: Cluster, source: Path, batches: int) -> Path:
     return checkpoint
 
 
-@pytest.mark.parametrize("damage", [lose, flip])
+@pytest.mark.parametrize("damage", [lose, pytest.param(flip, marks=pytest.mark.soak)])
 def test_the_newest_usable_snapshot_is_gone_on_from(
     cluster: Cluster, tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
@@ -82,6 +82,7 @@ def test_the_newest_usable_snapshot_is_gone_on_from(
     assert published(cluster, "job", "sums") == expected(rows)
 
 
+@pytest.mark.soak
 def test_a_job_without_anything_usable_is_held(cluster: Cluster, tmp_path: Path) -> None:
     """It is not started from zero; what is wrong is named, and nothing is changed."""
     source, backend = tmp_path / "in", cluster.masters.backend

@@ -34,12 +34,12 @@ def run(root: Path, provider: str, shape: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("provider", "shape"),
     [
-        ("hdfs", "windows"),
-        ("rocksdb", "windows"),
-        ("changelog", "windows"),
+        pytest.param("hdfs", "windows", marks=pytest.mark.soak),
+        pytest.param("rocksdb", "windows", marks=pytest.mark.soak),
+        pytest.param("changelog", "windows", marks=pytest.mark.soak),
         ("changelog-v2", "windows"),
-        ("hdfs", "join"),
-        ("changelog-v2", "join"),
+        pytest.param("hdfs", "join", marks=pytest.mark.soak),
+        pytest.param("changelog-v2", "join", marks=pytest.mark.soak),
     ],
 )
 def test_go_on_from_a_snapshot_of_a_running_query(

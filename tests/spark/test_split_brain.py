@@ -103,7 +103,14 @@ def trial(cluster: Cluster, folder: Path, kind: str, chance: random.Random) -> N
         successor.close()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(PYTHON, marks=pytest.mark.soak),
+        pytest.param(ALL, marks=pytest.mark.soak),
+        NOTHING,
+    ],
+)
 def test_the_new_driver_survives(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:

@@ -63,6 +63,7 @@ def submit(cluster: Cluster, job_id: str, name: str, **arguments: Json) -> None:
     JobCatalog(cluster.masters.backend).submit(spec)
 
 
+@pytest.mark.soak
 def test_a_bounded_stage_gives_every_window_and_finishes(cluster: Cluster, tmp_path: Path) -> None:
     """F5: the windows that the watermark has not passed are flushed at the end of the input."""
     rows = make_events(tmp_path / "in", 4)

@@ -83,18 +83,21 @@ def test_a_stage_that_can_not_be_recovered_is_refused(cluster: Cluster, source: 
     assert [line for line in said.values() if "\n" in str(line)] == []
 
 
+@pytest.mark.soak
 def test_what_is_refused_fails_the_job(cluster: Cluster, source: str) -> None:
     """A job with a query that could not be recovered fails at once, with that line."""
     submit(cluster, "wrong_and_fails", folder=source)
     failed(cluster, "InvalidInput: stage 'sums' can not be run: a memory sink forgets its rows")
 
 
+@pytest.mark.soak
 def test_a_stage_that_dies_fails_its_job(cluster: Cluster, source: str) -> None:
     """A query that dies is noticed, and its job has failed of it, naming the stage."""
     submit(cluster, "frail", folder=source, attempts=0, deaths=1)
     failed(cluster, "StageDied: stage 'frail' died: ")
 
 
+@pytest.mark.soak
 def test_a_stage_is_started_again_as_often_as_it_may(cluster: Cluster, source: str) -> None:
     """A query that dies is started again within the same attempt, as its policy says."""
     submit(cluster, "frail", folder=source, attempts=3, deaths=2)
@@ -104,6 +107,7 @@ def test_a_stage_is_started_again_as_often_as_it_may(cluster: Cluster, source: s
     assert result.attempt == 1
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("where", ["python", "spark"])
 def test_a_job_is_elsewhere_when_its_stage_dies(cluster: Cluster, source: str, where: str) -> None:
     """A function that sleeps, or waits for Spark, is broken off when a stage of its job dies."""
@@ -150,6 +154,7 @@ def test_other_code_is_held(cluster: Cluster, source: str) -> None:
     assert published(cluster, "job", "sums") == in_order(EXPECTED["windows"](rows))
 
 
+@pytest.mark.soak
 def test_a_job_that_hangs_stands_all_the_same(cluster: Cluster, tmp_path: Path) -> None:
     """S3, S5: an attempt that does not come to stand is ended when patience is over; the job is
     suspended and can be resumed.
@@ -171,6 +176,7 @@ def test_a_job_that_hangs_stands_all_the_same(cluster: Cluster, tmp_path: Path) 
     assert (result.status, result.payload) == (JobStatus.FINISHED, 2)
 
 
+@pytest.mark.soak
 def test_a_suspend_is_finished_by_the_next_leader(
     cluster: Cluster, source: str, tmp_path: Path
 ) -> None:
@@ -198,6 +204,7 @@ def test_a_suspend_is_finished_by_the_next_leader(
     assert published(cluster, "job", "windows") == in_order(EXPECTED["windows"](rows))
 
 
+@pytest.mark.soak
 def test_a_cancel_overrides_a_drain_that_is_stuck(
     cluster: Cluster, source: str, tmp_path: Path
 ) -> None:
