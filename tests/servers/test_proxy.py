@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import socket
 import threading
+import warnings
 from collections.abc import Iterator
 
 import pytest
@@ -210,3 +213,18 @@ def _exactly(client: socket.socket, size: int) -> bytes:
     while len(got) < size and (data := client.recv(size - len(got))):
         got += data
     return bytes(got)
+
+
+def test_a_cut_leaves_no_socket_open(proxy: Proxy) -> None:
+    """Nor of a connection that was made in the moment of the cut."""
+    gc.disable()
+    for _ in range(100):
+        with contextlib.suppress(OSError), socket.create_connection(proxy.endpoint, BOUND):
+            proxy.cut()
+        proxy.restore()
+    gc.enable()
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        gc.collect()
+
+    assert [str(one.message) for one in warned if one.category is ResourceWarning] == []

@@ -77,7 +77,6 @@ class Proxy:
         self._replies = _Direction()
         self._tasks: dict[asyncio.Task[None], _Link] = {}
         self._listener: socket.socket | None = None
-        self._acceptor: asyncio.Task[None] | None = None
         self._held = threading.Event()
         self._closed = False
         self._thread.start()
@@ -145,7 +144,7 @@ class Proxy:
             if self._listener is None:
                 self._listener = socket.create_server(self.endpoint, backlog=128)
                 self._listener.setblocking(False)
-                self._acceptor = self._loop.create_task(self._accept(self._listener))
+                self._loop.add_reader(self._listener, self._accept, self._listener)
 
         self._run(restore())
 
@@ -187,13 +186,20 @@ class Proxy:
     def _run(self, change: Coroutine[Any, Any, None]) -> None:
         asyncio.run_coroutine_threadsafe(change, self._loop).result(_TIMEOUT)
 
-    async def _accept(self, listener: socket.socket) -> None:
-        while True:
-            client, _ = await self._loop.sock_accept(listener)
-            link = _Link(client)
-            task = self._loop.create_task(self._serve(link))
-            self._tasks[task] = link
-            task.add_done_callback(self._tasks.pop)
+    def _accept(self, listener: socket.socket) -> None:
+        # Not by a task: one that is canceled loses what it has just accepted.
+        try:
+            client, _ = listener.accept()
+        except OSError:
+            return  # It has gone again.
+        link = _Link(client)
+        task = self._loop.create_task(self._serve(link))
+        self._tasks[task] = link
+        task.add_done_callback(self._served)
+
+    def _served(self, task: asyncio.Task[None]) -> None:
+        # Also one that was canceled before its first step.
+        self._tasks.pop(task).close(reset=True)
 
     async def _serve(self, link: _Link) -> None:
         reset = True
@@ -262,11 +268,10 @@ class Proxy:
             self._loop.remove_writer(sink)
 
     async def _shut(self) -> None:
-        if self._acceptor is not None:
-            await _cancel(self._acceptor)
         if self._listener is not None:
+            self._loop.remove_reader(self._listener)
             self._listener.close()
-        self._acceptor = self._listener = None
+        self._listener = None
 
     async def _reset_all(self) -> None:
         for task in list(self._tasks):
