@@ -145,6 +145,9 @@ def _configuration(job: Job, conf: dict[str, str]) -> SparkConf:
     if str(given.get("spark.master", elsewhere.get("spark.master", "local"))).startswith("local"):
         for key, value in _LOCAL.items():
             default(key, value)
+        if not given.contains("spark.pyspark.python") and "spark.pyspark.python" not in elsewhere:
+            # Else its workers are whatever python3 is on the PATH, without what is installed here.
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     scratch = job.scratch()
     if scratch is not None and not given.contains("spark.local.dir"):
         given.set("spark.local.dir", str(scratch))
