@@ -46,6 +46,10 @@ def snapshots(job_id: str) -> str:
     return f"{SNAPSHOTS}{job_id}/"
 
 
+def streams(job_id: str) -> str:
+    return f"{STREAMS}{job_id}/"
+
+
 def job_of(key: str) -> str:
     """Return the job id in a key under one of `PER_JOB`."""
     return key.split("/", 2)[1]

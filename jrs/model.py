@@ -162,6 +162,11 @@ class RestartPolicy:
     on_exception: bool = False
     """Whether a job whose function raised is started again too, instead of being FAILED."""
 
+    def delay_after(self, deaths: int) -> float:
+        """Return the seconds from the latest of so many deaths to the next start."""
+        # The exponent is bounded because 2.0**1024 is no float.
+        return min(self.delay * 2.0 ** min(deaths - 1, 64), self.max_delay)
+
 
 @attrs.frozen
 class JobSpec:

@@ -6,6 +6,7 @@ carried on by the next leader if this one dies over it. Cancelling overrides it 
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 
@@ -118,7 +119,7 @@ class JobStops:
             changed = attrs.evolve(changed, partitions=partitions)
         if entry_point is not None:
             changed = attrs.evolve(changed, entry_point=entry_point)
-            plans = self._backend.scan(f"{keys.STREAMS}{job_id}/")
+            plans = self._backend.scan(keys.streams(job_id))
             ops += [Delete(plan.key, plan.version) for plan in plans]
         if before is None or before.state is StopState.REFUSED:
             again = StopRecord(job_id, StopMode.SUSPEND, requested_at=self._now(), again=True)
@@ -160,7 +161,7 @@ class JobStops:
             InvalidInput: the stop was refused; the message says why. The job goes on.
             NotFound: the stop is gone: somebody has resumed the job.
         """
-        deadline = Deadline.after(timeout) if timeout is not None else None
+        deadline = Deadline.after(threading.TIMEOUT_MAX if timeout is None else timeout)
         results = JobResultStore(self._backend)
         seen: StopRecord | None = None
         with self._backend.watch(keys.STOPS + job_id) as watch:
@@ -179,9 +180,9 @@ class JobStops:
                     raise InvalidInput(f"job {job_id!r} can not be drained: {stop.reason}")
                 if stop.state is StopState.DONE:
                     return stop
-                if deadline is not None and deadline.expired:
+                if deadline.expired:
                     raise TimeoutError(f"job {job_id!r} does not stand yet; the request stays")
-                watch.wait(min(0.5, deadline.bounded()) if deadline is not None else 0.5)
+                watch.wait(min(0.5, deadline.bounded()))
 
     def note(self, record: StopRecord, fence: Fence) -> bool:
         """Write how far a stop has come, as the leader or its attempt; return whether it still
@@ -207,6 +208,16 @@ class JobStops:
             self._backend, Update(stored.key, encode(record), stored.version), fence=fence
         )
         return True
+
+    def hold(self, job_id: str, reason: str, fence: Fence) -> None:
+        """Keep the job from being started before an operator has looked, as the leader or its
+        attempt.
+
+        Raises:
+            Fenced, Unavailable, OutcomeUnknown: as `note`.
+        """
+        held = StopRecord(job_id, StopMode.HOLD, StopState.DONE, self._now(), reason)
+        self.note(held, fence)
 
     def forget(self, record: StopRecord, fence: Fence) -> None:
         """Remove a stop that was only made to start the job again, as the leader.

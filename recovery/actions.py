@@ -28,7 +28,6 @@ from jrs.model import (
     StageRecord,
     StageSummary,
     StopMode,
-    StopRecord,
     StopState,
 )
 from jrs.recovery import processes
@@ -112,8 +111,7 @@ class Actions:
         try:
             self._state.make_usable(job_id)
         except JobHeld as error:
-            held = StopRecord(job_id, StopMode.HOLD, StopState.DONE, self._now(), str(error))
-            self._stops.note(held, self._fence)
+            self._stops.hold(job_id, str(error), self._fence)
             return
         record = self._record_attempt(job_id)
         context = AttemptContext(
@@ -157,8 +155,7 @@ class Actions:
         record = attrs.evolve(before, deaths=deaths, failure=failure)
         self._put(keys.ATTEMPTS + job_id, encode(record), version)
         policy = spec.restart
-        # The exponent is bounded because 2.0**1024 is no float.
-        delay = min(policy.delay * 2.0 ** min(deaths - 1, 64), policy.max_delay)
+        delay = policy.delay_after(deaths)
         left = policy.attempts - deaths
         said = f"attempt {record.attempt} died: {ended.message}"
         said += f"; {left} left, next in {delay:g} s" if left > 0 else "; none left"

@@ -29,16 +29,7 @@ from jrs.errors import (
     TooLarge,
     Unavailable,
 )
-from jrs.model import (
-    Failure,
-    JobResult,
-    JobSpec,
-    JobStatus,
-    StopMode,
-    StopRecord,
-    StopState,
-    check_json,
-)
+from jrs.model import Failure, JobResult, JobSpec, JobStatus, check_json
 from jrs.recovery import entry_point, spark
 from jrs.recovery.job import AttemptContext, Job, StateLost
 from jrs.recovery.stopping import StopWatch
@@ -134,7 +125,9 @@ def run_attempt(context: AttemptContext, function: Any = None) -> JobResult:
         if isinstance(error, (Fenced, Unavailable, OutcomeUnknown, KeyboardInterrupt)):
             raise error from None
         if isinstance(error, JobHeld):
-            _hold(context, str(error))
+            JobStops(context.backend, now=context.now).hold(
+                context.spec.job_id, str(error), context.fence
+            )
             raise error from None
         if spark.jvm_died(error):
             raise JvmDied(f"the JVM of its SparkSession died: {_one_line(str(error))}") from error
@@ -162,12 +155,6 @@ def run_attempt(context: AttemptContext, function: Any = None) -> JobResult:
     )
     record_result(context.backend, result, context.fence, context.lost)
     return result
-
-
-def _hold(context: AttemptContext, reason: str) -> None:
-    """Note that the job is held, so that nobody starts it before an operator has looked."""
-    stop = StopRecord(context.spec.job_id, StopMode.HOLD, StopState.DONE, context.now(), reason)
-    JobStops(context.backend).note(stop, context.fence)
 
 
 def record_result(backend: Backend, result: JobResult, fence: Fence, stop: threading.Event) -> None:

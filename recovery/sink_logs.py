@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 from jrs.errors import CorruptRecord
 from jrs.recovery.cleanup import Resource
-from jrs.recovery.snapshots.checkpoint import log_until
+from jrs.recovery.snapshots.checkpoint import log_until, newest_logged
 from jrs.recovery.snapshots.contents import SINK_LOG
 from jrs.recovery.storage import JobStorage
 
@@ -56,9 +56,8 @@ def _uncounted(log: Path) -> Iterator[Path]:
 
 
 def _named(log: Path) -> Iterator[str]:
-    numbers = [int(path.name.partition(".")[0]) for path in log.iterdir() if path.name[0].isdigit()]
     try:
-        for name in log_until(log, max(numbers, default=-1), whole=True):
+        for name in log_until(log, newest_logged(log), whole=True):
             version, *lines = (log / name).read_text(encoding="utf-8").splitlines()
             if not version.startswith("v"):
                 raise ValueError(f"{name} has no version")

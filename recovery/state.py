@@ -118,5 +118,5 @@ class JobState:
         return ""
 
     def _streams(self, job_id: str) -> Iterator[str]:
-        for stored in self._backend.scan(f"{keys.STREAMS}{job_id}/"):
+        for stored in self._backend.scan(keys.streams(job_id)):
             yield decode(StreamRecord, stored.value, stored.key).name

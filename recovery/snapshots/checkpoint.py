@@ -80,6 +80,12 @@ def select(checkpoint: Path, batch: int | None = None) -> Checkpoint:
     return Checkpoint(batch, _query(checkpoint), tuple(sorted(found)))
 
 
+def newest_logged(folder: Path) -> int:
+    """Return the newest entry of a compacted log; -1 if there is none."""
+    found = (_LOGGED.fullmatch(entry.name) for entry in _entries(folder))
+    return max((int(match[1]) for match in found if match), default=-1)
+
+
 def log_until(folder: Path, last: int, *, whole: bool) -> list[str]:
     """Return the names of a compacted log's files that hold its entries up to `last`.
 

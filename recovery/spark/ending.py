@@ -12,10 +12,12 @@ import json
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import attrs
 
 from jrs.errors import JobHeld
+from jrs.recovery.snapshots.transfer import sync
 
 END_OF_TIME = 253402300799000
 """The watermark of a flushed stream, in milliseconds: the end of the year 9999."""
@@ -54,9 +56,7 @@ def position(checkpoint: Path) -> Position:
             f"the checkpoint {checkpoint} is damaged: batch {planned} is the newest planned and "
             f"{committed} the newest committed"
         )
-    at_the_end = (
-        planned >= 0 and _offsets(checkpoint, planned)[1]["batchWatermarkMs"] == END_OF_TIME
-    )
+    at_the_end = planned >= 0 and offsets(checkpoint, planned)[1]["batchWatermarkMs"] == END_OF_TIME
     return Position(planned, committed, at_the_end, (checkpoint / "state").is_dir())
 
 
@@ -76,7 +76,7 @@ def plan_flush(checkpoint: Path, *, now: float | None = None) -> None:
             f"the checkpoint {checkpoint} does not stand at a batch boundary: its end can not be "
             "planned"
         )
-    version, meta, sources = _offsets(checkpoint, at.planned)
+    version, meta, sources = offsets(checkpoint, at.planned)
     meta["batchWatermarkMs"] = END_OF_TIME
     meta["batchTimestampMs"] = int((time.time() if now is None else now) * 1000)
     text = "\n".join([version, json.dumps(meta, separators=(",", ":")), *sources])
@@ -92,11 +92,7 @@ def plan_flush(checkpoint: Path, *, now: float | None = None) -> None:
         pass  # The same, planned by somebody else: nobody plans anything else by now.
     finally:
         temporary.unlink()
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    sync(folder)
 
 
 def _newest(folder: Path) -> int:
@@ -106,7 +102,13 @@ def _newest(folder: Path) -> int:
         return -1
 
 
-def _offsets(checkpoint: Path, batch: int) -> tuple[str, dict[str, int], list[str]]:
+def offsets(checkpoint: Path, batch: int) -> tuple[str, dict[str, Any], list[str]]:
+    """Return a planned batch as the offset log has it: its version, what it is run with (the
+    watermark, the pinned configuration), and a line for each source.
+
+    Raises:
+        JobHeld: it can not be read.
+    """
     path = checkpoint / "offsets" / str(batch)
     try:
         version, meta, *sources = path.read_text(encoding="utf-8").split("\n")

@@ -8,7 +8,6 @@ old checkpoint or the new one.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -16,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jrs.errors import JobHeld
-from jrs.recovery.snapshots.checkpoint import log_until
+from jrs.recovery.snapshots.checkpoint import log_until, newest_logged
 from jrs.recovery.snapshots.contents import SINK_LOG
-from jrs.recovery.spark.ending import position
+from jrs.recovery.spark.ending import offsets, position
 from jrs.recovery.storage import sync_tree
 
 if TYPE_CHECKING:
@@ -30,17 +29,16 @@ _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 
 def partitions(checkpoint: Path) -> int | None:
     """Return over how many partitions the checkpoint's state is spread; None if it has none."""
-    at = position(checkpoint)
-    if at.planned < 0 or not at.stateful:
-        return None
-    return int(_conf(checkpoint)[_PARTITIONS])
+    conf = _conf(checkpoint)
+    return None if conf is None else int(conf[_PARTITIONS])
 
 
 def check(checkpoint: Path) -> str | None:
     """Return why the checkpoint's state can not be rescaled, or None if it can."""
-    if partitions(checkpoint) is None:
+    conf = _conf(checkpoint)
+    if conf is None:
         return None
-    provider = _conf(checkpoint).get(_PROVIDER, "")
+    provider = conf.get(_PROVIDER, "")
     if "RocksDB" in provider:
         return None
     return f"its state store, {provider.rpartition('.')[2]}, can not be rescaled; RocksDB's can"
@@ -82,7 +80,7 @@ def fill_sink_log(table: Path, checkpoint: Path, default: int) -> None:
     log = table / SINK_LOG
     if not log.is_dir():
         return
-    while (batch := _newest_entry(log) + 1) <= position(checkpoint).committed:
+    for batch in range(newest_logged(log) + 1, position(checkpoint).committed + 1):
         half = log / f".{batch}.half"
         if (batch + 1) % _compact_interval(log, default):
             name, lines = str(batch), ["v1"]
@@ -91,11 +89,6 @@ def fill_sink_log(table: Path, checkpoint: Path, default: int) -> None:
         half.write_text("\n".join(lines), encoding="utf-8")
         os.rename(half, log / name)
     sync_tree(log)
-
-
-def _newest_entry(log: Path) -> int:
-    names = (path.name.partition(".")[0] for path in log.iterdir())
-    return max((int(name) for name in names if name.isdigit()), default=-1)
 
 
 def _compact_interval(log: Path, default: int) -> int:
@@ -130,8 +123,10 @@ def _done(checkpoint: Path) -> Path:
     return checkpoint.with_name("ck.rescaled")
 
 
-def _conf(checkpoint: Path) -> dict[str, str]:
-    newest = position(checkpoint).planned
-    lines = (checkpoint / "offsets" / str(newest)).read_text(encoding="utf-8").split("\n")
-    found: dict[str, str] = json.loads(lines[1])["conf"]
+def _conf(checkpoint: Path) -> dict[str, str] | None:
+    """Return the configuration that is pinned with the checkpoint's state; None without any."""
+    at = position(checkpoint)
+    if at.planned < 0 or not at.stateful:
+        return None
+    found: dict[str, str] = offsets(checkpoint, at.planned)[1]["conf"]
     return found

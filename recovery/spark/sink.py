@@ -28,6 +28,8 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from jrs.recovery.snapshots.transfer import sync
+
 FORMAT = "jrs"
 
 
@@ -36,7 +38,6 @@ class _Staged(WriterCommitMessage):  # type: ignore[misc]
     """One task's file; no name if it had no rows."""
 
     name: str | None
-    rows: int
 
 
 class JrsSink(DataSource):  # type: ignore[misc]
@@ -59,7 +60,6 @@ class _Writer(DataSourceStreamArrowWriter):  # type: ignore[misc]
         """Write one task's rows, durably; runs in an executor."""
         name = f"part-{uuid.uuid4().hex}.parquet"
         path = self._staging / name
-        rows = 0
         writer: pq.ParquetWriter | None = None
         try:
             for batch in iterator:
@@ -68,14 +68,13 @@ class _Writer(DataSourceStreamArrowWriter):  # type: ignore[misc]
                 if writer is None:
                     writer = pq.ParquetWriter(path, batch.schema, compression="zstd")
                 writer.write_batch(batch)
-                rows += batch.num_rows
         finally:
             if writer is not None:
                 writer.close()
         if writer is None:
-            return _Staged(None, 0)
-        _sync(path)
-        return _Staged(name, rows)
+            return _Staged(None)
+        sync(path)
+        return _Staged(name)
 
     def commit(self, messages: list[_Staged | None], batchId: int) -> None:
         """Publish a batch, whole; runs on the driver's side."""
@@ -91,14 +90,14 @@ class _Writer(DataSourceStreamArrowWriter):  # type: ignore[misc]
         whole.mkdir()
         for name in names:
             os.rename(self._staging / name, whole / name)
-        _sync(whole)
+        sync(whole)
         try:
             os.rename(whole, target)
         except OSError as error:
             if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
                 raise
             shutil.rmtree(whole)  # Published by somebody else in this moment: the same rows.
-        _sync(self._out)
+        sync(self._out)
 
     def abort(self, messages: list[_Staged | None], batchId: int) -> None:
         self._discard(_names(messages))
@@ -110,11 +109,3 @@ class _Writer(DataSourceStreamArrowWriter):  # type: ignore[misc]
 
 def _names(messages: list[_Staged | None]) -> list[str]:
     return [message.name for message in messages if message is not None and message.name]
-
-
-def _sync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -379,8 +379,7 @@ class Streams:
         run.deaths += 1
         if run.deaths >= run.restart.attempts:
             raise StageDied(f"stage {run.stream.name!r} died: {error}") from error
-        delay = min(run.restart.delay * 2.0 ** min(run.deaths - 1, 64), run.restart.max_delay)
-        run.start_at = time.monotonic() + delay
+        run.start_at = time.monotonic() + run.restart.delay_after(run.deaths)
         self._to(run, Step.WAITING)
 
     def _finish_drained(self) -> None:
