@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import shutil
 import subprocess
@@ -85,13 +86,45 @@ def test_readme_names_the_public_names() -> None:
 
 
 def test_importing_jrs_is_light() -> None:
-    """A reader of results loads no dispatcher, no table and no Spark."""
+    """J9: a reader of results loads no dispatcher, no table and no Spark."""
     code = "import jrs, sys; jrs.JobResultStore; print(*sys.modules)"
     loaded = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout.split()
 
     assert not {"pyspark", "rich", "click", "jrs.recovery", "tenacity"} & set(loaded)
+
+
+def test_a_backend_of_a_third_party(tmp_path: Path) -> None:
+    """J9: a package that jrs knows nothing of gives a backend by an entry point, and results are
+    kept in it."""
+    (tmp_path / "drawer.py").write_text(
+        "from jrs.backends.memory import open_memory\n"
+        "def open_drawer(url, cluster, create):\n"
+        "    print('a drawer is opened')\n"
+        "    return open_memory(url.replace('drawer:', 'memory:'), cluster, create)\n"
+    )
+    info = tmp_path / "drawer-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: drawer\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[jrs.backends]\ndrawer = drawer:open_drawer\n")
+    code = (
+        "from jrs import JobResult, JobResultStore, JobStatus, open_backend\n"
+        "with open_backend('drawer://top') as backend:\n"
+        "    store = JobResultStore(backend)\n"
+        "    store.create_dirty(JobResult('job', JobStatus.FINISHED, payload=7), None)\n"
+        "    print(store.wait('job', 0).payload)\n"
+    )
+    path = os.pathsep.join([str(tmp_path), str(ROOT)])
+    said = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": path},
+    ).stdout
+
+    assert said == "a drawer is opened\n7\n"
 
 
 def test_wheel_holds_jrs_alone(tmp_path: Path) -> None:

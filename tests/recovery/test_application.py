@@ -160,7 +160,7 @@ def test_a_job_that_ran_when_its_leader_died_runs_again_on_the_next(
 def test_a_job_in_a_process_of_its_own_keeps_its_stages_over_a_failover(
     replicas: Callable[[str], Replicas],
 ) -> None:
-    """A process job of the driver whose replica is killed goes on behind its finished stage."""
+    """J8: a process job of the driver whose replica is killed goes on behind its finished stage."""
     app = replicas("in_a_process")
     app.touch("hold")
     for _ in range(2):

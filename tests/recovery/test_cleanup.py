@@ -108,8 +108,8 @@ def assert_only_the_job_is_gone(world: World) -> None:
 
 
 def test_everything_of_the_job_goes_but_its_result_and_its_output(world: World) -> None:
-    """One pass removes records, staging, temporary output and logs of this job and no other, and
-    marks the result clean."""
+    """J7: one pass removes records, staging, temporary output and logs of this job and no other,
+    and marks the result clean."""
     journal = world.cleanup().run("job", None)
 
     assert journal.problems == {}
@@ -153,8 +153,8 @@ def test_two_masters_at_once_end_in_the_same_state(
 def test_a_cleanup_cut_off_after_any_resource_is_finished_by_the_next(
     faulty: Faulty, root: Path, after: int
 ) -> None:
-    """Killed right after any one of its resources, a cleanup is taken up by a new leader and ends
-    in the state of one that was not disturbed."""
+    """J7: killed right after any one of its resources, a cleanup is taken up by a new leader and
+    ends in the state of one that was not disturbed."""
     world = World(faulty, root)
     resources = default_resources(faulty, world.storage)
     cleaned = resources[after].clean

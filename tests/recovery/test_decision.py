@@ -73,10 +73,24 @@ def test_every_row_of_the_table_is_reached(row: tuple[object, ...], action: Acti
 
 
 def test_nothing_with_a_result_is_ever_started() -> None:
-    """Whatever else is known, a result of any kind, unreadable ones included, rules out a start."""
+    """J6: whatever else is known, a result of any kind, also one that can not be read, rules out a
+    start."""
     started = {decide(Facts(*facts)).action for facts in PRODUCT if facts[1] is not Result.NONE}
 
     assert started == {Action.HOLD, Action.SKIP, Action.CLEAN_UP}
+
+
+def test_a_cancel_overrides_every_stop() -> None:
+    """S5: whatever stop a job without a result is asked for, and however far that has come, a
+    cancel is decided."""
+    asked = [
+        facts
+        for facts in (Facts(*each) for each in PRODUCT)
+        if facts.cancel and facts.result is Result.NONE and facts.spec is Spec.READABLE
+    ]
+
+    assert {facts.stop for facts in asked} == set(Stop)
+    assert {decide(facts).action for facts in asked} == {Action.CANCEL}
 
 
 def test_every_decision_has_a_reason_that_names_no_internals() -> None:

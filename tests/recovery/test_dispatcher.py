@@ -41,8 +41,8 @@ def ended(leader: Leader, job_id: str) -> JobResult:
 
 
 def test_recovery_starts_what_has_no_result_and_only_that(memory: FaultyMemory, root: Path) -> None:
-    """Of the jobs it finds, a new leader starts the unfinished, cleans up after the dirty and
-    skips the clean."""
+    """J1, J6: of the jobs it finds, a new leader starts the unfinished, cleans up after the dirty
+    and skips the clean."""
     catalog, store = JobCatalog(memory), JobResultStore(memory)
     for job_id in ("unfinished", "dirty", "clean"):
         catalog.submit(spec(job_id))

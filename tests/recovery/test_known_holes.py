@@ -73,7 +73,7 @@ class ListeningRunner(ThreadRunner):
 def test_h1_the_dirty_result_is_durable_before_anybody_is_told_and_anything_is_cleaned(
     faulty: Faulty, root: Path
 ) -> None:
-    """Listeners, reports of the end and every cleaning see the dirty result in the store.
+    """J5: listeners, reports of the end and every cleaning see the dirty result in the store.
 
     Taken out (the result recorded after telling or cleaning), `seen` holds a False.
     """
@@ -156,8 +156,8 @@ def test_h2_an_attempt_that_can_not_record_its_result_goes_on_trying(
 
 
 def test_h2_an_unknown_outcome_that_happened_is_read_back(faulty: Faulty, root: Path) -> None:
-    """A dirty write that was applied though its answer was lost counts: the job is cleaned up and
-    not run again.
+    """J10: a dirty write that was applied though its answer was lost counts: the job is cleaned up
+    and not run again.
 
     Taken out (unknown taken for failed), the job fails with ResultExists or runs twice.
     """
@@ -248,8 +248,8 @@ def test_h5_a_recovered_cleanup_does_not_publish_over_the_result(
 
 
 def test_h6_losing_the_leadership_changes_no_result(open_faulty: Open, root: Path) -> None:
-    """A job that has finished stays FINISHED, and is not run again, when its leader is replaced
-    before it has noticed.
+    """J10: a job that has finished stays FINISHED, and is not run again, when its leader is
+    replaced before it has noticed.
 
     Taken out (a leader that is stopped writes how it leaves the job), the result changes or the
     new leader starts the job.
@@ -309,7 +309,7 @@ def test_h6_a_stopped_leader_leaves_a_running_job_without_a_result(
 
 
 def test_h7_results_are_read_from_the_store_by_whoever_asks(open_faulty: Open, root: Path) -> None:
-    """Another handle that never led reads, lists and waits for the result, payload included.
+    """J4: another handle that never led reads, lists and waits for the result, payload included.
 
     Taken out (results kept in the leader's memory), the other handle finds none.
     """
@@ -324,7 +324,7 @@ def test_h7_results_are_read_from_the_store_by_whoever_asks(open_faulty: Open, r
 
 
 def test_h7_results_outlive_every_process(tmp_path: Path) -> None:
-    """A process that starts after all others have ended reads the result from the folder.
+    """J3: a process that starts after all others have ended reads the result from the folder.
 
     Taken out (results not durable), it prints nothing.
     """
@@ -428,7 +428,7 @@ def test_a_spec_beside_a_clean_result_is_swept_and_never_started(
 
 
 def test_expiry_opens_no_window_for_a_second_run(faulty: Faulty, root: Path) -> None:
-    """After its result was deleted a job can be submitted by nobody and recorded by nobody.
+    """J2: after its result was deleted a job can be submitted by nobody and recorded by nobody.
 
     Taken out (no tombstone, or one that is not checked), the submission is accepted.
     """
@@ -482,7 +482,7 @@ def test_a_submission_that_loses_a_race_is_refused_by_the_store(
 
 
 def test_creating_a_result_is_atomic_under_races(open_faulty: Open) -> None:
-    """Of two leaders' threads that record different results at once, exactly one wins, and the
+    """J5: of two leaders' threads that record different results at once, exactly one wins, and the
     other learns that one exists.
 
     Taken out (check, then act), both calls return or the winner's result is overwritten.
@@ -628,7 +628,7 @@ def test_a_damaged_result_is_recognised_by_its_checksum(faulty: Faulty) -> None:
 
 
 def test_old_results_expire(faulty: Faulty) -> None:
-    """Clean results older than asked for are expired but for the newest kept; dirty ones stay.
+    """J3: clean results older than asked for are expired but for the newest kept; dirty ones stay.
 
     Taken out (no expiry), the list below holds all of them.
     """

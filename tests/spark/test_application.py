@@ -60,8 +60,8 @@ def journal(folder: Path) -> list[str]:
 def test_main_goes_on_behind_its_finished_jobs(
     replica: Callable[[str, str], Replica], tmp_path: Path
 ) -> None:
-    """When the leader is killed between two jobs, the next one's `main` is handed the first job's
-    stored result, runs only the second, and a replica that comes later is handed the answer.
+    """J8: when the leader is killed between two jobs, the next one's `main` is handed the first
+    job's stored result, runs only the second, and a replica that comes later is handed the answer.
     """
     first = replica("first", "between")
     until(lambda: f"between {first.process.pid}" in journal(tmp_path), "one job is done")

@@ -301,7 +301,7 @@ class TestWait:
         assert store.wait("job", 0.0) == result(payload=1)
 
     def test_it_comes(self, store: JobResultStore, reader: JobResultStore) -> None:
-        """Waiters are woken by the dirty result, while cleanup has not even begun."""
+        """J4: waiters are woken by the dirty result, while cleanup has not even begun."""
         with ThreadPoolExecutor(4) as pool:
             waiting = [pool.submit((store, reader)[n % 2].wait, "job", BOUND) for n in range(4)]
             store.create_dirty(result("jobs"), None)
@@ -496,6 +496,24 @@ class TestUnreadable:
         [entry] = store.dirty()
         assert (entry.job_id, entry.result) == ("lost", None)
         assert entry.problem
+
+
+def test_a_job_id_is_one_of_its_cluster(tmp_path: Path) -> None:
+    """J2: what a job of one cluster has left, be it a result or a tombstone, is nothing to the job
+    of that id in another cluster of the same backend."""
+    url = (tmp_path / "store").as_uri()
+    with open_backend(url, cluster="one") as one, open_backend(url, cluster="two") as two:
+        JobResultStore(one).create_dirty(result(payload="of one"), None)
+        expired(JobResultStore(one), "old")
+        there = JobResultStore(two)
+
+        assert not there.has_entry("job")
+        assert not there.has_entry("old")
+
+        there.create_dirty(result(payload="of two"), None)
+
+        assert JobResultStore(one).wait("job", 0.0).payload == "of one"
+        assert there.wait("job", 0.0).payload == "of two"
 
 
 BAD_IDS = ["", "a/b", "a b", "x" * 200, "../etc", "a\n", None]
