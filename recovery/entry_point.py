@@ -68,6 +68,12 @@ def absolute(entry_point: str) -> str:
     return f"{os.path.abspath(place)}:{name}" if colon and place.endswith(".py") else entry_point
 
 
+def from_file(entry_point: str) -> ModuleType | None:
+    """Return the module that was loaded for an entry point in a file; None for any other."""
+    place = entry_point.rpartition(":")[0]
+    return sys.modules.get(Path(place).stem) if place.endswith(".py") else None
+
+
 def _from_file(place: str) -> ModuleType:
     path = Path(place)
     if not path.is_file():
@@ -76,7 +82,7 @@ def _from_file(place: str) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    # Importable by name, so that Spark's workers can unpickle the file's functions.
+    # What lies beside it can be imported, as from a script.
     sys.path.insert(0, str(path.parent.resolve()))
     sys.modules[path.stem] = module
     try:

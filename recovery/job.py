@@ -107,6 +107,11 @@ class Job:
         return self._context.spec.job_id
 
     @property
+    def entry_point(self) -> str:
+        """What the job was submitted to run: ``module:function`` or ``/path/file.py:function``."""
+        return self._context.spec.entry_point
+
+    @property
     def attempt(self) -> int:
         """Which attempt this is, from 1."""
         return self._context.attempt

@@ -18,6 +18,7 @@ from jrs.model import StreamRecord
 from jrs.recovery.snapshots import checkpoint
 from jrs.recovery.snapshots.catalog import SnapshotCatalog
 from jrs.recovery.snapshots.retention import SnapshotPolicy, retain
+from jrs.recovery.spark.ending import position
 from jrs.recovery.storage import JobStorage
 
 
@@ -82,8 +83,11 @@ class JobState:
         """Take a snapshot of a job that has streams, and delete those that are too many.
 
         It is one more point to go on from and nothing depends on it, so a failure is only said.
+        Nobody could go on from behind the end of a stream: none is taken there, or it would push
+        out the last one that is of use.
         """
-        if not list(self._streams(job_id)):
+        streams = list(self._streams(job_id))
+        if not streams or any(self._is_at_its_end(job_id, stage) for stage in streams):
             return
         try:
             taken = self._catalog.create(job_id, fence=self._fence)
@@ -93,13 +97,25 @@ class JobState:
         else:
             self._say("snapshot", job_id, f"snapshot {taken.number} is taken")
 
+    def _is_at_its_end(self, job_id: str, stage: str) -> bool:
+        if self._backend.get(keys.stage(job_id, stage)) is not None:
+            return False  # It has finished: a snapshot holds that mark.
+        try:
+            return position(self._checkpoint(job_id, stage)).at_the_end
+        except JobHeld:
+            return False  # Whoever takes the snapshot says what is wrong.
+
+    def _checkpoint(self, job_id: str, stage: str) -> Path:
+        folder = self._storage.folder(job_id)
+        return folder / f"e{self._fence.epoch}" / "streams" / stage / "ck"
+
     def _damage(self, job_id: str) -> Iterator[tuple[str, str]]:
         """Yield the stages that could not go on from their checkpoint, and why."""
         epoch = self._fence.epoch
         for stage in self._streams(job_id):
             if self._backend.get(keys.stage(job_id, stage)) is not None:
                 continue  # It has finished.
-            live = self._storage.folder(job_id) / f"e{epoch}" / "streams" / stage / "ck"
+            live = self._checkpoint(job_id, stage)
             why = self._storage.damage(job_id, epoch, stage) or self._missing(job_id, stage, live)
             if why:
                 yield stage, why

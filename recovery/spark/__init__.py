@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jrs.errors import InvalidInput
+from jrs.recovery import entry_point
 
 if TYPE_CHECKING:
     from pyspark import SparkConf
@@ -78,6 +79,7 @@ def session(job: Job, **conf: str) -> SparkSession:
         else:
             builder = SparkSession.builder
         found = builder.getOrCreate()
+    _pickle_by_value(job)
     context = found.sparkContext
     name = _name(job.job_id)
     context.setJobGroup(name, f"job {job.job_id}, attempt {job.attempt}", interruptOnCancel=True)
@@ -123,6 +125,16 @@ def cancel_work(job_id: str) -> None:
 
 def _name(job_id: str) -> str:
     return f"jrs-{job_id}"
+
+
+def _pickle_by_value(job: Job) -> None:
+    """Send the functions of an entry point that is a file to Spark's workers whole, as those of a
+    script are: the workers could not import it."""
+    from pyspark import cloudpickle
+
+    module = entry_point.from_file(job.entry_point)
+    if module is not None:
+        cloudpickle.register_pickle_by_value(module)
 
 
 def _configuration(job: Job, conf: dict[str, str]) -> SparkConf:

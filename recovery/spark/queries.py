@@ -31,7 +31,9 @@ _VOLATILE = re.compile(
     r"|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 )
 _LOST_STATE = re.compile(r"\[(CANNOT_LOAD_STATE_STORE|CANNOT_READ_STREAMING_STATE_FILE)")
-_TIMERS = re.compile(r"\b(ProcessingTime|ProcessingTimeTimeout)\b")
+_TIMERS = re.compile(
+    r"WithState.*, ProcessingTime(Timeout)?\b(?!#)"
+)  # "#" follows a column's name.
 
 
 def check_writer(writer: DataStreamWriter, stage: str, *, bounded: bool) -> None:
@@ -52,6 +54,11 @@ def check_writer(writer: DataStreamWriter, stage: str, *, bounded: bool) -> None
         problem = (
             f'format("{FORMAT}") keeps every batch, and in complete mode each batch is a whole '
             'table: use outputMode("append") or ("update")'
+        )
+    elif bounded and _has_timers(writer):
+        problem = (
+            "its timers go by processing time, so a bounded stage would end without what they "
+            "still hold: use timers of event time, or an unbounded stage"
         )
     elif not bounded and re.search("OneTime|AvailableNow", str(_peek(writer._jwrite, "trigger"))):
         problem = "its trigger ends it by itself: call job.stream with bounded=True"
@@ -138,7 +145,7 @@ def holds_back(writer: DataStreamWriter) -> str | None:
             "in complete mode no row is ever final, so there is nothing to flush: suspend it, or "
             "cancel it"
         )
-    if _TIMERS.search(_plan(writer)):
+    if _has_timers(writer):
         return (
             "its timers go by processing time, which no watermark moves: suspend it, or cancel it"
         )
@@ -148,6 +155,11 @@ def holds_back(writer: DataStreamWriter) -> str | None:
 def lost_state(error: BaseException) -> bool:
     """Return whether a query died because its checkpoint's state can not be loaded."""
     return _LOST_STATE.search(str(error)) is not None
+
+
+def _has_timers(writer: DataStreamWriter) -> bool:
+    """Return whether the query has timers of processing time."""
+    return _TIMERS.search(_plan(writer)) is not None
 
 
 def _plan(writer: DataStreamWriter) -> str:

@@ -315,7 +315,7 @@ class Streams:
             return
         if run.query is None:
             if time.monotonic() >= run.start_at:
-                self._launch(run)
+                self._relaunch(run)
             return
         if run.query.isActive:
             if self._draining and run.step is Step.RUNNING and not run.stopping:
@@ -337,17 +337,17 @@ class Streams:
             self._to(run, Step.DRAINED)
         elif run.step is Step.CATCHING_UP:
             if not run.bounded and not self._draining:
-                self._launch(run)  # The drain was refused meanwhile.
+                self._relaunch(run)  # The drain was refused meanwhile.
                 return
             at = position(run.checkpoint)
-            # In complete mode, and by timers of processing time, nothing waits for a watermark.
+            # In complete mode nothing waits for a watermark.
             if at.stateful and at.committed >= 0 and run.holds_back is None:
                 plan_flush(run.checkpoint)
-                self._launch(run)
+                self._relaunch(run)
             else:
                 self._to(run, Step.DRAINED)
         elif run.stopping:
-            self._launch(run)
+            self._relaunch(run)
         else:
             self._died(run, StageDied("its query was stopped by somebody else"))
 
@@ -370,6 +370,15 @@ class Streams:
         with self._changed:
             run.query, run.step, run.stopping = query, step, False
             self._changed.notify_all()
+
+    def _relaunch(self, run: _Run) -> None:
+        """Start the query once more; one that can not be started has died again."""
+        try:
+            self._launch(run)
+        except JrsError:
+            raise
+        except Exception as error:
+            self._died(run, error)
 
     def _died(self, run: _Run, error: BaseException) -> None:
         self._job.check()  # One that was fenced has died of that.

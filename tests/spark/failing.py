@@ -41,6 +41,8 @@ def sums(rows: Any) -> Any:
 
 def wrong(job: Job, folder: str) -> Json:
     """Return what is said of each stage that can not be run."""
+    from shapes import counts, in_slots  # type: ignore[import-not-found]  # It lies beside this file.
+
     said: dict[str, Json] = {}
 
     def refused(case: str, build: Any, name: str = "", **options: Any) -> None:
@@ -61,6 +63,11 @@ def wrong(job: Job, folder: str) -> Json:
         .outputMode("complete"),
     )  # fmt: skip
     refused("ends", lambda stage: sink(stage).trigger(availableNow=True))
+    refused(
+        "timers", lambda stage: in_slots(read(job, folder)).groupBy("slot")
+        .transformWithState(counts(), "slot string, n long", "append", "ProcessingTime")
+        .writeStream.format("jrs"), bounded=True,
+    )  # fmt: skip
     refused("frame", lambda stage: read(job, folder))
     refused("batch", lambda stage: session(job).range(3).write)
     refused("nothing", lambda stage: None)
@@ -97,6 +104,21 @@ def frail(job: Job, folder: str, attempts: int, deaths: int) -> Json:
         restart=RestartPolicy(attempts=attempts, delay=0.0) if attempts else None,
     )
     return stage.result()["batches"]  # type: ignore[index,call-overload]
+
+
+def frail_start(job: Job, folder: str) -> Json:
+    """A stage that dies once, and can not be started again at the first try."""
+    from pyspark.sql.streaming import DataStreamWriter
+
+    start, starts = DataStreamWriter.start, iter(range(9))
+
+    def start_but_once(writer: Any) -> Any:
+        if next(starts) == 1:
+            raise OSError("no threads left")
+        return start(writer)
+
+    DataStreamWriter.start = start_but_once
+    return frail(job, folder, attempts=4, deaths=1)
 
 
 def stuck(job: Job, folder: str, where: str) -> Json:

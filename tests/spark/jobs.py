@@ -31,6 +31,23 @@ def note(journal: str, line: str) -> None:
         os.close(fd)
 
 
+class Doubled:
+    """What this file's functions and classes are to Spark's workers."""
+
+    def __init__(self, number: int) -> None:
+        self.number = twice(number)
+
+
+def twice(number: int) -> int:
+    return 2 * number
+
+
+def sends_functions(job: Job) -> Json:
+    """Have Spark's workers call a function of this file, and make objects of its class."""
+    numbers = spark(job).sparkContext.parallelize([1, 2], 2)
+    return [numbers.map(twice).collect(), [one.number for one in numbers.map(Doubled).collect()]]
+
+
 def flights(job: Job, data: str, journal: str) -> Json:
     """The demo's job; the journal says which stage ran, and which was known to be finished."""
     run = job.stage

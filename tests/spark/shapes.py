@@ -100,9 +100,9 @@ def sessions(rows: DataFrame) -> DataFrame:
 
 def timers(rows: DataFrame) -> DataFrame:
     """Count each ten minutes of each key in a state of our own, and tell when its timer is up."""
-    slots = _slots(rows)
+    slots = in_slots(rows)
     if "RocksDB" in slots.sparkSession.conf.get("spark.sql.streaming.stateStore.providerClass"):
-        return slots.groupBy("slot").transformWithState(_counts(), "slot string, n long",
+        return slots.groupBy("slot").transformWithState(counts(), "slot string, n long",
                                                         "append", "EventTime")  # fmt: skip
     from pyspark.sql.streaming.state import GroupStateTimeout
 
@@ -112,7 +112,7 @@ def timers(rows: DataFrame) -> DataFrame:
     )  # fmt: skip
 
 
-def _counts() -> Any:
+def counts() -> Any:
     from pyspark.sql import Row
     from pyspark.sql.streaming import StatefulProcessor
 
@@ -159,7 +159,7 @@ def _count_in_pandas() -> Any:
     return count
 
 
-def _slots(rows: DataFrame) -> DataFrame:
+def in_slots(rows: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     window = F.window("at", "10 minutes")
@@ -275,9 +275,9 @@ def timers_of_processing_time(job: Job, folder: str) -> Json:
     stage = job.stream(
         "clock",
         lambda stage: (
-            _slots(read(stage, folder))
+            in_slots(read(stage, folder))
             .groupBy("slot")
-            .transformWithState(_counts(), "slot string, n long", "append", "ProcessingTime")
+            .transformWithState(counts(), "slot string, n long", "append", "ProcessingTime")
             .writeStream.format("jrs")
             .trigger(processingTime="200 milliseconds")
         ),

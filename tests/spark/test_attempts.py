@@ -44,6 +44,15 @@ def test_cancel_ends_jvm_and_workers(cluster: Cluster) -> None:
     cluster.masters.until(lambda: not wardens(backend), "no warden is left")
 
 
+def test_functions_of_a_file_reach_the_workers(cluster: Cluster) -> None:
+    """What a job's file defines can be used in Spark's workers, which can not import it."""
+    cluster.masters.start("m1")
+    cluster.submit("sends", "sends_functions")
+    result = cluster.results.wait("sends", BOUND)
+
+    assert result.payload == [[2, 4], [2, 4]], result.failure
+
+
 def test_a_jvm_that_dies_is_a_death(cluster: Cluster) -> None:
     """A job whose JVM is killed is started again, though its function only saw an exception."""
     cluster.masters.start("m1")

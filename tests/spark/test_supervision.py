@@ -75,6 +75,7 @@ def test_a_stage_that_can_not_be_recovered_is_refused(cluster: Cluster, source: 
         "name": "a/b",
         "unknown": "stage 'unknown' can not come after 'nobody', which is not there yet",
         "circle": "stage 'self' can not come after 'self', which is not there yet",
+        "timers": "its timers go by processing time, so a bounded stage would end without",
         "twice": "two stages of job 'job' are named 'twice'",
     }
     said = result.payload
@@ -105,6 +106,15 @@ def test_a_stage_is_started_again_as_often_as_it_may(cluster: Cluster, source: s
 
     assert (result.status, result.payload) == (JobStatus.FINISHED, 2), str(result.failure)[:3000]
     assert result.attempt == 1
+
+
+@pytest.mark.soak
+def test_a_stage_that_could_not_be_started_again(cluster: Cluster, source: str) -> None:
+    """A restart that fails is one more death, and no end of the job while others are allowed."""
+    submit(cluster, "frail_start", folder=source)
+    result = ended(cluster)
+
+    assert (result.status, result.payload) == (JobStatus.FINISHED, 2), str(result.failure)[:3000]
 
 
 @pytest.mark.soak
