@@ -15,8 +15,8 @@ import jrs
 from jrs import Job
 from jrs.model import Json
 from jrs.recovery.job import Job as AnyJob
-from jrs.recovery.spark import streams
-from jrs.recovery.spark.streams import Streams
+from jrs.recovery.spark import stage_query
+from jrs.recovery.spark.stage_query import StageQuery
 from jrs.recovery.stopping import StopWatch
 from jrs.store import JobResultStore
 
@@ -24,9 +24,9 @@ QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 SCHEMA = "at timestamp, key string, value long"
 STEPS: dict[str, tuple[Any, str, str]] = {
     "drain requested": (StopWatch, "_begin", "before"),
-    "stopped at a boundary": (streams, "_stop", "after"),
-    "caught up": (streams, "plan_flush", "before"),
-    "flush planned": (streams, "plan_flush", "after"),
+    "stopped at a boundary": (stage_query, "_stop", "after"),
+    "caught up": (stage_query, "plan_flush", "before"),
+    "flush planned": (stage_query, "plan_flush", "after"),
     "flushed, not recorded": (AnyJob, "_commit_stages", "before"),
     "recorded, no result": (AnyJob, "_commit_stages", "after"),
     "result not stored": (JobResultStore, "create_dirty", "before"),
@@ -91,16 +91,16 @@ def die_at(step: str) -> None:
 
 def say_where(at: Path) -> None:
     """Keep the step of the stages in a file, for the workers of Spark to see."""
-    launch = Streams._launch
+    launch = StageQuery._launch
 
-    def say(self: Streams, run: Any) -> None:
-        if streams.position(run.checkpoint).at_the_end:
+    def say(self: StageQuery, draining: bool) -> None:
+        if stage_query.position(self.checkpoint).at_the_end:
             at.write_text(FLUSHING)
-        elif self._draining:
+        elif draining:
             at.write_text(CATCHING_UP)
-        launch(self, run)
+        launch(self, draining)
 
-    Streams._launch = say  # type: ignore[method-assign]
+    StageQuery._launch = say  # type: ignore[method-assign]
 
 
 def deadly(at: Path, step: str) -> Callable[[Any], Any]:

@@ -288,16 +288,16 @@ def timers_of_processing_time(job: Job, folder: str) -> Json:
 def slow_batches(job: Job, folder: str) -> Json:
     """Batches whose Python goes on until ``go`` exists; ``late`` says that Spark was told to stop
     such a batch and has given it up."""
-    from jrs.recovery.spark import streams
+    from jrs.recovery.spark import stage_query
 
     begun, go, late = (Path(folder).with_name(name) for name in ("begun", "go", "late"))
-    stop = streams._stop
+    stop = stage_query._stop
 
     def stop_in_vain(query: Any) -> None:
         stop(query)
         late.touch()
 
-    streams._stop, streams._BOUNDARY = stop_in_vain, 0.1
+    stage_query._stop, stage_query._BOUNDARY = stop_in_vain, 0.1
     session(job, spark_sql_streaming_stopTimeout="500ms")
 
     def slowly(rows: DataFrame, batch: int) -> None:

@@ -16,7 +16,7 @@ import jrs
 from jrs import Job, JobCatalog, JobSpec
 from jrs.model import Json, StopMode
 from jrs.recovery import processes
-from jrs.recovery.spark import streams
+from jrs.recovery.spark import stage_query
 from jrs.recovery.spark.streams import Streams
 from jrs.stops import JobStops
 from jrs.testing.masters import Masters
@@ -36,7 +36,7 @@ def sleeps(job: Job, folder: str, where: str) -> Json:
     from pyspark.sql import functions as F
 
     begun, asked = Path(folder, "begun"), Path(folder, "asked")
-    stop, stand, seconds = streams._stop, Streams.stand, 0.0 if where == IN_JVM else FOR
+    stop, stand, seconds = stage_query._stop, Streams.stand, 0.0 if where == IN_JVM else FOR
 
     def stop_in_vain(query: Any) -> None:
         asked.touch()
@@ -47,10 +47,10 @@ def sleeps(job: Job, folder: str, where: str) -> Json:
             asked.touch()
         stand(self)
 
-    streams._stop, Streams.stand = stop_in_vain, stand_in_vain  # type: ignore[method-assign]
+    stage_query._stop, Streams.stand = stop_in_vain, stand_in_vain  # type: ignore[method-assign]
     # Spark can break off what an executor does, so there it is the time before that; and nothing
     # else can end the driver's own Python.
-    streams._BOUNDARY = FOR if where == IN_EXECUTOR else 0.1
+    stage_query._BOUNDARY = FOR if where == IN_EXECUTOR else 0.1
     session = jrs.spark(
         job,
         spark_driver_extraJavaOptions=QUICK,
