@@ -24,6 +24,8 @@ PER_JOB = (
     SNAPSHOTS,
 )
 """Every prefix that is followed by a job id."""
+WHILE_IT_RUNS = (ATTEMPTS, STAGES, STREAMS, STOPS, CANCEL, CLEANUP)
+"""Those that go when the job has ended and is cleaned up."""
 
 
 def stage(job_id: str, name: str) -> str:

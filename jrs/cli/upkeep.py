@@ -23,6 +23,8 @@ from jrs.model import (
     JobSpec,
     MasterInfo,
     StageRecord,
+    StopRecord,
+    StreamRecord,
     Tombstone,
     check_job_id,
 )
@@ -40,6 +42,8 @@ _KINDS: dict[str, type] = {
     keys.TOMBSTONES: Tombstone,
     keys.ATTEMPTS: AttemptRecord,
     keys.STAGES: StageRecord,
+    keys.STREAMS: StreamRecord,
+    keys.STOPS: StopRecord,
     keys.CANCEL: CancelRequest,
     keys.CLEANUP: CleanupJournal,
     keys.MASTERS: MasterInfo,
@@ -200,7 +204,7 @@ def _left_over(backend: Backend, storage: Path | None) -> Iterator[str]:
     for record in backend.scan(keys.DIRTY):
         if backend.get(keys.RESULTS + keys.job_of(record.key)) is None:
             yield f"{record.key}: a dirty marker without its result; its job is held"
-    for prefix in (keys.ATTEMPTS, keys.STAGES, keys.CANCEL, keys.CLEANUP):
+    for prefix in keys.WHILE_IT_RUNS:
         for record in backend.scan(prefix):
             job_id = keys.job_of(record.key)
             live = backend.get(keys.JOBS + job_id) or backend.get(keys.DIRTY + job_id)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from jrs import keys
+from jrs.backend import Create, open_backend
 from tests.cli.conftest import Jrs
 
 
@@ -92,6 +94,20 @@ def test_fsck_names_left_overs(jrs: Jrs, tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "ghost" in done.stdout
     assert orphan.exists()
+
+
+def test_fsck_names_records_without_a_job(jrs: Jrs, tmp_path: Path) -> None:
+    """Whatever a job leaves in the map that outlived it is named; so is what can not be read."""
+    jrs("submit", "sum", "jobs_here:add")
+    with open_backend((tmp_path / "store").as_uri()) as backend:
+        for prefix in keys.WHILE_IT_RUNS:
+            backend.commit(Create(f"{prefix}ghost", b"no record"))
+    done = jrs("fsck")
+
+    assert done.returncode == 2
+    for prefix in keys.WHILE_IT_RUNS:
+        assert f"{prefix}ghost: left over by a job that has ended or never was" in done.stdout
+        assert done.stdout.count(f"{prefix}ghost") == 2, done.stdout
 
 
 def test_master_is_small(jrs: Jrs, master: subprocess.Popen[bytes]) -> None:
