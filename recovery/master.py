@@ -20,6 +20,7 @@ from jrs.recovery.events import Event, Report, tell
 from jrs.recovery.runners import Runner
 from jrs.recovery.runners.process import ProcessRunner
 from jrs.recovery.runners.thread import ThreadRunner
+from jrs.recovery.spark import class_data
 from jrs.recovery.storage import JobStorage
 from jrs.registry import Registration, Registry
 
@@ -118,19 +119,28 @@ class Master:
         lead = lead or _wait_until_over
         registration = Registration(self._registry, self.name)
         try:
-            while not stop.is_set():
-                try:
-                    leadership = self.backend.campaign(self.name, ttl=self._ttl, stop=stop)
-                    if leadership is None:
-                        return
-                    with leadership:
-                        if self._lead(leadership, registration, stop, lead):
-                            return
-                except (Unavailable, OutcomeUnknown) as error:
-                    self._say("waiting", 0, f"the backend does not answer: {error}")
-                    stop.wait(_PAUSE)
+            with class_data.Background():
+                self._campaign(registration, stop, lead)
         finally:
             registration.close()
+
+    def _campaign(
+        self,
+        registration: Registration,
+        stop: threading.Event,
+        lead: Callable[[Dispatcher, Leadership, threading.Event], bool],
+    ) -> None:
+        while not stop.is_set():
+            try:
+                leadership = self.backend.campaign(self.name, ttl=self._ttl, stop=stop)
+                if leadership is None:
+                    return
+                with leadership:
+                    if self._lead(leadership, registration, stop, lead):
+                        return
+            except (Unavailable, OutcomeUnknown) as error:
+                self._say("waiting", 0, f"the backend does not answer: {error}")
+                stop.wait(_PAUSE)
 
     def _lead(
         self,

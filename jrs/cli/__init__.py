@@ -21,6 +21,7 @@ _COMMANDS = {
     "list": "jrs.cli.reading",
     "master": "jrs.cli.master",
     "masters": "jrs.cli.reading",
+    "prepare": "jrs.cli.prepare",
     "rescale": "jrs.cli.changing",
     "resume": "jrs.cli.stopping",
     "show": "jrs.cli.reading",

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from jrs.errors import InvalidInput
 from jrs.recovery import entry_point
+from jrs.recovery.spark import class_data
 
 if TYPE_CHECKING:
     from pyspark import SparkConf
@@ -32,7 +33,7 @@ _DEFAULTS = {
     "spark.sql.streaming.stopTimeout": "10s",
 }
 _STATE = "spark.sql.streaming.stateStore"
-_STREAMING = {
+STREAMING = {
     # State that grows by what changed, in files whose names say which run wrote them.
     f"{_STATE}.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -40,7 +41,7 @@ _STREAMING = {
     f"{_STATE}.rocksdb.changelogCheckpointing.enabled": "true",
     f"{_STATE}.checkpointFormatVersion": "2",
 }
-_LOCAL = {
+LOCAL = {
     # A host whose own name does not resolve can run local Spark, too.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -151,21 +152,23 @@ def _configuration(job: Job, conf: dict[str, str]) -> SparkConf:
 
     for key, value in _DEFAULTS.items():
         default(key, value)
-    if not any(key in elsewhere or given.contains(key) for key in _STREAMING):
-        for key, value in _STREAMING.items():
+    if not any(key in elsewhere or given.contains(key) for key in STREAMING):
+        for key, value in STREAMING.items():
             given.set(key, value)  # Together or not at all: other stores know no version 2.
     if str(given.get("spark.master", elsewhere.get("spark.master", "local"))).startswith("local"):
-        for key, value in _LOCAL.items():
+        for key, value in LOCAL.items():
             default(key, value)
         if not given.contains("spark.pyspark.python") and "spark.pyspark.python" not in elsewhere:
             # Else its workers are whatever python3 is on the PATH, without what is installed here.
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    java = [class_data.options()]
     scratch = job.scratch()
     if scratch is not None and not given.contains("spark.local.dir"):
         given.set("spark.local.dir", str(scratch))
-        options = "spark.driver.defaultJavaOptions"
-        others = given.get(options, elsewhere.get(options, ""))
-        given.set(options, f'"-Djava.io.tmpdir={scratch}" {others}'.rstrip())
+        java.append(f'"-Djava.io.tmpdir={scratch}"')
+    options = "spark.driver.defaultJavaOptions"
+    java.append(given.get(options, elsewhere.get(options, "")))
+    given.set(options, " ".join(filter(None, java)))
     return given
 
 
