@@ -1,4 +1,5 @@
-"""What the demo shows: one line for whatever happens, and three tables at the end."""
+"""What the demos show: one line for whatever happens, a board below them that moves, and tables at
+the end."""
 
 from __future__ import annotations
 
@@ -8,10 +9,12 @@ from types import TracebackType
 from typing import Self
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
 from rich.markup import escape
-from rich.status import Status
+from rich.spinner import Spinner
 from rich.table import Table
+from rich.text import Text
 
 from jrs.model import JobResult, Json
 from jrs.testing.masters import MasterEvent
@@ -29,7 +32,7 @@ _SILENT = {"resigned"}
 
 
 class Screen:
-    """Prints, from any thread. In colour and with a spinner on a terminal, plain elsewhere."""
+    """Prints, from any thread: on a terminal in colour, with what moves below; elsewhere plain."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(highlight=False)
@@ -37,12 +40,16 @@ class Screen:
             # Wrapped lines are hard to search; a file has no width.
             self._console.width = 200
         self._began = time.monotonic()
-        self._status: Status = self._console.status("")
+        self._board: RenderableType | None = None
+        self._spinner = Spinner("dots")
+        self._live = Live(
+            console=self._console, get_renderable=self._below, refresh_per_second=8, transient=True
+        )
         self._lock = threading.Lock()
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:
-            self._status.start()
+            self._live.start()
         return self
 
     def __exit__(
@@ -51,7 +58,7 @@ class Screen:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._status.stop()
+        self._live.stop()
 
     def act(self, title: str, text: str) -> None:
         """Open a part of the story."""
@@ -60,7 +67,11 @@ class Screen:
 
     def doing(self, text: str) -> None:
         """Say what is being waited for, on a terminal."""
-        self._status.update(f"[dim]{escape(text)}[/dim]")
+        self._spinner.update(text=Text(text, "dim"))
+
+    def show(self, board: RenderableType | None) -> None:
+        """Have `board` at the bottom, on a terminal, until another one or None takes its place."""
+        self._board = board
 
     def event(self, event: MasterEvent) -> None:
         """Show what a master said."""
@@ -119,7 +130,7 @@ class Screen:
                 f"{row['late']:.0%}",
                 f"{row['in_bad_weather']:.0%}",
             )
-        self._table("The ten worst carrier-route pairs out of New York in 2013", table)
+        self.table("The ten worst carrier-route pairs out of New York in 2013", table)
 
     def jobs(self, results: list[JobResult]) -> None:
         """Show what each job took."""
@@ -135,7 +146,7 @@ class Screen:
                 "\n".join(f"{a}: {', '.join(s) or '-'}" for a, s in enumerate(by_attempt, 1)),
                 ", ".join(skipped) or "-",
             )
-        self._table("The jobs", table)
+        self.table("The jobs", table)
 
     def failovers(self, rows: list[tuple[str, dict[str, float]]]) -> None:
         """Show the measured times of each kill."""
@@ -146,13 +157,22 @@ class Screen:
         for killed, times in rows:
             shown = (f"{times[name] * 1000:.0f} ms" if name in times else "-" for name in names)
             table.add_row(killed, *shown)
-        self._table("Failover: time since kill -9", table)
+        self.table("Failover: time since kill -9", table)
 
-    def _table(self, title: str, table: Table) -> None:
+    @property
+    def is_live(self) -> bool:
+        """Whether what is shown at the bottom is seen: on a terminal."""
+        return self._console.is_terminal
+
+    def table(self, title: str, table: Table) -> None:
+        """Show a table."""
         with self._lock:
             self._console.print(f"\n[bold]{title}[/bold]")
             table.box = box.SIMPLE_HEAD
             self._console.print(table)
+
+    def _below(self) -> RenderableType:
+        return self._spinner if self._board is None else Group(self._board, self._spinner)
 
     def _at(self) -> str:
         return f"{time.monotonic() - self._began:6.1f} s"

@@ -8,135 +8,42 @@ before the leader is dead.
 from __future__ import annotations
 
 import hashlib
-import secrets
-import shutil
-import signal
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
-from types import FrameType
 
 import attrs
 
 from jrs import keys
-from jrs.backend import Backend, Create, Delete, open_backend, redacted
+from jrs.backend import Create
 from jrs.codec import encode
 from jrs.demo import data
 from jrs.demo.hold import GATE
+from jrs.demo.scene import Scene
 from jrs.demo.screen import Screen
-from jrs.errors import InvalidInput, NoSuchJob
-from jrs.jobs import JobCatalog
-from jrs.model import JobResult, JobSpec, ResultState, StageRecord, StageSummary
-from jrs.recovery import processes
-from jrs.recovery.spark import require_java
-from jrs.recovery.storage import JobStorage
-from jrs.store import JobResultStore
-from jrs.testing.masters import MasterEvent, MasterProcess, Masters
-from jrs.testing.servers import ServerMissing, find_etcd, find_zookeeper
+from jrs.demo.setting import Setting, perform
+from jrs.model import JobResult, JobSpec
 
 JOBS = {
     "flights": "jrs.demo.pipeline:flights",
     "airlines": "jrs.demo.pipeline:airlines",
     "weather": "jrs.demo.pipeline:weather_summary",
 }
-_TTL = 5.0
-_PATIENCE = 300.0
-"""Seconds after which something that was waited for is taken to be broken."""
-
-
-_SERVERS = {"etcd": find_etcd, "zookeeper": find_zookeeper}
-"""What the demo can start by itself."""
 
 
 def tell(backend: str | None, *, keep: bool) -> int:
     """Run the demo; see `jrs.demo.run`."""
-    _require_everything()
-    own = secrets.token_hex(3)
-    calm, demo = f"calm-{own}", f"demo-{own}"
-    given = backend if backend and backend not in _SERVERS else None
-    if given:
-        _require_processes(given, calm)
-    folder = Path(tempfile.mkdtemp(prefix="jrs-demo-"))
-    screen = Screen()
-    try:
-        with _terminable(), _reachable(backend, folder) as url, screen:
-            screen.say(f"jrs demo: backend {redacted(url)}, files in {folder}")
-            source = data.export(folder / "data")
-            with _Scene(url, calm, folder, source, screen) as scene:
-                expected = _undisturbed(scene)
-            with _Scene(url, demo, folder, source, screen) as scene:
-                found, times = _disturbed(scene)
-        differences = _compare(expected, found)
-        _end(screen, found, times, differences)
-        keep = keep or bool(differences)
-        return 1 if differences else 0
-    except TimeoutError as error:
-        keep = True
-        screen.say(f"\nThe demo is stuck: {error}", "bold red")
-        return 1
-    finally:
-        if not keep:
-            shutil.rmtree(folder, ignore_errors=True)
-            if given:
-                _forget(given, calm, demo)
-        elif backend in _SERVERS:
-            screen.say(f"\nThe files are kept in {folder}; the demo's own server is gone")
-        else:
-            screen.say(f"\nEverything is kept: clusters {calm} and {demo}, files in {folder}")
+    return perform(_play, backend, clusters=("calm", "demo"), title="jrs demo", keep=keep)
 
 
-@contextmanager
-def _reachable(backend: str | None, folder: Path) -> Iterator[str]:
-    """Yield the URL of the backend: the one given, a folder, or a server of the demo's own."""
-    if backend not in _SERVERS:
-        yield backend or (folder / "store").as_uri()
-        return
-    try:
-        server = _SERVERS[backend]()
-    except ServerMissing as error:
-        raise InvalidInput(f"the demo can start no {backend} here: {error}") from None
-    with server:
-        yield server.url()
-
-
-def _require_everything() -> None:
-    if find_spec("pyspark") is None:
-        raise InvalidInput("the demo needs Spark: pip install 'jrs[demo]'")
-    require_java()
-    data.source()
-
-
-def _require_processes(url: str, cluster: str) -> None:
-    with open_backend(url, cluster=cluster) as backend:
-        if not backend.capabilities.multi_process:
-            raise InvalidInput(
-                f"{redacted(url)} can not be opened by several processes, and the demo's masters "
-                "are processes; leave out --backend for a folder of the demo's own"
-            )
-
-
-def _forget(url: str, *clusters: str) -> None:
-    """Remove what the demo stored in a backend that is not its own."""
-    for cluster in clusters:
-        with open_backend(url, cluster=cluster) as backend:
-            for record in list(backend.scan("")):
-                backend.commit(Delete(record.key))
-
-
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """Let SIGTERM end the demo as Ctrl-C does: its masters are processes and must not stay."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+def _play(setting: Setting) -> list[str]:
+    source = data.export(setting.folder / "data")
+    calm, demo = setting.clusters
+    with _Held(setting, calm, source) as scene:
+        expected = _undisturbed(scene)
+    with _Held(setting, demo, source) as scene:
+        found, times = _disturbed(scene)
+    differences = _compare(expected, found)
+    _end(setting.screen, found, times, differences)
+    return differences
 
 
 @attrs.frozen
@@ -150,112 +57,25 @@ class _Outcome:
     """What is wrong with it by itself."""
 
 
-class _Scene:
-    """One cluster: its masters, its jobs, and what is seen of them."""
+class _Held(Scene):
+    """A cluster whose flights are not cleaned up before its gate is open."""
 
-    def __init__(self, url: str, cluster: str, folder: Path, source: Path, screen: Screen) -> None:
-        self.screen = screen
-        self.gate = folder / f"{cluster}.gate"
-        self._source = source
-        self._seen: dict[tuple[str, str], int] = {}
-        """The attempt by which each job's stage was first seen finished."""
-        self.masters = Masters(
-            url,
-            cluster=cluster,
-            storage=folder / "files",
-            ttl=_TTL,
+    def __init__(self, setting: Setting, cluster: str, source: Path) -> None:
+        self.gate = setting.folder / f"{cluster}.gate"
+        super().__init__(
+            setting,
+            cluster,
+            [JobSpec(job_id, entry, {"data": str(source)}) for job_id, entry in JOBS.items()],
             resources=["jrs.demo.hold:hold"],
             environment={GATE: str(self.gate)},
-            on_event=self._tell,
         )
-        self.backend: Backend = self.masters.backend
-        self.catalog = JobCatalog(self.backend)
-        self.results = JobResultStore(self.backend)
-        self.storage = JobStorage(folder / "files", cluster)
 
-    def __enter__(self) -> _Scene:
+    def __enter__(self) -> _Held:
         return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.masters.close()
-
-    def spec(self, job_id: str) -> JobSpec:
-        return JobSpec(job_id, JOBS[job_id], {"data": str(self._source)})
-
-    def submit(self, *job_ids: str) -> None:
-        for job_id in job_ids:
-            self.catalog.submit(self.spec(job_id))
-            self.screen.line("client", 0, job_id, "submit", JOBS[job_id])
-
-    def until(self, condition: Callable[[], bool], what: str) -> None:
-        """Wait until `condition` holds, and show stages as they finish meanwhile."""
-        self.screen.doing(f"until {what} …")
-
-        def look() -> bool:
-            self.show_stages()
-            return condition()
-
-        self.masters.until(look, what, _PATIENCE)
-
-    def show_stages(self) -> None:
-        for job_id in JOBS:
-            for stage in self.stages(job_id):
-                if (job_id, stage.name) not in self._seen:
-                    self._seen[job_id, stage.name] = stage.attempt
-                    said = f"{stage.name} finished in {stage.seconds:.1f} s"
-                    master = self._master_of(stage.epoch)
-                    self.screen.stage(master, stage.epoch, job_id, said)
-
-    def stages(self, job_id: str) -> tuple[StageRecord | StageSummary, ...]:
-        """Return the job's finished stages, from its result where their records are gone."""
-        try:
-            view = self.catalog.view(job_id)
-        except NoSuchJob:
-            return ()
-        done = view.entry.result if view.entry else None
-        return done.stages if done else view.stages
-
-    def is_clean(self, job_id: str) -> bool:
-        entry = self.results.get(job_id)
-        return entry is not None and entry.state is ResultState.CLEAN
-
-    def is_dirty(self, job_id: str) -> bool:
-        return self.results.has_dirty(job_id)
-
-    def writes(self, job_id: str, stage: str) -> bool:
-        """Return whether files of the stage are in staging: it is in its middle."""
-        staged = self.storage.folder(job_id).glob(f"e*/{stage}.*/**/*")
-        return any(path.is_file() for path in staged)
-
-    def said(self, kind: str, epoch: int, job_id: str = "") -> MasterEvent:
-        """Return the event, waiting for it."""
-
-        def wanted(event: MasterEvent) -> bool:
-            return (event.kind, event.epoch, event.job_id) == (kind, epoch, job_id)
-
-        what = f"epoch {epoch} says {kind!r}" + (f" of {job_id}" if job_id else "")
-        self.until(lambda: any(map(wanted, self.masters.events)), what)
-        return next(filter(wanted, self.masters.events))
-
-    def kill_leader(self, when: str) -> tuple[MasterProcess, float]:
-        leader = self.masters.leader()
-        at = leader.kill()
-        self.screen.kill(leader.name, when)
-        return leader, at
 
     def outcome(self) -> _Outcome:
         """Return what became of the jobs, and what is wrong with it."""
-        results, problems = {}, []
-        for job_id in JOBS:
-            results[job_id] = self.results.wait(job_id, 0)
-            for stage in results[job_id].stages:
-                seen = self._seen.get((job_id, stage.name))
-                if seen is not None and seen != stage.attempt:
-                    problems.append(f"stage {stage.name} of {job_id} was finished and run again")
-            problems += [f"left behind: {path}" for path in self.storage.left_in_staging(job_id)]
-        mark = processes.mark_of_cluster(self.backend.url, self.backend.cluster)
-        problems += [f"left behind: process {pid}" for pid in processes.marked(mark)]
-        return _Outcome(results, self._output(), tuple(problems))
+        return _Outcome(self.ended(), self._output(), self.problems())
 
     def _output(self) -> dict[str, str]:
         found: dict[str, str] = {}
@@ -269,21 +89,8 @@ class _Scene:
                     found[name] = f"{found[name]} {digest}" if name in found else digest
         return found
 
-    def _tell(self, event: MasterEvent) -> None:
-        self.screen.event(event)
-        if event.kind == "attempt" and event.epoch > 1:
-            for stage in self.stages(event.job_id):
-                said = f"{stage.name} was finished in attempt {stage.attempt}: skipped"
-                self.screen.stage(event.master, event.epoch, event.job_id, said)
 
-    def _master_of(self, epoch: int) -> str:
-        for event in self.masters.events:
-            if event.epoch == epoch:
-                return event.master
-        return "?"
-
-
-def _undisturbed(scene: _Scene) -> _Outcome:
+def _undisturbed(scene: _Held) -> _Outcome:
     scene.screen.act(
         "1. Undisturbed",
         "Three jobs on one master; what they return is what must come out in the end.",
@@ -295,7 +102,7 @@ def _undisturbed(scene: _Scene) -> _Outcome:
     return scene.outcome()
 
 
-def _disturbed(scene: _Scene) -> tuple[_Outcome, list[tuple[str, dict[str, float]]]]:
+def _disturbed(scene: _Held) -> tuple[_Outcome, list[tuple[str, dict[str, float]]]]:
     screen = scene.screen
     screen.act(
         "2. The same jobs, and two kills",
@@ -309,7 +116,7 @@ def _disturbed(scene: _Scene) -> tuple[_Outcome, list[tuple[str, dict[str, float
     scene.until(lambda: scene.writes("flights", "join"), "stage join of flights writes")
     first, killed = scene.kill_leader("stage join of flights is half written")
     screen.line("client", 0, "airlines", "restore", "an old backup brings its spec back")
-    scene.backend.commit(Create(keys.JOBS + "airlines", encode(scene.spec("airlines"))))
+    scene.backend.commit(Create(keys.JOBS + "airlines", encode(scene.specs["airlines"])))
     scene.submit("weather")
     times = [(f"{first.name} in stage join", _since(killed, scene, 2, "attempt", "flights"))]
 
@@ -324,7 +131,7 @@ def _disturbed(scene: _Scene) -> tuple[_Outcome, list[tuple[str, dict[str, float
     return scene.outcome(), times
 
 
-def _since(killed: float, scene: _Scene, epoch: int, last: str, job_id: str) -> dict[str, float]:
+def _since(killed: float, scene: _Held, epoch: int, last: str, job_id: str) -> dict[str, float]:
     times = {kind: scene.said(kind, epoch).at - killed for kind in ("elected", "leading")}
     names = {"attempt": "attempt started", "clean": "cleaned up"}
     return {**times, names[last]: scene.said(last, epoch, job_id).at - killed}

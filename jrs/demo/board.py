@@ -1,0 +1,94 @@
+"""The board: where each stream of a job is and who leads, for the person who watches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+import attrs
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from jrs.demo.progress import Progress
+
+_COLOURS = {
+    "running": "green",
+    "catching up": "green",
+    "flushing": "magenta",
+    "finished": "dim",
+    "stands": "yellow",
+    "recovering": "red",
+}
+
+
+@attrs.frozen
+class Line:
+    """One stream."""
+
+    name: str
+    step: str
+    progress: Progress
+    newest: str
+    """Up to when it has read its input."""
+
+
+@attrs.frozen
+class Board:
+    """What is to be seen at one moment."""
+
+    leader: str
+    job: str
+    lines: tuple[Line, ...]
+
+    def plain(self) -> str:
+        """Return it in one line."""
+        return ", ".join(
+            f"{line.name} {line.step} at {line.newest} ({line.progress.committed} batches)"
+            for line in self.lines
+        )
+
+    def __rich__(self) -> RenderableType:
+        table = Table("stream", "step", "batches", "rows out", "read up to", "watermark")
+        table.box = box.SIMPLE_HEAD
+        for column in table.columns[2:]:
+            column.justify = "right"
+        for line in self.lines:
+            progress = line.progress
+            running = "" if progress.planned == progress.committed else " +1"
+            table.add_row(
+                line.name,
+                Text(line.step, _COLOURS.get(line.step, "")),
+                f"{progress.committed}{running}",
+                f"{progress.rows:,}",
+                line.newest,
+                _moment(progress),
+            )
+        return Group(Text(f"\n{self.leader}; {self.job}", "bold"), table)
+
+
+def step(
+    name: str, progress: Progress, *, bounded: bool, finished: Mapping[str, object], job: str
+) -> str:
+    """Return at which step a stream is to be seen.
+
+    Args:
+        finished: the job's finished stages, by their names.
+        job: how its job is: ``running``, or why it is not.
+    """
+    if name in finished:
+        return "finished"
+    if job != "running":
+        return job
+    if progress.flushing:
+        return "flushing"
+    return "catching up" if bounded else "running"
+
+
+def _moment(progress: Progress) -> str:
+    if progress.flushing:
+        return "the end of time"
+    if progress.watermark is None:
+        return "-"
+    return f"{datetime.fromtimestamp(progress.watermark, UTC):%b %d %H:%M}"

@@ -1,0 +1,51 @@
+"""The comparison: what the streams have published, row by row, against one batch's tables."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from jrs.model import Json
+
+Row = tuple[Json, ...]
+Table = Counter[Row]
+"""How often each row is there."""
+
+_SHOWN = 5
+"""How many rows of each kind are shown of a table that differs; all of them are counted."""
+
+
+def read(folder: Path) -> Table:
+    """Return the rows of a folder of Parquet files, with the batches of a stream as one table."""
+    # Not by every process that imports this package.
+    import pyarrow.parquet as pq
+
+    files = sorted(folder.rglob("[!._]*.parquet"))
+    return Counter(
+        tuple(row.values()) for path in files for row in pq.ParquetFile(path).read().to_pylist()
+    )
+
+
+def compare(name: str, expected: Table, found: Table) -> list[str]:
+    """Return how two tables differ, a line for each row, and none if they are equal to the row."""
+    kinds: Mapping[str, Iterable[tuple[Row, str]]] = {
+        "missing": [(row, "") for row in expected if row not in found],
+        "not of the batch": [(row, "") for row in found if row not in expected],
+        "there too often or too seldom": [
+            (row, f": {found[row]} times, not {times}")
+            for row, times in expected.items()
+            if row in found and found[row] != times
+        ],
+    }
+    lines = [] if expected else [f"{name}: the batch has no rows to compare with"]
+    for kind, rows in kinds.items():
+        said = [f"{name}: {kind}: {_text(row)}{more}" for row, more in rows]
+        lines += sorted(said)[:_SHOWN]
+        if len(said) > _SHOWN:
+            lines.append(f"{name}: {kind}: {len(said) - _SHOWN:,} more rows")
+    return lines
+
+
+def _text(row: Row) -> str:
+    return ", ".join("-" if value is None else str(value) for value in row)

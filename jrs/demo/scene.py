@@ -1,0 +1,158 @@
+"""A scene: one cluster, its masters and its jobs, and what is seen of them while they run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from jrs.backend import Backend
+from jrs.demo.screen import Screen
+from jrs.demo.setting import Setting
+from jrs.errors import NoSuchJob
+from jrs.jobs import JobCatalog
+from jrs.model import JobResult, JobSpec, ResultState, StageRecord, StageSummary
+from jrs.recovery import processes
+from jrs.recovery.storage import JobStorage
+from jrs.store import JobResultStore
+from jrs.testing.masters import MasterEvent, MasterProcess, Masters
+
+_TTL = 5.0
+_PATIENCE = 300.0
+"""Seconds after which something that was waited for is taken to be broken."""
+
+
+class Scene:
+    """A context manager: leaving it ends the masters and whatever they have started.
+
+    Args:
+        specs: the jobs that are played, by what they are called.
+        looking: called at each look while something is waited for.
+    """
+
+    def __init__(
+        self,
+        setting: Setting,
+        cluster: str,
+        specs: Sequence[JobSpec],
+        *,
+        resources: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+        looking: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.screen: Screen = setting.screen
+        self.specs = {spec.job_id: spec for spec in specs}
+        self.looking = looking
+        self._seen: dict[tuple[str, str], int] = {}
+        """The attempt by which each job's stage was first seen finished."""
+        files = setting.folder / "files"
+        self.masters = Masters(
+            setting.url,
+            cluster=cluster,
+            storage=files,
+            ttl=_TTL,
+            resources=resources,
+            environment=environment,
+            on_event=self._tell,
+        )
+        self.backend: Backend = self.masters.backend
+        self.catalog = JobCatalog(self.backend)
+        self.results = JobResultStore(self.backend)
+        self.storage = JobStorage(files, cluster)
+
+    def __enter__(self) -> Scene:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.masters.close()
+
+    def submit(self, *job_ids: str) -> None:
+        for job_id in job_ids:
+            self.catalog.submit(self.specs[job_id])
+            self.screen.line("client", 0, job_id, "submit", self.specs[job_id].entry_point)
+
+    def until(self, condition: Callable[[], bool], what: str) -> None:
+        """Wait until `condition` holds, and show stages as they finish meanwhile."""
+        self.screen.doing(f"until {what} …")
+
+        def look() -> bool:
+            self.show_stages()
+            self.looking()
+            return condition()
+
+        self.masters.until(look, what, _PATIENCE)
+
+    def show_stages(self) -> None:
+        for job_id in self.specs:
+            for stage in self.stages(job_id):
+                if (job_id, stage.name) not in self._seen:
+                    self._seen[job_id, stage.name] = stage.attempt
+                    said = f"{stage.name} finished in {stage.seconds:.1f} s"
+                    master = self._master_of(stage.epoch)
+                    self.screen.stage(master, stage.epoch, job_id, said)
+
+    def stages(self, job_id: str) -> tuple[StageRecord | StageSummary, ...]:
+        """Return the job's finished stages, from its result where their records are gone."""
+        try:
+            view = self.catalog.view(job_id)
+        except NoSuchJob:
+            return ()
+        done = view.entry.result if view.entry else None
+        return done.stages if done else view.stages
+
+    def is_clean(self, job_id: str) -> bool:
+        entry = self.results.get(job_id)
+        return entry is not None and entry.state is ResultState.CLEAN
+
+    def is_dirty(self, job_id: str) -> bool:
+        return self.results.has_dirty(job_id)
+
+    def writes(self, job_id: str, stage: str) -> bool:
+        """Return whether files of the stage are in staging: it is in its middle."""
+        staged = self.storage.folder(job_id).glob(f"e*/{stage}.*/**/*")
+        return any(path.is_file() for path in staged)
+
+    def said(self, kind: str, epoch: int, job_id: str = "") -> MasterEvent:
+        """Return the event, waiting for it."""
+
+        def wanted(event: MasterEvent) -> bool:
+            return (event.kind, event.epoch, event.job_id) == (kind, epoch, job_id)
+
+        what = f"epoch {epoch} says {kind!r}" + (f" of {job_id}" if job_id else "")
+        self.until(lambda: any(map(wanted, self.masters.events)), what)
+        return next(filter(wanted, self.masters.events))
+
+    def kill_leader(self, when: str) -> tuple[MasterProcess, float]:
+        leader = self.masters.leader()
+        at = leader.kill()
+        self.screen.kill(leader.name, when)
+        return leader, at
+
+    def ended(self) -> dict[str, JobResult]:
+        """Return what became of the jobs."""
+        return {job_id: self.results.wait(job_id, 0) for job_id in self.specs}
+
+    def problems(self) -> tuple[str, ...]:
+        """Return what is wrong by itself, when the jobs have ended: a finished stage that ran
+        again, or something left behind."""
+        found = []
+        for job_id, result in self.ended().items():
+            for stage in result.stages:
+                seen = self._seen.get((job_id, stage.name))
+                if seen is not None and seen != stage.attempt:
+                    found.append(f"stage {stage.name} of {job_id} was finished and run again")
+            found += [f"left behind: {path}" for path in self.storage.left_in_staging(job_id)]
+        mark = processes.mark_of_cluster(self.backend.url, self.backend.cluster)
+        found += [f"left behind: process {pid}" for pid in processes.marked(mark)]
+        return tuple(found)
+
+    def _tell(self, event: MasterEvent) -> None:
+        self.screen.event(event)
+        if event.kind == "attempt" and event.epoch > 1:
+            for stage in self.stages(event.job_id):
+                said = f"{stage.name} was finished in attempt {stage.attempt}: skipped"
+                self.screen.stage(event.master, event.epoch, event.job_id, said)
+
+    def _master_of(self, epoch: int) -> str:
+        for event in self.masters.events:
+            if event.epoch == epoch:
+                return event.master
+        return "?"

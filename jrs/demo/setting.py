@@ -1,0 +1,144 @@
+"""What both demos are played in: a backend to reach, a folder of their own, and an end that leaves
+nothing behind."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import signal
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from types import FrameType
+
+import attrs
+
+from jrs.backend import Delete, open_backend, redacted
+from jrs.demo import data
+from jrs.demo.screen import Screen
+from jrs.errors import InvalidInput
+from jrs.recovery.spark import require_java
+from jrs.testing.servers import ServerMissing, find_etcd, find_zookeeper
+
+_SERVERS = {"etcd": find_etcd, "zookeeper": find_zookeeper}
+"""What the demo can start by itself."""
+
+
+class CanNotGoOn(Exception):
+    """Something happened that the story can not go on after; the message says what."""
+
+
+@attrs.frozen
+class Setting:
+    """What a demo is given."""
+
+    url: str
+    """The backend's."""
+    folder: Path
+    screen: Screen
+    clusters: tuple[str, ...]
+    """The clusters that it may use; no others are cleaned up."""
+
+
+def perform(
+    play: Callable[[Setting], list[str]],
+    backend: str | None,
+    *,
+    clusters: tuple[str, ...],
+    title: str,
+    keep: bool,
+) -> int:
+    """Play a demo; return its exit status: 0 if it names no difference.
+
+    Args:
+        play: returns every difference that it has found, having shown them.
+        backend: a URL, or the name of a server that is started and ended; None for a folder.
+        clusters: what the clusters are called; each gets an ending of its own.
+        keep: whether the folder stays. It also does where something is wrong.
+
+    Raises:
+        InvalidInput: something that the demo needs is not here; says how to get it.
+    """
+    _require_everything()
+    own = secrets.token_hex(3)
+    clusters = tuple(f"{cluster}-{own}" for cluster in clusters)
+    given = backend if backend and backend not in _SERVERS else None
+    if given:
+        _require_processes(given, clusters[0])
+    folder = Path(tempfile.mkdtemp(prefix="jrs-demo-"))
+    screen = Screen()
+    try:
+        with _terminable(), _reachable(backend, folder) as url, screen:
+            screen.say(f"{title}: backend {redacted(url)}, files in {folder}")
+            differences = play(Setting(url, folder, screen, clusters))
+        keep = keep or bool(differences)
+        return 1 if differences else 0
+    except (TimeoutError, CanNotGoOn) as error:
+        keep = True
+        screen.say(f"\nThe demo is stuck: {error}", "bold red")
+        return 1
+    finally:
+        if not keep:
+            shutil.rmtree(folder, ignore_errors=True)
+            if given:
+                _forget(given, clusters)
+        elif backend in _SERVERS:
+            screen.say(f"\nThe files are kept in {folder}; the demo's own server is gone")
+        else:
+            names = " and ".join(clusters)
+            which = f"clusters {names}" if len(clusters) > 1 else f"cluster {names}"
+            screen.say(f"\nEverything is kept: {which}, files in {folder}")
+
+
+@contextmanager
+def _reachable(backend: str | None, folder: Path) -> Iterator[str]:
+    """Yield the URL of the backend: the one given, a folder, or a server of the demo's own."""
+    if backend not in _SERVERS:
+        yield backend or (folder / "store").as_uri()
+        return
+    try:
+        server = _SERVERS[backend]()
+    except ServerMissing as error:
+        raise InvalidInput(f"the demo can start no {backend} here: {error}") from None
+    with server:
+        yield server.url()
+
+
+def _require_everything() -> None:
+    if find_spec("pyspark") is None:
+        raise InvalidInput("the demo needs Spark: pip install 'jrs[demo]'")
+    require_java()
+    data.source()
+
+
+def _require_processes(url: str, cluster: str) -> None:
+    with open_backend(url, cluster=cluster) as backend:
+        if not backend.capabilities.multi_process:
+            raise InvalidInput(
+                f"{redacted(url)} can not be opened by several processes, and the demo's masters "
+                "are processes; leave out --backend for a folder of the demo's own"
+            )
+
+
+def _forget(url: str, clusters: tuple[str, ...]) -> None:
+    """Remove what the demo stored in a backend that is not its own."""
+    for cluster in clusters:
+        with open_backend(url, cluster=cluster) as backend:
+            for record in list(backend.scan("")):
+                backend.commit(Delete(record.key))
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Let SIGTERM end the demo as Ctrl-C does: its masters are processes and must not stay."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,226 @@
+"""The streaming job as the demo watches it: how far it is, what it is fed, when its leader dies.
+
+All of it happens at looks, while something is waited for: the weather goes on arriving, the board
+is redrawn, and the random moments come.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+
+import attrs
+
+from jrs.demo.board import Board, Line, step
+from jrs.demo.progress import Progress, ProgressOf
+from jrs.demo.replay import FIRST, WeatherFeed
+from jrs.demo.scene import Scene
+from jrs.demo.setting import CanNotGoOn
+from jrs.demo.streaming import AIRPORTS, STREAMS, WEATHER, WEATHER_SOURCE
+from jrs.testing.masters import MasterEvent
+
+JOB = "delays"
+_LOOK = 0.1
+"""Seconds between two looks at the streams: often enough to see, and not to keep the disk busy."""
+_LINE_EVERY = 16
+"""Batches between two plain lines about the streams, where no board is drawn."""
+
+
+@attrs.frozen
+class Moment:
+    """A moment in the life of the job: so many batches from when it is waited for."""
+
+    streams: tuple[str, ...]
+    """Whose batches are counted: the first of these that has not finished by then."""
+    batches: int
+    within: bool
+    """Whether it is within the next batch, and not after one."""
+
+    @classmethod
+    def drawn(cls, chance: random.Random) -> Moment:
+        return cls(
+            tuple(chance.sample(STREAMS, len(STREAMS))), chance.randint(1, 3), chance.random() < 0.5
+        )
+
+    def has_come(self, began: Progress, now: Progress) -> bool:
+        """Return whether it has, for who has waited since `began`."""
+        wanted = began.committed + self.batches
+        return now.planned > wanted if self.within else now.committed >= wanted
+
+
+class Watched:
+    """The job `delays` of a scene."""
+
+    def __init__(self, scene: Scene, feed: WeatherFeed) -> None:
+        self.scene = scene
+        self.feed = feed
+        self.may_end = False
+        """Whether the job has been asked to end."""
+        self.failovers: list[tuple[str, dict[str, float]]] = []
+        """Of each kill: who and when, and the seconds until what came after it."""
+        self._progress_of = ProgressOf(scene.storage, JOB, STREAMS)
+        self._progress: Mapping[str, Progress] = {}
+        self._finished: Mapping[str, object] = {}
+        self._state = "starting"
+        self._before = 0
+        """How many batches were committed when it was started or had to start again."""
+        self._looked = self._told = 0.0
+        scene.looking = self._look
+        self.look()
+
+    # -- what is waited for -----------------------------------------------------------------
+
+    def until(self, condition: Callable[[], bool], what: str) -> None:
+        """Wait until `condition` holds.
+
+        Raises:
+            TimeoutError: it does not; see `Scene.until`.
+            CanNotGoOn: the job has ended, and was not asked to.
+        """
+        self.scene.until(condition, what)
+
+    def until_moment(self, moment: Moment) -> str:
+        """Wait for a moment; return which it is, for people."""
+        name = next(name for name in moment.streams if name in self.unfinished())
+        began = self._progress[name]
+
+        def has_come() -> bool:
+            return (
+                moment.has_come(began, self._progress[name])
+                or name not in self.unfinished()
+                or (name == WEATHER and self._has_read_all())
+            )
+
+        self.until(has_come, "a random moment")
+        now = self._progress[name]
+        if name not in self.unfinished():
+            return f"{name} has finished"
+        if now.planned > now.committed:
+            return f"{name} is in batch {now.planned - 1}"
+        return f"{name} has committed batch {now.committed - 1}"
+
+    def until_it_goes_on(self) -> None:
+        """Wait until a batch is committed that was not when it was started (again)."""
+        self.until(lambda: self._state == "running", "it goes on")
+
+    def kill(self, moment: Moment) -> None:
+        """Kill the leader at a moment, start another master in its place, and wait until the job
+        goes on."""
+        when = self.until_moment(moment)
+        killed, at = self.scene.kill_leader(when)
+        self.starts_again()
+        self.scene.masters.start(f"m{len(self.scene.masters.all) + 1}")
+        times = {
+            "elected": self._event("elected", at) - at,
+            "leading": self._event("leading", at) - at,
+            "attempt started": self._event("attempt", at, JOB) - at,
+        }
+        self.until_it_goes_on()
+        times["next batch committed"] = time.time() - at
+        self.failovers.append((f"{killed.name}: {when}", times))
+
+    # -- what is seen -----------------------------------------------------------------------
+
+    def look(self) -> Mapping[str, Progress]:
+        """Return how far each stream is, and go by it: feed it, and draw the board."""
+        self._looked = time.monotonic()
+        self._progress = self._progress_of.look()
+        self._finished = {stage.name: stage for stage in self.scene.stages(JOB)}
+        batches = self._batches()
+        if self._state != "stands" and batches > self._before:
+            self._state = "running"
+        self._feed()
+        self.scene.screen.show(self.board())
+        if not self.scene.screen.is_live and batches >= self._told + _LINE_EVERY:
+            self._told = batches
+            self.scene.screen.line("", 0, JOB, "streams", self.board().plain())
+        return self._progress
+
+    def board(self) -> Board:
+        """Return what is to be seen."""
+        leads = [event for event in self.scene.masters.events if event.kind == "leading"]
+        newest = leads[-1] if leads else None
+        alive = newest is not None and any(
+            master.name == newest.master and master.alive for master in self.scene.masters.all
+        )
+        leader = f"{newest.master} leads, epoch {newest.epoch}" if newest and alive else "no leader"
+        return Board(
+            leader,
+            f"{len(self.failovers)} leaders killed",
+            tuple(
+                Line(
+                    name,
+                    step(
+                        name,
+                        progress,
+                        bounded=name in AIRPORTS,
+                        finished=self._finished,
+                        job=self._state,
+                    ),
+                    progress,
+                    self._newest(name, progress),
+                )
+                for name, progress in self._progress.items()
+            ),
+        )
+
+    def unfinished(self) -> list[str]:
+        """Return the streams that have not finished."""
+        return [name for name in STREAMS if name not in self._finished]
+
+    def partitions(self, name: str) -> int | None:
+        """Return over how many partitions a stream's state is spread, if that can be seen now."""
+        return self._progress_of.partitions(name)
+
+    def stands(self) -> None:
+        """Note that the job stands."""
+        self._state = "stands"
+        self.look()
+
+    def starts_again(self) -> None:
+        """Note that the job's attempt has ended, and another one is to come."""
+        self._state, self._before = "recovering", self._batches()
+
+    # -- inside -----------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        if time.monotonic() < self._looked + _LOOK:
+            return
+        if not self.may_end and self.scene.results.has_entry(JOB):
+            result = self.scene.results.wait(JOB, 0)
+            why = result.failure.message if result.failure else "nobody has asked for that"
+            raise CanNotGoOn(f"job {JOB} has ended {result.status.name}: {why}")
+        self.look()
+
+    def _feed(self) -> None:
+        """Add a day of weather when it is time for that: it comes with the flights of its day."""
+        if self._state == "stands" or self.feed.is_over:
+            return
+        read = [self._progress[name].read(0) for name in AIRPORTS if name not in self._finished]
+        if self.feed.fed <= min([*read, self._read_weather()], default=0) + 1:
+            self.feed.add()
+
+    def _has_read_all(self) -> bool:
+        return self.feed.is_over and self._read_weather() == self.feed.fed
+
+    def _read_weather(self) -> int:
+        return self._progress[WEATHER].read(WEATHER_SOURCE)
+
+    def _batches(self) -> int:
+        return sum(progress.committed for progress in self._progress.values())
+
+    def _newest(self, name: str, progress: Progress) -> str:
+        days = progress.read(WEATHER_SOURCE if name == WEATHER else 0)
+        return f"{FIRST + timedelta(days=days - 1):%b %d}" if days else "-"
+
+    def _event(self, kind: str, after: float, job_id: str = "") -> float:
+        """Return when the first event of a kind came after a moment, waiting for it."""
+
+        def wanted(event: MasterEvent) -> bool:
+            return (event.kind, event.job_id) == (kind, job_id) and event.at >= after
+
+        events = self.scene.masters.events
+        self.until(lambda: any(map(wanted, events)), f"a master says {kind!r}")
+        return next(filter(wanted, events)).at

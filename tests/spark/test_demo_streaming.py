@@ -1,0 +1,122 @@
+"""The demo of streams, whole: kills, a suspend, a rescale and a drain, and every row compared."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jrs.demo.setting import CanNotGoOn, Setting, perform
+from jrs.testing.servers import find_etcd, find_zookeeper
+from jrs.testing.servers.fixtures import had
+
+SEED = "3"
+_PATIENCE = 840.0
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    "backend",
+    [
+        "file",
+        pytest.param("etcd", marks=pytest.mark.soak),
+        pytest.param("zookeeper", marks=pytest.mark.soak),
+    ],
+)
+def test_the_demo_of_streams(tmp_path: Path, backend: str) -> None:
+    """`jrs demo --streaming` kills three leaders, suspends, resumes, rescales and drains the job,
+    says that every row is that of one batch, and leaves nothing behind.
+    """
+    if backend != "file":
+        with had(find_etcd if backend == "etcd" else find_zookeeper):
+            pass  # It can be had, or this test is skipped; the demo starts its own.
+    where = ["--backend", backend] if backend != "file" else []
+    done = subprocess.run(
+        [sys.executable, "-m", "jrs", "demo", "--streaming", "--seed", SEED, *where],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        timeout=_PATIENCE,
+    )
+    shown = done.stdout
+
+    assert done.returncode == 0, shown + done.stderr
+    assert shown.count("kill -9 m") == 3
+    assert shown.startswith(f"jrs demo --streaming --seed {SEED}: backend ")
+    for said in (
+        "suspend   when ",
+        "stands    without a process: ",
+        "stands    the weather of ",
+        "resume    from where it stands",
+        "rescaled  partitions of state: ",
+        "weather 2 to 4",
+        "drain     ",
+        "EQUAL: all ",
+    ):
+        assert said in shown
+    steps = [re.search(f"stage +{name} finished in", shown) for name in ("lga", "jfk", "ewr")]
+    assert all(steps)
+    # Which ports are taken is kept for all servers of this user.
+    assert [path for path in tmp_path.iterdir() if not path.name.startswith("jrs-ports-")] == []
+
+
+@pytest.mark.parametrize("why", ["a difference", "nothing"])
+def test_the_exit_status(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    why: str,
+) -> None:
+    """A difference is exit status 1, and keeps the folder to look into; none is 0 and keeps
+    nothing."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    differences = [why] if why != "nothing" else []
+    status = perform(
+        lambda setting: differences, None, clusters=("streams",), title="demo", keep=False
+    )
+
+    assert status == len(differences)
+    assert len(list(tmp_path.iterdir())) == len(differences)
+    assert ("Everything is kept: cluster streams-" in capsys.readouterr().out) is bool(differences)
+
+
+def test_a_story_that_can_not_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is said in one line, with exit status 1."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    def play(setting: Setting) -> list[str]:
+        raise CanNotGoOn("job delays has ended FAILED: no disk")
+
+    assert perform(play, None, clusters=("streams",), title="demo", keep=False) == 1
+    assert "stuck: job delays has ended FAILED: no disk\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--seed", "1"], "--seed is for --streaming"),
+        (["--streaming", "--seed", "x"], "'x' is not a valid integer"),
+        (["--streaming", "--seed", "-1"], "-1 is not in the range"),
+        (["--streaming", "--backend", "memory://x"], "can not be opened by several processes"),
+    ],
+)
+def test_bad_input(tmp_path: Path, arguments: list[str], said: str) -> None:
+    """It is refused in one line, with exit status 2, and leaves nothing."""
+    done = subprocess.run(
+        [sys.executable, "-m", "jrs", "demo", *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        timeout=_PATIENCE,
+    )
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
