@@ -48,6 +48,12 @@ def sends_functions(job: Job) -> Json:
     return [numbers.map(twice).collect(), [one.number for one in numbers.map(Doubled).collect()]]
 
 
+def logs_classes(job: Job, log: str) -> Json:
+    """Have the JVM log where it has its classes from."""
+    session = jrs.spark(job, spark_driver_extraJavaOptions=f"-Xlog:class+load:file={log}")
+    return session.range(3).count()
+
+
 def flights(job: Job, data: str, journal: str) -> Json:
     """The demo's job; the journal says which stage ran, and which was known to be finished."""
     run = job.stage

@@ -1,0 +1,133 @@
+"""The archive of Spark's classes: who makes it, who uses it, and what is done without."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from jrs.errors import InvalidInput, Unavailable
+from jrs.recovery.spark import class_data
+from jrs.testing.masters import Masters
+
+from .conftest import Cluster
+from .support import BOUND, until
+
+SHARED = "source: shared objects file (top)"
+"""What the JVM's log says of a class from an archive that is not Java's own."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of its own for archives."""
+    path = tmp_path / "class data"
+    monkeypatch.setenv(class_data.FOLDER, str(path))
+    return path
+
+
+def makers() -> list[str]:
+    """Return the command lines of the processes that make archives."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = path.read_bytes().replace(b"\0", b" ").decode()
+        except OSError:
+            continue
+        if class_data.__name__ in line or "ArchiveClassesAtExit" in line:
+            found.append(line)
+    return found
+
+
+def test_jobs_share_classes(cluster: Cluster, tmp_path: Path) -> None:
+    """The JVM of a job takes most of its classes from the archive, once there is one."""
+    archive = class_data.make()
+    log = tmp_path / "classes"
+    cluster.masters.start("m")
+    cluster.submit("shares", "logs_classes", log=str(log))
+    cluster.until_clean("shares")
+    lines = log.read_text().splitlines()
+
+    assert class_data.make() == archive
+    assert sum(SHARED in line for line in lines) > len(lines) / 4
+
+
+def test_word_is_left_once(folder: Path) -> None:
+    """A session that finds no archive starts without one, and asks for it."""
+    assert class_data.options() == ""
+    archive = class_data.place()
+    assert archive is not None
+    assert [path.name for path in folder.iterdir()] == [archive.with_suffix(".wanted").name]
+
+    archive.write_bytes(b"")
+    assert class_data.options().startswith(f'"-XX:SharedArchiveFile={archive}" ')
+
+
+def test_off(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who wants no archives gets none."""
+    monkeypatch.setenv(class_data.FOLDER, "off")
+
+    assert class_data.options() == ""
+    assert not folder.exists()
+    with pytest.raises(InvalidInput, match="nothing to prepare"):
+        class_data.make()
+
+
+def test_a_folder_that_can_not_be_written(folder: Path) -> None:
+    """Where nothing can be kept, Spark starts as it would without jrs."""
+    folder.write_text("a file")
+
+    assert class_data.options() == ""
+    with pytest.raises(Unavailable, match="class data"):
+        class_data.make()
+
+
+def test_a_java_that_makes_none(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is tried once, and said why; sessions do not ask for it again."""
+    java = folder.parent / "java" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text("#!/bin/sh\nexit 1\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(java.parents[1]))
+
+    with pytest.raises(Unavailable, match=r"could not be made: .*JAVA_GATEWAY_EXITED"):
+        class_data.make()
+    assert class_data.options() == ""
+    assert sorted(path.suffix for path in folder.iterdir()) == [".failed", ".lock"]
+
+
+def test_prepare_says_what_is_wrong(folder: Path) -> None:
+    """`jrs prepare` has one line and exit code 2 for what it can not do."""
+    folder.write_text("a file")
+    done = subprocess.run(
+        [sys.executable, "-m", "jrs", "prepare"], capture_output=True, text=True, timeout=BOUND
+    )
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_a_master_makes_it(folder: Path, new_cluster: Callable[[str], Cluster]) -> None:
+    """A master makes what a session has asked for; killed over it, it leaves no process, and the
+    next master begins anew.
+    """
+    cluster = new_cluster("cluster")
+    cluster.masters.start("first")
+    cluster.submit("asks", "sends_functions")
+    cluster.until_clean("asks")
+    archive = class_data.place()
+    assert archive is not None
+    until(lambda: any("ArchiveClassesAtExit" in line for line in makers()), "it is being made")
+    cluster.masters.leader().kill()
+    until(lambda: not makers(), "its maker has ended with it")
+    assert not archive.exists()
+
+    made: Masters = cluster.masters
+    made.start("second")
+    made.until(archive.is_file, "the archive is made", 600.0)
+    until(lambda: not makers(), "its maker has ended")
+    assert sorted(path.suffix for path in folder.iterdir()) == [".jsa", ".lock"]
