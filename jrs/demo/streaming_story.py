@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import secrets
+import time
 
 import attrs
 from rich.table import Table
@@ -123,8 +124,10 @@ def _suspend(watched: Watched, moment: Moment) -> None:
     if watched.look() != before:
         raise CanNotGoOn(f"job {JOB} stands, and has read on")
     watched.starts_again()
+    resumed = time.time()
     stops.resume(JOB)
     scene.screen.line("client", 0, JOB, "resume", "from where it stands")
+    watched.until_started(resumed)
     watched.until_it_goes_on()
 
 
@@ -140,9 +143,10 @@ def _rescale(watched: Watched, moment: Moment) -> None:
     def rescaled() -> list[str]:
         return [name for name in before if watched.partitions(name) == _PARTITIONS]
 
-    watched.starts_again()
+    asked = time.time()
     JobStops(scene.backend).change(JOB, partitions=_PARTITIONS)
     scene.screen.line("client", 0, JOB, "rescale", f"when {when}")
+    watched.until_started(asked)
 
     watched.until(
         lambda: set(watched.unfinished()) <= set(rescaled()),

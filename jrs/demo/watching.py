@@ -22,7 +22,7 @@ from jrs.demo.streaming import AIRPORTS, STREAMS, WEATHER, WEATHER_SOURCE
 from jrs.testing.masters import MasterEvent
 
 JOB = "delays"
-_LOOK = 0.1
+_LOOK = 0.2
 """Seconds between two looks at the streams: often enough to see, and not to keep the disk busy."""
 _LINE_EVERY = 16
 """Batches between two plain lines about the streams, where no board is drawn."""
@@ -101,8 +101,15 @@ class Watched:
             return f"{name} is in batch {now.planned - 1}"
         return f"{name} has committed batch {now.committed - 1}"
 
+    def until_started(self, since: float) -> float:
+        """Wait until an attempt has started since a moment; return when."""
+        started = self._event("attempt", since, JOB)
+        # The one before may have committed until its last moment.
+        self.starts_again()
+        return started
+
     def until_it_goes_on(self) -> None:
-        """Wait until a batch is committed that was not when it was started (again)."""
+        """Wait until a batch is committed that was not yet when it was started."""
         self.until(lambda: self._state == "running", "it goes on")
 
     def kill(self, moment: Moment) -> None:
@@ -115,7 +122,7 @@ class Watched:
         times = {
             "elected": self._event("elected", at) - at,
             "leading": self._event("leading", at) - at,
-            "attempt started": self._event("attempt", at, JOB) - at,
+            "attempt started": self.until_started(at) - at,
         }
         self.until_it_goes_on()
         times["next batch committed"] = time.time() - at
@@ -148,7 +155,7 @@ class Watched:
         leader = f"{newest.master} leads, epoch {newest.epoch}" if newest and alive else "no leader"
         return Board(
             leader,
-            f"{len(self.failovers)} leaders killed",
+            f"leaders killed: {len(self.failovers)}",
             tuple(
                 Line(
                     name,
@@ -180,7 +187,8 @@ class Watched:
         self.look()
 
     def starts_again(self) -> None:
-        """Note that the job's attempt has ended, and another one is to come."""
+        """Note that what counts from now on are the batches of a new attempt."""
+        self._progress = self._progress_of.look()
         self._state, self._before = "recovering", self._batches()
 
     # -- inside -----------------------------------------------------------------------------
