@@ -310,6 +310,8 @@ class StageRecord:
     """Its place among the stages that its attempt went through."""
     after: tuple[str, ...] = ()
     """The stages that had to be finished before it."""
+    target: str | None = None
+    """The absolute path where its output is published, if that is not the job's own place."""
 
     def summary(self) -> StageSummary:
         """Return what the job's result keeps of the stage."""

@@ -110,11 +110,13 @@ def default_resources(backend: Backend, storage: JobStorage) -> list[Resource]:
     """Return the resources of every job. The spec is the last of them by intent, not by need:
     a dirty result alone keeps the job from being started."""
     # These are resources, too.
+    from jrs.recovery.publishing import HalfPublished
     from jrs.recovery.sink_logs import SinkLogs
     from jrs.recovery.snapshots.retention import Snapshots
 
     return [
         Processes(backend.url, backend.cluster),
+        HalfPublished(backend),
         Staging(storage),
         SinkLogs(storage),
         Snapshots(backend, storage),

@@ -25,6 +25,7 @@ from jrs.model import (
     check_json,
     check_stage_name,
 )
+from jrs.recovery import publishing
 from jrs.recovery.storage import JobStorage
 
 if TYPE_CHECKING:
@@ -170,34 +171,43 @@ class Job:
             Fenced: a newer leader exists. Nothing of the stage is visible.
             Whatever `function` raises: nothing of the stage is visible then, either.
         """
-        context, before = self._context, self._begin(name, after)
-        record = self._stored(name, before)
-        if record is not None:
-            context.storage.publish(record, self.epoch)
-            return self._finished(record, skipped=record.attempt < self.attempt)
-        for other in before:
-            self._handles[other].result()
-        self.check()
-        staging = context.storage.staging(self.job_id, self.epoch, name, self.attempt)
-        began = time.monotonic()
-        result = check_json(function(Stage(self, name, staging)), f"the result of stage {name!r}")
-        wrote = context.storage.make_durable(staging)
-        record = StageRecord(
-            job_id=self.job_id,
-            name=name,
-            result=result,
-            attempt=self.attempt,
-            epoch=self.epoch,
-            seconds=round(time.monotonic() - began, 3),
-            finished_at=context.now(),
-            published=staging.name if wrote else None,
-            temporary=temporary,
-            order=len(self._seen),
-            after=before,
-        )
-        self._commit_stages([record])
-        context.storage.publish(record, self.epoch)
-        return self._finished(record, skipped=False)
+        return self._run_once(name, function, self._begin(name, after), temporary=temporary)
+
+    def publish(
+        self, path: str | Path, *stages: str | Stream | FinishedStage, name: str = "publish"
+    ) -> FinishedStage:
+        """Publish the output of stages at a place of your own once they have finished: all of it in
+        one rename, once in the life of the job, and under the fence.
+
+        Waits for them; so of streams that are drained, the last rows of all are seen together.
+        With one stage, `path` is its output; with several, it has a folder for each. The output
+        keeps its own place, too. Nothing is ever overwritten: partitions of a table are published
+        beside each other, as ``/warehouse/orders/day=2026-11-20``. What is there afterwards is
+        yours: jrs never removes it, not with the job either.
+
+        It is a stage, called `name`; its result counts the files and their bytes. If `path` is on
+        another filesystem than the jobs' storage, the output is copied beside it and then renamed.
+
+        Raises:
+            InvalidInput: no stage is given, or one has no output; `path` is not absolute, is there
+                already, lies in the jobs' storage, or in a folder that is not there.
+            Unavailable: the disk is full, or the like.
+            Fenced: a newer leader exists. Nothing is seen at `path`.
+            As `stage`.
+        """
+        place = Path(path)
+        if not stages:
+            raise InvalidInput(f"nothing to be published at {place}: name the stages")
+        before = self._begin(name, stages)
+        outputs = [(one, self._handles[one].output) for one in before]
+        if not self._is_finished(name):
+            publishing.check(place, self._context.storage)  # Now, and not after days of a stream.
+
+        def collect(stage: Stage) -> Json:
+            publishing.check(place, self._context.storage)
+            return publishing.collect(outputs, stage.output)
+
+        return self._run_once(name, collect, before, target=place)
 
     def stream(
         self,
@@ -299,6 +309,52 @@ class Job:
         self._seen.append(name)
         return before
 
+    def _run_once(
+        self,
+        name: str,
+        function: Callable[[Stage], Json],
+        before: tuple[str, ...],
+        *,
+        temporary: bool = False,
+        target: Path | None = None,
+    ) -> FinishedStage:
+        context = self._context
+        record = self._stored(name, before)
+        if record is None:
+            for other in before:
+                self._handles[other].result()
+            self.check()
+            staging = context.storage.staging(self.job_id, self.epoch, name, self.attempt)
+            began = time.monotonic()
+            result = function(Stage(self, name, staging))
+            result = check_json(result, f"the result of stage {name!r}")
+            wrote = context.storage.make_durable(staging)
+            record = StageRecord(
+                job_id=self.job_id,
+                name=name,
+                result=result,
+                attempt=self.attempt,
+                epoch=self.epoch,
+                seconds=round(time.monotonic() - began, 3),
+                finished_at=context.now(),
+                published=staging.name if wrote or target is not None else None,
+                temporary=temporary,
+                order=len(self._seen),
+                after=before,
+                target=None if target is None else str(target),
+            )
+            self._commit_stages([record])
+        if record.target is None:
+            context.storage.publish(record, self.epoch)
+            output = context.storage.published(self.job_id, name, temporary=record.temporary)
+        else:
+            publishing.publish(context.storage, record, self.epoch)
+            output = Path(record.target)
+        self._records.append(record)
+        skipped = record.attempt < self.attempt
+        handle = self._handles[name] = FinishedStage(record, output, skipped=skipped)
+        return handle
+
     def _stored(self, name: str, before: tuple[str, ...]) -> StageRecord | None:
         """Return the record of a stage that has finished.
 
@@ -320,14 +376,6 @@ class Job:
 
     def _is_finished(self, name: str) -> bool:
         return self._context.backend.get(keys.stage(self.job_id, name)) is not None
-
-    def _finished(self, record: StageRecord, *, skipped: bool) -> FinishedStage:
-        self._records.append(record)
-        output = self._context.storage.published(
-            self.job_id, record.name, temporary=record.temporary
-        )
-        handle = self._handles[record.name] = FinishedStage(record, output, skipped=skipped)
-        return handle
 
     def _commit_stages(self, records: Sequence[StageRecord]) -> None:
         """Commit the marks of finished stages, together, under the fence; a try that may have

@@ -41,6 +41,20 @@ class SinkLogs(Resource):
         return sorted((self._storage.folder(job_id) / "out").glob(f"*/{SINK_LOG}"))
 
 
+def counted(output: Path) -> Iterator[Path]:
+    """Yield the files of a stage's output that are to be read: those that the log of a file sink
+    names, if there is one; it holds for this place alone, so it is not one of them.
+
+    Raises:
+        CorruptRecord: the log can not be read.
+    """
+    log = output / SINK_LOG
+    if log.is_dir():
+        yield from (output / name for name in sorted(_named(log)))
+    else:
+        yield from (path for path in sorted(output.rglob("*")) if path.is_file())
+
+
 def _uncounted(log: Path) -> Iterator[Path]:
     """Yield the data files beside a log that it does not name.
 

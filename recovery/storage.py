@@ -79,7 +79,7 @@ class JobStorage:
             except FileNotFoundError:
                 continue  # Somebody newer was quicker: look again.
         for older in epochs[:-1]:
-            self._discard(job_id, folder / f"e{older}")
+            self.discard(job_id, folder / f"e{older}")
         return target
 
     def staging(self, job_id: str, epoch: int, stage: str, attempt: int) -> Path:
@@ -90,7 +90,7 @@ class JobStorage:
         """
         path = self.folder(job_id) / f"e{epoch}" / f"{stage}.{attempt}"
         if path.exists():
-            self._discard(job_id, path)
+            self.discard(job_id, path)
         try:
             path.mkdir(mode=0o700)
         except _GONE:
@@ -107,7 +107,7 @@ class JobStorage:
         path = folder / f".scratch.{attempt}"
         for older in folder.glob(".scratch.*"):
             if older != path:
-                self._discard(job_id, older)
+                self.discard(job_id, older)
         try:
             path.mkdir(mode=0o700, exist_ok=True)
         except _GONE:
@@ -122,7 +122,7 @@ class JobStorage:
         """
         folder = self.folder(job_id) / f"e{epoch}"
         path = folder / "streams" / stage
-        self._discard(job_id, path / "staging")
+        self.discard(job_id, path / "staging")
         try:
             for part in (folder / "streams", path, path / "ck", path / "staging"):
                 # Never with parents: that would make the epoch's folder again.
@@ -167,7 +167,7 @@ class JobStorage:
         try:
             os.rename(whole, path)
         except OSError:
-            self._discard(job_id, whole)  # An attempt before us has closed it.
+            self.discard(job_id, whole)  # An attempt before us has closed it.
         _sync_folder(path.parent)
         return path
 
@@ -208,7 +208,7 @@ class JobStorage:
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if target.exists():
             # Not written by a finished stage of this job, or its record would have been found.
-            self._discard(record.job_id, target)
+            self.discard(record.job_id, target)
         try:
             os.rename(staged, target)
         except _GONE:
@@ -228,11 +228,11 @@ class JobStorage:
     def sweep(self, job_id: str) -> None:
         """Remove the job's staging and temporary output; its published output stays."""
         for path in self.left_in_staging(job_id):
-            self._discard(job_id, path)
+            self.discard(job_id, path)
 
     def sweep_logs(self, job_id: str) -> None:
         """Remove the logs of the job's attempts, and its folder if nothing else is in it."""
-        self._discard(job_id, self.folder(job_id) / "logs")
+        self.discard(job_id, self.folder(job_id) / "logs")
         try:
             self.folder(job_id).rmdir()
         except OSError:
@@ -246,7 +246,7 @@ class JobStorage:
         """
         if not path.is_relative_to(self.folder(job_id) / "out"):
             raise InvalidInput(f"{path} is no output of job {job_id!r}: not deleted")
-        self._discard(job_id, path)
+        self.discard(job_id, path)
 
     def empty_trash(self) -> None:
         """Delete what a crash left between rename and delete."""
@@ -281,7 +281,7 @@ class JobStorage:
         except FileExistsError:
             pass
 
-    def _discard(self, job_id: str, path: Path) -> None:
+    def discard(self, job_id: str, path: Path) -> None:
         """Rename to trash, then delete: half-deleted state is never seen under its name."""
         root = self.root.resolve()
         if not path.parent.resolve().is_relative_to(root / job_id):

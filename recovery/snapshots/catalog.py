@@ -375,7 +375,7 @@ class SnapshotCatalog:
 
     def _give_up(self, job_id: str, folder: Path) -> None:
         try:
-            self.storage._discard(job_id, folder)
+            self.storage.discard(job_id, folder)
         except JrsError:
             pass  # The next call tries again; what went wrong first is what counts.
 

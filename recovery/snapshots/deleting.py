@@ -69,11 +69,11 @@ def discard(storage: JobStorage, job_id: str, number: int) -> None:
         folders.snapshot(storage, job_id, number),
     ):
         if folder.is_symlink():
-            storage._discard(job_id, folder)
+            storage.discard(job_id, folder)
         elif folder.is_dir():
             with folders.locked(folder) as mine:
                 if mine:
-                    storage._discard(job_id, folder)
+                    storage.discard(job_id, folder)
                 elif folder.is_dir():
                     raise SnapshotInUse(f"{folder} is being written or read; try again later")
 

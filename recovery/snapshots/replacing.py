@@ -114,7 +114,7 @@ def swap(storage: JobStorage, job_id: str, built: Path, found: Manifest, wish: W
             continue
         place = target if top == "epoch" else folder / top
         if place.exists():
-            storage._discard(job_id, place)
+            storage.discard(job_id, place)
         if (built / top).exists():
             try:
                 os.rename(built / top, place)

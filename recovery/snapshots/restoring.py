@@ -191,7 +191,7 @@ def _building(storage: JobStorage, job_id: str) -> Iterator[Path]:
             raise SnapshotInUse(f"another restore of job {job_id!r} is under way")
         try:
             for left in list(built.iterdir()):
-                storage._discard(job_id, left)
+                storage.discard(job_id, left)
             yield built
         finally:
             shutil.rmtree(built, ignore_errors=True)

@@ -95,7 +95,7 @@ def remove_left_overs(storage: JobStorage, job_id: str) -> None:
     for path in (*paths, folders.restoring(storage, job_id)):
         with folders.locked(path) as mine:
             if mine:
-                storage._discard(job_id, path)
+                storage.discard(job_id, path)
 
 
 # -- inside --------------------------------------------------------------------------------

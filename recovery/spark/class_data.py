@@ -2,7 +2,7 @@
 about half the time (JEP 350).
 
 A failover of a job on Spark is for the most part the start of a JVM that loads some 20,000 classes.
-A session that finds no archive leaves word; a master of the same host and user then makes one, once,
+A session that finds no archive leaves word; a master of the same host and user then makes one,
 while nothing else wants the processor, or ``jrs prepare`` does. An archive is of one Spark and one
 Java, is some 190 MB in ``~/.cache/jrs``, and may be deleted at any time; a JVM that it does not fit
 ignores it. The environment variable ``JRS_CLASS_DATA`` names another folder, or is ``off``.

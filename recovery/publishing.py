@@ -1,0 +1,183 @@
+"""Publishing at a place of the user's own: one rename, once, and never over what is there.
+
+What is published is the output of finished stages, which does not change any more. It is put
+together in staging, below the epoch's folder, from links to their files. On the filesystem of the
+jobs the rename out of there is the fence, as for every stage. On another one the files are copied
+beside the place first, under a name with the epoch, which the next leader removes before it copies:
+so a leader that was replaced has nothing left to rename.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import stat
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from jrs import keys
+from jrs.backend import Backend
+from jrs.codec import decode
+from jrs.errors import Fenced, InvalidInput, Unavailable
+from jrs.model import Json, StageRecord
+from jrs.recovery.cleanup import Resource
+from jrs.recovery.sink_logs import counted
+from jrs.recovery.snapshots import transfer
+from jrs.recovery.storage import JobStorage, sync_tree
+
+_TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR, errno.EISDIR)
+
+
+def check(path: Path, storage: JobStorage) -> None:
+    """Raise `InvalidInput`, saying why, unless something can be published at `path`."""
+    problem = ""
+    if not path.is_absolute() or ".." in path.parts:
+        problem = "it is not an absolute path"
+    elif path.is_relative_to(storage.root):
+        problem = "jobs keep their own files there"
+    elif not path.parent.is_dir():
+        problem = f"there is no folder {path.parent}"
+    elif os.path.lexists(path):
+        problem = "something is there; move it away, or name another place"
+    elif not os.access(path.parent, os.W_OK | os.X_OK):
+        problem = f"no permission to write in {path.parent}"
+    if problem:
+        raise InvalidInput(f"nothing can be published at {path}: {problem}")
+
+
+def collect(outputs: Sequence[tuple[str, Path]], staging: Path) -> Json:
+    """Link the output of stages into a staging folder; return what there is of it.
+
+    Args:
+        outputs: stages and the folders of their output. One is linked as it is, of several each has
+            a folder of its own.
+
+    Raises:
+        InvalidInput: a stage has no output.
+        Fenced: the epoch's folder was renamed by a newer leader.
+    """
+    files = size = 0
+    try:
+        staging.rmdir()
+        staging.mkdir()  # Open to whom it may concern, unlike staging.
+        for name, folder in outputs:
+            if not folder.is_dir():
+                raise InvalidInput(f"stage {name!r} has no output that could be published")
+            for source in counted(folder):
+                top = staging / name if len(outputs) > 1 else staging
+                target = top / source.relative_to(folder)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                transfer.link_or_copy(source, target)
+                files, size = files + 1, size + source.stat().st_size
+    except FileNotFoundError:
+        if staging.parent.is_dir():
+            raise
+        raise Fenced(f"{staging.parent} is gone: its epoch was replaced") from None
+    return {"files": files, "bytes": size}
+
+
+def publish(storage: JobStorage, record: StageRecord, epoch: int) -> None:
+    """Move what a record says is published to its place, unless that has happened. Idempotent.
+
+    Raises:
+        InvalidInput: something else has been put there meanwhile.
+        Unavailable: the disk is full, or the like; it may be repeated.
+        Fenced: the epoch's folder was renamed by a newer leader.
+    """
+    if record.target is None or record.published is None:
+        return
+    target, folder = Path(record.target), storage.folder(record.job_id) / f"e{epoch}"
+    # A snapshot that was taken before the rename has it with the output.
+    kept = storage.published(record.job_id, record.name, temporary=False)
+    whole = next((path for path in (folder / record.published, kept) if path.is_dir()), None)
+    if whole is None:
+        if folder.is_dir():
+            return
+        raise Fenced(f"{folder} is gone: epoch {epoch} was replaced")
+    try:
+        _move(whole, target, record.job_id, epoch)
+    except FileNotFoundError:
+        if folder.is_dir():
+            raise
+        raise Fenced(f"{folder} is gone: epoch {epoch} was replaced") from None
+    except OSError as error:
+        if error.errno not in _TAKEN:
+            raise Unavailable(f"{target} can not be published: {error}") from error
+        if not _same(whole, target):
+            raise InvalidInput(
+                f"{target} can not be published: something else was put there meanwhile"
+            ) from None
+    if whole.is_dir():
+        storage.discard(record.job_id, whole)  # It was copied.
+    transfer.sync(target.parent)
+
+
+class HalfPublished(Resource):
+    """Copies beside the places where the job publishes, which were never finished."""
+
+    name = "half-published copies"
+    prioritised = True
+    """The stages' records say where to look, and go afterwards."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    def clean(self, job_id: str) -> None:
+        for path in self._copies(job_id):
+            shutil.rmtree(path)
+
+    def describe(self, job_id: str) -> list[str]:
+        return [str(path) for path in self._copies(job_id)]
+
+    def _copies(self, job_id: str) -> Iterator[Path]:
+        for stored in self._backend.scan(keys.stages(job_id)):
+            record = decode(StageRecord, stored.value, stored.key)
+            if record.target is not None:
+                yield from _copies(Path(record.target), job_id)
+
+
+def _move(whole: Path, target: Path, job_id: str, epoch: int) -> None:
+    try:
+        os.rename(whole, target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+    else:
+        return
+    for left in _copies(target, job_id):
+        shutil.rmtree(left)
+    if os.path.lexists(target):
+        raise FileExistsError(errno.EEXIST, "is there", str(target))
+    copy = target.with_name(f"{_copy_of(target, job_id)}{epoch}")
+    try:
+        shutil.copytree(whole, copy)
+        sync_tree(copy)
+        os.rename(copy, target)
+    except BaseException:
+        shutil.rmtree(copy, ignore_errors=True)
+        raise
+
+
+def _copies(target: Path, job_id: str) -> list[Path]:
+    start = _copy_of(target, job_id)
+    if not target.parent.is_dir():
+        return []
+    return [path for path in target.parent.iterdir() if path.name.startswith(start)]
+
+
+def _copy_of(target: Path, job_id: str) -> str:
+    return f".{target.name}.jrs-{job_id}.e"
+
+
+def _same(one: Path, other: Path) -> bool:
+    """Return whether two folders have the same files, of the same sizes."""
+    return other.is_dir() and not other.is_symlink() and _sizes(one) == _sizes(other)
+
+
+def _sizes(top: Path) -> dict[str, int]:
+    return {
+        str(path.relative_to(top)): path.stat().st_size
+        for path in top.rglob("*")
+        if stat.S_ISREG(path.lstat().st_mode)
+    }

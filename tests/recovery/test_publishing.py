@@ -1,0 +1,251 @@
+"""Publishing at a place of the user's own: once, whole, never over anything, by who leads."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jrs.backend import Backend, open_backend
+from jrs.errors import Fenced, InvalidInput
+from jrs.model import JobStatus, Json
+from jrs.recovery import publishing
+from jrs.recovery.attempt import run_attempt
+from jrs.recovery.cleanup import JobCleanup, default_resources
+from jrs.recovery.job import Job, Stage
+from jrs.store import JobResultStore
+from tests.recovery.support import CLUSTER, result
+from tests.recovery.test_stages import Lead
+from tests.snapshots.fabricate import file_sink, put, tree
+from tests.snapshots.test_crashes import DEAD, STEPS, Deadly
+
+ONE = {"part": b"first"}
+BOTH = {"first/part": b"first", "second/deep/part": b"second"}
+COPY = (shutil, "copyfile")
+
+
+@pytest.fixture
+def lead(file_backend: Backend, tmp_path: Path) -> Lead:
+    return Lead(file_backend, tmp_path / "jobs")
+
+
+@pytest.fixture
+def file_backend(tmp_path: Path) -> Iterator[Backend]:
+    with open_backend((tmp_path / "store").as_uri(), cluster=CLUSTER) as backend:
+        yield backend
+
+
+@pytest.fixture(params=["here", "on another filesystem"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """A folder to publish in."""
+    if request.param == "here":
+        (tmp_path / "warehouse").mkdir()
+        yield tmp_path / "warehouse"
+        return
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
+        assert os.stat(name).st_dev != os.stat(tmp_path).st_dev
+        yield Path(name)
+
+
+def first(stage: Stage) -> Json:
+    (stage.output / "part").write_text("first")
+    return 1
+
+
+def second(stage: Stage) -> Json:
+    (stage.output / "deep").mkdir()
+    (stage.output / "deep" / "part").write_text("second")
+    return 2
+
+
+def both(job: Job, place: str) -> Json:
+    return job.publish(place, job.stage("first", first), job.stage("second", second)).result()
+
+
+def one(job: Job, place: str) -> Json:
+    return job.publish(place, job.stage("first", first)).result()
+
+
+def refused(lead: Lead, path: object) -> str:
+    with pytest.raises(InvalidInput) as raised:
+        one(lead.job(), str(path))
+    assert "\n" not in str(raised.value)
+    return str(raised.value)
+
+
+def test_one_stage_is_published_as_it_is(lead: Lead, place: Path) -> None:
+    """F7: the output of one stage is what is at the path, and stays in its own place, too."""
+    job = lead.job()
+    done = job.publish(place / "table", job.stage("first", first))
+
+    assert done.result() == {"files": 1, "bytes": 5}
+    assert done.output == place / "table"
+    assert tree(place) == {"table/part": b"first"}
+    assert lead.published() == {"out/first/part": "first"}
+    assert stat_mode(place / "table") == stat_mode(place.parent / "plain")
+
+
+def stat_mode(path: Path) -> int:
+    """Return the permissions of a folder; made if it is not there."""
+    path.mkdir(exist_ok=True)
+    mode = path.stat().st_mode
+    if path.name == "plain":
+        path.rmdir()
+    return mode
+
+
+def test_several_stages_appear_together(lead: Lead, place: Path) -> None:
+    """F6, F7: the output of several stages is in one folder, which appears as a whole; the next
+    attempt finds it published, wherever it has been moved by then.
+    """
+    both(lead.job(), str(place / "table"))
+    assert tree(place / "table") == BOTH
+
+    (place / "table").rename(place / "consumed")
+    assert both(lead.job(2), str(place / "table")) == {"files": 2, "bytes": 11}
+    assert sorted(path.name for path in place.iterdir()) == ["consumed"]
+
+
+def test_what_can_not_be_published(lead: Lead, tmp_path: Path) -> None:
+    """What is there is never overwritten, and each refusal says why."""
+    put(tmp_path / "there" / "file", "the user's own")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "link").symlink_to("nowhere")
+
+    assert "something is there" in refused(lead, tmp_path / "there")
+    assert "something is there" in refused(lead, tmp_path / "there" / "file")
+    assert "something is there" in refused(lead, tmp_path / "empty")
+    assert "something is there" in refused(lead, tmp_path / "link")
+    assert "there is no folder" in refused(lead, tmp_path / "no" / "folder")
+    assert "there is no folder" in refused(lead, tmp_path / "there" / "file" / "table")
+    assert "not an absolute path" in refused(lead, "table")
+    assert "not an absolute path" in refused(lead, tmp_path / "empty" / ".." / "table")
+    assert "jobs keep their own files there" in refused(lead, lead.folder / "table")
+    job = lead.job()
+    with pytest.raises(InvalidInput, match="name the stages"):
+        job.publish(tmp_path / "table")
+    with pytest.raises(InvalidInput, match="'nobody', which is not there yet"):
+        job.publish(tmp_path / "table", "nobody")
+    silent = job.stage("silent", lambda stage: None)
+    with pytest.raises(InvalidInput, match="'silent' has no output"):
+        job.publish(tmp_path / "table", silent, name="quiet")
+    with pytest.raises(InvalidInput, match="two stages of job 'job' are named 'silent'"):
+        job.publish(tmp_path / "table", silent, name="silent")
+    assert tree(tmp_path / "there") == {"file": b"the user's own"}
+    assert not (tmp_path / "table").exists()
+
+
+def test_taken_in_this_moment(lead: Lead, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is put there behind the last look stays, and the job says that it could not publish."""
+    move = publishing._move
+
+    def late(whole: Path, target: Path, job_id: str, epoch: int) -> None:
+        put(target / "file", "the user's own")
+        move(whole, target, job_id, epoch)
+
+    monkeypatch.setattr(publishing, "_move", late)
+    with pytest.raises(InvalidInput, match="something else was put there meanwhile"):
+        one(lead.job(), str(place / "table"))
+    assert tree(place) == {"table/file": b"the user's own"}
+
+
+def test_only_what_a_file_sink_counts(lead: Lead, place: Path) -> None:
+    """F7: of a table with a log, what the log names is published, and not the log, whose paths hold
+    for the place where it is.
+    """
+
+    def sink(stage: Stage) -> Json:
+        table = lead.storage.published("job", "sink", temporary=False)
+        file_sink(table, 5)  # As a streaming stage writes it: where it stays.
+        put(table / "part-stray.parquet", "a dead task's")
+        return None
+
+    job = lead.job()
+    job.publish(place / "table", job.stage("sink", sink))
+
+    assert sorted(tree(place / "table")) == [f"part-{batch:05}.parquet" for batch in range(5)]
+
+
+def test_a_replaced_leader_publishes_nothing(lead: Lead, place: Path) -> None:
+    """Whoever was replaced in the middle of it is fenced, and its successor publishes."""
+    job = lead.job()
+    done = job.stage("first", first)
+    check, newer = publishing.check, lead.leadership.epoch + 1
+
+    def replaced(path: Path, storage: object) -> None:
+        lead.storage.take_over("job", newer)
+
+    publishing.check = replaced  # type: ignore[assignment]
+    try:
+        with pytest.raises(Fenced):
+            job.publish(place / "table", done)
+    finally:
+        publishing.check = check
+    assert list(place.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["one", "both"])
+def test_death_at_every_step(tmp_path: Path, place: Path, name: str) -> None:
+    """F7: killed at any step of publishing, the next attempt ends with the same, once; and a job
+    that is canceled instead leaves nothing beside the place.
+    """
+    function, expected = (one, ONE) if name == "one" else (both, BOTH)
+    last, died = 0, True
+    while died:
+        last += 1
+        root = tmp_path / str(last)
+        url, target = (root / "store").as_uri(), place / f"table-{last}"
+        died = in_a_child(function, url, root / "jobs", target, last)
+        assert not target.exists() or tree(target) == expected
+        with open_backend(url, cluster=CLUSTER) as backend:
+            next_one = Lead(backend, root / "jobs")
+            if last % 2:
+                ended = run_attempt(next_one.context(2, place=str(target)), function)
+                assert ended.status is JobStatus.FINISHED, ended.failure
+                assert tree(target) == expected
+            else:
+                store = JobResultStore(backend)
+                store.create_dirty(result("job", status=JobStatus.CANCELED), next_one.leadership.fence)
+                shutil.rmtree(target, ignore_errors=True)
+            JobCleanup(backend, default_resources(backend, next_one.storage)).run("job", None)
+            shutil.rmtree(target, ignore_errors=True)
+            assert list(place.iterdir()) == []
+            assert not (root / "jobs" / CLUSTER / "job" / "e2").exists()
+    assert last > 10
+
+
+def in_a_child(function: object, url: str, root: Path, target: Path, last: int) -> bool:
+    """Run the job in a child that dies at a step of publishing; return whether it did."""
+    sys.stdout.flush()
+    child = os.fork()
+    if child:
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        assert status in (0, DEAD)
+        return status == DEAD
+    status = 1
+    try:
+        with open_backend(url, cluster=CLUSTER) as backend:
+            job = Lead(backend, root).job()
+            for name, work in (("first", first), ("second", second)):
+                if name == "first" or function is both:
+                    job.stage(name, work)
+            deadly = Deadly(last)
+            for owner, name in (*STEPS, COPY):
+                setattr(owner, name, deadly.wrap(getattr(owner, name)))
+            do(job, target)
+            status = 0
+    except BaseException as error:
+        print(json.dumps(str(error)), file=sys.stderr)
+    finally:
+        os._exit(status)
+
+
+def do(job: Job, target: Path) -> None:
+    """Publish; `Deadly` looks for this name."""
+    job.publish(target, *job._handles)
