@@ -5,7 +5,7 @@ Spark's own part, the rewriting of the state, is a fake here: a JVM has thousand
 own that none of these tests could die between, and all of them are in a copy that nobody looks at
 before it is whole. What the fake has in common with it is all that counts for the steps around it:
 it adds a batch, each file by a rename, and replaces one that it was given, which is a link to the
-old one's. Real deaths around the real one are in tests/spark/test_dying_in_a_rescale.py.
+old one's. Real deaths around the real one are in tests/spark/test_dying_in_a_change.py.
 """
 
 from __future__ import annotations

@@ -1,0 +1,106 @@
+"""A job with an unbounded stage whose attempts die, killed -9, each at a given step of a suspend or
+of a rescale.
+
+Loaded by path in processes of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql.streaming import DataStreamWriter
+
+import jrs
+from jrs import Job
+from jrs.model import Json
+from jrs.recovery.job import Job as AnyJob
+from jrs.recovery.spark import rescaling
+from jrs.recovery.stopping import StopWatch
+from jrs.stops import JobStops
+
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+SUSPENDING: dict[str, tuple[Any, str, str]] = {
+    "asked": (StopWatch, "_begin", "before"),
+    "stands": (AnyJob, "stand", "after"),
+    "noted": (JobStops, "note", "after"),
+}
+RESCALING: dict[str, tuple[Any, str, str]] = {
+    "not begun": (rescaling, "rescale", "before"),
+    "copied": (shutil, "copytree", "after"),
+    "rewritten": (rescaling, "sync_tree", "before"),
+    "synced": (rescaling, "sync_tree", "after"),
+    "in its place": (rescaling, "rescale", "after"),
+    "not started": (DataStreamWriter, "start", "before"),
+}
+"""The call at which an attempt dies, before it is made or after it, in their order."""
+REWRITING, BETWEEN = "being rewritten", "between the renames"
+
+
+def changed(job: Job, folder: str, steps: list[str]) -> Json:
+    """A stage that is suspended or rescaled; attempt `n` dies at ``steps[n - 1]``, if any."""
+    from deadly import windows  # type: ignore[import-not-found]  # It lies beside this file.
+
+    jrs.spark(
+        job,
+        spark_driver_extraJavaOptions=QUICK,
+        spark_sql_shuffle_partitions="2",
+        spark_sql_session_timeZone="UTC",
+    )
+    step = steps[job.attempt - 1] if job.attempt <= len(steps) else ""
+    if step == REWRITING:
+        threading.Thread(target=die_while_rewriting, args=(job,), daemon=True).start()
+    elif step == BETWEEN:
+        die_between_renames()
+    elif step:
+        die_at(step)
+
+    def build(stage: Any) -> Any:
+        found = windows(job, folder, lambda batches: batches)
+        return found.writeStream.format("jrs").trigger(processingTime="200 milliseconds")
+
+    return job.stream("one", build).result()
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_at(step: str) -> None:
+    """Have this process killed when it comes to a step."""
+    owner, name, when = {**SUSPENDING, **RESCALING}[step]
+    call = getattr(owner, name)
+
+    def last(*args: Any, **options: Any) -> Any:
+        if when == "after":
+            call(*args, **options)
+        die()
+
+    setattr(owner, name, last)
+
+
+def die_between_renames() -> None:
+    """Have this process killed when the old checkpoint is away, and the new one not there yet."""
+    rename = os.rename
+
+    def last(source: Any, target: Any, **options: Any) -> None:
+        if Path(target).name == "ck":
+            die()
+        rename(source, target, **options)
+
+    os.rename = last  # type: ignore[assignment]
+
+
+def die_while_rewriting(job: Job) -> None:
+    """Kill this process once Spark has planned the batch that rewrites the state."""
+    folder = job._context.storage.folder(job.job_id) / f"e{job.epoch}"
+    copy = folder / "streams" / "one" / "ck.rescaling"
+    # What was copied is links; only what Spark itself has written has one name.
+    while not any(path.stat().st_nlink == 1 for path in copy.glob("offsets/[0-9]*")):
+        time.sleep(0.001)
+    die()
