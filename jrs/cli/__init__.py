@@ -17,6 +17,7 @@ _COMMANDS = {
     "doctor": "jrs.cli.doctor",
     "expire": "jrs.cli.upkeep",
     "explain": "jrs.cli.reading",
+    "fork": "jrs.cli.changing",
     "fsck": "jrs.cli.upkeep",
     "list": "jrs.cli.reading",
     "master": "jrs.cli.master",

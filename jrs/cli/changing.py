@@ -1,4 +1,4 @@
-"""``jrs rescale`` and ``jrs upgrade``: what is wanted; how to get there is up to the system."""
+"""``jrs rescale``, ``upgrade`` and ``fork``: what is wanted; how to get there is up to jrs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from pathlib import Path
 import click
 
 from jrs.backend import Backend
-from jrs.cli.common import Place, with_place
+from jrs.cli.common import Place, json_option, with_place
+from jrs.cli.snapshots import catalog_of, progress_of, say_restored
 from jrs.cli.upkeep import job_storage, storage_option
 from jrs.errors import InvalidInput, NotFound
 from jrs.jobs import JobCatalog
@@ -75,6 +76,31 @@ def upgrade_command(
         absolute = entry_points.absolute(entry_point)
         JobStops(backend).change(job_id, entry_point=absolute)
         return _started_again(backend, job_id, f"runs {entry_point}", no_wait=no_wait)
+
+
+@click.command("fork")
+@click.argument("job_id")
+@click.option("--as", "as_job", required=True, metavar="NEW", help="The id of the new job.")
+@storage_option
+@json_option
+@with_place
+def fork_command(
+    place: Place, job_id: str, as_job: str, storage: Path | None, as_json: bool
+) -> int:
+    """Make another job of where a job is now; the job itself goes on as it did.
+
+    What it has published is the new job's as well, and its queries have ids of their own. To fork
+    an older state: jrs snapshot fork.
+
+    \b
+    Example:  jrs fork hourly-delays --as hourly-delays-v2
+              jrs upgrade hourly-delays-v2 --entry etl.v2:hourly
+    """
+    check_job_id(job_id)
+    with place.open() as backend, progress_of("forking") as progress:
+        restored = catalog_of(backend, storage).fork(job_id, as_job, progress=progress)
+    say_restored(restored, as_json)
+    return 0
 
 
 def _started_again(backend: Backend, job_id: str, what: str, *, no_wait: bool) -> int:

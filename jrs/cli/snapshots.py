@@ -43,7 +43,7 @@ def _command(name: str) -> Callable[[Callable[..., Any]], click.Command]:
     def wrap(function: Callable[..., Any]) -> click.Command:
         def command(place: Place, storage: Path | None, **options: Any) -> Any:
             with place.open() as backend:
-                return function(_catalog(backend, storage), **options)
+                return function(catalog_of(backend, storage), **options)
 
         command.__doc__ = function.__doc__
         command.__click_params__ = getattr(  # type: ignore[attr-defined]
@@ -75,7 +75,7 @@ def create_command(
       jrs snapshot create orders --format cas --name nightly
       jrs snapshot create orders --batch hourly=41
     """
-    with _progress("taking") as progress:
+    with progress_of("taking") as progress:
         record = catalog.create(
             job_id, name=name, format=SnapshotFormat(how), output=not no_output,
             batches=dict(map(_batch, batches)), progress=progress,
@@ -148,7 +148,7 @@ def verify_command(
       jrs snapshot verify orders 3
       jrs snapshot verify orders
     """
-    with _progress("verifying") as progress:
+    with progress_of("verifying") as progress:
         if snapshot is not None:
             record: SnapshotRecord | None = catalog.verify(job_id, snapshot, progress=progress)
         else:
@@ -185,7 +185,7 @@ def move_command(catalog: SnapshotCatalog, job_id: str, snapshot: str, to: Path)
     \b
     Example:  jrs snapshot move orders 3 /mnt/backup
     """
-    with _progress("moving") as progress:
+    with progress_of("moving") as progress:
         record = catalog.move(check_job_id(job_id), snapshot, to, progress=progress)
     click.echo(f"{record} is in {to}", err=True)
 
@@ -202,7 +202,7 @@ def export_command(catalog: SnapshotCatalog, job_id: str, snapshot: str, folder:
       jrs snapshot export orders 3 /mnt/usb/orders-3
       jrs --backend etcd://other:2379 snapshot restore --from /mnt/usb/orders-3
     """
-    with _progress("exporting") as progress:
+    with progress_of("exporting") as progress:
         catalog.export(check_job_id(job_id), snapshot, folder.absolute(), progress=progress)
     click.echo(f"snapshot {snapshot} of job {job_id!r} is in {folder}", err=True)
 
@@ -231,13 +231,13 @@ def restore_command(
       jrs snapshot restore orders 3 --as orders-2
       jrs snapshot restore --from /mnt/usb/orders-3
     """
-    with _progress("restoring") as progress:
+    with progress_of("restoring") as progress:
         if finish is not None:
             restored = catalog.finish_restore(finish)
         else:
             source = _source(catalog, job_id, snapshot, folder)
             restored = catalog.restore(source, as_job=as_job, claim=claim, progress=progress)
-    _say(restored, as_json)
+    say_restored(restored, as_json)
 
 
 @_command("fork")
@@ -253,16 +253,16 @@ def fork_command(
     \b
     Example:  jrs snapshot fork orders --as orders-test
     """
-    with _progress("restoring") as progress:
+    with progress_of("restoring") as progress:
         source = _source(catalog, job_id, snapshot, None)
         restored = catalog.restore(source, as_job=as_job, fork=True, progress=progress)
-    _say(restored, as_json)
+    say_restored(restored, as_json)
 
 
 # -- inside --------------------------------------------------------------------------------
 
 
-def _catalog(backend: Backend, storage: Path | None) -> SnapshotCatalog:
+def catalog_of(backend: Backend, storage: Path | None) -> SnapshotCatalog:
     found = job_storage(backend, storage)
     if found is None:
         raise InvalidInput("say where jobs keep their files: --storage DIR")
@@ -288,7 +288,7 @@ def _source(
     return usable.record
 
 
-def _say(restored: Restored, as_json: bool) -> None:
+def say_restored(restored: Restored, as_json: bool) -> None:
     if as_json:
         fields = {"job_id": restored.job_id, "folder": str(restored.folder)}
         stages = [{"name": stage.name, "batch": stage.batch} for stage in restored.stages]
@@ -339,7 +339,7 @@ def _size(size: float) -> str:
 
 
 @contextmanager
-def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
+def progress_of(what: str) -> Iterator[Callable[[int, int], None]]:
     """Show how many files are done, where somebody watches."""
     if not sys.stderr.isatty():
         yield lambda done, total: None

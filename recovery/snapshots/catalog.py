@@ -10,32 +10,25 @@ The rule of this file: a snapshot's folder is written, read and removed under it
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import attrs
 
 from jrs import keys
-from jrs.backend import Backend, Create, Fence, commit_and_read_back
+from jrs.backend import Backend, Fence
 from jrs.clock import Clock
-from jrs.codec import decode, encode
+from jrs.codec import decode
 from jrs.errors import (
     CorruptRecord,
-    Fenced,
-    InvalidInput,
-    JrsError,
-    NoSuchJob,
     NoSuchSnapshot,
-    OutcomeUnknown,
+    SnapshotInUse,
 )
 from jrs.model import check_job_id
-from jrs.recovery.snapshots import deleting, folders, moving, pending, restoring, taking, transfer
-from jrs.recovery.snapshots.blobs import Blobs
-from jrs.recovery.snapshots.contents import epoch_folder, read_records
+from jrs.recovery.snapshots import deleting, moving, pending, restoring, taking, transfer
 from jrs.recovery.snapshots.opening import check, opened
 from jrs.recovery.snapshots.replacing import Wish
 from jrs.recovery.storage import JobStorage
@@ -44,7 +37,6 @@ from jrs.snapshots import (
     RestoreRecord,
     SnapshotFormat,
     SnapshotRecord,
-    check_snapshot_name,
 )
 
 Which = int | str
@@ -81,7 +73,7 @@ class SnapshotCatalog:
         self.backend = backend
         self.storage = storage
         self.now = now
-        self._sleep = sleep
+        self.sleep = sleep
 
     # -- taking and reading ----------------------------------------------------------------
 
@@ -115,44 +107,8 @@ class SnapshotCatalog:
             Unavailable: the disk is full, or the backend away; nothing is listed.
             OutcomeUnknown: it may be listed: look. If it is not, `fsck` names its folder.
         """
-        check_job_id(job_id)
-        if fence is not None and not self.backend.holds(fence):
-            raise Fenced(f"epoch {fence.epoch} was replaced: no snapshot of job {job_id!r}")
-        known = self.list(job_id)
-        if name is not None and any(each.name == check_snapshot_name(name) for each in known):
-            raise InvalidInput(f"job {job_id!r} has a snapshot named {name!r} already")
-        if epoch_folder(self.storage, job_id) is None and not read_records(self.backend, job_id):
-            raise NoSuchJob(f"there is no job {job_id!r}")
-        taking.remove_left_overs(self.storage, job_id)
         wish = taking.Wish(format, output, batches or {}, spark, progress)
-        parent = self._parent(known) if format.is_restorable else None
-        with ExitStack() as held:
-            if format is SnapshotFormat.CAS:
-                held.enter_context(Blobs(self.storage).hold())
-            number, folder = self._begin(job_id, known, held)
-            try:
-                taken = taking.take(
-                    self.backend, self.storage, job_id, folder, wish, parent, self._sleep
-                )
-                described = Manifest(
-                    job_id, number, format, self.now(), str(self.storage.folder(job_id)), name,
-                    parent.number if parent else None,
-                )  # fmt: skip
-                with transfer.writing(f"the snapshot of job {job_id!r}"):
-                    found, digest = taking.finish(folder, taken, described)
-                    whole = folders.snapshot(self.storage, job_id, number)
-                    os.rename(folder, whole)
-                    folder = whole
-                    transfer.sync(folder.parent)
-                record = _record(found, digest, taken.new_bytes)
-                key = keys.snapshot(job_id, number)
-                commit_and_read_back(self.backend, Create(key, encode(record)), fence=fence)
-            except OutcomeUnknown:
-                raise  # It may be listed, so its files have to stay.
-            except BaseException:
-                self._give_up(job_id, folder)
-                raise
-        return record
+        return taking.create(self, check_job_id(job_id), name, wish, fence)
 
     def list(self, job_id: str) -> list[SnapshotRecord]:
         """Return the job's snapshots, oldest first.
@@ -332,6 +288,32 @@ class SnapshotCatalog:
         wish = Wish(source, as_job, claim, fork, fence, is_stopped, progress)
         return restoring.restore(self, wish)
 
+    def fork(
+        self,
+        job_id: str,
+        as_job: str,
+        *,
+        fence: Fence | None = None,
+        progress: transfer.Progress = transfer.silent,
+    ) -> restoring.Restored:
+        """Make a new job of where a job is now, running or not; it goes on as it did.
+
+        The queries of the new one have ids of their own. The snapshot in between is not kept.
+
+        Raises:
+            NoSuchJob: the job has neither records nor files.
+            DuplicateJob: the new id is taken.
+            CorruptRecord: the job could not be restarted from what is stored.
+            Unavailable, Fenced, OutcomeUnknown: as `create` and `restore`.
+        """
+        restoring.check_free(self.backend, as_job)
+        taken = self.create(job_id, fence=fence, progress=progress)
+        try:
+            return self.restore(taken, as_job=as_job, fork=True, fence=fence, progress=progress)
+        finally:
+            with suppress(SnapshotInUse):  # Somebody reads it: then it is one like any other.
+                self.remove(taken, fence=fence)
+
     def pending_restore(self, job_id: str) -> RestoreRecord | None:
         """Return the restore of the job that is under way, or was cut off."""
         return pending.of_job(self.backend, check_job_id(job_id))
@@ -347,62 +329,3 @@ class SnapshotCatalog:
             As `restore`.
         """
         return restoring.finish(self, check_job_id(job_id), fence, is_stopped)
-
-    # -- inside ----------------------------------------------------------------------------
-
-    def _begin(
-        self, job_id: str, known: Sequence[SnapshotRecord], held: ExitStack
-    ) -> tuple[int, Path]:
-        """Take the next number; return it and its locked, empty folder."""
-        number = max((record.number for record in known), default=0)
-        number = max(number, *folders.whole(self.storage, job_id), 0)
-        parent = folders.snapshots(self.storage, job_id)
-        with transfer.writing(f"the snapshot of job {job_id!r}"):
-            parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            while True:
-                number += 1
-                folder = folders.building(self.storage, job_id, number)
-                try:
-                    folder.mkdir(mode=0o700)
-                except FileExistsError:
-                    continue
-                mine = held.enter_context(folders.locked(folder))
-                # Who is quicker may have taken it for a left-over, or have used the number up.
-                if mine and not folders.snapshot(self.storage, job_id, number).exists():
-                    return number, folder
-                if mine:
-                    folder.rmdir()
-
-    def _give_up(self, job_id: str, folder: Path) -> None:
-        try:
-            self.storage.discard(job_id, folder)
-        except JrsError:
-            pass  # The next call tries again; what went wrong first is what counts.
-
-    def _parent(self, known: Sequence[SnapshotRecord]) -> Manifest | None:
-        """Return the newest manifest to take the digests of unchanged files from."""
-        for record in reversed(known):
-            if record.format.is_restorable:
-                try:
-                    with opened(self.storage, record) as found:
-                        return found.manifest
-                except CorruptRecord:
-                    continue
-        return None
-
-
-def _record(found: Manifest, digest: str, new_bytes: int) -> SnapshotRecord:
-    return SnapshotRecord(
-        job_id=found.job_id,
-        number=found.number,
-        format=found.format,
-        created_at=found.created_at,
-        manifest=digest,
-        files=len(found.files),
-        bytes=sum(file.size for file in found.files),
-        new_bytes=new_bytes,
-        name=found.name,
-        parent=found.parent,
-        output=found.output,
-        stages=found.stages,
-    )

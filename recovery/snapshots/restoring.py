@@ -128,6 +128,15 @@ def _check_restorable(found: Opened, job_id: str) -> None:
         )
 
 
+def check_free(backend: Backend, job_id: str) -> None:
+    """Raise `DuplicateJob` unless the id can be a new job's."""
+    entry = JobResultStore(backend).get(check_job_id(job_id))
+    if entry is not None:
+        raise DuplicateJob(job_id, entry.state.value)
+    if backend.get(keys.JOBS + job_id) is not None:
+        raise DuplicateJob(job_id, "submitted")
+
+
 def _check_startable(
     catalog: SnapshotCatalog, found: Manifest, job_id: str, wish: Wish
 ) -> Record | None:
@@ -140,7 +149,7 @@ def _check_startable(
     if stored is None or pending.read(stored) is not None:
         return stored
     if job_id != found.job_id:
-        raise DuplicateJob(job_id, "submitted")
+        check_free(backend, job_id)
     stopped = (
         wish.is_stopped(job_id) if wish.is_stopped is not None else is_stopped(backend, job_id)
     )

@@ -5,19 +5,40 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from jrs.backend import Backend
-from jrs.errors import CorruptRecord, InvalidInput, JrsError, Unavailable
+from jrs import keys
+from jrs.backend import Backend, Create, Fence, commit_and_read_back
+from jrs.codec import encode
+from jrs.errors import (
+    CorruptRecord,
+    Fenced,
+    InvalidInput,
+    JrsError,
+    NoSuchJob,
+    OutcomeUnknown,
+    Unavailable,
+)
 from jrs.recovery.snapshots import contents, folders, manifest, pending, transfer
 from jrs.recovery.snapshots.blobs import Blobs
 from jrs.recovery.snapshots.contents import Contents, Item
+from jrs.recovery.snapshots.opening import opened
 from jrs.recovery.storage import JobStorage
-from jrs.snapshots import Manifest, SnapshotFile, SnapshotFormat
+from jrs.snapshots import (
+    Manifest,
+    SnapshotFile,
+    SnapshotFormat,
+    SnapshotRecord,
+    check_snapshot_name,
+)
+
+if TYPE_CHECKING:
+    from jrs.recovery.snapshots.catalog import SnapshotCatalog
 
 _TRIES = 30
 
@@ -40,6 +61,50 @@ class Taken:
     contents: Contents
     files: tuple[SnapshotFile, ...]
     new_bytes: int
+
+
+def create(
+    catalog: SnapshotCatalog, job_id: str, name: str | None, wish: Wish, fence: Fence | None
+) -> SnapshotRecord:
+    """Take a snapshot and list it; see `SnapshotCatalog.create`."""
+    backend, storage = catalog.backend, catalog.storage
+    if fence is not None and not backend.holds(fence):
+        raise Fenced(f"epoch {fence.epoch} was replaced: no snapshot of job {job_id!r}")
+    known = catalog.list(job_id)
+    if name is not None and any(each.name == check_snapshot_name(name) for each in known):
+        raise InvalidInput(f"job {job_id!r} has a snapshot named {name!r} already")
+    if contents.epoch_folder(storage, job_id) is None and not contents.read_records(
+        backend, job_id
+    ):
+        raise NoSuchJob(f"there is no job {job_id!r}")
+    remove_left_overs(storage, job_id)
+    parent = _parent(storage, known) if wish.format.is_restorable else None
+    with ExitStack() as held:
+        if wish.format is SnapshotFormat.CAS:
+            held.enter_context(Blobs(storage).hold())
+        number, folder = _begin(storage, job_id, known, held)
+        try:
+            taken = take(backend, storage, job_id, folder, wish, parent, catalog.sleep)
+            described = Manifest(
+                job_id, number, wish.format, catalog.now(), str(storage.folder(job_id)), name,
+                parent.number if parent else None,
+            )  # fmt: skip
+            with transfer.writing(f"the snapshot of job {job_id!r}"):
+                found, digest = finish(folder, taken, described)
+                whole = folders.snapshot(storage, job_id, number)
+                os.rename(folder, whole)
+                folder = whole
+                transfer.sync(folder.parent)
+            record = _record(found, digest, taken.new_bytes)
+            key = keys.snapshot(job_id, number)
+            commit_and_read_back(backend, Create(key, encode(record)), fence=fence)
+        except OutcomeUnknown:
+            raise  # It may be listed, so its files have to stay.
+        except BaseException:
+            with suppress(JrsError):  # The next call tries again; what went wrong first counts.
+                storage.discard(job_id, folder)
+            raise
+    return record
 
 
 def take(
@@ -99,6 +164,59 @@ def remove_left_overs(storage: JobStorage, job_id: str) -> None:
 
 
 # -- inside --------------------------------------------------------------------------------
+
+
+def _begin(
+    storage: JobStorage, job_id: str, known: Sequence[SnapshotRecord], held: ExitStack
+) -> tuple[int, Path]:
+    """Take the next number; return it and its locked, empty folder."""
+    number = max((record.number for record in known), default=0)
+    number = max(number, *folders.whole(storage, job_id), 0)
+    parent = folders.snapshots(storage, job_id)
+    with transfer.writing(f"the snapshot of job {job_id!r}"):
+        parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        while True:
+            number += 1
+            folder = folders.building(storage, job_id, number)
+            try:
+                folder.mkdir(mode=0o700)
+            except FileExistsError:
+                continue
+            mine = held.enter_context(folders.locked(folder))
+            # Who is quicker may have taken it for a left-over, or have used the number up.
+            if mine and not folders.snapshot(storage, job_id, number).exists():
+                return number, folder
+            if mine:
+                folder.rmdir()
+
+
+def _parent(storage: JobStorage, known: Sequence[SnapshotRecord]) -> Manifest | None:
+    """Return the newest manifest to take the digests of unchanged files from."""
+    for record in reversed(known):
+        if record.format.is_restorable:
+            try:
+                with opened(storage, record) as found:
+                    return found.manifest
+            except CorruptRecord:
+                continue
+    return None
+
+
+def _record(found: Manifest, digest: str, new_bytes: int) -> SnapshotRecord:
+    return SnapshotRecord(
+        job_id=found.job_id,
+        number=found.number,
+        format=found.format,
+        created_at=found.created_at,
+        manifest=digest,
+        files=len(found.files),
+        bytes=sum(file.size for file in found.files),
+        new_bytes=new_bytes,
+        name=found.name,
+        parent=found.parent,
+        output=found.output,
+        stages=found.stages,
+    )
 
 
 def _fill(

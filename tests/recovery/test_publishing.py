@@ -211,7 +211,8 @@ def test_death_at_every_step(tmp_path: Path, place: Path, name: str) -> None:
                 assert tree(target) == expected
             else:
                 store = JobResultStore(backend)
-                store.create_dirty(result("job", status=JobStatus.CANCELED), next_one.leadership.fence)
+                canceled = result("job", status=JobStatus.CANCELED)
+                store.create_dirty(canceled, next_one.leadership.fence)
                 shutil.rmtree(target, ignore_errors=True)
             JobCleanup(backend, default_resources(backend, next_one.storage)).run("job", None)
             shutil.rmtree(target, ignore_errors=True)

@@ -62,6 +62,28 @@ def test_from_creation_to_deletion(run: Run, tmp_path: Path) -> None:
     assert run("fsck").returncode == 0
 
 
+def test_a_fork_of_what_is_there_now(run: Run) -> None:
+    """S6, N6: `jrs fork` makes a job of another's present state, and keeps no snapshot of it."""
+    before = json.loads(run("show", "job", "--json").stdout)
+    assert "hourly at batch 3" in run("fork", "job", "--as", "blue").stdout
+
+    assert json.loads(run("snapshot", "list", "--json").stdout) == []
+    assert json.loads(run("show", "job", "--json").stdout) == before
+    assert json.loads(run("show", "blue", "--json").stdout)["spec"]["job_id"] == "blue"
+    assert run("fsck").returncode == 0
+    for args, said in (
+        (("job", "--as", "blue"), "blue"),
+        (("job", "--as", "job"), "job"),
+        (("nobody", "--as", "new"), "there is no job 'nobody'"),
+        (("job", "--as", "a/b"), "a/b"),
+        (("job",), "--as"),
+    ):
+        refused = run("fork", *args, code=2)
+        assert said in refused.stderr
+        assert len(refused.stderr.splitlines()) == 1
+    assert json.loads(run("snapshot", "list", "--json").stdout) == []
+
+
 BAD = [
     ("create nobody", "there is no job 'nobody'"),
     ("create job --name 7", "not a snapshot's name"),

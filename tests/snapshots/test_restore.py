@@ -112,16 +112,32 @@ def test_upgraded_meanwhile(catalog: SnapshotCatalog, job: FakeJob, memory: Faul
     assert points == ["new:main", "m:f"]
 
 
+def query(folder: Path) -> str:
+    """Return the id of a job's query, by its epoch's folder."""
+    return str(json.loads((folder / "streams/hourly/ck/metadata").read_text())["id"])
+
+
+def test_fork_of_the_present(catalog: SnapshotCatalog, job: FakeJob) -> None:
+    """S6: what a job is now is made another job, running or not, and the first is as it was."""
+    job.record(keys.ATTEMPTS + "job", AttemptRecord("job"))
+    before = tree(job.epoch)
+    fork = catalog.fork("job", "fork")
+
+    assert [stage.batch for stage in fork.stages] == [4]
+    assert query(fork.folder) == fork.stages[0].query != job.query.id
+    assert (catalog.list("job"), catalog.list("fork")) == ([], [])
+    assert tree(job.epoch) == before
+    with pytest.raises(DuplicateJob):
+        catalog.fork("job", "fork")
+    assert catalog.list("job") == []
+
+
 def test_fork(catalog: SnapshotCatalog, job: FakeJob) -> None:
     """A fork's queries are others; a move's are the same ones (S6)."""
     record = catalog.create("job")
 
     same = catalog.restore(record, as_job="same")
     fork = catalog.restore(record, as_job="fork", fork=True)
-
-    def query(folder: Path) -> str:
-        text = (folder / "streams/hourly/ck/metadata").read_text()
-        return str(json.loads(text)["id"])
 
     assert query(same.folder) == job.query.id == same.stages[0].query
     assert query(fork.folder) == fork.stages[0].query != job.query.id
