@@ -155,8 +155,7 @@ class Screen:
         for column in table.columns[1:]:
             column.justify = "right"
         for killed, times in rows:
-            shown = (f"{times[name] * 1000:.0f} ms" if name in times else "-" for name in names)
-            table.add_row(killed, *shown)
+            table.add_row(killed, *(_span(times.get(name)) for name in names))
         self.table("Failover: time since kill -9", table)
 
     @property
@@ -176,3 +175,9 @@ class Screen:
 
     def _at(self) -> str:
         return f"{time.monotonic() - self._began:6.1f} s"
+
+
+def _span(seconds: float | None) -> str:
+    if seconds is None:
+        return "-"
+    return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1000:.0f} ms"

@@ -103,7 +103,7 @@ def _suspend(watched: Watched, moment: Moment) -> None:
     scene, stops = watched.scene, JobStops(watched.scene.backend)
     scene.screen.act(
         "2. Suspend, and resume",
-        "Every stream comes to stand at a batch boundary, and goes on from there.",
+        "The job ends its processes, and goes on from its newest committed batches.",
     )
     when = watched.until_moment(moment)
     stops.request(JOB, StopMode.SUSPEND)
