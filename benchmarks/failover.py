@@ -1,192 +1,117 @@
-"""How long a cluster is without a leader: masters of jrs, killed and stopped, and bare elections.
+"""How long a stream stands still when its leader is killed, and where that time goes.
 
-What has to wait for a ttl to pass does so while the others are measured.
+    python benchmarks/streaming.py [--runs N] [--json]
+
+Two masters on the file backend; a windowed aggregation over Spark's rate source, with its state in
+RocksDB. The leader is killed with all that it runs, and it is measured when the next one leads and
+has decided, when its attempt's session is ready and its query is started, and when the first batch
+is committed. Each run is made with Spark's own JVM and with one that does without the second
+compiler, in turn.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
-import random
-import signal
+import argparse
+import json
 import statistics
-import subprocess
-import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
-import attrs
-from bare import ELECTIONS
-from measure import Figure, answer, finish_process
-
+from jrs import Job
 from jrs.jobs import JobCatalog
-from jrs.model import JobSpec
-from jrs.registry import Registry
-from jrs.testing.masters import MasterProcess, Masters
-from jrs.testing.servers import Server
+from jrs.model import JobSpec, Json
+from jrs.testing.masters import Masters
 
-BARE = Path(__file__).with_name("bare.py")
-WAITING_JOB = f"{Path(__file__).with_name('waiting.py')}:wait"
-_SETTLED = 1.0
-"""Seconds after which a candidate that has registered waits for its turn."""
+HERE = Path(__file__)
+JVMS = {"as it is": "-Xshare:auto", "tuned": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+STEPS = ("elected", "decided", "attempt begun", "session ready", "query started", "batch committed")
 
 
-@attrs.frozen
-class Failovers:
-    """How much of it is measured."""
+def counts(job: Job, notes: str, java: str) -> Json:
+    """Count by window for ever, and note when each step is taken."""
+    from pyspark.sql import functions as F
 
-    runs: int
-    ttl: float
-    """Of the leaders whose sessions nobody ends."""
-    lone: int
-    """Runs in which the guardian is killed, too."""
+    import jrs
 
+    def note(what: str) -> None:
+        with open(notes, "a", encoding="utf-8") as file:
+            file.write(json.dumps({"attempt": job.attempt, "what": what, "at": time.time()}) + "\n")
 
-class Trial:
-    """One cluster, with a leader that runs a job, and another master that waits."""
+    session = jrs.spark(job, spark_sql_shuffle_partitions="2", spark_driver_extraJavaOptions=java)
+    note("session ready")
 
-    def __init__(self, url: str, cluster: str, folder: Path, ttl: float) -> None:
-        self.masters = Masters(url, cluster=cluster, storage=folder, ttl=ttl)
-        JobCatalog(self.masters.backend).submit(JobSpec("waits", WAITING_JOB))
-        self._names = (f"m{number}" for number in range(1, 1000))
-
-    def prepare(self) -> MasterProcess:
-        """Complete the cluster; return its leader."""
-        masters = self.masters
-        while sum(master.alive for master in masters.all) < 2:
-            masters.start(next(self._names))
-        living = {master.name for master in masters.all if master.alive}
-        registry = Registry(masters.backend)
-        masters.until(
-            lambda: living <= {one.name for one in registry.masters()}, "all have registered"
+    def build(stage: Any) -> Any:
+        rows = session.readStream.format("rate").option("rowsPerSecond", 1000).load()
+        by_window = rows.withWatermark("timestamp", "2 seconds").groupBy(
+            F.window("timestamp", "1 second"), F.expr("value % 100")
         )
+        return by_window.count().writeStream.format("parquet").option("path", str(stage.output))
+
+    stream = job.stream("counts", build)
+    note("query started")
+    return stream.result()
+
+
+def trial(folder: Path, java: str) -> dict[str, float]:
+    """Kill one leader; return the seconds to each step."""
+    notes = folder / "notes"
+    with Masters((folder / "store").as_uri(), storage=folder / "files") as masters:
+        masters.start("first")
+        JobCatalog(masters.backend).submit(
+            JobSpec("counts", f"{HERE}:counts", {"notes": str(notes), "java": java})
+        )
+        ran = folder / "files" / masters.backend.cluster / "counts"
+        masters.until(lambda: committed(ran) >= 2, "it runs", 120.0)
+        masters.start("second")
         leader = masters.leader()
-        masters.event(
-            lambda event: event.kind == "attempt" and event.master == leader.name, "its job runs"
-        )
-        time.sleep(_SETTLED)
-        return leader
-
-    def decided(self, leader: MasterProcess, since: float, timeout: float) -> float:
-        """Return the seconds until another master told of its first decision."""
-        event = self.masters.event(
-            lambda one: one.kind == "decision" and one.master != leader.name and one.at > since,
-            "the new leader decides",
-            timeout,
-        )
-        return event.at - since
-
-    def kill(self) -> float:
-        leader = self.prepare()
-        return self.decided(leader, leader.kill(), 60.0)
-
-    def kill_with_guardian(self, ttl: float) -> float:
-        leader = self.prepare()
-        time.sleep(random.uniform(0, ttl / 3))  # At some moment between two heartbeats.
-        for guardian in guardians(leader):
-            os.kill(guardian, signal.SIGKILL)
-        return self.decided(leader, leader.kill(), 4 * ttl)
-
-    def stop(self) -> float:
-        leader = self.prepare()
-        since = time.time()
-        leader.process.send_signal(signal.SIGTERM)
-        seconds = self.decided(leader, since, 60.0)
-        leader.process.wait(30.0)
-        return seconds
+        time.sleep(1.0)  # The second has registered, and waits for its turn.
+        killed, before = leader.kill(), committed(ran)
+        masters.until(lambda: committed(ran, "e2") > before, "it goes on", 120.0)
+        done = time.time()
+        said = {
+            event.kind: event.at
+            for event in reversed(masters.events)
+            if event.master == "second" and event.kind in ("elected", "decision", "attempt")
+        }
+        noted = {
+            line["what"]: line["at"]
+            for line in map(json.loads, notes.read_text().splitlines())
+            if line["attempt"] == 2
+        }
+    moments = [said["elected"], said["decision"], said["attempt"], noted["session ready"],
+               noted["query started"], done]  # fmt: skip
+    return dict(zip(STEPS, (moment - killed for moment in moments), strict=True))
 
 
-def guardians(master: MasterProcess) -> list[int]:
-    """Return the processes that guard a master's sessions."""
-    return [
-        child
-        for child in _children(master.process.pid)
-        if b"jrs.backends.guardian" in Path(f"/proc/{child}/cmdline").read_bytes()
-    ]
+def committed(job: Path, epoch: str = "e*") -> int:
+    found = job.glob(f"{epoch}/streams/counts/ck/commits/[0-9]*")
+    return max((int(path.name) for path in found), default=-1)
 
 
-def _children(pid: int) -> list[int]:
-    tasks = Path(f"/proc/{pid}/task").glob("*/children")
-    return [int(child) for task in tasks for child in task.read_text().split()]
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=3, help="with each JVM")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    seconds: dict[str, list[dict[str, float]]] = {name: [] for name in JVMS}
+    for _ in range(options.runs):
+        for name, java in JVMS.items():
+            with tempfile.TemporaryDirectory(prefix="jrs-streaming-") as folder:
+                seconds[name].append(trial(Path(folder), java))
+    if options.json:
+        print(json.dumps(seconds, indent=2))
+        return
+    print(f"seconds from kill -9 of the leader to …, median of {options.runs} (min to max)")
+    for step in STEPS:
+        cells = []
+        for name in JVMS:
+            found = [run[step] for run in seconds[name]]
+            middle, least, most = statistics.median(found), min(found), max(found)
+            cells.append(f"{name}: {middle:6.2f} ({least:.2f} to {most:.2f})")
+        print(f"  {step:16}", "   ".join(cells))
 
 
-def bare_election(kind: str, hosts: str, ttl: float, count: int) -> list[float]:
-    """Kill a process that leads in `count` elections; return when another one won each."""
-    with _elector(kind, hosts, ttl, count) as first:
-        for _ in range(count):
-            answer(first)
-        with _elector(kind, hosts, ttl, count) as second:
-            time.sleep(ttl / 3 + 2 * _SETTLED)
-            killed = time.time()
-            first.kill()
-            return [answer(second)["at"] - killed for _ in range(count)]
-
-
-@contextlib.contextmanager
-def _elector(kind: str, hosts: str, ttl: float, count: int) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(
-        [sys.executable, BARE, kind, hosts, str(ttl), str(count)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        finish_process(process)
-
-
-def failover(
-    kind: str,
-    server: Server,
-    folder: Path,
-    plan: Failovers,
-    ttl: float,
-    tick: Callable[[str], None],
-) -> list[Figure]:
-    """Measure it on one server; `ttl` is that of the leaders who are not waited for."""
-    tick(f"{kind}: waiting for leaders whose sessions nobody ends")
-    with contextlib.ExitStack() as stack:
-
-        def trial(name: str, ttl: float) -> Trial:
-            made = Trial(server.url(), name, folder / name, ttl)
-            stack.enter_context(made.masters)
-            return made
-
-        pool = stack.enter_context(ThreadPoolExecutor(plan.lone + 1))
-        bare = pool.submit(bare_election, kind, server.url_part, plan.ttl, plan.runs)
-        lone: list[Future[float]] = [
-            pool.submit(trial(f"lone-{number}", plan.ttl).kill_with_guardian, plan.ttl)
-            for number in range(plan.lone)
-        ]
-        usual = trial("usual", ttl)
-        kills, stops = [], []
-        for turn in range(plan.runs):
-            tick(f"{kind}: killing leader {turn + 1} of {plan.runs}")
-            kills.append(usual.kill())
-            tick(f"{kind}: stopping leader {turn + 1} of {plan.runs}")
-            stops.append(usual.stop())
-        tick(f"{kind}: waiting for the ttl")
-        others = [one.result() for one in lone]
-        elections = bare.result()
-    return [
-        _figure(f"{kind}: kill -9 of the leader (ttl {ttl:g} s)", kills, 1.0),
-        _figure(f"{kind}: graceful stop", stops, 0.2),
-        _figure(
-            f"{kind}: kill -9 of leader and guardian (ttl {plan.ttl:g} s)", others, plan.ttl + 1
-        ),
-        _figure(f"{kind}: {ELECTIONS[kind][0]}: kill -9 (ttl {plan.ttl:g} s)", elections, None),
-    ]
-
-
-def _figure(what: str, seconds: list[float], target: float | None) -> Figure:
-    return Figure(
-        what,
-        f"{min(seconds):.2f} / {statistics.median(seconds):.2f} / {max(seconds):.2f} s",
-        f"least / median / most of {len(seconds)}",
-        "" if target is None else f"< {target:g} s",
-        None if target is None else max(seconds) < target,
-    )
+if __name__ == "__main__":
+    main()

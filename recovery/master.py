@@ -14,6 +14,7 @@ from jrs.backend import Backend, Leadership
 from jrs.clock import Deadline
 from jrs.errors import Fenced, InvalidInput, OutcomeUnknown, Unavailable
 from jrs.model import RunnerKind, check_master_name
+from jrs.mounts import OBJECT_STORES, filesystem_of
 from jrs.recovery.cleanup import CleanupPolicy, JobCleanup, Resource, default_resources
 from jrs.recovery.dispatcher import Dispatcher
 from jrs.recovery.events import Event, Report, tell
@@ -91,6 +92,12 @@ class Master:
             ) from None
         if not os.access(root / backend.cluster, os.W_OK | os.X_OK):
             raise InvalidInput(f"jobs can not keep their files in {root}: no permission")
+        kind = filesystem_of(root)
+        if kind in OBJECT_STORES:
+            raise InvalidInput(
+                f"jobs can not keep their files in {root}: it is on {kind}, where a folder is not "
+                "renamed in one step; name one on a filesystem, local or shared, as NFS or CephFS"
+            )
         self.backend = backend
         self.name = default_name() if name is None else check_master_name(name)
         self._ttl = ttl

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import uuid
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from jrs.errors import InvalidInput, Unavailable, UnsupportedVersion
+from jrs.mounts import filesystem_of
 
 MARKER = "jrs.json"
 FORMAT = 1
@@ -139,24 +139,9 @@ def sync_folder(path: Path) -> None:
 def check_filesystem(path: Path, mounts: str | None = None) -> None:
     """Refuse a filesystem whose appends, syncs or locks can not be relied on.
 
-    `mounts` is the text of ``/proc/self/mountinfo``, read where it is not given.
+    `mounts` is as in `filesystem_of`.
     """
-    if mounts is None:
-        try:
-            mounts = Path("/proc/self/mountinfo").read_text(errors="replace")
-        except OSError:
-            return
-    resolved = str(path.resolve())
-    best, kind = -1, ""
-    for line in mounts.splitlines():
-        before, _, after = line.partition(" - ")
-        fields = before.split(" ")
-        if len(fields) < 5 or not after:
-            continue
-        point = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), fields[4])
-        inside = resolved == point or resolved.startswith(point.rstrip("/") + "/")
-        if inside and len(point) >= best:
-            best, kind = len(point), after.split(" ", 1)[0]
+    kind = filesystem_of(path, mounts)
     if kind in _UNTRUSTED or kind.startswith("fuse"):
         raise InvalidInput(
             f"{path} is on {kind}, where appends of several hosts are not atomic: use a local "

@@ -363,3 +363,14 @@ master.run(threading.Event(), lead)
     ended = subprocess.run([sys.executable, "-c", source], timeout=120)
 
     assert ended.returncode == EXIT_DEPOSED
+
+
+def test_no_jobs_on_an_object_store(
+    memory: FaultyMemory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where folders are not renamed in one step, jobs can not keep their files: the rename is the
+    fence of all that Spark writes.
+    """
+    monkeypatch.setattr(master_module, "filesystem_of", lambda root: "fuse.s3fs")
+    with pytest.raises(InvalidInput, match=r"it is on fuse.s3fs, where a folder is not renamed"):
+        Master(memory, url=memory.url, storage=tmp_path)
