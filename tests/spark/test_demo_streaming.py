@@ -7,10 +7,18 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from jrs.demo.screen import Screen
 from jrs.demo.setting import CanNotGoOn, Setting, perform
+from jrs.demo.streaming import STREAMS
+from jrs.demo.streaming_story import BATCH, _compare, _failures
+from jrs.demo.watching import JOB
+from jrs.model import JobResult, JobStatus
+from jrs.recovery.storage import JobStorage
 from jrs.testing.servers import find_etcd, find_zookeeper
 from jrs.testing.servers.fixtures import had
 
@@ -62,6 +70,44 @@ def test_the_demo_of_streams(tmp_path: Path, backend: str) -> None:
     assert all(steps)
     # Which ports are taken is kept for all servers of this user.
     assert [path for path in tmp_path.iterdir() if not path.name.startswith("jrs-ports-")] == []
+
+
+@pytest.mark.parametrize("stream", STREAMS)
+def test_a_row_that_differs_in_any_stream_is_a_difference(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], stream: str
+) -> None:
+    """Each stream is compared with the table of its name, and the rows are counted."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    storage = JobStorage(tmp_path, "c")
+    tables = storage.published(BATCH, BATCH, temporary=False)
+    folders = {name: storage.published(JOB, name, temporary=False) / "batch=0" for name in STREAMS}
+    for name in STREAMS:
+        for folder in (tables / name, folders[name]):
+            folder.mkdir(parents=True)
+            pq.write_table(pa.table({"carrier": [name, "x"]}), folder / "part-0.parquet")
+    scene: Any = SimpleNamespace(storage=storage, screen=Screen())
+    found: list[str] = []
+
+    assert _compare(scene, found) == 2 * len(STREAMS)
+    assert found == []
+
+    pq.write_table(pa.table({"carrier": ["x"]}), folders[stream] / "part-0.parquet")
+
+    assert _compare(scene, found) == 2 * len(STREAMS) - 1
+    assert found == [f"{stream}: missing: {stream}"]
+    assert "missing" in capsys.readouterr().out
+
+
+def test_a_job_that_did_not_finish_and_another_report_are_differences() -> None:
+    def results(status: JobStatus, *payloads: int) -> dict[str, JobResult]:
+        jobs = zip((JOB, BATCH), payloads, strict=True)
+        return {job_id: JobResult(job_id, status, payload) for job_id, payload in jobs}
+
+    assert _failures(results(JobStatus.FINISHED, 1, 1)) == []
+    assert _failures(results(JobStatus.FINISHED, 2, 1)) == ["the report is 2, of the batch 1"]
+    assert len(_failures(results(JobStatus.CANCELED, 1, 1))) == 2
 
 
 @pytest.mark.parametrize("why", ["a difference", "nothing"])
