@@ -19,7 +19,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 from pathlib import Path
 from types import TracebackType
@@ -95,7 +94,10 @@ def make() -> Path:
         except OSError as error:
             raise Unavailable(f"{archive} can not be written: {error.strerror}") from None
         with _maker() as maker:
-            maker.wait(_PATIENCE)
+            try:
+                maker.wait(_PATIENCE)
+            except subprocess.TimeoutExpired:
+                raise Unavailable(f"{archive} was not made in {_PATIENCE:.0f} s") from None
     if not archive.is_file():
         why = _failed(archive)
         said = why.read_text(encoding="utf-8") if why.is_file() else "its maker was killed"
@@ -156,17 +158,14 @@ def _failed(archive: Path) -> Path:
     return archive.with_suffix(".failed")
 
 
-class _maker(subprocess.Popen[bytes]):
-    """The process that makes an archive; it does not outlive the ``with``, nor this process."""
-
-    def __init__(self, *arguments: str) -> None:
-        super().__init__(
-            [sys.executable, "-m", "jrs.recovery.spark.class_data", *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+def _maker(*arguments: str) -> subprocess.Popen[bytes]:
+    """Start the process that makes an archive; it ends with the ``with``, and with this process."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "jrs.recovery.spark.class_data", *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
 
 
 # -- the maker's process ---------------------------------------------------------------------
@@ -174,23 +173,26 @@ class _maker(subprocess.Popen[bytes]):
 
 def main() -> None:
     """Make the archive that is wanted, unless another process is at it."""
+    os.setpgid(0, 0)
     threading.Thread(target=_end_with_stdin, name="jrs-end", daemon=True).start()
     if "--idle" in sys.argv[1:]:
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     archive = place()
     if archive is None or not _wanted(archive).exists():
         return
-    half = archive.with_suffix(".half")
+    half, work = archive.with_suffix(".half"), archive.with_suffix(".work")
     with archive.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         try:
             if not archive.is_file():
-                _train(half)
+                shutil.rmtree(work, ignore_errors=True)  # Of one that was killed.
+                _train(half, work)
                 os.rename(half, archive)
         except Exception as error:
             _failed(archive).write_text(f"{type(error).__name__}: {error}", encoding="utf-8")
         finally:
             half.unlink(missing_ok=True)
+            shutil.rmtree(work, ignore_errors=True)
             _wanted(archive).unlink(missing_ok=True)
 
 
@@ -200,7 +202,7 @@ def _end_with_stdin() -> None:
     os.killpg(0, signal.SIGKILL)
 
 
-def _train(target: Path) -> None:
+def _train(target: Path, folder: Path) -> None:
     """Do a little of what jobs do, in a JVM that writes the classes it has loaded when it ends."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
@@ -208,40 +210,41 @@ def _train(target: Path) -> None:
 
     from jrs.recovery.spark import LOCAL, STREAMING
 
-    with tempfile.TemporaryDirectory(prefix="jrs-class-data-") as name:
-        folder = Path(name)
-        conf = {
-            **LOCAL,
-            **STREAMING,
-            "spark.master": "local[2]",
-            "spark.ui.enabled": "false",
-            "spark.local.dir": name,
-            "spark.sql.shuffle.partitions": "2",
-            "spark.driver.defaultJavaOptions": f'"-XX:ArchiveClassesAtExit={target}" {_QUIET}',
-        }
-        session = SparkSession.builder.config(map=conf).getOrCreate()
-        rows = session.range(0, 1000, 1, 2).selectExpr(
-            "timestamp_seconds(id * 60) as at", "cast(id % 3 as string) as key", "id as value"
-        )
-        rows.write.parquet(str(folder / "in"))
-        stream = session.readStream.schema(rows.schema).parquet(str(folder / "in"))
-        window = F.window("at", "10 minutes")
-        sums = stream.withWatermark("at", "20 minutes").groupBy(window, "key").agg(F.sum("value"))
-        query = (
-            sums.writeStream.format("parquet")
-            .option("checkpointLocation", str(folder / "ck"))
-            .trigger(availableNow=True)
-            .start(str(folder / "out"))
-        )
-        query.awaitTermination()
-        names = session.createDataFrame([("0", "zero"), ("1", "one")], ["key", "name"])
-        joined = session.read.parquet(str(folder / "in")).join(names, "key", "left")
-        joined.groupBy("name").agg(F.count("*"), F.max("at")).orderBy("name").collect()
-        session.stop()
-        gateway = SparkContext._gateway
-        gateway.shutdown()
-        gateway.proc.stdin.close()
-        gateway.proc.wait(_PATIENCE)
+    folder.mkdir(mode=0o700)
+    conf = {
+        **LOCAL,
+        **STREAMING,
+        "spark.master": "local[2]",
+        "spark.ui.enabled": "false",
+        "spark.local.dir": str(folder),
+        "spark.sql.shuffle.partitions": "2",
+        "spark.driver.defaultJavaOptions": (
+            f'"-XX:ArchiveClassesAtExit={target}" "-Djava.io.tmpdir={folder}" {_QUIET}'
+        ),
+    }
+    session = SparkSession.builder.config(map=conf).getOrCreate()
+    rows = session.range(0, 1000, 1, 2).selectExpr(
+        "timestamp_seconds(id * 60) as at", "cast(id % 3 as string) as key", "id as value"
+    )
+    rows.write.parquet(str(folder / "in"))
+    stream = session.readStream.schema(rows.schema).parquet(str(folder / "in"))
+    window = F.window("at", "10 minutes")
+    sums = stream.withWatermark("at", "20 minutes").groupBy(window, "key").agg(F.sum("value"))
+    query = (
+        sums.writeStream.format("parquet")
+        .option("checkpointLocation", str(folder / "ck"))
+        .trigger(availableNow=True)
+        .start(str(folder / "out"))
+    )
+    query.awaitTermination()
+    names = session.createDataFrame([("0", "zero"), ("1", "one")], ["key", "name"])
+    joined = session.read.parquet(str(folder / "in")).join(names, "key", "left")
+    joined.groupBy("name").agg(F.count("*"), F.max("at")).orderBy("name").collect()
+    session.stop()
+    gateway = SparkContext._gateway
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait(_PATIENCE)
     if not target.is_file():
         raise RuntimeError("this Java writes no archive of classes")
 
