@@ -16,7 +16,6 @@ from typing import Any
 
 from pyspark.sql.streaming import DataStreamWriter
 
-import jrs
 from jrs import Job
 from jrs.model import Json
 from jrs.recovery.job import Job as AnyJob
@@ -24,7 +23,6 @@ from jrs.recovery.spark import rescaling
 from jrs.recovery.stopping import StopWatch
 from jrs.stops import JobStops
 
-QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 SUSPENDING: dict[str, tuple[Any, str, str]] = {
     "asked": (StopWatch, "_begin", "before"),
     "stands": (AnyJob, "stand", "after"),
@@ -44,14 +42,8 @@ REWRITING, BETWEEN = "being rewritten", "between the renames"
 
 def changed(job: Job, folder: str, steps: list[str]) -> Json:
     """A stage that is suspended or rescaled; attempt `n` dies at ``steps[n - 1]``, if any."""
-    from deadly import windows  # type: ignore[import-not-found]  # It lies beside this file.
+    from failing import read, sums  # type: ignore[import-not-found]  # It lies beside this file.
 
-    jrs.spark(
-        job,
-        spark_driver_extraJavaOptions=QUICK,
-        spark_sql_shuffle_partitions="2",
-        spark_sql_session_timeZone="UTC",
-    )
     step = steps[job.attempt - 1] if job.attempt <= len(steps) else ""
     if step == REWRITING:
         threading.Thread(target=die_while_rewriting, args=(job,), daemon=True).start()
@@ -61,8 +53,8 @@ def changed(job: Job, folder: str, steps: list[str]) -> Json:
         die_at(step)
 
     def build(stage: Any) -> Any:
-        found = windows(job, folder, lambda batches: batches)
-        return found.writeStream.format("jrs").trigger(processingTime="200 milliseconds")
+        found = sums(read(job, folder)).writeStream
+        return found.format("jrs").trigger(processingTime="200 milliseconds")
 
     return job.stream("one", build).result()
 
