@@ -20,7 +20,7 @@ from unittest import mock
 import attrs
 import click
 from bare import BARE, VALUE, Bare
-from failover import Failovers, failover, guardians
+from leaders import Failovers, failover, guardians
 from measure import (
     Contender,
     Figure,

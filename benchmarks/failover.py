@@ -1,12 +1,14 @@
 """How long a stream stands still when its leader is killed, and where that time goes.
 
-    python benchmarks/streaming.py [--runs N] [--json]
+    python benchmarks/failover.py [--runs N] [--json]
 
 Two masters on the file backend; a windowed aggregation over Spark's rate source, with its state in
 RocksDB. The leader is killed with all that it runs, and it is measured when the next one leads and
 has decided, when its attempt's session is ready and its query is started, and when the first batch
-is committed. Each run is made with Spark's own JVM and with one that does without the second
-compiler, in turn.
+is committed; of that, how long its tasks took, which begin by loading the state. Each run is made
+with each of three JVMs in turn: as Spark starts it, with the archive of classes that jrs makes, and
+with that and one compiler instead of two. What the third costs a job that runs for long is measured
+beside it, in rows a second.
 """
 
 from __future__ import annotations
@@ -22,11 +24,21 @@ from typing import Any
 from jrs import Job
 from jrs.jobs import JobCatalog
 from jrs.model import JobSpec, Json
+from jrs.recovery.spark import class_data
+from jrs.store import JobResultStore
 from jrs.testing.masters import Masters
 
 HERE = Path(__file__)
-JVMS = {"as it is": "-Xshare:auto", "tuned": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+NONE = "-Xshare:auto"
+JVMS = {
+    "as Spark starts it": ("off", NONE),
+    "shared classes": ("", NONE),
+    "and one compiler": ("", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"),
+}
+"""What is set for the archive of classes, and the options of the JVM."""
 STEPS = ("elected", "decided", "attempt begun", "session ready", "query started", "batch committed")
+LOADING = "of it, with state"
+ROWS = 20_000_000
 
 
 def counts(job: Job, notes: str, java: str) -> Json:
@@ -35,9 +47,10 @@ def counts(job: Job, notes: str, java: str) -> Json:
 
     import jrs
 
-    def note(what: str) -> None:
+    def note(what: str, at: float | None = None) -> None:
+        line = {"attempt": job.attempt, "what": what, "at": at or time.time()}
         with open(notes, "a", encoding="utf-8") as file:
-            file.write(json.dumps({"attempt": job.attempt, "what": what, "at": time.time()}) + "\n")
+            file.write(json.dumps(line) + "\n")
 
     session = jrs.spark(job, spark_sql_shuffle_partitions="2", spark_driver_extraJavaOptions=java)
     note("session ready")
@@ -51,13 +64,48 @@ def counts(job: Job, notes: str, java: str) -> Json:
 
     stream = job.stream("counts", build)
     note("query started")
+    while not (
+        progress := [one for query in session.streams.active for one in query.recentProgress]
+    ):
+        time.sleep(0.02)
+    note(LOADING, progress[0].durationMs["addBatch"] / 1000)
     return stream.result()
 
 
-def trial(folder: Path, java: str) -> dict[str, float]:
+def works(job: Job, java: str) -> Json:
+    """Return how many rows a second a JVM that is warm aggregates."""
+    import jrs
+
+    session = jrs.spark(job, spark_sql_shuffle_partitions="2", spark_driver_extraJavaOptions=java)
+
+    def once() -> float:
+        began = time.monotonic()
+        rows = session.range(0, ROWS, 1, 2).selectExpr("hash(id) % 1000 as key", "id as value")
+        rows.groupBy("key").avg("value").agg({"avg(value)": "max"}).collect()
+        return ROWS / (time.monotonic() - began)
+
+    return max([once() for _ in range(6)][3:])
+
+
+def steady(folder: Path, archive: str, java: str) -> float:
+    """Return the rows a second of a job that runs for long."""
+    with masters_of(folder, archive) as masters:
+        masters.start("only")
+        JobCatalog(masters.backend).submit(JobSpec("works", f"{HERE}:works", {"java": java}))
+        result = JobResultStore(masters.backend).wait("works", 300.0)
+        assert isinstance(result.payload, float), result.failure
+        return result.payload
+
+
+def masters_of(folder: Path, archive: str) -> Masters:
+    environment = {class_data.FOLDER: archive} if archive else {}
+    return Masters((folder / "store").as_uri(), storage=folder / "files", environment=environment)
+
+
+def trial(folder: Path, archive: str, java: str) -> dict[str, float]:
     """Kill one leader; return the seconds to each step."""
     notes = folder / "notes"
-    with Masters((folder / "store").as_uri(), storage=folder / "files") as masters:
+    with masters_of(folder, archive) as masters:
         masters.start("first")
         JobCatalog(masters.backend).submit(
             JobSpec("counts", f"{HERE}:counts", {"notes": str(notes), "java": java})
@@ -70,19 +118,23 @@ def trial(folder: Path, java: str) -> dict[str, float]:
         killed, before = leader.kill(), committed(ran)
         masters.until(lambda: committed(ran, "e2") > before, "it goes on", 120.0)
         done = time.time()
+        masters.until(lambda: LOADING in noted(notes), "its first batch is reported", 120.0)
         said = {
             event.kind: event.at
             for event in reversed(masters.events)
             if event.master == "second" and event.kind in ("elected", "decision", "attempt")
         }
-        noted = {
-            line["what"]: line["at"]
-            for line in map(json.loads, notes.read_text().splitlines())
-            if line["attempt"] == 2
-        }
-    moments = [said["elected"], said["decision"], said["attempt"], noted["session ready"],
-               noted["query started"], done]  # fmt: skip
-    return dict(zip(STEPS, (moment - killed for moment in moments), strict=True))
+        of_attempt = noted(notes)
+    moments = [said["elected"], said["decision"], said["attempt"], of_attempt["session ready"],
+               of_attempt["query started"], done]  # fmt: skip
+    found = dict(zip(STEPS, (moment - killed for moment in moments), strict=True))
+    return {**found, LOADING: of_attempt[LOADING]}
+
+
+def noted(notes: Path) -> dict[str, float]:
+    """Return what the second attempt has noted."""
+    lines = map(json.loads, notes.read_text().splitlines())
+    return {line["what"]: line["at"] for line in lines if line["attempt"] == 2}
 
 
 def committed(job: Path, epoch: str = "e*") -> int:
@@ -96,21 +148,28 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     seconds: dict[str, list[dict[str, float]]] = {name: [] for name in JVMS}
+    rows: dict[str, list[float]] = {name: [] for name in JVMS}
+    class_data.make()
     for _ in range(options.runs):
-        for name, java in JVMS.items():
-            with tempfile.TemporaryDirectory(prefix="jrs-streaming-") as folder:
-                seconds[name].append(trial(Path(folder), java))
+        for name, (archive, java) in JVMS.items():
+            with tempfile.TemporaryDirectory(prefix="jrs-failover-") as folder:
+                seconds[name].append(trial(Path(folder, "kill"), archive, java))
+                rows[name].append(steady(Path(folder, "steady"), archive, java))
     if options.json:
-        print(json.dumps(seconds, indent=2))
+        print(json.dumps({"seconds": seconds, "rows a second": rows}, indent=2))
         return
     print(f"seconds from kill -9 of the leader to …, median of {options.runs} (min to max)")
-    for step in STEPS:
+    print(" " * 18, "   ".join(f"{name:26}" for name in JVMS))
+    for step in (*STEPS, LOADING):
         cells = []
         for name in JVMS:
             found = [run[step] for run in seconds[name]]
             middle, least, most = statistics.median(found), min(found), max(found)
-            cells.append(f"{name}: {middle:6.2f} ({least:.2f} to {most:.2f})")
+            cells.append(f"{f'{middle:.2f} ({least:.2f} to {most:.2f})':26}")
         print(f"  {step:16}", "   ".join(cells))
+    first = statistics.median(rows[next(iter(JVMS))])
+    ratios = (f"{statistics.median(rows[name]) / first:.2f}" for name in JVMS)
+    print(f"  {'rows/s, warm':16}", "   ".join(f"{ratio:26}" for ratio in ratios))
 
 
 if __name__ == "__main__":
