@@ -195,6 +195,7 @@ class Actions:
         if stop is None or stop.mode is not StopMode.SUSPEND or stop.state is StopState.DONE:
             return
         self._end_left_over(job_id)
+        self._state.settle(job_id)
         self._state.pin(job_id, keep=spec.snapshots_kept)
         if stop.again:
             self._stops.forget(stop, self._fence)

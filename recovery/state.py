@@ -15,9 +15,10 @@ from jrs.backend import Backend, Fence
 from jrs.codec import decode
 from jrs.errors import CorruptRecord, InvalidInput, JobHeld, JrsError, SnapshotInUse
 from jrs.model import StreamRecord
-from jrs.recovery.snapshots import checkpoint
+from jrs.recovery.snapshots import checkpoint, transfer
 from jrs.recovery.snapshots.catalog import SnapshotCatalog
 from jrs.recovery.snapshots.retention import SnapshotPolicy, retain
+from jrs.recovery.spark import rescaling
 from jrs.recovery.spark.ending import position
 from jrs.recovery.storage import JobStorage
 
@@ -48,6 +49,7 @@ class JobState:
             Fenced: a newer leader exists.
             Unavailable, OutcomeUnknown: it may be repeated.
         """
+        self.settle(job_id)
         damage = dict(self._damage(job_id))
         if not damage:
             return
@@ -65,6 +67,18 @@ class JobState:
         self._catalog.restore(usable.record, fence=self._fence, is_stopped=lambda _: True)
         self._storage.take_over(job_id, self._fence.epoch)
         self._say("restored", job_id, f"goes on from snapshot {usable.record.number}")
+
+    def settle(self, job_id: str) -> None:
+        """Finish the swap of checkpoints that a death has cut off, once nothing of the job runs.
+
+        Idempotent.
+
+        Raises:
+            Unavailable: it may be repeated.
+        """
+        for stage in self._streams(job_id):
+            with transfer.writing(f"settling the checkpoint of stage {stage!r}"):
+                rescaling.settle(self._checkpoint(job_id, stage))
 
     def finish_restore(self, job_id: str) -> bool:
         """Carry out a restore that was cut off; return whether there was one, that nobody is at.

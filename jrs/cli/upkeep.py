@@ -211,7 +211,12 @@ def _left_over(backend: Backend, storage: Path | None) -> Iterator[str]:
             if live is None:
                 yield f"{record.key}: left over by a job that has ended or never was"
     folders = job_storage(backend, storage)
-    yield from left_over(backend, folders) if folders else ()
-    for job_id in folders.jobs() if folders else ():
+    if folders is None:
+        return
+    yield from left_over(backend, folders)
+    for job_id in folders.jobs():
         if not known(job_id):
-            yield f"{folders.folder(job_id) if folders else ''}: the folder of an unknown job"
+            yield f"{folders.folder(job_id)}: the folder of an unknown job"
+        elif not any(backend.get(prefix + job_id) for prefix in (keys.JOBS, keys.DIRTY)):
+            for path in folders.left_in_staging(job_id):
+                yield f"{path}: left over by a job that has ended"

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from jrs.errors import JobHeld
 from jrs.recovery.snapshots.checkpoint import log_until, newest_logged
 from jrs.recovery.snapshots.contents import SINK_LOG
+from jrs.recovery.snapshots.transfer import sync
 from jrs.recovery.spark.ending import offsets, position
 from jrs.recovery.storage import sync_tree
 
@@ -59,12 +60,11 @@ def rescale(session: SparkSession, checkpoint: Path, wanted: int) -> None:
     why = check(checkpoint)
     if why is not None:
         raise JobHeld(f"{checkpoint}: {why}: resume the job with {now} partitions")
-    work, done = checkpoint.with_name("ck.rescaling"), _done(checkpoint)
-    shutil.rmtree(work, ignore_errors=True)
+    work = _work(checkpoint)
     shutil.copytree(checkpoint, work, copy_function=os.link)  # No committed file is ever changed.
     session._streamingCheckpointManager.repartition(str(work), wanted)
     sync_tree(work)
-    os.rename(work, done)
+    os.rename(work, _done(checkpoint))
     settle(checkpoint)
 
 
@@ -109,14 +109,21 @@ def _entries(log: Path, last: int) -> Iterator[str]:
 
 
 def settle(checkpoint: Path) -> None:
-    """Put a rescaled checkpoint in its place, if there is one: what a crash left undone."""
+    """Put a rescaled checkpoint in its place, if there is one, and remove what is half made: what a
+    crash left undone. Durable and idempotent; nothing of the job may run."""
     done, before = _done(checkpoint), checkpoint.with_name("ck.before")
     if done.is_dir():
         if checkpoint.is_dir() and any(checkpoint.iterdir()):
             shutil.rmtree(before, ignore_errors=True)
             os.rename(checkpoint, before)
         os.rename(done, checkpoint)
+        sync(checkpoint.parent)
     shutil.rmtree(before, ignore_errors=True)
+    shutil.rmtree(_work(checkpoint), ignore_errors=True)
+
+
+def _work(checkpoint: Path) -> Path:
+    return checkpoint.with_name("ck.rescaling")
 
 
 def _done(checkpoint: Path) -> Path:

@@ -116,7 +116,7 @@ class StageQuery:
                     self._stopping = True
                     threading.Thread(
                         target=_stop_at_boundary,
-                        args=(self._query,),
+                        args=(self._query, self.checkpoint),
                         name=f"jrs-stop-{self.name}",
                         daemon=True,
                     ).start()
@@ -128,7 +128,7 @@ class StageQuery:
         with self._lock:
             self._standing = True
         if self._query is not None:
-            _stop_at_boundary(self._query)
+            _stop_at_boundary(self._query, self.checkpoint)
         if self.step is not Step.FINISHED:
             self.step = Step.STANDS
 
@@ -216,11 +216,17 @@ class StageQuery:
         self.step = Step.WAITING
 
 
-def _stop_at_boundary(query: StreamingQuery) -> None:
+def _stop_at_boundary(query: StreamingQuery, checkpoint: Path) -> None:
+    """Stop a query between two batches: when it waits for its trigger, or has just committed one
+    of those that it runs without a pause."""
     deadline = Deadline.after(_BOUNDARY)
+    before = position(checkpoint).committed
     try:
+        # Spark tells of no boundary but by being asked.
         while query.isActive and query.status["isTriggerActive"] and not deadline.expired:
-            time.sleep(0.01)  # Spark tells of no boundary but by being asked.
+            if position(checkpoint).committed > before:
+                break
+            time.sleep(0.01)
     except Exception:
         return  # Its JVM is gone: it stands.
     _stop(query)

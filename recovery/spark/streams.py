@@ -268,7 +268,6 @@ class Streams:
         if wanted is None:
             return
         session = self._job.spark
-        rescaling.settle(checkpoint)
         if rescaling.partitions(checkpoint) not in (None, wanted):
             at = position(checkpoint)
             if at.at_the_end:

@@ -11,6 +11,7 @@ import pytest
 from jrs import keys
 from jrs.backend import Create, open_backend
 from tests.cli.conftest import Jrs
+from tests.support import until
 
 
 def test_submit_wait_show(jrs: Jrs, master: subprocess.Popen[bytes]) -> None:
@@ -95,6 +96,22 @@ def test_fsck_names_left_overs(jrs: Jrs, tmp_path: Path, left: str) -> None:
     assert done.returncode == 1
     assert "ghost" in done.stdout
     assert orphan.exists()
+
+
+def test_fsck_names_what_came_back(
+    jrs: Jrs, master: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    """What a host that thaws late writes for a job that is clean is named; its output is not."""
+    assert jrs("submit", "sum", "jobs_here:add", "--wait").returncode == 0
+    folder = tmp_path / "store" / "storage" / "default" / "sum"
+    until(lambda: jrs("fsck").returncode == 0, "the job is clean")
+    (folder / "out" / "table").mkdir(parents=True)
+    assert jrs("fsck").returncode == 0
+    (folder / "e1" / "streams" / "sums" / "ck.rescaling").mkdir(parents=True)
+    done = jrs("fsck")
+
+    assert done.returncode == 1
+    assert done.stdout.splitlines() == [f"{folder / 'e1'}: left over by a job that has ended"]
 
 
 def test_fsck_names_records_without_a_job(jrs: Jrs, tmp_path: Path) -> None:
