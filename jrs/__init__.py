@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from jrs.model import JobResult as JobResult
     from jrs.model import JobSpec as JobSpec
     from jrs.model import JobStatus as JobStatus
-    from jrs.model import RestartPolicy as RestartPolicy
     from jrs.model import StopMode as StopMode
+    from jrs.policy import RestartPolicy as RestartPolicy
+    from jrs.policy import SnapshotPolicy as SnapshotPolicy
     from jrs.recovery.application import Driver as Driver
     from jrs.recovery.application import run as run
     from jrs.recovery.cleanup import Resource as Resource
@@ -42,7 +43,8 @@ _HOMES = {
     "JrsError": "jrs.errors",
     "Master": "jrs.recovery.master",
     "Resource": "jrs.recovery.cleanup",
-    "RestartPolicy": "jrs.model",
+    "RestartPolicy": "jrs.policy",
+    "SnapshotPolicy": "jrs.policy",
     "SnapshotCatalog": "jrs.recovery.snapshots.catalog",
     "Stage": "jrs.recovery.job",
     "StopMode": "jrs.model",
@@ -66,6 +68,7 @@ __all__ = [
     "Resource",
     "RestartPolicy",
     "SnapshotCatalog",
+    "SnapshotPolicy",
     "Stage",
     "StopMode",
     "__version__",

@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 
 from jrs.errors import InvalidInput, TooLarge
+from jrs.policy import RestartPolicy, SnapshotPolicy, at_least_one, seconds
 
 MAX_PAYLOAD = 256 * 1024
 """Largest JSON payload of a result, a stage or a spec's arguments, in bytes of its encoding."""
@@ -101,16 +102,6 @@ def _job_id(instance: object, attribute: object, value: str) -> None:
     check_job_id(value)
 
 
-def _finite(instance: object, attribute: attrs.Attribute[Any], value: float) -> None:
-    if type(value) not in (int, float) or not math.isfinite(value) or value < 0:
-        raise InvalidInput(f"{attribute.name} must be a number of seconds, not {value!r}")
-
-
-def _at_least_one(instance: object, attribute: attrs.Attribute[Any], value: int) -> None:
-    if type(value) is not int or value < 1:
-        raise InvalidInput(f"{attribute.name} must be a whole number of at least 1, not {value!r}")
-
-
 class JobStatus(enum.Enum):
     """Where a job stands. The last three are globally terminal: only they have a result."""
 
@@ -148,27 +139,6 @@ class ResultState(enum.Enum):
 
 
 @attrs.frozen
-class RestartPolicy:
-    """How often a job is started again after it died without a result.
-
-    Attempts that ended because their leader did are recovered and do not count.
-    """
-
-    attempts: int = attrs.field(default=3, validator=_at_least_one)
-    """Attempts in all before the job is FAILED."""
-    delay: float = attrs.field(default=1.0, validator=_finite)
-    """Seconds before the second attempt; doubled for each further one."""
-    max_delay: float = attrs.field(default=60.0, validator=_finite)
-    on_exception: bool = False
-    """Whether a job whose function raised is started again too, instead of being FAILED."""
-
-    def delay_after(self, deaths: int) -> float:
-        """Return the seconds from the latest of so many deaths to the next start."""
-        # The exponent is bounded because 2.0**1024 is no float.
-        return min(self.delay * 2.0 ** min(deaths - 1, 64), self.max_delay)
-
-
-@attrs.frozen
 class JobSpec:
     """What is needed to start the job on any master. Never a pickle."""
 
@@ -182,15 +152,10 @@ class JobSpec:
     submitted_at: float = 0.0
     """Seconds since 1970, by the submitter's clock."""
     partitions: int | None = attrs.field(
-        default=None, validator=attrs.validators.optional(_at_least_one)
+        default=None, validator=attrs.validators.optional(at_least_one)
     )
     """Over how many partitions its streams' state is spread; None leaves it to Spark."""
-    snapshot_every: float | None = attrs.field(
-        default=None, validator=attrs.validators.optional(_finite)
-    )
-    """Seconds between two snapshots of its streams while it runs; None for none."""
-    snapshots_kept: int = attrs.field(default=3, validator=_at_least_one)
-    """How many snapshots that nobody has named are kept while it goes on."""
+    snapshots: SnapshotPolicy = attrs.field(factory=SnapshotPolicy)
 
     @arguments.validator
     def _check_arguments(self, attribute: object, value: object) -> None:
@@ -364,7 +329,7 @@ class StopRecord:
     state: StopState = StopState.REQUESTED
     requested_at: float = 0.0
     reason: str = ""
-    patience: float = attrs.field(default=30.0, validator=_finite)
+    patience: float = attrs.field(default=30.0, validator=seconds)
     """A suspend: seconds after which the leader ends an attempt that has not come to stand."""
     again: bool = False
     """Whether the job is started again, changed, as soon as it stands."""

@@ -196,7 +196,7 @@ class Actions:
             return
         self._end_left_over(job_id)
         self._state.settle(job_id)
-        self._state.pin(job_id, keep=spec.snapshots_kept)
+        self._state.pin(job_id, spec.snapshots)
         if stop.again:
             self._stops.forget(stop, self._fence)
             self._say("suspended", job_id, "it stands, and is started again with what was changed")
@@ -212,7 +212,7 @@ class Actions:
 
     def pin(self, spec: JobSpec) -> None:
         """Take one of the snapshots that the job's spec asks for."""
-        self._state.pin(spec.job_id, keep=spec.snapshots_kept)
+        self._state.pin(spec.job_id, spec.snapshots)
 
     def _why_canceled(self, job_id: str) -> str:
         stored = self._backend.get(keys.CANCEL + job_id)

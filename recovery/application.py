@@ -25,12 +25,12 @@ from jrs.model import (
     JobSpec,
     JobStatus,
     Json,
-    RestartPolicy,
     ResultState,
     RunnerKind,
     check_job_id,
     check_json,
 )
+from jrs.policy import RestartPolicy
 from jrs.recovery.attempt import record_result
 from jrs.recovery.cleanup import CleanupPolicy, Resource
 from jrs.recovery.dispatcher import Dispatcher

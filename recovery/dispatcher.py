@@ -354,11 +354,11 @@ class Dispatcher:
         return Stop.of(stop, overdue=overdue)
 
     def _snapshot_is_due(self, job: _Tracked, spec: JobSpec) -> bool:
-        if spec.snapshot_every is None:
+        if spec.snapshots.every is None:
             return False
         now, due = self._clock(), job.snapshot_at
         if due is None or now >= due:
-            job.snapshot_at = now + spec.snapshot_every
+            job.snapshot_at = now + spec.snapshots.every
         return due is not None and now >= due
 
     def _may_clean_up(self, job_id: str, job: _Tracked) -> bool:

@@ -18,13 +18,13 @@ from jrs.errors import Conflict, Fenced, InvalidInput, JobHeld, OutcomeUnknown
 from jrs.model import (
     JobSpec,
     Json,
-    RestartPolicy,
     RunnerKind,
     StageRecord,
     StageSummary,
     check_json,
     check_stage_name,
 )
+from jrs.policy import RestartPolicy
 from jrs.recovery import publishing
 from jrs.recovery.storage import JobStorage
 

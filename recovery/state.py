@@ -15,9 +15,10 @@ from jrs.backend import Backend, Fence
 from jrs.codec import decode
 from jrs.errors import CorruptRecord, InvalidInput, JobHeld, JrsError, SnapshotInUse
 from jrs.model import StreamRecord
+from jrs.policy import SnapshotPolicy
 from jrs.recovery.snapshots import checkpoint, transfer
 from jrs.recovery.snapshots.catalog import SnapshotCatalog
-from jrs.recovery.snapshots.retention import SnapshotPolicy, retain
+from jrs.recovery.snapshots.retention import retain
 from jrs.recovery.spark import rescaling
 from jrs.recovery.spark.ending import position
 from jrs.recovery.storage import JobStorage
@@ -93,8 +94,8 @@ class JobState:
             return False  # Somebody is at it, or it is done.
         return True
 
-    def pin(self, job_id: str, *, keep: int) -> None:
-        """Take a snapshot of a job that has streams, and delete those that are too many.
+    def pin(self, job_id: str, policy: SnapshotPolicy) -> None:
+        """Take a snapshot of a job that has streams, and delete what the policy does not keep.
 
         It is one more point to go on from and nothing depends on it, so a failure is only said.
         Nobody could go on from behind the end of a stream: none is taken there, or it would push
@@ -105,7 +106,7 @@ class JobState:
             return
         try:
             taken = self._catalog.create(job_id, fence=self._fence)
-            retain(self._catalog, job_id, SnapshotPolicy(keep=keep), fence=self._fence)
+            retain(self._catalog, job_id, policy, fence=self._fence)
         except JrsError as error:
             self._say("snapshot", job_id, f"could not be taken: {error}")
         else:

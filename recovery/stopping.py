@@ -66,7 +66,7 @@ class StopWatch:
             # The last state that could be resumed: behind the end there is none.
             context = self._context
             state = JobState(context.backend, context.storage, context.fence, lambda *said: None)
-            state.pin(stop.job_id, keep=context.spec.snapshots_kept)
+            state.pin(stop.job_id, context.spec.snapshots)
             self._drain(stop)
 
     def _drain(self, stop: StopRecord) -> None:

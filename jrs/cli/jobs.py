@@ -19,7 +19,8 @@ from jrs.cli.common import (
 )
 from jrs.errors import DuplicateJob, InvalidInput, NoSuchJob
 from jrs.jobs import JobCatalog
-from jrs.model import JobResult, JobSpec, JobStatus, RestartPolicy, RunnerKind, check_job_id
+from jrs.model import JobResult, JobSpec, JobStatus, RunnerKind, check_job_id
+from jrs.policy import Keep, RestartPolicy, SnapshotPolicy
 from jrs.recovery import entry_point as entry_points
 from jrs.store import JobResultStore
 
@@ -46,6 +47,11 @@ from jrs.store import JobResultStore
               help="Take a snapshot of its streams so often.")  # fmt: skip
 @click.option("--keep-snapshots", type=int, default=3, show_default=True, metavar="N",
               help="How many that nobody has named are kept while it goes on.")  # fmt: skip
+@click.option("--snapshot-max-age", type=float, metavar="SECONDS",
+              help="Delete those that are older when another one is taken.")  # fmt: skip
+@click.option("--snapshots-at-end", multiple=True, metavar="STATUS=keep|delete",
+              help="What becomes of them when it is finished (deleted), failed (kept) or canceled "
+              "(kept). Repeatable.")  # fmt: skip
 @click.option("--on-exception", is_flag=True,
               help="Start it again, too, when its function raises.")  # fmt: skip
 @click.option("--no-check", is_flag=True,
@@ -67,6 +73,8 @@ def submit_command(
     partitions: int | None,
     snapshot_every: float | None,
     keep_snapshots: int,
+    snapshot_max_age: float | None,
+    snapshots_at_end: tuple[str, ...],
     on_exception: bool,
     no_check: bool,
     existing: bool,
@@ -86,8 +94,12 @@ def submit_command(
         runner=RunnerKind(runner),
         restart=RestartPolicy(attempts=attempts, delay=delay, on_exception=on_exception),
         partitions=partitions,
-        snapshot_every=snapshot_every,
-        snapshots_kept=keep_snapshots,
+        snapshots=SnapshotPolicy(
+            every=snapshot_every,
+            keep=keep_snapshots,
+            max_age=snapshot_max_age,
+            **dict(map(_at_end, snapshots_at_end)),
+        ),
     )
     if not no_check:
         sys.path.insert(0, "")
@@ -151,6 +163,15 @@ def cancel_command(place: Place, job_id: str, reason: str, waits: bool) -> int:
             result = JobResultStore(backend).wait(job_id)
             click.echo(f"{job_id} ended {result.status.name}", err=True)
     return 0
+
+
+def _at_end(text: str) -> tuple[str, Keep]:
+    status, _, what = text.partition("=")
+    if status not in ("finished", "failed", "canceled") or what not in ("keep", "delete"):
+        raise InvalidInput(
+            f"not what becomes of snapshots: {text!r}; write finished=keep or failed=delete"
+        )
+    return f"on_{status}", Keep(what)
 
 
 def _arguments(pairs: tuple[str, ...], text: str | None) -> dict[str, Any]:

@@ -3,13 +3,11 @@
 from jrs.recovery.snapshots.catalog import SnapshotCatalog, Usable
 from jrs.recovery.snapshots.left_over import left_over
 from jrs.recovery.snapshots.restoring import Restored
-from jrs.recovery.snapshots.retention import Keep, SnapshotPolicy, Snapshots, retain
+from jrs.recovery.snapshots.retention import Snapshots, retain
 
 __all__ = [
-    "Keep",
     "Restored",
     "SnapshotCatalog",
-    "SnapshotPolicy",
     "Snapshots",
     "Usable",
     "left_over",

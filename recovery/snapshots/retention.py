@@ -2,63 +2,18 @@
 
 from __future__ import annotations
 
-import enum
-import math
-
-import attrs
-
+from jrs import keys
 from jrs.backend import Backend, Fence
-from jrs.errors import InvalidInput, SnapshotInUse, Unavailable
-from jrs.model import JobStatus
+from jrs.codec import decode
+from jrs.errors import SnapshotInUse, Unavailable
+from jrs.model import JobSpec, JobStatus
+from jrs.policy import Keep, SnapshotPolicy
 from jrs.recovery.cleanup import Resource
 from jrs.recovery.snapshots import deleting, folders, taking
 from jrs.recovery.snapshots.catalog import SnapshotCatalog
 from jrs.recovery.storage import JobStorage
 from jrs.snapshots import SnapshotRecord
 from jrs.store import JobResultStore
-
-
-class Keep(enum.Enum):
-    """What becomes of a job's snapshots when it ends."""
-
-    KEEP = "keep"
-    """They stay listed, until somebody deletes them."""
-    DELETE = "delete"
-
-
-def _count(instance: object, attribute: object, value: int | None) -> None:
-    if value is not None and (type(value) is not int or value < 1):
-        raise InvalidInput(f"keep must be a whole number of at least 1, or None, not {value!r}")
-
-
-def _age(instance: object, attribute: object, value: float | None) -> None:
-    if value is not None and not (math.isfinite(value) and value >= 0):
-        raise InvalidInput(f"max_age must be a number of seconds, or None, not {value!r}")
-
-
-@attrs.frozen
-class SnapshotPolicy:
-    """How long snapshots are kept.
-
-    While the job goes on, those that somebody has named are kept, and so is the newest one that it
-    could go on from, whatever its age.
-    """
-
-    keep: int | None = attrs.field(default=None, validator=_count)
-    """The most to keep; None for any number."""
-    max_age: float | None = attrs.field(default=None, validator=_age)
-    """Seconds after which one is deleted; None for never."""
-    on_finished: Keep = attrs.field(default=Keep.DELETE, converter=Keep)
-    on_failed: Keep = attrs.field(default=Keep.KEEP, converter=Keep)
-    on_canceled: Keep = attrs.field(default=Keep.KEEP, converter=Keep)
-
-    def at_end(self, status: JobStatus) -> Keep:
-        """Return what becomes of the snapshots of a job that ended with `status`."""
-        return {
-            JobStatus.FINISHED: self.on_finished,
-            JobStatus.FAILED: self.on_failed,
-            JobStatus.CANCELED: self.on_canceled,
-        }[status]
 
 
 def retain(
@@ -88,16 +43,17 @@ def retain(
 
 
 class Snapshots(Resource):
-    """The job's snapshots: deleted, or kept and listed, by how the job ended."""
+    """The job's snapshots: deleted, or kept and listed, by how the job ended and what its spec says
+    of that."""
 
     name = "snapshots"
+    prioritised = True
+    """The spec says what is to be kept, and goes afterwards."""
 
-    def __init__(
-        self, backend: Backend, storage: JobStorage, policy: SnapshotPolicy | None = None
-    ) -> None:
+    def __init__(self, backend: Backend, storage: JobStorage) -> None:
+        self._backend = backend
         self._catalog = SnapshotCatalog(backend, storage)
         self._results = JobResultStore(backend)
-        self._policy = policy or SnapshotPolicy()
 
     def clean(self, job_id: str) -> None:
         catalog, storage = self._catalog, self._catalog.storage
@@ -128,6 +84,13 @@ class Snapshots(Resource):
 
     def _deletes(self, job_id: str) -> bool:
         entry = self._results.get(job_id)
-        if entry is None or entry.result is None:
-            return False  # How it ended can not be told.
-        return self._policy.at_end(entry.result.status) is Keep.DELETE
+        spec = self._backend.get(keys.JOBS + job_id)
+        if entry is None or entry.result is None or spec is None:
+            return False  # How it ended can not be told; or what goes with the spec is gone.
+        policy = decode(JobSpec, spec.value, spec.key).snapshots
+        at_end = {
+            JobStatus.FINISHED: policy.on_finished,
+            JobStatus.FAILED: policy.on_failed,
+            JobStatus.CANCELED: policy.on_canceled,
+        }
+        return at_end[entry.result.status] is Keep.DELETE

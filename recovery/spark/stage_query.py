@@ -22,7 +22,8 @@ import attrs
 
 from jrs.clock import Deadline
 from jrs.errors import JrsError
-from jrs.model import Json, RestartPolicy, StageRecord
+from jrs.model import Json, StageRecord
+from jrs.policy import RestartPolicy
 from jrs.recovery.job import Job, StateLost
 from jrs.recovery.spark import queries
 from jrs.recovery.spark.ending import plan_flush, position

@@ -19,7 +19,8 @@ from jrs import keys
 from jrs.backend import Create, commit_and_read_back
 from jrs.codec import decode, encode
 from jrs.errors import Conflict, Fenced, InvalidInput, JobHeld, JrsError
-from jrs.model import Json, RestartPolicy, StageRecord, StreamRecord
+from jrs.model import Json, StageRecord, StreamRecord
+from jrs.policy import RestartPolicy
 from jrs.recovery.job import Job, Stage
 from jrs.recovery.spark import cancel_work, queries, rescaling
 from jrs.recovery.spark.ending import position

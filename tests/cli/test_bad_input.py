@@ -75,6 +75,13 @@ def store(tmp_path: Path) -> JobResultStore:
         pytest.param(
             ["submit", "j", "jobs_here:add", "--delay", "nan"], ["seconds"], id="delay"
         ),
+        pytest.param(
+            ["submit", "j", "jobs_here:add", "--snapshots-at-end", "failed=burn"],
+            ["finished=keep"], id="at-end",
+        ),
+        pytest.param(
+            ["submit", "j", "jobs_here:add", "--keep-snapshots", "0"], ["at least 1"], id="keep"
+        ),
         pytest.param(["submit", "ended", "jobs_here:add"], ["has ended"], id="finished"),
         pytest.param(["submit", "expired", "jobs_here:add"], ["expired"], id="expired"),
         pytest.param(["cleanup", "force", "nobody"], ["no result"], id="mark-clean-unknown"),

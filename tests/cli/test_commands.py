@@ -128,6 +128,22 @@ def test_fsck_names_records_without_a_job(jrs: Jrs, tmp_path: Path) -> None:
         assert done.stdout.count(f"{prefix}ghost") == 2, done.stdout
 
 
+def test_the_policies_of_a_job(jrs: Jrs) -> None:
+    """What is said of restarts and snapshots when a job is submitted is what its spec says."""
+    jrs(
+        "submit", "sum", "jobs_here:add", "--attempts", "5", "--snapshot-every", "60",
+        "--keep-snapshots", "7", "--snapshot-max-age", "3600",
+        "--snapshots-at-end", "finished=keep", "--snapshots-at-end", "canceled=delete",
+    )  # fmt: skip
+    spec = json.loads(jrs("show", "sum", "--json").stdout)["spec"]
+
+    assert spec["restart"]["attempts"] == 5
+    assert spec["snapshots"] == {
+        "every": 60.0, "keep": 7, "max_age": 3600.0,
+        "on_finished": "keep", "on_failed": "keep", "on_canceled": "delete",
+    }  # fmt: skip
+
+
 def test_master_is_small(jrs: Jrs, master: subprocess.Popen[bytes]) -> None:
     """A master that has run a job holds no JVM and less than 60 MB."""
     jrs("submit", "sum", "jobs_here:add", "--wait")

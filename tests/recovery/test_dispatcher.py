@@ -13,7 +13,8 @@ from jrs import keys
 from jrs.clock import Deadline
 from jrs.errors import Fenced, OutcomeUnknown, Unavailable
 from jrs.jobs import JobCatalog
-from jrs.model import JobResult, JobStatus, RestartPolicy
+from jrs.model import JobResult, JobStatus
+from jrs.policy import RestartPolicy
 from jrs.recovery.attempts import Attempts
 from jrs.recovery.job import AttemptContext, Job
 from jrs.recovery.runners import Ended

@@ -34,10 +34,10 @@ from jrs.model import (
     CleanupJournal,
     JobResult,
     JobStatus,
-    RestartPolicy,
     ResultState,
     StageRecord,
 )
+from jrs.policy import RestartPolicy
 from jrs.recovery.cleanup import CleanupPolicy, JobCleanup
 from jrs.recovery.events import Event
 from jrs.recovery.job import AttemptContext, Job

@@ -19,7 +19,8 @@ from jrs.backend import open_backend
 from jrs.clock import Deadline
 from jrs.codec import decode
 from jrs.jobs import JobCatalog
-from jrs.model import AttemptRecord, Failure, JobResult, JobStatus, RestartPolicy
+from jrs.model import AttemptRecord, Failure, JobResult, JobStatus
+from jrs.policy import RestartPolicy
 from jrs.recovery import processes
 from jrs.recovery.runners.process import ProcessRunner
 from jrs.store import JobResultStore

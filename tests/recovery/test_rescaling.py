@@ -22,6 +22,7 @@ from typing import Any
 
 import pytest
 
+from jrs.policy import SnapshotPolicy
 from jrs.recovery.snapshots import left_over
 from jrs.recovery.snapshots.checkpoint import select
 from jrs.recovery.snapshots.contents import SINK_LOG, gather
@@ -198,7 +199,7 @@ def test_recovery_finds_nothing_damaged(tmp_path: Path, memory: FaultyMemory) ->
     leader = lead(memory)  # Of the epoch that the job's folder is of.
     said: list[tuple[str, ...]] = []
     state = JobState(memory, place.storage, leader.fence, lambda *event: said.append(event))
-    state.pin("job", keep=1)
+    state.pin("job", SnapshotPolicy(keep=1))
     shutil.rmtree(place.saved)
     shutil.copytree(place.storage.root, place.saved)
     said.clear()

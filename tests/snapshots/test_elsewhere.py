@@ -5,18 +5,18 @@ from __future__ import annotations
 import errno
 from pathlib import Path
 
+import attrs
 import pytest
 
 from jrs import keys
-from jrs.backend import Create
-from jrs.codec import encode
+from jrs.backend import Create, Update
+from jrs.codec import decode, encode
 from jrs.errors import DamagedSnapshot, InvalidInput, Unavailable
-from jrs.model import JobStatus
+from jrs.model import JobSpec, JobStatus
+from jrs.policy import Keep, SnapshotPolicy
 from jrs.recovery.cleanup import JobCleanup, default_resources
 from jrs.recovery.snapshots import (
-    Keep,
     SnapshotCatalog,
-    SnapshotPolicy,
     Snapshots,
     folders,
     left_over,
@@ -251,14 +251,35 @@ def test_at_the_end(
     assert tree(job.storage.root / ".blobs") == {}
 
 
-def test_other_policy_at_the_end(
-    catalog: SnapshotCatalog, job: FakeJob, memory: FaultyMemory
+@pytest.mark.parametrize(
+    ("status", "policy", "stay"),
+    [
+        (JobStatus.FAILED, SnapshotPolicy(on_failed=Keep.DELETE), False),
+        (JobStatus.CANCELED, SnapshotPolicy(on_canceled=Keep.DELETE), False),
+        (JobStatus.FINISHED, SnapshotPolicy(on_finished=Keep.KEEP), True),
+    ],
+)
+def test_what_its_spec_says_at_the_end(
+    catalog: SnapshotCatalog,
+    job: FakeJob,
+    memory: FaultyMemory,
+    status: JobStatus,
+    policy: SnapshotPolicy,
+    stay: bool,
 ) -> None:
-    """The policy decides by how the job ended."""
+    """The job's spec decides by how the job ended; when that is gone, nothing more is deleted."""
+    stored = memory.get(keys.JOBS + "job")
+    assert stored is not None
+    told = attrs.evolve(decode(JobSpec, stored.value, stored.key), snapshots=policy)
+    memory.commit(Update(stored.key, encode(told), stored.version))
     catalog.create("job")
-    failed = result("job", status=JobStatus.FAILED)
-    memory.commit(Create(keys.RESULTS + "job", encode(failed)))
+    memory.commit(
+        Create(keys.RESULTS + "job", encode(result("job", status=status))),
+        Create(keys.DIRTY + "job", b"1"),
+    )
+    JobCleanup(memory, default_resources(memory, job.storage)).run("job", None)
 
-    Snapshots(memory, job.storage, SnapshotPolicy(on_failed=Keep.DELETE)).clean("job")
-
-    assert numbers(catalog) == []
+    assert JobResultStore(memory).has_clean("job")
+    assert numbers(catalog) == ([1] if stay else [])
+    Snapshots(memory, job.storage).clean("job")
+    assert numbers(catalog) == ([1] if stay else [])

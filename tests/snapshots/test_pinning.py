@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+from jrs.policy import SnapshotPolicy
 from jrs.recovery.snapshots import SnapshotCatalog
 from jrs.recovery.spark.ending import END_OF_TIME
 from jrs.recovery.state import JobState
@@ -30,16 +31,16 @@ def test_the_newest_are_kept(state: JobState, catalog: SnapshotCatalog, job: Fak
     """Each pin is one more snapshot, and as many stay as are to be kept."""
     for _ in range(3):
         job.run()
-        state.pin("job", keep=2)
+        state.pin("job", SnapshotPolicy(keep=2))
 
     assert [one.stages[0].batch for one in catalog.list("job")] == [6, 7]
 
 
 def test_none_behind_the_end(state: JobState, catalog: SnapshotCatalog, job: FakeJob) -> None:
     """N1: at the end of a stream nothing is pinned: the last snapshot that is of use stays."""
-    state.pin("job", keep=1)
+    state.pin("job", SnapshotPolicy(keep=1))
     end = json.dumps({"batchWatermarkMs": END_OF_TIME})
     put(job.query.ck / "offsets" / "5", f"v1\n{end}\n" + '{"logOffset":5}')
-    state.pin("job", keep=1)
+    state.pin("job", SnapshotPolicy(keep=1))
 
     assert [(one.number, one.stages[0].batch) for one in catalog.list("job")] == [(1, 4)]

@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from jrs import JobCatalog, JobSpec
-from jrs.model import Json, RestartPolicy
+from jrs.model import Json
+from jrs.policy import RestartPolicy
 
 from .conftest import Cluster
 from .support import BOUND

@@ -12,7 +12,8 @@ from typing import Any
 import jrs
 from jrs import Job
 from jrs.errors import InvalidInput
-from jrs.model import Json, RestartPolicy
+from jrs.model import Json
+from jrs.policy import RestartPolicy
 
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 SCHEMA = "at timestamp, key string, value long"

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from jrs import JobCatalog, JobSpec
-from jrs.model import JobStatus, RestartPolicy, StopMode, StopState
+from jrs.model import JobStatus, StopMode, StopState
+from jrs.policy import RestartPolicy
 from jrs.recovery.spark import rescaling
 from jrs.recovery.spark.ending import position
 from jrs.stops import JobStops

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jrs import codec, model, snapshots
+from jrs import codec, model, policy, snapshots
 from jrs.errors import CorruptRecord, UnsupportedVersion
 
 json_values = st.recursive(
@@ -30,6 +30,7 @@ summaries = st.builds(model.StageSummary, st.text(), whole, whole, seconds)
 terminal = st.sampled_from([s for s in model.JobStatus if s.is_globally_terminal])
 
 formats = st.sampled_from(snapshots.SnapshotFormat)
+keeps = st.sampled_from(policy.Keep)
 pinned = st.lists(
     st.builds(snapshots.SnapshotStage, st.text(), st.none() | whole, st.none() | st.text()),
     max_size=3,
@@ -54,8 +55,12 @@ STORED: dict[type, st.SearchStrategy[Any]] = {
     model.JobSpec: st.builds(
         model.JobSpec, job_ids, st.text(), st.dictionaries(st.text(), json_values, max_size=3),
         st.sampled_from(model.RunnerKind),
-        st.builds(model.RestartPolicy, st.integers(1, 100), seconds, seconds, st.booleans()),
-        seconds, st.none() | st.integers(1, 1000), st.none() | seconds, st.integers(1, 1000),
+        st.builds(policy.RestartPolicy, st.integers(1, 100), seconds, seconds, st.booleans()),
+        seconds, st.none() | st.integers(1, 1000),
+        st.builds(
+            policy.SnapshotPolicy, st.none() | seconds, st.none() | st.integers(1, 100),
+            st.none() | seconds, keeps, keeps, keeps,
+        ),
     ),
     model.MasterInfo: st.builds(
         model.MasterInfo, st.text(), st.text(), whole, seconds, seconds, st.none() | whole
@@ -215,7 +220,7 @@ def test_wrong_types(value: Any) -> None:
             except CorruptRecord:
                 continue
             # Only where the type allows it: then it is what was written, not something near it.
-            if field == "restart" and other == {}:
+            if field in ("restart", "snapshots") and other == {}:
                 continue  # All of its fields have defaults.
             assert other == json.loads(codec.encode(decoded))["body"][field]
 

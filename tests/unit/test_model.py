@@ -13,12 +13,12 @@ from jrs.model import (
     JobResult,
     JobSpec,
     JobStatus,
-    RestartPolicy,
     StageSummary,
     check_job_id,
     check_json,
     check_stage_name,
 )
+from jrs.policy import RestartPolicy
 
 
 @pytest.mark.parametrize("name", ["a", "0", "A.b_c-d", "nightly-2026-01-01", "x" * 128, "a..b"])
