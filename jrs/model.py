@@ -291,10 +291,15 @@ class StreamRecord:
     name: str
     bounded: bool
     plan: str
-    """The hash of its plan; a checkpoint means nothing to another one."""
+    """The hash of its plan; a checkpoint means nothing to another one. Empty if the next one is to
+    go on from it, whatever it is."""
     spark: str
     """The version of Spark, without which plans can not be compared."""
     started_at: float = 0.0
+
+    def of_any_plan(self) -> StreamRecord:
+        """Return it as it is for other code, which goes on from the same checkpoint."""
+        return attrs.evolve(self, plan="")
 
 
 class StopMode(enum.Enum):

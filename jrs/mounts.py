@@ -28,7 +28,7 @@ def filesystem_of(path: Path, mounts: str | None = None) -> str:
         except OSError:
             return ""
     resolved = str(path.resolve())
-    best, kind = -1, ""
+    best, kind, source = -1, "", ""
     for line in mounts.splitlines():
         before, _, after = line.partition(" - ")
         fields = before.split(" ")
@@ -37,5 +37,6 @@ def filesystem_of(path: Path, mounts: str | None = None) -> str:
         point = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), fields[4])
         inside = resolved == point or resolved.startswith(point.rstrip("/") + "/")
         if inside and len(point) >= best:
-            best, kind = len(point), after.split(" ", 1)[0]
-    return kind
+            best, (kind, source) = len(point), [*after.split(" "), ""][:2]
+    # Some give their name as what is mounted, and no more of a type than that.
+    return f"fuse.{source}" if kind == "fuse" and f"fuse.{source}" in OBJECT_STORES else kind

@@ -28,7 +28,7 @@ from jrs.backend import (
 from jrs.clock import Clock, Deadline
 from jrs.codec import decode, encode
 from jrs.errors import Conflict, InvalidInput, NoSuchJob, NotFound
-from jrs.model import JobSpec, StopMode, StopRecord, StopState, check_job_id
+from jrs.model import JobSpec, StopMode, StopRecord, StopState, StreamRecord, check_job_id
 from jrs.store import JobResultStore
 
 
@@ -119,8 +119,9 @@ class JobStops:
             changed = attrs.evolve(changed, partitions=partitions)
         if entry_point is not None:
             changed = attrs.evolve(changed, entry_point=entry_point)
-            plans = self._backend.scan(keys.streams(job_id))
-            ops += [Delete(plan.key, plan.version) for plan in plans]
+            for plan in self._backend.scan(keys.streams(job_id)):
+                any_plan = decode(StreamRecord, plan.value, plan.key).of_any_plan()
+                ops.append(Update(plan.key, encode(any_plan), plan.version))
         if before is None or before.state is StopState.REFUSED:
             again = StopRecord(job_id, StopMode.SUSPEND, requested_at=self._now(), again=True)
             key, value = keys.STOPS + job_id, encode(again)

@@ -198,6 +198,8 @@ class Job:
         place = Path(path)
         if not stages:
             raise InvalidInput(f"nothing to be published at {place}: name the stages")
+        if len({str(getattr(one, "name", one)) for one in stages}) < len(stages):
+            raise InvalidInput(f"nothing can be published at {place}: a stage is named twice")
         before = self._begin(name, stages)
         outputs = [(one, self._handles[one].output) for one in before]
         if not self._is_finished(name):
@@ -348,6 +350,11 @@ class Job:
             context.storage.publish(record, self.epoch)
             output = context.storage.published(self.job_id, name, temporary=record.temporary)
         else:
+            if target is not None and str(target) != record.target:
+                raise JobHeld(
+                    f"job {self.job_id!r} has published stage {name!r} at {record.target}, and is "
+                    f"now to do so at {target}: give that another name"
+                )
             publishing.publish(context.storage, record, self.epoch)
             output = Path(record.target)
         self._records.append(record)

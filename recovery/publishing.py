@@ -10,21 +10,23 @@ so a leader that was replaced has nothing left to rename.
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import shutil
 import stat
+import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from jrs import keys
 from jrs.backend import Backend
 from jrs.codec import decode
-from jrs.errors import Fenced, InvalidInput, Unavailable
+from jrs.errors import CorruptRecord, Fenced, InvalidInput, Unavailable
 from jrs.model import Json, StageRecord
 from jrs.recovery.cleanup import Resource
 from jrs.recovery.sink_logs import counted
 from jrs.recovery.snapshots import transfer
-from jrs.recovery.storage import JobStorage, sync_tree
+from jrs.recovery.storage import GONE, JobStorage, sync_tree
 
 _TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR, errno.EISDIR)
 
@@ -34,10 +36,10 @@ def check(path: Path, storage: JobStorage) -> None:
     problem = ""
     if not path.is_absolute() or ".." in path.parts:
         problem = "it is not an absolute path"
-    elif path.is_relative_to(storage.root):
-        problem = "jobs keep their own files there"
     elif not path.parent.is_dir():
         problem = f"there is no folder {path.parent}"
+    elif _resolved(path).is_relative_to(storage.root.resolve()):
+        problem = "jobs keep their own files there"
     elif os.path.lexists(path):
         problem = "something is there; move it away, or name another place"
     elif not os.access(path.parent, os.W_OK | os.X_OK):
@@ -54,7 +56,7 @@ def collect(outputs: Sequence[tuple[str, Path]], staging: Path) -> Json:
             a folder of its own.
 
     Raises:
-        InvalidInput: a stage has no output.
+        InvalidInput: a stage has no output, or links are in it.
         Fenced: the epoch's folder was renamed by a newer leader.
     """
     files = size = 0
@@ -64,13 +66,17 @@ def collect(outputs: Sequence[tuple[str, Path]], staging: Path) -> Json:
         for name, folder in outputs:
             if not folder.is_dir():
                 raise InvalidInput(f"stage {name!r} has no output that could be published")
+            links = [path for path in folder.rglob("*") if path.is_symlink()]
+            if links:
+                raise InvalidInput(f"{links[0]} is a link: what it leads to is not published")
             for source in counted(folder):
                 top = staging / name if len(outputs) > 1 else staging
                 target = top / source.relative_to(folder)
                 target.parent.mkdir(parents=True, exist_ok=True)
-                transfer.link_or_copy(source, target)
+                if not transfer.link_or_copy(source, target):
+                    target.chmod(stat.S_IMODE(source.stat().st_mode))
                 files, size = files + 1, size + source.stat().st_size
-    except FileNotFoundError:
+    except GONE:
         if staging.parent.is_dir():
             raise
         raise Fenced(f"{staging.parent} is gone: its epoch was replaced") from None
@@ -81,36 +87,35 @@ def publish(storage: JobStorage, record: StageRecord, epoch: int) -> None:
     """Move what a record says is published to its place, unless that has happened. Idempotent.
 
     Raises:
-        InvalidInput: something else has been put there meanwhile.
+        InvalidInput: something else has been put there meanwhile, or its folder is gone.
         Unavailable: the disk is full, or the like; it may be repeated.
         Fenced: the epoch's folder was renamed by a newer leader.
     """
     if record.target is None or record.published is None:
         return
-    target, folder = Path(record.target), storage.folder(record.job_id) / f"e{epoch}"
+    target, folder = _resolved(Path(record.target)), storage.folder(record.job_id) / f"e{epoch}"
     # A snapshot that was taken before the rename has it with the output.
     kept = storage.published(record.job_id, record.name, temporary=False)
     whole = next((path for path in (folder / record.published, kept) if path.is_dir()), None)
-    if whole is None:
-        if folder.is_dir():
-            return
-        raise Fenced(f"{folder} is gone: epoch {epoch} was replaced")
     try:
-        _move(whole, target, record.job_id, epoch)
-    except FileNotFoundError:
-        if folder.is_dir():
-            raise
-        raise Fenced(f"{folder} is gone: epoch {epoch} was replaced") from None
+        if whole is not None:
+            _move(whole, target, record.job_id, epoch)
+            transfer.sync(target.parent)
     except OSError as error:
-        if error.errno not in _TAKEN:
+        if folder.is_dir() and not target.parent.is_dir():
+            raise InvalidInput(
+                f"{target} can not be published: there is no folder {target.parent} any more"
+            ) from None
+        if folder.is_dir() and error.errno not in _TAKEN:
             raise Unavailable(f"{target} can not be published: {error}") from error
-        if not _same(whole, target):
+        if folder.is_dir() and whole is not None and not _holds(target, whole):
             raise InvalidInput(
                 f"{target} can not be published: something else was put there meanwhile"
             ) from None
-    if whole.is_dir():
+    if not folder.is_dir():
+        raise Fenced(f"{folder} is gone: epoch {epoch} was replaced")
+    if whole is not None and whole.is_dir():
         storage.discard(record.job_id, whole)  # It was copied.
-    transfer.sync(target.parent)
 
 
 class HalfPublished(Resource):
@@ -124,17 +129,24 @@ class HalfPublished(Resource):
         self._backend = backend
 
     def clean(self, job_id: str) -> None:
-        for path in self._copies(job_id):
+        for path in list(self._left(job_id)):
             shutil.rmtree(path)
 
     def describe(self, job_id: str) -> list[str]:
-        return [str(path) for path in self._copies(job_id)]
+        return [str(path) for path in self._left(job_id)]
 
-    def _copies(self, job_id: str) -> Iterator[Path]:
+    def _left(self, job_id: str) -> Iterator[Path]:
         for stored in self._backend.scan(keys.stages(job_id)):
-            record = decode(StageRecord, stored.value, stored.key)
+            try:
+                record = decode(StageRecord, stored.value, stored.key)
+            except CorruptRecord:
+                continue  # It must not keep its job from being cleaned up.
             if record.target is not None:
-                yield from _copies(Path(record.target), job_id)
+                yield from _left_over(_resolved(Path(record.target)), job_id)
+
+
+def _resolved(path: Path) -> Path:
+    return path.parent.resolve() / path.name
 
 
 def _move(whole: Path, target: Path, job_id: str, epoch: int) -> None:
@@ -145,11 +157,17 @@ def _move(whole: Path, target: Path, job_id: str, epoch: int) -> None:
             raise
     else:
         return
-    for left in _copies(target, job_id):
-        shutil.rmtree(left)
+    for left in _left_over(target, job_id):
+        # First from under the hands of a leader that was replaced, and might rename it meanwhile.
+        doomed = left.with_name(f"{left.name}.{uuid.uuid4().hex}")
+        try:
+            os.rename(left, doomed)
+        except FileNotFoundError:
+            continue
+        shutil.rmtree(doomed)
     if os.path.lexists(target):
         raise FileExistsError(errno.EEXIST, "is there", str(target))
-    copy = target.with_name(f"{_copy_of(target, job_id)}{epoch}")
+    copy = target.with_name(f"{_mark(target, job_id)}{epoch}")
     try:
         shutil.copytree(whole, copy)
         sync_tree(copy)
@@ -159,20 +177,25 @@ def _move(whole: Path, target: Path, job_id: str, epoch: int) -> None:
         raise
 
 
-def _copies(target: Path, job_id: str) -> list[Path]:
-    start = _copy_of(target, job_id)
+def _left_over(target: Path, job_id: str) -> list[Path]:
+    """Return the copies of what a job publishes at a place that were not finished."""
     if not target.parent.is_dir():
         return []
-    return [path for path in target.parent.iterdir() if path.name.startswith(start)]
+    mark = _mark(target, job_id)
+    return [path for path in target.parent.iterdir() if path.name.startswith(mark)]
 
 
-def _copy_of(target: Path, job_id: str) -> str:
-    return f".{target.name}.jrs-{job_id}.e"
+def _mark(target: Path, job_id: str) -> str:
+    """Return what the name of such a copy begins with; the rest is its epoch."""
+    return f".jrs-{hashlib.sha256(f'{job_id} {target.name}'.encode()).hexdigest()[:16]}.e"
 
 
-def _same(one: Path, other: Path) -> bool:
-    """Return whether two folders have the same files, of the same sizes."""
-    return other.is_dir() and not other.is_symlink() and _sizes(one) == _sizes(other)
+def _holds(target: Path, whole: Path) -> bool:
+    """Return whether all files of one folder are in another, with the same sizes."""
+    if target.is_symlink() or not target.is_dir():
+        return False
+    there = _sizes(target)
+    return all(there.get(name) == size for name, size in _sizes(whole).items())
 
 
 def _sizes(top: Path) -> dict[str, int]:

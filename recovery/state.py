@@ -13,11 +13,12 @@ from pathlib import Path
 from jrs import keys
 from jrs.backend import Backend, Fence
 from jrs.codec import decode
-from jrs.errors import CorruptRecord, InvalidInput, JobHeld, JrsError, SnapshotInUse
+from jrs.errors import CorruptRecord, InvalidInput, JobHeld, JrsError, SnapshotInUse, Unavailable
 from jrs.model import StreamRecord
 from jrs.policy import SnapshotPolicy
-from jrs.recovery.snapshots import checkpoint, transfer
+from jrs.recovery.snapshots import checkpoint
 from jrs.recovery.snapshots.catalog import SnapshotCatalog
+from jrs.recovery.snapshots.restoring import published_batches
 from jrs.recovery.snapshots.retention import retain
 from jrs.recovery.spark import rescaling
 from jrs.recovery.spark.ending import position
@@ -78,8 +79,12 @@ class JobState:
             Unavailable: it may be repeated.
         """
         for stage in self._streams(job_id):
-            with transfer.writing(f"settling the checkpoint of stage {stage!r}"):
+            try:
                 rescaling.settle(self._checkpoint(job_id, stage))
+            except OSError as error:
+                raise Unavailable(
+                    f"the checkpoint of {job_id!r}, stage {stage!r}, can not be settled: {error}"
+                ) from error
 
     def finish_restore(self, job_id: str) -> bool:
         """Carry out a restore that was cut off; return whether there was one, that nobody is at.
@@ -144,7 +149,7 @@ class JobState:
         except CorruptRecord as error:
             return str(error)
         output = self._storage.published(job_id, stage, temporary=False)
-        if found.batch is None and any(output.glob("batch=*")):
+        if found.batch is None and any(published_batches(output)):
             return f"{live} is empty, and batches of it were published"
         return ""
 

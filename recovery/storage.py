@@ -30,7 +30,7 @@ from pathlib import Path
 from jrs.errors import Fenced, InvalidInput, Unavailable
 from jrs.model import StageRecord, check_job_id
 
-_GONE = (FileNotFoundError, NotADirectoryError)
+GONE = (FileNotFoundError, NotADirectoryError)
 """What a path gives once its epoch's folder was renamed: a file bars the place."""
 _DAMAGED = "damaged"
 _EPOCH = re.compile(r"e([0-9]+)")
@@ -93,7 +93,7 @@ class JobStorage:
             self.discard(job_id, path)
         try:
             path.mkdir(mode=0o700)
-        except _GONE:
+        except GONE:
             raise Fenced(f"{path.parent} is gone: epoch {epoch} was replaced") from None
         return path
 
@@ -110,7 +110,7 @@ class JobStorage:
                 self.discard(job_id, older)
         try:
             path.mkdir(mode=0o700, exist_ok=True)
-        except _GONE:
+        except GONE:
             raise Fenced(f"{folder} is gone: epoch {epoch} was replaced") from None
         return path
 
@@ -127,7 +127,7 @@ class JobStorage:
             for part in (folder / "streams", path, path / "ck", path / "staging"):
                 # Never with parents: that would make the epoch's folder again.
                 part.mkdir(mode=0o700, exist_ok=True)
-        except _GONE:
+        except GONE:
             raise Fenced(f"{folder} is gone: epoch {epoch} was replaced") from None
         return path
 
@@ -181,7 +181,7 @@ class JobStorage:
         try:
             sync_tree(staging)
             return any(staging.iterdir())
-        except _GONE:
+        except GONE:
             if staging.is_dir():
                 raise  # What is written to it by somebody else changes under us: not finished.
             raise Fenced(f"{staging} is gone: its epoch was replaced") from None
@@ -211,7 +211,7 @@ class JobStorage:
             self.discard(record.job_id, target)
         try:
             os.rename(staged, target)
-        except _GONE:
+        except GONE:
             raise Fenced(f"{staged} is gone: epoch {epoch} was replaced") from None
         _sync_folder(target.parent)
         _sync_folder(staged.parent)

@@ -24,8 +24,8 @@ from jrs.clock import Clock
 from jrs.codec import decode
 from jrs.errors import (
     CorruptRecord,
+    JrsError,
     NoSuchSnapshot,
-    SnapshotInUse,
 )
 from jrs.model import check_job_id
 from jrs.recovery.snapshots import deleting, moving, pending, restoring, taking, transfer
@@ -311,8 +311,9 @@ class SnapshotCatalog:
         try:
             return self.restore(taken, as_job=as_job, fork=True, fence=fence, progress=progress)
         finally:
-            with suppress(SnapshotInUse):  # Somebody reads it: then it is one like any other.
-                self.remove(taken, fence=fence)
+            with suppress(JrsError):  # Then it is a snapshot like any other.
+                if self.pending_restore(as_job) is None:  # Else it has to be carried out first.
+                    self.remove(taken, fence=fence)
 
     def pending_restore(self, job_id: str) -> RestoreRecord | None:
         """Return the restore of the job that is under way, or was cut off."""

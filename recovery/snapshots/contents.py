@@ -168,9 +168,12 @@ def _published(
                     yield from _whole(folder, path)
                 elif mark.published is not None:
                     # Finished, but not renamed into place yet: its record is the commit.
-                    if epoch is None:
+                    staged = None if epoch is None else epoch / mark.published
+                    if mark.target is not None and (staged is None or not staged.is_dir()):
+                        continue  # It is at a place of the user's own, and theirs.
+                    if staged is None:
                         raise FileNotFoundError(2, "is missing", str(folder))
-                    yield from _whole(epoch / mark.published, path)
+                    yield from _whole(staged, path)
 
 
 def _is_empty(published: Iterator[Item]) -> bool:

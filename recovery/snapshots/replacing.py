@@ -26,7 +26,7 @@ from jrs.backend import (
 )
 from jrs.codec import decode, encode, with_job_id
 from jrs.errors import Conflict, CorruptRecord, Fenced, JobIsRunning, SnapshotInUse, Unavailable
-from jrs.model import JobSpec, StageRecord
+from jrs.model import JobSpec, StageRecord, StreamRecord
 from jrs.recovery.snapshots import deleting, pending, transfer
 from jrs.recovery.snapshots.contents import epoch_folder
 from jrs.recovery.storage import JobStorage
@@ -150,11 +150,17 @@ def commit(
         spec = found.records[SPEC].encode(*_AS_STORED)
         spec = spec if job_id == found.job_id else with_job_id(spec, job_id, SPEC)
         decode(JobSpec, spec, SPEC)  # No master could start what it can not read.
+    if SPEC in found.records and _code(spec) != _code(found.records[SPEC].encode(*_AS_STORED)):
+        # The job was upgraded since: its queries are others, and go on from these checkpoints.
+        for key in wanted:
+            if key.startswith(keys.STREAMS):
+                wanted[key] = encode(decode(StreamRecord, wanted[key], key).of_any_plan())
     ops: list[Op] = []
     for prefix in (keys.STAGES, keys.STREAMS):
         for record in backend.scan(f"{prefix}{job_id}/"):
             if record.key not in wanted:
-                ops.append(Delete(record.key, record.version))
+                if not _stays(record):
+                    ops.append(Delete(record.key, record.version))
             elif (value := wanted.pop(record.key)) != record.value:
                 ops.append(Update(record.key, value, record.version))
     ops += [Create(key, value) for key, value in wanted.items()]
@@ -175,6 +181,24 @@ def commit(
             f"job {job_id!r} was changed while it was restored, and is held until that is "
             f"repeated: jrs snapshot restore --finish {job_id}"
         ) from error
+
+
+def _code(spec: bytes) -> str:
+    try:
+        return decode(JobSpec, spec, SPEC).entry_point
+    except CorruptRecord:
+        return ""
+
+
+def _stays(record: Record) -> bool:
+    """Return whether it is of what was published at a place of the user's own: that is not taken
+    back, and not done twice."""
+    if not record.key.startswith(keys.STAGES):
+        return False
+    try:
+        return decode(StageRecord, record.value, record.key).target is not None
+    except CorruptRecord:
+        return False
 
 
 def _without_output(

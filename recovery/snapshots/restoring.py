@@ -167,7 +167,7 @@ def _check_output(storage: JobStorage, found: Manifest, job_id: str) -> None:
         last = -1 if stage.batch is None else stage.batch
         for temporary in (False, True):
             folder = storage.published(job_id, stage.name, temporary=temporary)
-            newest = max(_published_batches(folder), default=-1)
+            newest = max(published_batches(folder), default=-1)
             if newest > last:
                 raise InvalidInput(
                     f"the snapshot was taken without output, and {folder} is at batch {newest}, "
@@ -175,7 +175,8 @@ def _check_output(storage: JobStorage, found: Manifest, job_id: str) -> None:
                 )
 
 
-def _published_batches(folder: Path) -> Iterator[int]:
+def published_batches(folder: Path) -> Iterator[int]:
+    """Yield the batches that a stage's sink has published, as its folder has it."""
     for path in folder.glob("batch=*"):
         if path.name[6:].isdigit():
             yield int(path.name[6:])

@@ -21,9 +21,13 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from jrs.errors import InvalidInput, Unavailable
+from jrs.recovery.snapshots.transfer import sync
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 FOLDER = "JRS_CLASS_DATA"
 """The environment variable that names the archives' folder, or is ``off``."""
@@ -110,7 +114,7 @@ class Background:
     def __init__(self, look: float = _LOOK) -> None:
         self._look = look
         self._over = threading.Event()
-        self._tried: set[Path] = set()
+        self._tried: dict[Path, int] = {}
         self._thread = threading.Thread(target=self._run, name="jrs-class-data", daemon=True)
 
     def __enter__(self) -> Self:
@@ -123,13 +127,23 @@ class Background:
 
     def _run(self) -> None:
         while not self._over.wait(self._look):
-            folder = _folder()
-            new = set(folder.glob("*.wanted")) - self._tried if folder is not None else set()
-            if new:
-                self._tried |= new
-                with _maker("--idle") as maker:
-                    while maker.poll() is None and not self._over.wait(0.5):
-                        pass
+            try:
+                if self._is_asked():
+                    with _maker("--idle") as maker:
+                        while maker.poll() is None and not self._over.wait(0.5):
+                            pass
+            except OSError:
+                continue  # No process, or no folder, at the moment.
+
+    def _is_asked(self) -> bool:
+        """Return whether a session has asked since the last time that one was made."""
+        folder = _folder()
+        wanted = folder.glob("*.wanted") if folder is not None else ()
+        asked = {path: path.stat().st_mtime_ns for path in wanted}
+        if asked.items() <= self._tried.items():
+            return False
+        self._tried = asked
+        return True
 
 
 def _folder() -> Path | None:
@@ -178,9 +192,10 @@ def main() -> None:
     with archive.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         try:
-            if not archive.is_file():
+            if not archive.is_file() and _wanted(archive).exists():
                 shutil.rmtree(work, ignore_errors=True)  # Of one that was killed.
                 _train(half, work)
+                sync(half)
                 os.rename(half, archive)
         except Exception as error:
             _failed(archive).write_text(f"{type(error).__name__}: {error}", encoding="utf-8")
@@ -192,7 +207,8 @@ def main() -> None:
 
 def _end_with_stdin() -> None:
     """End with whoever started this, and the JVM with it: it has no other way to notice."""
-    sys.stdin.buffer.read()
+    while os.read(0, 4096):  # Not by a file object, whose lock the interpreter wants at its end.
+        pass
     os.killpg(0, signal.SIGKILL)
 
 
@@ -200,7 +216,6 @@ def _train(target: Path, folder: Path) -> None:
     """Do a little of what jobs do, in a JVM that writes the classes it has loaded when it ends."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
-    from pyspark.sql import functions as F
 
     from jrs.recovery.spark import LOCAL, STREAMING
 
@@ -216,7 +231,20 @@ def _train(target: Path, folder: Path) -> None:
             f'"-XX:ArchiveClassesAtExit={target}" "-Djava.io.tmpdir={folder}" {_QUIET}'
         ),
     }
-    session = SparkSession.builder.config(map=conf).getOrCreate()
+    try:
+        _work_like_a_job(SparkSession.builder.config(map=conf).getOrCreate(), folder)
+    finally:
+        if (gateway := SparkContext._gateway) is not None:
+            gateway.shutdown()
+            gateway.proc.stdin.close()
+            gateway.proc.wait(_PATIENCE)  # It is at its end that it writes the archive.
+    if not target.is_file():
+        raise RuntimeError("this Java writes no archive of classes")
+
+
+def _work_like_a_job(session: SparkSession, folder: Path) -> None:
+    from pyspark.sql import functions as F
+
     rows = session.range(0, 1000, 1, 2).selectExpr(
         "timestamp_seconds(id * 60) as at", "cast(id % 3 as string) as key", "id as value"
     )
@@ -235,12 +263,6 @@ def _train(target: Path, folder: Path) -> None:
     joined = session.read.parquet(str(folder / "in")).join(names, "key", "left")
     joined.groupBy("name").agg(F.count("*"), F.max("at")).orderBy("name").collect()
     session.stop()
-    gateway = SparkContext._gateway
-    gateway.shutdown()
-    gateway.proc.stdin.close()
-    gateway.proc.wait(_PATIENCE)
-    if not target.is_file():
-        raise RuntimeError("this Java writes no archive of classes")
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 _registering = threading.Lock()
+_spreading = threading.Lock()
 _VOLATILE = re.compile(
     r"#\d+L?"  # the ids of expressions
     r"|@[0-9a-f]+"  # the addresses of objects
@@ -117,6 +118,23 @@ def trigger(writer: DataStreamWriter) -> Any:
 def set_trigger(writer: DataStreamWriter, trigger: Any) -> None:
     """Give the writer back the trigger that it had."""
     writer._jwrite = writer._jwrite.trigger(trigger)
+
+
+@contextlib.contextmanager
+def spread(writer: DataStreamWriter, partitions: int | None) -> Iterator[None]:
+    """Let the writer start a query with so many partitions; then the session is as it was, which
+    other stages use, and other jobs may."""
+    if partitions is None:
+        yield
+        return
+    conf, name = writer._spark.conf, "spark.sql.shuffle.partitions"
+    with _spreading:
+        before = conf.get(name)
+        conf.set(name, str(partitions))
+        try:
+            yield
+        finally:
+            conf.set(name, before)
 
 
 def is_over(query: StreamingQuery) -> bool:

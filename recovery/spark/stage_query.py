@@ -63,6 +63,8 @@ class StageQuery:
     restart: RestartPolicy
     order: int
     after: tuple[str, ...]
+    partitions: int | None = None
+    """Over how many its state is to be spread; None leaves it to the session."""
     step: Step = Step.WAITING
     holds_back: str | None = attrs.field(init=False)
     """Why there is something that no watermark flushes, if there is."""
@@ -104,7 +106,6 @@ class StageQuery:
             StageDied: it died once more than it may.
             StateLost: its checkpoint can not be loaded.
             JobHeld: its checkpoint is damaged.
-            Fenced: a newer leader exists.
         """
         with self._lock:
             if self._standing or self.step in (Step.DRAINED, Step.FINISHED):
@@ -169,7 +170,8 @@ class StageQuery:
             step = Step.RUNNING
             queries.set_trigger(writer, self._trigger)
         queries.make_active(writer)
-        self._query, self._stopping = writer.start(), False
+        with queries.spread(writer, self.partitions):
+            self._query, self._stopping = writer.start(), False
         self.step = step
 
     def _relaunch(self, draining: bool) -> None:
@@ -206,15 +208,24 @@ class StageQuery:
             self._died(StageDied("its query was stopped by somebody else"))
 
     def _died(self, error: BaseException) -> None:
-        self.job.check()  # One that was fenced has died of that.
-        if queries.lost_state(error):
-            self.job._report_damage(self.name, str(error))
-            raise StateLost(f"stage {self.name!r}: its state can not be loaded") from error
+        # The fence is not asked: whatever comes of a death is refused to who was replaced.
+        lost = state_lost(self.job, self.name, error)
+        if lost is not None:
+            raise lost from error
         self._deaths += 1
         if self._deaths >= self.restart.attempts:
             raise StageDied(f"stage {self.name!r} died: {error}") from error
         self._start_at = time.monotonic() + self.restart.delay_after(self._deaths)
         self.step = Step.WAITING
+
+
+def state_lost(job: Job, name: str, error: BaseException) -> StateLost | None:
+    """Return what a stage has died of if its state can not be loaded; whoever starts the job next
+    is told so, durably."""
+    if not queries.lost_state(error):
+        return None
+    job._report_damage(name, str(error))
+    return StateLost(f"stage {name!r}: its state can not be loaded")
 
 
 def _stop_at_boundary(query: StreamingQuery, checkpoint: Path) -> None:

@@ -10,26 +10,39 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from pyspark.sql.streaming import DataStreamWriter
 
 from jrs import keys
-from jrs.backend import Create, commit_and_read_back
+from jrs.backend import Create, Update, commit_and_read_back
 from jrs.codec import decode, encode
-from jrs.errors import Conflict, Fenced, InvalidInput, JobHeld, JrsError
-from jrs.model import Json, StageRecord, StreamRecord
+from jrs.errors import (
+    Conflict,
+    Fenced,
+    InvalidInput,
+    JobHeld,
+    JrsError,
+    OutcomeUnknown,
+    Unavailable,
+)
+from jrs.model import Json, StageRecord, StopMode, StopState, StreamRecord
 from jrs.policy import RestartPolicy
 from jrs.recovery.job import Job, Stage
 from jrs.recovery.spark import cancel_work, queries, rescaling
 from jrs.recovery.spark.ending import position
-from jrs.recovery.spark.stage_query import StageQuery, Step
+from jrs.recovery.spark.stage_query import StageQuery, Step, state_lost
+from jrs.stops import JobStops
 
 _LOOK = 0.25
 """Seconds between two looks at the queries: a dead one is noticed within a second."""
 _FENCE = 1.0
 """Seconds between two looks at the fence."""
+_FENCE_LOOK = "/"
+"""No stage is called so."""
+_MOST = 256
+"""Stages that are looked at at once; threads are started as they are needed."""
 
 Build = Callable[["StreamStage"], "DataStreamWriter"]
 
@@ -99,6 +112,8 @@ class Streams:
         self._over = threading.Event()
         self._wake = threading.Event()
         self._fence_at = 0.0
+        self._marks: list[StageRecord] = []
+        """Of the stages that are being marked as finished."""
         self._supervisor = threading.Thread(target=self._supervise, name="jrs-streams", daemon=True)
         self._supervisor.start()
 
@@ -126,6 +141,7 @@ class Streams:
             )
         session = job.spark  # Not before: how it is configured is up to the function.
         queries.check_writer(writer, name, bounded=bounded)
+        self._hold_back()
         self._check_plan(name, writer, bounded, str(session.version))
         checkpoint = folder / "ck"
         # Unlike any other in the session, which jobs may share; but a table is called as its stage.
@@ -135,13 +151,13 @@ class Streams:
             queries.register_sink(session)
             output.mkdir(mode=0o700, parents=True, exist_ok=True)
             writer = writer.option("staging", str(folder / "staging")).option("out", str(output))
-        self._scale(writer, checkpoint)
+        self._scale(name, writer, checkpoint)
         once = RestartPolicy(attempts=1)
-        stage = StageQuery(job, name, writer, checkpoint, bounded, restart or once, order, after)
-        with self._lock:
-            standing, draining = self._standing, self._draining
-        if not standing:
-            stage.start(draining=draining)
+        stage = StageQuery(
+            job, name, writer, checkpoint, bounded, restart or once, order, after,
+            context.spec.partitions,
+        )  # fmt: skip
+        stage.start(draining=self._draining)
         with self._lock:
             self._stages[name] = stage
             handle = self._handles[name] = Stream(self, name, output)
@@ -186,6 +202,25 @@ class Streams:
 
     # -- stopping ---------------------------------------------------------------------------
 
+    def _hold_back(self) -> None:
+        """Wait while the job is to stand: what has not begun is begun by the attempt that comes
+        next, with other code perhaps."""
+        while self._is_to_stand():
+            if self._over.wait(_LOOK) or self._context.lost.is_set():
+                raise Fenced(f"job {self._job.job_id!r} stands, and starts nothing more here")
+
+    def _is_to_stand(self) -> bool:
+        if self._standing:
+            return True
+        try:
+            stop = JobStops(self._context.backend).get(self._job.job_id)
+        except JrsError:
+            return False  # Whoever looks for stops will find it.
+        return stop is not None and (stop.mode, stop.state) == (
+            StopMode.SUSPEND,
+            StopState.REQUESTED,
+        )
+
     def steps(self) -> dict[str, str]:
         """Return where each stage is, for people."""
         with self._lock:
@@ -218,20 +253,29 @@ class Streams:
     # -- the supervisor -----------------------------------------------------------------------
 
     def _supervise(self) -> None:
-        while not self._over.is_set():
-            self._wake.wait(_LOOK)
-            self._wake.clear()
-            if self._failure is not None:
-                continue
-            try:
-                self._check_fence()
+        # Each look by itself: none waits for a backend that is slow, or a query that is started.
+        looks: dict[str, Future[None]] = {}
+        with ThreadPoolExecutor(_MOST, thread_name_prefix="jrs-look") as pool:
+            while not self._over.is_set():
+                self._wake.wait(_LOOK)
+                self._wake.clear()
+                if self._failure is not None:
+                    continue
                 with self._lock:
-                    stages, draining = list(self._stages.values()), self._draining
-                for stage in stages:
-                    stage.look(draining=draining)
-                self._finish_drained()
-            except BaseException as error:
-                self._fail(error)
+                    todo = {name: stage.look for name, stage in self._stages.items()}
+                    draining = self._draining
+                try:
+                    for look in looks.values():
+                        if look.done():
+                            look.result()
+                    for name, what in todo.items():
+                        if name not in looks or looks[name].done():
+                            looks[name] = pool.submit(what, draining=draining)
+                    if _FENCE_LOOK not in looks or looks[_FENCE_LOOK].done():
+                        looks[_FENCE_LOOK] = pool.submit(self._check_fence)
+                    self._finish_drained()
+                except BaseException as error:
+                    self._fail(error)
 
     def _check_fence(self) -> None:
         now = time.monotonic()
@@ -254,16 +298,20 @@ class Streams:
             # Those that are drained on request finish together: also those that the function, which
             # waits for none of them yet, is still to start after a failover.
             return
-        records = [stage.record() for stage in drained]
-        self._job._commit_stages(records)
-        self._job._records.extend(records)
+        self._marks = self._marks or [stage.record() for stage in drained]
+        try:
+            self._job._commit_stages(self._marks)
+        except (Unavailable, OutcomeUnknown):
+            return  # The same marks are tried at the next look: a try may have happened.
+        self._job._records.extend(self._marks)
         with self._changed:
-            for stage, record in zip(drained, records, strict=True):
-                self._handles[stage.name]._result = record.result
-                stage.step = Step.FINISHED
+            for record in self._marks:
+                self._handles[record.name]._result = record.result
+                self._stages[record.name].step = Step.FINISHED
+            self._marks = []
             self._changed.notify_all()
 
-    def _scale(self, writer: DataStreamWriter, checkpoint: Path) -> None:
+    def _scale(self, name: str, writer: DataStreamWriter, checkpoint: Path) -> None:
         """Spread the stage's state over as many partitions as the job is to have."""
         wanted = self._context.spec.partitions
         if wanted is None:
@@ -273,15 +321,17 @@ class Streams:
             at = position(checkpoint)
             if at.at_the_end:
                 return  # All it has left to do is to end.
-            if at.planned > at.committed:
-                with queries.once(writer):
-                    writer.start().awaitTermination()
-            rescaling.rescale(session, checkpoint, wanted)
+            try:
+                if at.planned > at.committed:
+                    with queries.once(writer):
+                        writer.start().awaitTermination()
+                rescaling.rescale(session, checkpoint, wanted)
+            except Exception as error:
+                raise state_lost(self._job, name, error) or error from None
         table = queries.path_of(writer)
         if table is not None:
             every = session.conf.get("spark.sql.streaming.fileSink.log.compactInterval")
             rescaling.fill_sink_log(table, checkpoint, int(every or 10))
-        session.conf.set("spark.sql.shuffle.partitions", str(wanted))
 
     def _check_plan(self, name: str, writer: DataStreamWriter, bounded: bool, spark: str) -> None:
         """Record what the stage's checkpoint is of, or refuse one that is of something else."""
@@ -298,7 +348,11 @@ class Streams:
         if stored is None:
             return  # Cleaned up in this moment: whoever did it has fenced us.
         before = decode(StreamRecord, stored.value, key)
-        if before.bounded != bounded or (before.spark == spark and before.plan != plan):
+        if not before.plan:
+            commit_and_read_back(
+                context.backend, Update(key, encode(record), stored.version), fence=context.fence
+            )
+        elif before.bounded != bounded or (before.spark == spark and before.plan != plan):
             raise JobHeld(
                 f"stage {name!r} of job {job_id!r} is not the query that its checkpoint is of: "
                 "deploy the code that wrote it, or cancel the job and submit it under another id"

@@ -12,15 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from jrs.backend import Backend, open_backend
-from jrs.errors import Fenced, InvalidInput
-from jrs.model import JobStatus, Json
+from jrs import keys
+from jrs.backend import Backend, Create, open_backend
+from jrs.codec import encode
+from jrs.errors import Fenced, InvalidInput, JobHeld
+from jrs.model import JobSpec, JobStatus, Json
 from jrs.recovery import publishing
 from jrs.recovery.attempt import run_attempt
 from jrs.recovery.cleanup import JobCleanup, default_resources
 from jrs.recovery.job import Job, Stage
+from jrs.recovery.snapshots import SnapshotCatalog
 from jrs.store import JobResultStore
-from tests.recovery.support import CLUSTER, result
+from tests.recovery.support import CLUSTER, result, spoil
 from tests.recovery.test_stages import Lead
 from tests.snapshots.fabricate import file_sink, put, tree
 from tests.snapshots.test_crashes import DEAD, STEPS, Deadly
@@ -190,6 +193,99 @@ def test_a_replaced_leader_publishes_nothing(lead: Lead, place: Path) -> None:
     assert list(place.iterdir()) == []
 
 
+def test_the_job_can_be_pinned_afterwards(lead: Lead, place: Path) -> None:
+    """N2: what is at a place of the user's own is in no snapshot, and keeps none from being taken;
+    a job that goes back to one from before it has published does not do so again.
+    """
+    put_spec(lead)
+    catalog = SnapshotCatalog(lead.backend, lead.storage)
+    lead.job().stage("first", first)
+    before = catalog.create("job")
+    one(lead.job(2), str(place / "table"))
+    catalog.create("job")
+    assert catalog.fork("job", "other").job_id == "other"
+
+    catalog.restore(before, fence=lead.leadership.fence, is_stopped=lambda job_id: True)
+    (place / "table").rename(place / "consumed")
+    assert one(lead.job(3), str(place / "table")) == {"files": 1, "bytes": 5}
+    assert sorted(path.name for path in place.iterdir()) == ["consumed"]
+
+
+def put_spec(lead: Lead) -> None:
+    lead.backend.commit(Create(keys.JOBS + "job", encode(JobSpec("job", "m:f"))))
+
+
+def test_by_way_of_links(lead: Lead, place: Path) -> None:
+    """A folder may be reached through a link; but no way leads into the jobs' own storage, and what
+    links in an output lead to is not published.
+    """
+    (place / "real").mkdir()
+    (place / "link").symlink_to("real")
+    one(lead.job(), str(place / "link" / "table"))
+    assert tree(place / "real") == {"table/part": b"first"}
+
+    (place / "inside").symlink_to(lead.folder)
+    job = lead.job(2)
+    done = job.stage("first", first)
+    with pytest.raises(InvalidInput, match="jobs keep their own files there"):
+        job.publish(place / "inside" / "table", done, name="again")
+
+    def links(stage: Stage) -> Json:
+        (stage.output / "link").symlink_to("/etc")
+        return None
+
+    linked = job.stage("links", links)
+    with pytest.raises(InvalidInput, match="is a link"):
+        job.publish(place / "links", linked, name="links-published")
+    with pytest.raises(InvalidInput, match="named twice"):
+        job.publish(place / "twice", done, "first", name="twice")
+
+
+def test_one_name_has_one_place(lead: Lead, place: Path) -> None:
+    """A job whose code says another place holds: what was published stays where it is."""
+    one(lead.job(), str(place / "table"))
+    with pytest.raises(JobHeld, match="give that another name"):
+        one(lead.job(2), str(place / "other"))
+    assert sorted(path.name for path in place.iterdir()) == ["table"]
+
+
+def test_a_leader_that_wakes_up_over_its_copy(
+    lead: Lead, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Across filesystems, what a replaced leader has copied is out of its reach before it is
+    deleted: nobody sees a part of it.
+    """
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
+        target = Path(name, "table")
+        rename = os.rename
+        late: list[tuple[Path, Path]] = []
+
+        def freeze(source: Path, to: Path) -> None:
+            if Path(to) == target and not late and Path(source).parent == target.parent:
+                late.append((source, to))
+                raise KeyboardInterrupt
+            rename(source, to)
+
+        monkeypatch.setattr(os, "rename", freeze)
+        monkeypatch.setattr(shutil, "rmtree", lambda *args, **how: None)
+        with pytest.raises(KeyboardInterrupt):
+            one(lead.job(), str(target))
+        monkeypatch.undo()
+        assert [path.name for path in Path(name).iterdir()] == [late[0][0].name]
+
+        delete = shutil.rmtree
+
+        def delete_late(path: Path, **how: object) -> None:
+            with pytest.raises(FileNotFoundError):
+                os.rename(*late[0])
+            delete(path)
+
+        monkeypatch.setattr(shutil, "rmtree", delete_late)
+        one(lead.job(2), str(target))
+        monkeypatch.undo()
+        assert tree(Path(name)) == {"table/part": b"first"}
+
+
 @pytest.mark.parametrize("name", ["one", "both"])
 def test_death_at_every_step(tmp_path: Path, place: Path, name: str) -> None:
     """F7: killed at any step of publishing, the next attempt ends with the same, once; and a job
@@ -213,6 +309,8 @@ def test_death_at_every_step(tmp_path: Path, place: Path, name: str) -> None:
                 store = JobResultStore(backend)
                 canceled = result("job", status=JobStatus.CANCELED)
                 store.create_dirty(canceled, next_one.leadership.fence)
+                if backend.get(keys.stage("job", "first")) is not None:
+                    spoil(backend, keys.stage("job", "first"))  # It keeps nobody from cleaning up.
                 shutil.rmtree(target, ignore_errors=True)
             JobCleanup(backend, default_resources(backend, next_one.storage)).run("job", None)
             shutil.rmtree(target, ignore_errors=True)

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
+from typing import Any
 
 import pytest
 
+from jrs import keys
+from jrs.codec import decode
+from jrs.errors import JobHeld
+from jrs.model import AttemptRecord, StreamRecord
 from jrs.policy import SnapshotPolicy
 from jrs.recovery.snapshots import SnapshotCatalog
 from jrs.recovery.spark.ending import END_OF_TIME
 from jrs.recovery.state import JobState
 from jrs.recovery.storage import JobStorage
+from jrs.stops import JobStops
 from tests.recovery.support import FaultyMemory
 from tests.snapshots.fabricate import FakeJob, put
 
@@ -44,3 +51,46 @@ def test_none_behind_the_end(state: JobState, catalog: SnapshotCatalog, job: Fak
     state.pin("job", SnapshotPolicy(keep=1))
 
     assert [(one.number, one.stages[0].batch) for one in catalog.list("job")] == [(1, 4)]
+
+
+@pytest.mark.parametrize("change", [{"entry_point": "m:g"}, {"partitions": 4}])
+def test_a_change_is_pinned_first(
+    state: JobState, catalog: SnapshotCatalog, job: FakeJob, change: dict[str, Any]
+) -> None:
+    """N6: a job that is upgraded or rescaled has a snapshot of what it was, and its state is still
+    known to be its own.
+    """
+    job.record(keys.ATTEMPTS + "job", AttemptRecord("job"))
+    JobStops(job.backend).change("job", **change)
+    state.pin("job", SnapshotPolicy())
+    assert [one.stages[0].batch for one in catalog.list("job")] == [4]
+
+    catalog.remove(catalog.get("job", 1))
+    shutil.rmtree(job.query.ck)
+    with pytest.raises(JobHeld):
+        state.make_usable("job")
+
+
+def test_back_to_before_an_upgrade(state: JobState, catalog: SnapshotCatalog, job: FakeJob) -> None:
+    """S7: a job that was upgraded goes back to a snapshot of the code before as the code it is now:
+    what that does may be another query.
+    """
+    record = catalog.create("job")
+    job.record(keys.ATTEMPTS + "job", AttemptRecord("job"))
+    JobStops(job.backend).change("job", entry_point="m:g")
+    catalog.restore(record, is_stopped=lambda job_id: True)
+    stored = job.backend.get(keys.stream("job", "hourly"))
+    assert stored is not None
+
+    assert decode(StreamRecord, stored.value, stored.key).plan == ""
+
+
+@pytest.mark.parametrize("lost", ["ck", "."])
+def test_a_file_sink_ahead_of_nothing(state: JobState, job: FakeJob, lost: str) -> None:
+    """A checkpoint that is gone beside what a file sink has published is damage: Spark would start
+    from zero, and its sink would pass over the first batches.
+    """
+    shutil.rmtree(job.epoch / "streams" / "hourly" / lost)
+    with pytest.raises(JobHeld, match="'hourly'"):
+        state.make_usable("job")
+    assert (job.out("hourly") / "_spark_metadata").is_dir()

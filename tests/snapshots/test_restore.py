@@ -22,6 +22,7 @@ from jrs.errors import (
     Fenced,
     InvalidInput,
     JobIsRunning,
+    OutcomeUnknown,
     SnapshotInUse,
     Unavailable,
 )
@@ -130,6 +131,19 @@ def test_fork_of_the_present(catalog: SnapshotCatalog, job: FakeJob) -> None:
     with pytest.raises(DuplicateJob):
         catalog.fork("job", "fork")
     assert catalog.list("job") == []
+
+
+def test_a_fork_that_was_cut_off_is_finished(
+    catalog: SnapshotCatalog, job: FakeJob, memory: FaultyMemory
+) -> None:
+    """What a fork goes on from is kept until it is whole."""
+    memory.fault(keys.JOBS + "fork", OutcomeUnknown, after=False, times=99, kind=Update)
+    with pytest.raises(OutcomeUnknown):
+        catalog.fork("job", "fork")
+    memory.faults.clear()
+
+    assert catalog.pending_restore("fork") is not None
+    assert catalog.finish_restore("fork", is_stopped=lambda job_id: True).job_id == "fork"
 
 
 def test_fork(catalog: SnapshotCatalog, job: FakeJob) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,12 @@ def make_events(folder: Path, files: int, first: int = 0) -> list[dict[str, Any]
             }
             for minute in range(10)
         ]
-        (folder / f"f{number:03d}.json").write_text("\n".join(map(json.dumps, some)))
+        # Never seen half written, and in the order of their numbers: Spark goes by the time, in
+        # which those that are written at once would be in any order, and the last of them late.
+        whole = folder / f".f{number:03d}"
+        whole.write_text("\n".join(map(json.dumps, some)))
+        os.utime(whole, (1e9 + number, 1e9 + number))
+        whole.rename(folder / f"f{number:03d}.json")
         rows += some
     return rows
 

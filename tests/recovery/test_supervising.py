@@ -1,0 +1,208 @@
+"""Streaming stages looked after, without a JVM: none waits for another, or for the backend."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import attrs
+import pytest
+
+from jrs import keys
+from jrs.backend import Leadership
+from jrs.backends.memory import Space
+from jrs.errors import OutcomeUnknown, Unavailable
+from jrs.model import JobSpec
+from jrs.policy import RestartPolicy
+from jrs.recovery.attempt import AttemptDied, run_attempt
+from jrs.recovery.job import AttemptContext, Job
+from jrs.recovery.spark import queries, rescaling, streams
+from jrs.recovery.spark.stage_query import StageQuery, Step
+from jrs.recovery.spark.streams import Stream, Streams
+from jrs.recovery.storage import JobStorage
+from tests.recovery.support import CLUSTER, FaultyMemory, spec
+from tests.support import until
+
+
+class Query:
+    """A query that runs until it is told what it dies of."""
+
+    lastProgress = None
+    isActive = True
+    error: Exception | None = None
+
+    def exception(self) -> Exception | None:
+        return self.error
+
+    def stop(self) -> None:
+        self.isActive = False
+
+    def die(self) -> None:
+        self.error = RuntimeError("dead")
+        self.isActive = False
+
+
+class Writer:
+    """Starts queries, after a while if it is told so."""
+
+    def __init__(self) -> None:
+        self.query = Query()
+        self.starts = 0
+        self.go = threading.Event()
+        self.go.set()
+
+    def start(self) -> Query:
+        self.starts += 1
+        self.go.wait()
+        self.query = Query()
+        return self.query
+
+    def trigger(self, **how: Any) -> Writer:
+        return self
+
+
+@attrs.define
+class Scene:
+    job: Job
+    streams: Streams
+    storage: JobStorage
+
+    def add(self, name: str, attempts: int = 1) -> Writer:
+        """Start a stage."""
+        writer: Any = Writer()
+        checkpoint = self.storage.stream("job", self.job.epoch, name) / "ck"
+        restart = RestartPolicy(attempts=attempts, delay=0.0)
+        stage = StageQuery(self.job, name, writer, checkpoint, False, restart, 1, ())
+        stage.start(draining=False)
+        with self.streams._lock:
+            self.streams._stages[name] = stage
+            self.streams._handles[name] = Stream(self.streams, name, checkpoint)
+        found: Writer = writer
+        return found
+
+
+@pytest.fixture
+def memory() -> Iterator[FaultyMemory]:
+    with FaultyMemory(Space(), url="memory://supervising", cluster=CLUSTER) as backend:
+        yield backend
+
+
+@pytest.fixture
+def leader(memory: FaultyMemory) -> Leadership:
+    found = memory.campaign("m", ttl=30.0, stop=threading.Event())
+    assert found is not None
+    return found
+
+
+@pytest.fixture
+def storage(tmp_path: Any, leader: Leadership) -> JobStorage:
+    found = JobStorage(tmp_path, CLUSTER)
+    found.take_over("job", leader.epoch)
+    return found
+
+
+@pytest.fixture
+def scene(
+    memory: FaultyMemory, leader: Leadership, storage: JobStorage, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Scene]:
+    fakes: dict[str, Callable[..., Any]] = {
+        "holds_back": lambda writer: None,
+        "trigger": lambda writer: None,
+        "set_trigger": lambda writer, trigger: None,
+        "make_active": lambda writer: None,
+        "is_over": lambda query: True,
+    }
+    for name, fake in fakes.items():
+        monkeypatch.setattr(queries, name, fake)
+    monkeypatch.setattr(Streams, "_interrupt", lambda self: None)
+    job = Job(AttemptContext(spec("job"), 1, leader.fence, memory, storage, 0.0))
+    found = Streams(job, draining=False)
+    yield Scene(job, found, storage)
+    found.close()
+
+
+def test_a_death_is_noticed_while_the_backend_hangs(
+    scene: Scene, memory: FaultyMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A query that dies is noticed although nobody knows at the moment who leads."""
+    writer, asked, answer = scene.add("one"), threading.Event(), threading.Event()
+
+    def hangs(fence: object) -> bool:
+        asked.set()
+        answer.wait()
+        return True
+
+    monkeypatch.setattr(memory, "holds", hangs)
+    until(asked.is_set, "the fence is looked at")
+    writer.query.die()
+    until(lambda: scene.streams.failure, "the death is noticed")
+    answer.set()
+
+    assert "stage 'one' died" in str(scene.streams.failure)
+
+
+def test_a_death_is_noticed_while_another_stage_starts(scene: Scene) -> None:
+    """A stage whose start takes its time keeps nobody from looking after the others."""
+    slow, other = scene.add("slow", attempts=5), scene.add("other")
+    slow.go.clear()
+    slow.query.die()
+    until(lambda: slow.starts == 2, "the one is being started again")
+    other.query.die()
+    until(lambda: scene.streams.failure, "the death of the other is noticed")
+    slow.go.set()
+
+    assert "stage 'other' died" in str(scene.streams.failure)
+
+
+@pytest.mark.parametrize(
+    ("error", "after"), [(Unavailable, False), (OutcomeUnknown, False), (OutcomeUnknown, True)]
+)
+def test_a_mark_that_could_not_be_made_is_tried_again(
+    scene: Scene, memory: FaultyMemory, error: type[Exception], after: bool
+) -> None:
+    """A backend that is away when a stage is marked as finished is asked again, and the mark is
+    the same whether the first try had happened or not.
+    """
+    scene.add("one")
+    memory.fault(keys.STAGES, error, after=after, times=3)
+    stage = scene.streams._stages["one"]
+    stage.step = Step.DRAINED
+    until(lambda: stage.step is Step.FINISHED, "it is marked as finished")
+
+    assert scene.streams.failure is None
+    assert len(scene.job.stage_summaries()) == 1
+
+
+def test_state_that_is_lost_before_a_rescale(
+    memory: FaultyMemory, leader: Leadership, storage: JobStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R6, N1: a changed byte that the batch before a rescale finds is a death, and the damage is
+    reported: the next attempt goes on from a snapshot.
+    """
+    checkpoint = storage.stream("job", leader.epoch, "one") / "ck"
+
+    class Dead:
+        def awaitTermination(self) -> None:
+            raise RuntimeError("[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] a changed byte")
+
+    conf = SimpleNamespace(get=lambda *name: None)
+    monkeypatch.setattr(Job, "spark", property(lambda self: SimpleNamespace(conf=conf)))
+    monkeypatch.setattr(rescaling, "partitions", lambda checkpoint: 2)
+    at = SimpleNamespace(at_the_end=False, planned=3, committed=2)
+    monkeypatch.setattr(streams, "position", lambda checkpoint: at)
+    for name in ("make_active", "trigger"):
+        monkeypatch.setattr(queries, name, lambda writer: None)
+    monkeypatch.setattr(queries, "set_trigger", lambda writer, trigger: None)
+    writer: Any = SimpleNamespace(start=Dead, trigger=lambda **how: None)
+
+    def function(job: Job) -> None:
+        job._streams = Streams(job, draining=False)
+        job._streams._scale("one", writer, checkpoint)
+
+    rescaled = JobSpec("job", "m:f", partitions=4)
+    context = AttemptContext(rescaled, 1, leader.fence, memory, storage, 0.0)
+    with pytest.raises(AttemptDied, match="its state can not be loaded"):
+        run_attempt(context, function)
+    assert "a changed byte" in storage.damage("job", leader.epoch, "one")
