@@ -29,6 +29,7 @@ from jrs.model import (
     check_job_id,
 )
 from jrs.recovery.cleanup import JobCleanup, default_resources
+from jrs.recovery.publishing import HalfPublished
 from jrs.recovery.snapshots import left_over, pending
 from jrs.recovery.storage import JobStorage
 from jrs.snapshots import SnapshotRecord
@@ -204,12 +205,17 @@ def _left_over(backend: Backend, storage: Path | None) -> Iterator[str]:
     for record in backend.scan(keys.DIRTY):
         if backend.get(keys.RESULTS + keys.job_of(record.key)) is None:
             yield f"{record.key}: a dirty marker without its result; its job is held"
+    ended = set()
     for prefix in keys.WHILE_IT_RUNS:
         for record in backend.scan(prefix):
             job_id = keys.job_of(record.key)
             live = backend.get(keys.JOBS + job_id) or backend.get(keys.DIRTY + job_id)
             if live is None:
+                ended.add(job_id)
                 yield f"{record.key}: left over by a job that has ended or never was"
+    for job_id in sorted(ended):
+        for copy in HalfPublished(backend).describe(job_id):
+            yield f"{copy}: half published by job {job_id!r}, which has ended"
     folders = job_storage(backend, storage)
     if folders is None:
         return

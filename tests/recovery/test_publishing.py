@@ -14,6 +14,7 @@ import pytest
 
 from jrs import keys
 from jrs.backend import Backend, Create, open_backend
+from jrs.cli.upkeep import _left_over
 from jrs.codec import encode
 from jrs.errors import Fenced, InvalidInput, JobHeld
 from jrs.model import JobSpec, JobStatus, Json
@@ -156,6 +157,25 @@ def test_taken_in_this_moment(lead: Lead, place: Path, monkeypatch: pytest.Monke
     with pytest.raises(InvalidInput, match="something else was put there meanwhile"):
         one(lead.job(), str(place / "table"))
     assert tree(place) == {"table/file": b"the user's own"}
+
+
+def test_what_is_half_published_is_named(lead: Lead, place: Path) -> None:
+    """The copies of a job that an operator has marked clean, whatever it left, are found by fsck;
+    those of another job, under whatever name, are not touched by its cleanup.
+    """
+    one(lead.job(), str(place / "table"))
+    copies = [place / f"{publishing._mark(place / 'table', job)}1" for job in ("job", "job.e1")]
+    for copy in copies:
+        put(copy / "part", "half")
+    named = [
+        line
+        for line in _left_over(lead.backend, lead.storage.root.parent)
+        if "half published" in line
+    ]
+    assert named == [f"{copies[0]}: half published by job 'job', which has ended"]
+
+    publishing.HalfPublished(lead.backend).clean("job")
+    assert [copy.exists() for copy in copies] == [False, True]
 
 
 def test_only_what_a_file_sink_counts(lead: Lead, place: Path) -> None:
