@@ -18,7 +18,9 @@ from .support import BOUND
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("backend", ["file", "etcd", "zookeeper"])
+@pytest.mark.parametrize(
+    "backend", ["file", "etcd", pytest.param("zookeeper", marks=pytest.mark.soak)]
+)
 def test_the_demo(tmp_path: Path, backend: str) -> None:
     """`jrs demo` kills two leaders, recovers, cleans up and skips, says that all results are equal,
     and leaves nothing behind.

@@ -34,7 +34,7 @@ it while it is rescaled."""
 SUSPENDED = [("attempt", step) for step in deadly.SUSPENDING]
 SUSPENDED += [("leader", step) for step in doomed.STEPS]
 """Who dies at which step of a suspend."""
-SHORT = (RESCALED[0], ("leader", "pinned"))
+SHORT = (RESCALED[0],)
 """Those that are died at wherever the tests are run; all of them are in the long form."""
 
 

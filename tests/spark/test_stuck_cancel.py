@@ -15,7 +15,14 @@ from .conftest import Cluster
 from .support import BOUND, left_over, marked, wardens
 
 
-@pytest.mark.parametrize("where", stuck.WHERE)
+@pytest.mark.parametrize(
+    "where",
+    [
+        stuck.IN_DRIVER,
+        pytest.param(stuck.IN_EXECUTOR, marks=pytest.mark.soak),
+        stuck.IN_JVM,
+    ],
+)
 def test_a_cancel_overrides_a_suspend_that_is_stuck(
     cluster: Cluster, tmp_path: Path, where: str
 ) -> None:
