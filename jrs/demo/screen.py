@@ -114,6 +114,15 @@ class Screen:
         with self._lock:
             self._console.print(escape(text), style=style or None)
 
+    def verdict(self, differences: list[str], *, other: str, equal: str) -> None:
+        """Show how two outcomes differ, or that they are equal."""
+        if not differences:
+            self.say(f"\nEQUAL: {equal}", "bold green")
+            return
+        self.say(f"\nDIFFERENT from {other}:", "bold red")
+        for difference in differences:
+            self.say(f"  {difference}")
+
     def report(self, worst: Json) -> None:
         """Show the pipeline's answer."""
         table = Table("", "airline", "route", "to", "flights", "mean delay", "late", "bad weather")

@@ -166,13 +166,9 @@ def _end(
         screen.report(flights.payload["worst"])
     screen.jobs(list(found.results.values()))
     screen.failovers(times)
-    if differences:
-        screen.say("\nDIFFERENT from the undisturbed run:", "bold red")
-        for difference in differences:
-            screen.say(f"  {difference}")
-    else:
-        screen.say(
-            f"\nEQUAL: all {len(found.results)} results and {len(found.output)} output files are "
-            "those of the undisturbed run; no finished stage ran again, nothing is left behind.",
-            "bold green",
-        )
+    screen.verdict(
+        differences,
+        other="the undisturbed run",
+        equal=f"all {len(found.results)} results and {len(found.output)} output files are those of "
+        "the undisturbed run; no finished stage ran again, nothing is left behind.",
+    )

@@ -229,17 +229,13 @@ def _end(
         screen.table("Departures by the weather they had", _by_weather(results[JOB].payload))
     screen.jobs(list(results.values()))
     screen.failovers(watched.failovers)
-    if differences:
-        screen.say("\nDIFFERENT from the batch job:", "bold red")
-        for difference in differences:
-            screen.say(f"  {difference}")
-    else:
-        screen.say(
-            f"\nEQUAL: all {rows:,} rows of {len(STREAMS)} streams, and the report, are those of "
-            f"the batch job; {len(watched.failovers)} leaders were killed, no finished stage ran "
-            "again, nothing is left behind.",
-            "bold green",
-        )
+    screen.verdict(
+        differences,
+        other="the batch job",
+        equal=f"all {rows:,} rows of {len(STREAMS)} streams, and the report, are those of the "
+        f"batch job; {len(watched.failovers)} leaders were killed, no finished stage ran again, "
+        "nothing is left behind.",
+    )
 
 
 def _by_weather(report: Json) -> Table:

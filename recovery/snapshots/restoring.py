@@ -130,11 +130,15 @@ def _check_restorable(found: Opened, job_id: str) -> None:
 
 def check_free(backend: Backend, job_id: str) -> None:
     """Raise `DuplicateJob` unless the id can be a new job's."""
-    entry = JobResultStore(backend).get(check_job_id(job_id))
-    if entry is not None:
-        raise DuplicateJob(job_id, entry.state.value)
+    _check_not_ended(backend, check_job_id(job_id))
     if backend.get(keys.JOBS + job_id) is not None:
         raise DuplicateJob(job_id, "submitted")
+
+
+def _check_not_ended(backend: Backend, job_id: str) -> None:
+    entry = JobResultStore(backend).get(job_id)
+    if entry is not None:
+        raise DuplicateJob(job_id, entry.state.value)
 
 
 def _check_startable(
@@ -142,14 +146,12 @@ def _check_startable(
 ) -> Record | None:
     """Return what is in the spec's place, or raise."""
     backend = catalog.backend
-    entry = JobResultStore(backend).get(job_id)
-    if entry is not None:
-        raise DuplicateJob(job_id, entry.state.value)
+    _check_not_ended(backend, job_id)
     stored = backend.get(keys.JOBS + job_id)
     if stored is None or pending.read(stored) is not None:
         return stored
     if job_id != found.job_id:
-        check_free(backend, job_id)
+        raise DuplicateJob(job_id, "submitted")
     stopped = (
         wish.is_stopped(job_id) if wish.is_stopped is not None else is_stopped(backend, job_id)
     )

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 import threading
@@ -90,8 +89,8 @@ def session(job: Job, **conf: str) -> SparkSession:
 
 def require_java() -> None:
     """Raise `InvalidInput`, saying how to get it, if there is no Java to run Spark on."""
-    home = os.environ.get("JAVA_HOME")
-    if shutil.which(str(Path(home, "bin", "java")) if home else "java") is None:
+    if class_data.find_java() is None:
+        home = os.environ.get("JAVA_HOME")
         where = f"JAVA_HOME ({home}) holds no bin/java" if home else "there is no java on PATH"
         raise InvalidInput(
             f"Spark needs Java 17 or newer, but {where}: apt-get install openjdk-17-jre-headless, "

@@ -67,14 +67,19 @@ def place() -> Path | None:
         from pyspark.find_spark_home import _find_spark_home
     except ImportError:
         return None
-    home = os.environ.get("JAVA_HOME")
-    java = shutil.which(str(Path(home, "bin", "java")) if home else "java")
+    java = find_java()
     if folder is None or java is None:
         return None
     java = os.path.realpath(java)
     made_for = f"{java} {os.stat(java).st_mtime_ns} {_find_spark_home()}"
     key = hashlib.sha256(made_for.encode()).hexdigest()[:12]
     return folder / f"spark-{pyspark.__version__}-{key}.jsa"
+
+
+def find_java() -> str | None:
+    """Return the Java that Spark starts; None if there is none."""
+    home = os.environ.get("JAVA_HOME")
+    return shutil.which(str(Path(home, "bin", "java")) if home else "java")
 
 
 def make() -> Path:

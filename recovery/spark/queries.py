@@ -32,9 +32,8 @@ _VOLATILE = re.compile(
     r"|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 )
 _LOST_STATE = re.compile(r"\[(CANNOT_LOAD_STATE_STORE|CANNOT_READ_STREAMING_STATE_FILE)")
-_TIMERS = re.compile(
-    r"WithState.*, ProcessingTime(Timeout)?\b(?!#)"
-)  # "#" follows a column's name.
+# A "#" would follow the name of a column.
+_TIMERS = re.compile(r"WithState.*, ProcessingTime(Timeout)?\b(?!#)")
 
 
 def check_writer(writer: DataStreamWriter, stage: str, *, bounded: bool) -> None:

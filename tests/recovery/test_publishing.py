@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +25,7 @@ from jrs.store import JobResultStore
 from tests.recovery.support import CLUSTER, result, spoil
 from tests.recovery.test_stages import Lead
 from tests.snapshots.fabricate import file_sink, put, tree
-from tests.snapshots.test_crashes import DEAD, STEPS, Deadly
+from tests.snapshots.test_crashes import DEAD, Begin, in_a_child
 
 ONE = {"part": b"first"}
 BOTH = {"first/part": b"first", "second/deep/part": b"second"}
@@ -317,7 +315,7 @@ def test_death_at_every_step(tmp_path: Path, place: Path, name: str) -> None:
         last += 1
         root = tmp_path / str(last)
         url, target = (root / "store").as_uri(), place / f"table-{last}"
-        died = in_a_child(function, url, root / "jobs", target, last)
+        died = dies(function, url, root / "jobs", target, last)
         assert not target.exists() or tree(target) == expected
         with open_backend(url, cluster=CLUSTER) as backend:
             next_one = Lead(backend, root / "jobs")
@@ -339,30 +337,21 @@ def test_death_at_every_step(tmp_path: Path, place: Path, name: str) -> None:
     assert last > 10
 
 
-def in_a_child(function: object, url: str, root: Path, target: Path, last: int) -> bool:
+def dies(function: object, url: str, root: Path, target: Path, last: int) -> bool:
     """Run the job in a child that dies at a step of publishing; return whether it did."""
-    sys.stdout.flush()
-    child = os.fork()
-    if child:
-        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        assert status in (0, DEAD)
-        return status == DEAD
-    status = 1
-    try:
+
+    def work(begin: Begin) -> None:
         with open_backend(url, cluster=CLUSTER) as backend:
             job = Lead(backend, root).job()
-            for name, work in (("first", first), ("second", second)):
+            for name, stage in (("first", first), ("second", second)):
                 if name == "first" or function is both:
-                    job.stage(name, work)
-            deadly = Deadly(last)
-            for owner, name in (*STEPS, COPY):
-                setattr(owner, name, deadly.wrap(getattr(owner, name)))
+                    job.stage(name, stage)
+            begin(COPY)
             do(job, target)
-            status = 0
-    except BaseException as error:
-        print(json.dumps(str(error)), file=sys.stderr)
-    finally:
-        os._exit(status)
+
+    status = in_a_child(last, work)
+    assert status in (0, DEAD)
+    return status == DEAD
 
 
 def do(job: Job, target: Path) -> None:

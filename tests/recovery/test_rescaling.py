@@ -10,12 +10,13 @@ old one's. Real deaths around the real one are in tests/spark/test_dying_in_a_ch
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
-import sys
 import tempfile
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -32,7 +33,7 @@ from jrs.recovery.storage import JobStorage
 from jrs.testing.contract import lead
 from tests.recovery.support import CLUSTER, FaultyMemory
 from tests.snapshots.fabricate import FakeJob, jrs_sink, put, tree
-from tests.snapshots.test_crashes import DEAD, STEPS, Deadly
+from tests.snapshots.test_crashes import DEAD, Begin, in_a_child
 
 BEFORE, WANTED = 2, 3
 COMPACT = 3
@@ -99,21 +100,21 @@ class Place:
         rescaling.rescale(SESSION, self.ck, wanted)
         rescaling.fill_sink_log(self.table, self.ck, COMPACT)
 
-    def die_at(self, step: int) -> int:
-        """Rescale in a child that dies at a step; return its exit code."""
-        sys.stdout.flush()
-        child = os.fork()
-        if child:
-            return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        status = 1
-        try:
-            deadly = Deadly(step)
-            for owner, name in (*STEPS, (Path, "write_text")):
-                setattr(owner, name, deadly.wrap(getattr(owner, name)))
+    def deaths(self) -> Iterator[int]:
+        """Rescale in a child that dies at one step after the other, each time from the same
+        beginning, until there is none left; yield each step behind its death."""
+
+        def work(begin: Begin) -> None:
+            begin((Path, "write_text"))
             self.do()
-            status = 0
-        finally:
-            os._exit(status)
+
+        for step in itertools.count(1):
+            self.again()
+            code = in_a_child(step, work)
+            assert code in (0, DEAD), f"step {step}"
+            if code == 0:
+                return
+            yield step
 
     def files(self) -> tuple[dict[str, bytes], dict[str, bytes]]:
         return tree(self.ck), tree(self.table / SINK_LOG)
@@ -147,14 +148,7 @@ def test_death_at_every_step(tmp_path: Path, memory: FaultyMemory, batches: int,
     assert place.beside() == {"ck", "staging"}
 
     step, seen = 0, set()
-    while True:
-        step += 1
-        place.again()
-        code = place.die_at(step)
-
-        assert code in (0, DEAD), f"step {step}"
-        if code == 0:
-            break
+    for step in place.deaths():
         check_snapshot(place, batches)
         rescaling.settle(place.ck)
         there, _ = place.files()
@@ -204,14 +198,7 @@ def test_recovery_finds_nothing_damaged(tmp_path: Path, memory: FaultyMemory) ->
     shutil.copytree(place.storage.root, place.saved)
     said.clear()
     step = 0
-    while True:
-        step += 1
-        place.again()
-        code = place.die_at(step)
-
-        assert code in (0, DEAD), f"step {step}"
-        if code == 0:
-            break
+    for step in place.deaths():
         state.make_usable("job")
 
         assert said == [], f"step {step}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -61,6 +62,32 @@ class Deadly:
         return step
 
 
+Begin = Callable[..., None]
+"""Begins to count the steps; given more of them, those as well."""
+
+
+def in_a_child(last: int, work: Callable[[Begin], None]) -> int:
+    """Run `work` in a child that dies at a step of its function `do`; return its exit code."""
+    sys.stdout.flush()
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    status = 1
+    try:
+        deadly = Deadly(last)
+
+        def begin(*more: tuple[Any, str]) -> None:
+            for owner, name in (*STEPS, *more):
+                setattr(owner, name, deadly.wrap(getattr(owner, name)))
+
+        work(begin)
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
 class Place:
     """A job with two snapshots, and what is done to them."""
 
@@ -93,20 +120,13 @@ class Place:
 
     def run(self, what: str, last: int) -> int:
         """Do it in a child that dies at a step; return its exit code."""
-        sys.stdout.flush()
-        child = os.fork()
-        if child:
-            return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        status = 1
-        try:
+
+        def work(begin: Begin) -> None:
             with open_backend(self.url, cluster=CLUSTER) as backend:
-                deadly = Deadly(last)
-                for owner, name in STEPS:
-                    setattr(owner, name, deadly.wrap(getattr(owner, name)))
+                begin()
                 self.do(what, SnapshotCatalog(backend, self.storage))
-                status = 0
-        finally:
-            os._exit(status)
+
+        return in_a_child(last, work)
 
     def files(self) -> dict[str, bytes]:
         """Return all that is not in the trash, which its owners empty."""

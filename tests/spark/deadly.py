@@ -40,13 +40,15 @@ IN_A_BATCH = (CATCHING_UP, FLUSHING)
 
 def drained(job: Job, folder: str, steps: list[str]) -> Json:
     """Two stages that are drained; attempt `n` dies at ``steps[n - 1]``."""
+    from dying import die_at  # type: ignore[import-not-found]  # It lies beside this file.
+
     step = steps[job.attempt - 1] if job.attempt <= len(steps) else ""
     at = Path(folder).with_name("step")
     at.unlink(missing_ok=True)
     if step in IN_A_BATCH:
         say_where(at)
     elif step:
-        die_at(step)
+        die_at(STEPS[step])
     jrs.spark(
         job,
         spark_driver_extraJavaOptions=QUICK,
@@ -74,19 +76,6 @@ def windows(job: Job, folder: str, each: Callable[[Any], Any]) -> Any:
         "date_format(window.start, 'HH:mm') as at", "key", "n", "total"
     )
     return found.mapInArrow(each, found.schema)
-
-
-def die_at(step: str) -> None:
-    """Have this process killed when it comes to a step."""
-    owner, name, when = STEPS[step]
-    call = getattr(owner, name)
-
-    def last(*args: Any, **options: Any) -> Any:
-        if when == "after":
-            call(*args, **options)
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    setattr(owner, name, last)
 
 
 def say_where(at: Path) -> None:

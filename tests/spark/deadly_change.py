@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import threading
 import time
 from pathlib import Path
@@ -42,6 +41,7 @@ REWRITING, BETWEEN = "being rewritten", "between the renames"
 
 def changed(job: Job, folder: str, steps: list[str]) -> Json:
     """A stage that is suspended or rescaled; attempt `n` dies at ``steps[n - 1]``, if any."""
+    from dying import die_at  # type: ignore[import-not-found]  # It lies beside this file.
     from failing import read, sums  # type: ignore[import-not-found]  # It lies beside this file.
 
     step = steps[job.attempt - 1] if job.attempt <= len(steps) else ""
@@ -50,7 +50,7 @@ def changed(job: Job, folder: str, steps: list[str]) -> Json:
     elif step == BETWEEN:
         die_between_renames()
     elif step:
-        die_at(step)
+        die_at({**SUSPENDING, **RESCALING}[step])
 
     def build(stage: Any) -> Any:
         found = sums(read(job, folder)).writeStream
@@ -59,25 +59,10 @@ def changed(job: Job, folder: str, steps: list[str]) -> Json:
     return job.stream("one", build).result()
 
 
-def die() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def die_at(step: str) -> None:
-    """Have this process killed when it comes to a step."""
-    owner, name, when = {**SUSPENDING, **RESCALING}[step]
-    call = getattr(owner, name)
-
-    def last(*args: Any, **options: Any) -> Any:
-        if when == "after":
-            call(*args, **options)
-        die()
-
-    setattr(owner, name, last)
-
-
 def die_between_renames() -> None:
     """Have this process killed when the old checkpoint is away, and the new one not there yet."""
+    from dying import die
+
     rename = os.rename
 
     def last(source: Any, target: Any, **options: Any) -> None:
@@ -90,6 +75,8 @@ def die_between_renames() -> None:
 
 def die_while_rewriting(job: Job) -> None:
     """Kill this process once Spark has planned the batch that rewrites the state."""
+    from dying import die
+
     folder = job._context.storage.folder(job.job_id) / f"e{job.epoch}"
     copy = folder / "streams" / "one" / "ck.rescaling"
     # What was copied is links; only what Spark itself has written has one name.
