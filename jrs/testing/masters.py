@@ -13,6 +13,7 @@ For chaos tests of your own jobs::
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -21,7 +22,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -37,6 +38,10 @@ from jrs.recovery import processes
 
 _PATIENCE = 60.0
 _POLL = 0.01
+_TAIL = 2048
+"""How many bytes of what a process printed last are shown."""
+_EVENTS = 30
+"""How many of the masters' events are shown."""
 
 
 @attrs.frozen
@@ -103,8 +108,7 @@ class MasterProcess:
 
     def errors(self) -> str:
         """Return the end of its stderr."""
-        size = os.fstat(self._errors.fileno()).st_size
-        return os.pread(self._errors.fileno(), 2048, max(0, size - 2048)).decode(errors="replace")
+        return _tail(self._errors.fileno())
 
     def close(self) -> None:
         """Kill it and let go of its pipes."""
@@ -139,6 +143,7 @@ class Masters:
         self.backend = open_backend(url, cluster=cluster)
         self.all: list[MasterProcess] = []
         self.events: list[MasterEvent] = []
+        self._storage = storage or self.backend.default_storage
         self._marks = {processes.mark_of_cluster(self.backend.url, cluster)}
         self._arguments = ["--cluster", cluster, "master", "--ttl", str(ttl)]
         if storage is not None:
@@ -198,14 +203,14 @@ class Masters:
 
         Raises:
             TimeoutError: it does not within `timeout` seconds, or no master lives any more; says
-                `what` was waited for and what the masters printed last.
+                `what` was waited for, the last events, and what masters and attempts printed last.
         """
         deadline = Deadline.after(timeout)
         while not condition():
             dead = bool(self.all) and not any(master.alive for master in self.all)
             if deadline.expired or dead:
                 why = "no master lives any more" if dead else f"not within {timeout:g} s"
-                said = "".join(f"\n{m.name}: {text}" for m in self.all if (text := m.errors()))
+                said = "".join(f"\n{line}" for line in self._last_words())
                 raise TimeoutError(f"waited until {what}: {why}{said}")
             time.sleep(_POLL)
 
@@ -233,6 +238,19 @@ class Masters:
     ) -> None:
         self.close()
 
+    def _last_words(self) -> Iterator[str]:
+        for event in self.events[-_EVENTS:]:
+            of = f"{event.job_id}: " if event.job_id else ""
+            yield f"{event.at:.3f} {event.master} e{event.epoch} {event.kind}: {of}{event.message}"
+        for master in self.all:
+            if said := master.errors():
+                yield f"{master.name} printed: {said}"
+        logs = self._storage.glob(f"{self.cluster}/*/logs/*.err") if self._storage else ()
+        for log in sorted(logs):
+            with contextlib.suppress(FileNotFoundError), log.open("rb") as file:
+                if said := _tail(file.fileno()):
+                    yield f"{log} ends with: {said}"
+
     def _read(self, master: MasterProcess) -> None:
         assert master.process.stdout is not None
         for line in master.process.stdout:
@@ -242,3 +260,8 @@ class Masters:
                 continue  # The last words of one that was killed.
             self.events.append(event)
             self._on_event(event)
+
+
+def _tail(fd: int) -> str:
+    size = os.fstat(fd).st_size
+    return os.pread(fd, _TAIL, max(0, size - _TAIL)).decode(errors="replace").strip()

@@ -437,3 +437,15 @@ def test_attempts_are_numbered_across_masters(
     stored = decode(AttemptRecord, record.value, record.key)
 
     assert (stored.attempt, stored.epoch, stored.master, stored.deaths) == (2, 2, "m2", 0)
+
+
+def test_a_wait_in_vain_says_what_is_known(masters: Masters) -> None:
+    """Whoever waits for what does not come is told what happened instead, before it is deleted."""
+    rarely = RestartPolicy(attempts=2, delay=60.0)
+    submit(masters, "job", "die", arguments={"words": "out of luck"}, restart=rarely)
+    masters.event(lambda event: event.kind == "died", "it has died")
+
+    with pytest.raises(TimeoutError, match="until it is done: not within 0 s") as raised:
+        masters.until(lambda: False, "it is done", 0.0)
+    assert "m1 e1 died: job: attempt 1 died: its process exited with status 9" in str(raised.value)
+    assert "attempt-1.err ends with: out of luck" in str(raised.value)
