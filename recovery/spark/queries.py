@@ -32,6 +32,7 @@ _VOLATILE = re.compile(
     r"|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 )
 _LOST_STATE = re.compile(r"\[(CANNOT_LOAD_STATE_STORE|CANNOT_READ_STREAMING_STATE_FILE)")
+_NOT_COMPUTED = re.compile(r"assertion failed: CheckpointInfo length: \d+, numPartitions: \d+")
 # A "#" would follow the name of a column.
 _TIMERS = re.compile(r"WithState.*, ProcessingTime(Timeout)?\b(?!#)")
 
@@ -142,16 +143,41 @@ def is_over(query: StreamingQuery) -> bool:
     return not query._jsq.streamingQuery().queryExecutionThread().isAlive()
 
 
-@contextlib.contextmanager
-def once(writer: DataStreamWriter) -> Iterator[None]:
-    """Let the writer start queries that run what is planned, and no more; then as it was."""
+def run_planned(writer: DataStreamWriter) -> None:
+    """Run the batch that is planned, and no more; raises what the query dies of."""
     make_active(writer)
     before = trigger(writer)
     writer.trigger(once=True)
     try:
-        yield
+        writer.start().awaitTermination()
+    except PySparkException as error:
+        if not not_computed(error):
+            raise
+        for_state_only(writer).start().awaitTermination()
     finally:
         set_trigger(writer, before)
+
+
+def for_state_only(writer: DataStreamWriter) -> DataStreamWriter:
+    """Return a writer of the same query that runs what is planned, and no more, and whose rows go
+    nowhere."""
+    options = _peek(writer._jwrite, "extraOptions")
+    found = writer._df.writeStream.format("noop").trigger(once=True)
+    found._jwrite = found._jwrite.outputMode(_peek(writer._jwrite, "outputMode"))
+    for name in ("queryName", "checkpointLocation"):
+        found = found.option(name, str(_option(options, name)))
+    return found
+
+
+def not_computed(error: BaseException) -> bool:
+    """Return whether a query died because its sink took a batch without having all of it computed.
+
+    That is what a sink does that was cut off between its own commit and the query's: the batch
+    comes again, and it has it. But where the files of state have unique names, Spark then does not
+    know which of them are the batch's, and fails at each start (`checkpointFormatVersion` 2 in
+    `MicroBatchExecution.updateStateStoreCkptId`).
+    """
+    return _NOT_COMPUTED.search(str(error)) is not None
 
 
 def holds_back(writer: DataStreamWriter) -> str | None:

@@ -7,7 +7,7 @@ It goes through these steps, each of which the next attempt finds in its checkpo
 
 A bounded stage begins with *catching up*: it takes what is there and ends. An unbounded one gets
 there when the job is drained. *Flushing* is one more batch, without input, at the end of time; see
-`ending`.
+`ending`. Wherever it is, a batch that its sink has and the commit log has not is *repeated* first.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ class Step(enum.Enum):
 
     WAITING = "waiting to be started again"
     RUNNING = "running"
+    REPEATING = "repeating a batch that its sink has, for the state"
     CATCHING_UP = "catching up"
     FLUSHING = "flushing"
     DRAINED = "drained"
@@ -74,6 +75,8 @@ class StageQuery:
     _stopping: bool = False
     """Whether it is brought to a batch boundary, to be started again in another way."""
     _standing: bool = False
+    _sink_has_it: bool = False
+    """Whether the batch that is planned needs no more than to be computed."""
     _deaths: int = 0
     _start_at: float = 0.0
     _progress: Json = None
@@ -162,7 +165,10 @@ class StageQuery:
             self.step = Step.DRAINED
             return
         writer = self.writer
-        if at.at_the_end:
+        self._sink_has_it &= at.planned > at.committed
+        if self._sink_has_it:
+            step, writer = Step.REPEATING, queries.for_state_only(writer)
+        elif at.at_the_end:
             step, writer = Step.FLUSHING, writer.trigger(once=True)
         elif self.bounded or (draining and self.holds_back is None):
             step, writer = Step.CATCHING_UP, writer.trigger(availableNow=True)
@@ -188,7 +194,13 @@ class StageQuery:
         self._progress = _progress(query) or self._progress
         self._query, error = None, query.exception()
         if error is not None:
-            self._died(error)
+            if self.step is Step.REPEATING or not queries.not_computed(error):
+                self._died(error)
+                return
+            self._sink_has_it = True
+            self._relaunch(draining)
+        elif self.step is Step.REPEATING:
+            self._relaunch(draining)
         elif self.step is Step.FLUSHING:
             self.step = Step.DRAINED
         elif self.step is Step.CATCHING_UP:

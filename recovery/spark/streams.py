@@ -323,8 +323,7 @@ class Streams:
                 return  # All it has left to do is to end.
             try:
                 if at.planned > at.committed:
-                    with queries.once(writer):
-                        writer.start().awaitTermination()
+                    queries.run_planned(writer)
                 rescaling.rescale(session, checkpoint, wanted)
             except Exception as error:
                 raise state_lost(self._job, name, error) or error from None

@@ -39,8 +39,8 @@ class Query:
     def stop(self) -> None:
         self.isActive = False
 
-    def die(self) -> None:
-        self.error = RuntimeError("dead")
+    def die(self, why: str = "dead") -> None:
+        self.error = RuntimeError(why)
         self.isActive = False
 
 
@@ -154,6 +154,25 @@ def test_a_death_is_noticed_while_another_stage_starts(scene: Scene) -> None:
     slow.go.set()
 
     assert "stage 'other' died" in str(scene.streams.failure)
+
+
+def test_a_batch_that_can_not_be_repeated_is_a_death(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch that its sink has is computed once more, for its state; what dies of the same all the
+    same is not started for ever."""
+    writer, repeated = scene.add("one"), Writer()
+    monkeypatch.setattr(queries, "for_state_only", lambda writer: repeated)
+    offsets = scene.streams._stages["one"].checkpoint / "offsets"
+    offsets.mkdir(parents=True)
+    (offsets / "0").write_text('v1\n{"batchWatermarkMs":0}\n{}')
+    why = "assertion failed: CheckpointInfo length: 0, numPartitions: 2"
+    writer.query.die(why)
+    until(lambda: scene.streams.steps()["one"].startswith("repeating a batch"), "it is repeated")
+    repeated.query.die(why)
+    until(lambda: scene.streams.failure, "the death is noticed")
+
+    assert (writer.starts, repeated.starts) == (1, 1)
 
 
 @pytest.mark.parametrize(

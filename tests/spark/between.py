@@ -1,0 +1,91 @@
+"""Jobs whose JVM is killed -9 in the one moment in which the sink of a query has committed a batch
+and the query itself has not. Loaded by path in processes of their own.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from jrs import Job
+from jrs.model import Json
+from jrs.recovery.snapshots.checkpoint import newest_logged
+from jrs.recovery.snapshots.contents import SINK_LOG
+from jrs.recovery.spark.ending import position
+from jrs.stops import JobStops
+
+RESCALED = 3
+
+
+def files(job: Job, folder: str, at: str) -> Json:
+    """A stage that writes with Spark's own file sink."""
+    out = job._context.storage.published(job.job_id, "one", temporary=False)
+
+    def sink(writer: Any) -> Any:
+        return writer.format("parquet").option("path", str(out))
+
+    return cut_off(job, folder, at, sink, lambda: newest_logged(out / SINK_LOG))
+
+
+def keyed(job: Job, folder: str, at: str) -> Json:
+    """A stage whose foreachBatch writes each batch once, and does nothing when it comes again."""
+    table = Path(folder).with_name("table")
+    table.mkdir(exist_ok=True)
+    newest = -1
+
+    def write(rows: Any, batch: int) -> None:
+        nonlocal newest
+        path = table / f"{batch}.parquet"
+        if path.exists():
+            return
+        half = table / f".{batch}"
+        rows.toPandas().to_parquet(half)
+        half.rename(path)
+        newest = batch
+        if job.attempt == 1 and batch:
+            time.sleep(0.5)  # Long enough to be seen here; nothing depends on how long it is.
+
+    return cut_off(job, folder, at, lambda writer: writer.foreachBatch(write), lambda: newest)
+
+
+def cut_off(
+    job: Job, folder: str, at: str, sink: Callable[[Any], Any], newest: Callable[[], int]
+) -> Json:
+    """Run one stage, unbounded if it is rescaled."""
+    from failing import read, sums  # type: ignore[import-not-found]  # It lies beside this file.
+
+    def build(stage: Any) -> Any:
+        return sink(sums(read(job, folder)).writeStream)
+
+    checkpoint = job._context.storage.stream(job.job_id, job.epoch, "one") / "ck"
+    read(job, folder)  # So that there is a JVM.
+    if job.attempt == 1:
+        killer = threading.Thread(target=kill, args=(job, checkpoint, at, newest), daemon=True)
+        killer.start()
+    return job.stream("one", build, bounded=at != "rescale").result()
+
+
+def kill(job: Job, checkpoint: Path, at: str, newest: Callable[[], int]) -> None:
+    from pyspark import SparkContext
+
+    jvm = SparkContext._gateway.proc.pid  # type: ignore[union-attr]
+    while True:
+        found = position(checkpoint)
+        wanted = found.planned > max(0, found.committed) and found.at_the_end == (at == "flush")
+        if wanted and newest() == found.planned:
+            os.kill(jvm, signal.SIGSTOP)
+            while Path(f"/proc/{jvm}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+                time.sleep(0.001)
+            if position(checkpoint) == found:
+                break
+            os.kill(jvm, signal.SIGCONT)  # Too late: at the next batch then.
+        time.sleep(0.001)
+    Path(job._context.storage.root, "cut-off").write_text(str(found.planned))
+    if at == "rescale":
+        JobStops(job._context.backend).change(job.job_id, partitions=RESCALED)
+    os.kill(jvm, signal.SIGKILL)
