@@ -14,25 +14,25 @@ from typing import Any
 
 from jrs import Job
 from jrs.model import Json
-from jrs.recovery.snapshots.checkpoint import newest_logged
-from jrs.recovery.snapshots.contents import SINK_LOG
+from jrs.recovery.snapshots.restoring import published_batches
 from jrs.recovery.spark.ending import position
 from jrs.stops import JobStops
 
 RESCALED = 3
 
 
-def files(job: Job, folder: str, at: str) -> Json:
-    """A stage that writes with Spark's own file sink."""
+def publishing(job: Job, folder: str, at: str, sink: str) -> Json:
+    """A stage that writes with Spark's own file sink, or with that of jrs."""
     out = job._context.storage.published(job.job_id, "one", temporary=False)
 
-    def sink(writer: Any) -> Any:
-        return writer.format("parquet").option("path", str(out))
+    def writes(writer: Any) -> Any:
+        found = writer.format(sink)
+        return found if sink == "jrs" else found.option("path", str(out))
 
-    return cut_off(job, folder, at, sink, lambda: newest_logged(out / SINK_LOG))
+    return cut_off(job, folder, at, writes, lambda: max(published_batches(out), default=-1))
 
 
-def keyed(job: Job, folder: str, at: str) -> Json:
+def keyed(job: Job, folder: str, at: str, sink: str) -> Json:
     """A stage whose foreachBatch writes each batch once, and does nothing when it comes again."""
     table = Path(folder).with_name("table")
     table.mkdir(exist_ok=True)
@@ -81,10 +81,13 @@ def kill(job: Job, checkpoint: Path, at: str, newest: Callable[[], int]) -> None
             os.kill(jvm, signal.SIGSTOP)
             while Path(f"/proc/{jvm}/stat").read_text().rpartition(")")[2].split()[0] != "T":
                 time.sleep(0.001)
-            if position(checkpoint) == found:
+            if position(checkpoint).planned == found.planned:
                 break
             os.kill(jvm, signal.SIGCONT)  # Too late: at the next batch then.
         time.sleep(0.001)
+    # If it was stopped a moment too late, it is as if it had been in time.
+    for name in (f"{found.planned}", f".{found.planned}.crc"):
+        (checkpoint / "commits" / name).unlink(missing_ok=True)
     Path(job._context.storage.root, "cut-off").write_text(str(found.planned))
     if at == "rescale":
         JobStops(job._context.backend).change(job.job_id, partitions=RESCALED)

@@ -17,13 +17,11 @@ from .events import EXPECTED, in_order, submit, until_or_ended
 
 FILE = Path(between.__file__)
 CASES = [
-    pytest.param("files", "batch"),
-    pytest.param("files", "flush", marks=pytest.mark.soak),
-    pytest.param("files", "rescale", marks=pytest.mark.soak),
-    pytest.param("keyed", "batch", marks=pytest.mark.soak),
-    pytest.param("keyed", "flush", marks=pytest.mark.soak),
-    pytest.param("keyed", "rescale", marks=pytest.mark.soak),
+    pytest.param(sink, at, marks=[] if (sink, at) == ("parquet", "batch") else [pytest.mark.soak])
+    for sink in ("parquet", "jrs", "foreachBatch")
+    for at in ("batch", "flush", "rescale")
 ]
+"""What the stage writes with, and when it is cut off; in the long form all of them."""
 
 
 @pytest.mark.parametrize(("sink", "at"), CASES)
@@ -35,7 +33,8 @@ def test_a_batch_that_only_its_sink_has(
     """
     rows = events.write(tmp_path / "in", 8)
     cluster.masters.start("m")
-    submit(cluster, "job", sink, file=FILE, folder=str(tmp_path / "in"), at=at)
+    name = "keyed" if sink == "foreachBatch" else "publishing"
+    submit(cluster, "job", name, file=FILE, folder=str(tmp_path / "in"), at=at, sink=sink)
     if at == "rescale":
         rescaled(cluster)
         JobStops(cluster.masters.backend).request("job", StopMode.DRAIN)
@@ -45,10 +44,12 @@ def test_a_batch_that_only_its_sink_has(
     assert result.status is JobStatus.FINISHED, str(result.failure)[:3000]
     assert result.attempt == 2
     assert int((cluster.storage.root / "cut-off").read_text()) > 0
-    table = cluster.storage.folder("job") / "out" / "one"
-    if sink == "keyed":
-        table = tmp_path / "table"
-    found = [tuple(row.values()) for row in pq.read_table(table).to_pylist()]
+    table = tmp_path / "table" if name == "keyed" else cluster.storage.folder("job") / "out" / "one"
+    found = [
+        tuple(row.values())
+        for path in table.rglob("*.parquet")
+        for row in pq.read_table(path, partitioning=None).to_pylist()
+    ]
     assert in_order(found) == in_order(EXPECTED["windows"](rows))
 
 
