@@ -172,6 +172,11 @@ class Actions:
         except CorruptRecord:
             return None, record.version  # It only counts; counting anew is no harm.
 
+    def deaths(self, job_id: str) -> int:
+        """Return how many of the job's attempts have died."""
+        stored, _ = self.stored_attempt(job_id)
+        return stored.deaths if stored else 0
+
     # -- results ---------------------------------------------------------------------------
 
     def fail(self, spec: JobSpec) -> None:

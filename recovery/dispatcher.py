@@ -14,53 +14,25 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
-import attrs
-
 from jrs import keys
 from jrs.backend import Backend, Leadership
 from jrs.clock import Clock, Deadline
-from jrs.codec import decode
 from jrs.errors import CorruptRecord, Fenced, JrsError, OutcomeUnknown, Unavailable
 from jrs.model import JobSpec, RunnerKind
 from jrs.recovery.actions import Actions, Death, Left
 from jrs.recovery.attempts import Attempts, Begun
 from jrs.recovery.cleanup import CleanupPolicy, JobCleanup
-from jrs.recovery.decision import Action, Attempt, Decision, Facts, Result, Spec, Stop, decide
+from jrs.recovery.decision import Action, Attempt, Decision, Facts, Spec, decide
 from jrs.recovery.events import Event, Report, tell
+from jrs.recovery.facts import Gatherer, Tracked
 from jrs.recovery.runners import Ended, Runner
-from jrs.recovery.snapshots import pending
 from jrs.recovery.storage import JobStorage
-from jrs.stops import JobStops
-from jrs.store import JobResultStore
 
 _TICK = 1.0
 _SETTLE = 0.5
 """Seconds that `stop` waits for actions in flight: all of them may be cut off anywhere."""
 
 T = TypeVar("T")
-
-
-@attrs.define(eq=False)
-class _Tracked:
-    """What this leader remembers of a job between two looks at it."""
-
-    busy: bool = False
-    """An action about it is in the pool: it is not looked at until that has come back."""
-    ended: tuple[JobSpec, Ended] | None = None
-    """An attempt's end that is still to be judged."""
-    retry_at: float = 0.0
-    """When to look again after an action that raised; like all of these on the monotonic clock."""
-    restart_at: float = 0.0
-    deaths: int | None = None
-    """None until the stored attempt was read."""
-    cleanup_at: float = 0.0
-    cleanup_tries: int = 0
-    said: Decision | None = None
-    said_given_up: bool = False
-    snapshot_at: float | None = None
-    """When the next of the snapshots is due that the job's spec asks for."""
-    stop_since: tuple[float, float] | None = None
-    """Which stop this leader has seen, by the time of its request, and since when."""
 
 
 class Dispatcher:
@@ -93,8 +65,6 @@ class Dispatcher:
         self._report = report
         self._clock = clock
         self._now = now
-        self._store = JobResultStore(backend, now=now)
-        self._stops = JobStops(backend, now=now)
         self._attempts = Attempts()
         self._actions = Actions(
             backend,
@@ -108,7 +78,10 @@ class Dispatcher:
             master=master,
             now=now,
         )
-        self._jobs: dict[str, _Tracked] = {}
+        self._facts = Gatherer(
+            backend, self._attempts, deaths=self._actions.deaths, say=self._say, clock=clock
+        )
+        self._jobs: dict[str, Tracked] = {}
         self._functions: dict[str, Callable[..., Any]] = {}
         self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._wake = threading.Event()
@@ -241,7 +214,7 @@ class Dispatcher:
         ]
 
     def _reconcile(self, job_id: str) -> None:
-        job = self._jobs.setdefault(job_id, _Tracked())
+        job = self._jobs.setdefault(job_id, Tracked())
         if job.busy or self._clock() < job.retry_at:
             return
         if job.ended is not None:
@@ -252,13 +225,13 @@ class Dispatcher:
                 lambda death: self._counted(job, death),
             )
             return
-        facts, spec_or_none = self._facts(job_id, job)
+        facts, spec_or_none = self._facts.gather(job_id, job, driven=job_id in self._functions)
         decision = decide(facts)
         self._decided(job_id, decision)
         self._act(job_id, job, decision.action, facts, spec_or_none)
 
     def _act(
-        self, job_id: str, job: _Tracked, action: Action, facts: Facts, spec: JobSpec | None
+        self, job_id: str, job: Tracked, action: Action, facts: Facts, spec: JobSpec | None
     ) -> None:
         do = self._actions
         if action is Action.CLEAN_UP:
@@ -291,69 +264,9 @@ class Dispatcher:
         elif action is Action.LEAVE and self._snapshot_is_due(job, spec):
             self._offload(job_id, lambda: do.pin(spec), slow=True)
 
-    # -- facts -----------------------------------------------------------------------------
+    # -- when things are due -----------------------------------------------------------------
 
-    def _facts(self, job_id: str, job: _Tracked) -> tuple[Facts, JobSpec | None]:
-        spec, spec_fact = self._spec(job_id, job)
-        facts = Facts(
-            spec=spec_fact,
-            result=self._result(job_id, job),
-            attempt=self._attempt(job_id, job, spec),
-            cancel=self._backend.get(keys.CANCEL + job_id) is not None,
-            stop=self._stop(job_id, job),
-            startable=spec is None or not spec.only_in_driver or job_id in self._functions,
-        )
-        return facts, spec
-
-    def _spec(self, job_id: str, job: _Tracked) -> tuple[JobSpec | None, Spec]:
-        try:
-            record = self._backend.get(keys.JOBS + job_id)
-            if record is None:
-                return None, Spec.NONE
-            if pending.is_one(record):
-                return None, Spec.RESTORING
-            return decode(JobSpec, record.value, record.key), Spec.READABLE
-        except CorruptRecord as error:
-            self._say_once(job_id, job, str(error))
-            return None, Spec.UNREADABLE
-
-    def _result(self, job_id: str, job: _Tracked) -> Result:
-        entry = self._store.get(job_id)
-        if entry is None:
-            # A marker without its result can not come from jrs; never start over it.
-            lone = self._backend.get(keys.DIRTY + job_id) is not None
-            return Result.UNREADABLE if lone else Result.NONE
-        if entry.problem:
-            self._say_once(job_id, job, entry.problem)
-            return Result.UNREADABLE
-        return Result(entry.state.value)
-
-    def _attempt(self, job_id: str, job: _Tracked, spec: JobSpec | None) -> Attempt:
-        if self._attempts.is_running(job_id):
-            return Attempt.RUNNING
-        if spec is None:
-            return Attempt.NONE
-        if job.deaths is None:
-            stored, _ = self._actions.stored_attempt(job_id)
-            job.deaths = stored.deaths if stored else 0
-        if job.deaths >= spec.restart.attempts:
-            return Attempt.SPENT
-        return Attempt.BACKING_OFF if self._clock() < job.restart_at else Attempt.NONE
-
-    def _stop(self, job_id: str, job: _Tracked) -> Stop:
-        try:
-            stop = self._stops.get(job_id)
-        except CorruptRecord as error:
-            self._say_once(job_id, job, str(error))
-            return Stop.UNREADABLE
-        if stop is None:
-            return Stop.NONE
-        if job.stop_since is None or job.stop_since[0] != stop.requested_at:
-            job.stop_since = stop.requested_at, self._clock()
-        overdue = self._clock() - job.stop_since[1] >= stop.patience
-        return Stop.of(stop, overdue=overdue)
-
-    def _snapshot_is_due(self, job: _Tracked, spec: JobSpec) -> bool:
+    def _snapshot_is_due(self, job: Tracked, spec: JobSpec) -> bool:
         if spec.snapshots.every is None:
             return False
         now, due = self._clock(), job.snapshot_at
@@ -361,7 +274,7 @@ class Dispatcher:
             job.snapshot_at = now + spec.snapshots.every
         return due is not None and now >= due
 
-    def _may_clean_up(self, job_id: str, job: _Tracked) -> bool:
+    def _may_clean_up(self, job_id: str, job: Tracked) -> bool:
         journal = self._actions.journal(job_id)
         if journal is not None and journal.exhausted:
             if not job.said_given_up:
@@ -385,13 +298,13 @@ class Dispatcher:
         if self._attempts.forget(spec.job_id, begun):
             self._jobs[spec.job_id].ended = spec, ended
 
-    def _counted(self, job: _Tracked, death: Death | None) -> None:
+    def _counted(self, job: Tracked, death: Death | None) -> None:
         job.ended = None
         if death is not None:
             job.deaths = death.deaths
             job.restart_at = self._clock() + death.delay
 
-    def _cleaned_up(self, job: _Tracked, left: Left | None) -> None:
+    def _cleaned_up(self, job: Tracked, left: Left | None) -> None:
         if left is not None:
             job.cleanup_tries = left.tries
             job.cleanup_at = self._clock() + left.delay
@@ -467,10 +380,6 @@ class Dispatcher:
             job.said = decision
             if decision.action is not Action.LEAVE:
                 self._say("decision", job_id, f"{decision.action.value}: {decision.reason}")
-
-    def _say_once(self, job_id: str, job: _Tracked, message: str) -> None:
-        if job.said is None or job.said.action is not Action.HOLD:
-            self._say("held", job_id, message)
 
     def _say(self, kind: str, job_id: str, message: str) -> None:
         event = Event(kind, job_id, message, self._leadership.fence.epoch, self._now())
