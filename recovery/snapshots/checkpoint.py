@@ -12,6 +12,7 @@ missing is a `FileNotFoundError`: look again.
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import zipfile
@@ -69,6 +70,7 @@ def select(checkpoint: Path, batch: int | None = None) -> Checkpoint:
         found.append(f"{log}/{batch}")
         if batch - 1 in _numbers(checkpoint / log):
             found.append(f"{log}/{batch - 1}")
+    _check_commit(checkpoint / "commits" / str(batch))
     found += _sources(checkpoint, batch)
     found += _state(checkpoint, batch)
     for entry in _entries(checkpoint):
@@ -155,13 +157,25 @@ def _sources(checkpoint: Path, batch: int) -> Iterator[str]:
             yield f"sources/{entry.name}/{name}"
 
 
-def _source_ends(path: Path) -> dict[str, int]:
-    """Return, by source, where the log of each file source ends in a batch's offsets."""
+def _check_commit(path: Path) -> None:
+    # Spark does not sync it: after a power cut it may be there, and empty.
+    if not path.read_text().startswith("v"):
+        raise CorruptRecord(f"{path}: not a commit log of Spark")
+
+
+def _planned(path: Path) -> tuple[str, list[str]]:
+    """Return what a batch was planned with: its configuration, and a line for each source."""
     lines = path.read_text().splitlines()
     if len(lines) < 2 or not lines[0].startswith("v"):
         raise CorruptRecord(f"{path}: not an offset log of Spark")
+    return lines[1], lines[2:]
+
+
+def _source_ends(path: Path) -> dict[str, int]:
+    """Return, by source, where the log of each file source ends in a batch's offsets."""
+    _, sources = _planned(path)
     ends = {}
-    for index, line in enumerate(lines[2:]):
+    for index, line in enumerate(sources):
         name, text = str(index), line
         if not line.startswith(("{", "-", "[", '"')) and ":" in line:
             name, _, text = line.partition(":")
@@ -174,13 +188,25 @@ def _source_ends(path: Path) -> dict[str, int]:
     return ends
 
 
+def _partitions(path: Path) -> float:
+    """Return over how many partitions a batch's state was spread, as its offset log has it."""
+    text, _ = _planned(path)
+    try:
+        return int(json.loads(text)["conf"]["spark.sql.shuffle.partitions"])
+    except (ValueError, KeyError, TypeError):
+        return math.inf  # Written by a Spark that pinned none.
+
+
 def _state(checkpoint: Path, batch: int) -> Iterator[str]:
     commits = _Commits(checkpoint)
+    # Folders beyond it are of before a rescale, or behind it: no state of this batch.
+    partitions = _partitions(checkpoint / "offsets" / str(batch))
     for operator in _entries(checkpoint / "state"):
         where = f"state/{operator.name}"
         for entry in _entries(checkpoint / where):
             if entry.name.isdigit():
-                yield from _partition(checkpoint, f"{where}/{entry.name}", batch, commits)
+                if int(entry.name) < partitions:
+                    yield from _partition(checkpoint, f"{where}/{entry.name}", batch, commits)
             else:
                 yield from _everything(checkpoint, f"{where}/{entry.name}")
 

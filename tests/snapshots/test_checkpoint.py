@@ -121,6 +121,33 @@ def test_several_operators(tmp_path: Path) -> None:
     assert versions(select(query.ck).files, "state/1/1") == EXPECTED["hdfs"]
 
 
+@pytest.mark.parametrize("provider", PROVIDERS)
+@pytest.mark.parametrize("partitions", [2, 4])
+def test_rescaled(provider: str, partitions: int, tmp_path: Path) -> None:
+    """N6: what a rescale leaves of a partition that is no more, or adds, is no other batch's."""
+    query = FakeQuery(tmp_path / "ck", provider, 3).start().run(5)
+    pin(query, 4, 3)
+    query.partitions, query.base_every = partitions, 6
+    query.run()
+    pin(query, 5, partitions)
+    before, after = select(query.ck, 4).files, select(query.ck, 5).files
+
+    assert stores(before) == {"0", "1", "2"}
+    assert stores(after) == {str(partition) for partition in range(partitions)}
+
+
+def pin(query: FakeQuery, batch: int, partitions: int) -> None:
+    """Pin a number of partitions in the offset log, as Spark does."""
+    path = query.ck / "offsets" / str(batch)
+    conf = json.dumps({"conf": {"spark.sql.shuffle.partitions": str(partitions)}})
+    path.write_text(path.read_text().replace('{"batchWatermarkMs":0}', conf))
+
+
+def stores(files: tuple[str, ...]) -> set[str]:
+    found = {name.split("/")[2] for name in files if name.startswith("state/0/")}
+    return {name for name in found if name.isdigit()}
+
+
 def test_nothing_was_committed(tmp_path: Path) -> None:
     """Such a stage begins from its beginning, and needs nothing."""
     query = FakeQuery(tmp_path / "ck").start()
@@ -194,6 +221,7 @@ def test_lost_sst(tmp_path: Path) -> None:
     [
         ("metadata", "no json"),
         ("offsets/4", "garbage"),
+        ("commits/4", ""),
         ("state/0/0/3.zip", "no zip"),
     ],
 )

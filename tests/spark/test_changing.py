@@ -39,13 +39,13 @@ def test_a_job_is_rescaled_and_upgraded_while_it_runs(cluster: Cluster, tmp_path
     assert jrs(cluster, "rescale", "job", "--partitions", "-1").exit_code != 0
 
     where = ("--storage", str(cluster.storage.root.parent))
-    rescaled = jrs(cluster, "rescale", "job", "--partitions", "3", *where)
+    rescaled = jrs(cluster, "rescale", "job", "--partitions", "1", *where)
 
     assert rescaled.exit_code == 0, rescaled.output
 
     rows += make_events(source, 2, first=2)
     (checkpoint,) = folder.glob("e*/streams/sums/ck")
-    until(lambda: rescaling.partitions(checkpoint) == 3, "it is rescaled", BOUND)
+    until(lambda: rescaling.partitions(checkpoint) == 1, "it is rescaled", BOUND)
     seen = json.loads(jrs(cluster, "show", "job", "--json").stdout)
 
     assert (seen["status"], seen["attempt"]["failure"]) == ("RUNNING", None)
@@ -64,6 +64,8 @@ def test_a_job_is_rescaled_and_upgraded_while_it_runs(cluster: Cluster, tmp_path
     assert result.status is JobStatus.FINISHED, str(result.failure)[:3000]
     assert result.payload == "v2"
     assert published(cluster, "job", "sums") == expected(rows)
+    # What is left of the partition that is no more is not taken for damage.
+    assert not [event for event in cluster.masters.events if event.kind == "damaged"]
 
 
 @pytest.mark.soak
