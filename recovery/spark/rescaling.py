@@ -94,10 +94,12 @@ def fill_sink_log(table: Path, checkpoint: Path, default: int) -> None:
 def _compact_interval(log: Path, default: int) -> int:
     """Return every how many entries Spark looks for a compacted one, as it derives that from what
     is there (`CompactibleFileStreamLog.deriveCompactInterval`)."""
-    latest = [int(path.stem) for path in log.glob("*.compact") if path.stem.isdigit()]
+    latest = sorted(int(path.stem) for path in log.glob("*.compact") if path.stem.isdigit())
     if not latest:
         return default
-    count = max(latest) + 1
+    if len(latest) > 1:
+        return latest[-1] - latest[-2]
+    count = latest[-1] + 1
     if default < count / 2:
         return next((n for n in range(default, count // 2 + 1) if count % n == 0), count)
     return count

@@ -208,3 +208,22 @@ def test_recovery_finds_nothing_damaged(tmp_path: Path, memory: FaultyMemory) ->
         check_snapshot(place, 4)
 
         assert select(place.ck).batch in (3, 4), f"step {step}"
+
+
+@pytest.mark.parametrize(("compacted", "last"), [([9], 18), ([9, 19], 28), ([19, 29], 38)])
+def test_the_log_is_compacted_where_spark_looks_for_it(
+    tmp_path: Path, compacted: list[int], last: int
+) -> None:
+    """N6: an entry is made as Spark, which goes by the distance of the newest two that are
+    compacted, reads it: else nobody could read the table any more."""
+    table, checkpoint = tmp_path / "out", tmp_path / "ck"
+    for batch in compacted:
+        put(table / SINK_LOG / f"{batch}.compact", "v1\nthe first")
+    for batch in range(compacted[-1] + 1, last + 1):
+        put(table / SINK_LOG / str(batch), f"v1\nthe {batch}th")
+    for log in ("offsets", "commits"):
+        put(checkpoint / log / str(last + 1), f"v1\n{conf(3)}")
+    rescaling.fill_sink_log(table, checkpoint, 10)
+
+    lines = (table / SINK_LOG / f"{last + 1}.compact").read_text().splitlines()
+    assert len(lines) == 2 + last - compacted[-1]
