@@ -62,6 +62,9 @@ class JobState:
             self._say("damaged", job_id, f"snapshot {record.number}: {why}")
         if usable.record is None:
             what = "; ".join(f"stage {stage!r}: {why}" for stage, why in damage.items())
+            for stage in damage:
+                # Whoever resumes the job has it try what there is once more.
+                self._storage.forget_damage(job_id, self._fence.epoch, stage)
             raise JobHeld(
                 f"job {job_id!r} can not go on from what is stored, and has no usable snapshot: "
                 f"{what}"
@@ -143,14 +146,17 @@ class JobState:
     def _missing(self, job_id: str, stage: str, live: Path) -> str:
         """Return what a restart would miss, or nothing."""
         try:
-            found = checkpoint.select(live)
+            checkpoint.select(live)
+            planned = position(live).planned
         except FileNotFoundError as error:
             return f"{error.filename} is missing"
-        except CorruptRecord as error:
+        except (CorruptRecord, JobHeld) as error:
             return str(error)
         output = self._storage.published(job_id, stage, temporary=False)
-        if found.batch is None and any(published_batches(output)):
-            return f"{live} is empty, and batches of it were published"
+        published = max(published_batches(output), default=-1)
+        if published > planned:
+            # Spark's sinks would pass over the batches to come, up to that one.
+            return f"{live} is at batch {planned}, and batch {published} of it was published"
         return ""
 
     def _streams(self, job_id: str) -> Iterator[str]:

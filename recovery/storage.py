@@ -142,6 +142,11 @@ class JobStorage:
         path = self.folder(job_id) / f"e{epoch}" / "streams" / stage / _DAMAGED
         return path.read_text(encoding="utf-8").strip() if path.is_file() else ""
 
+    def forget_damage(self, job_id: str, epoch: int, stage: str) -> None:
+        """Take back what was reported of a stream's checkpoint."""
+        path = self.folder(job_id) / f"e{epoch}" / "streams" / stage / _DAMAGED
+        path.unlink(missing_ok=True)
+
     def close_input(self, job_id: str, stage: str, source: Path) -> Path:
         """Return a folder with links to the files that are in `source`, or were when it was first
         asked for. Durable.

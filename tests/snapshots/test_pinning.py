@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import threading
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +22,7 @@ from jrs.recovery.state import JobState
 from jrs.recovery.storage import JobStorage
 from jrs.stops import JobStops
 from tests.recovery.support import FaultyMemory
-from tests.snapshots.fabricate import FakeJob, put
+from tests.snapshots.fabricate import FakeJob, file_sink, jrs_sink, put
 
 
 @pytest.fixture
@@ -94,3 +96,32 @@ def test_a_file_sink_ahead_of_nothing(state: JobState, job: FakeJob, lost: str) 
     with pytest.raises(JobHeld, match="'hourly'"):
         state.make_usable("job")
     assert (job.out("hourly") / "_spark_metadata").is_dir()
+
+
+@pytest.mark.parametrize("sink", [file_sink, jrs_sink])
+def test_a_sink_ahead_by_its_first_batch(
+    state: JobState, job: FakeJob, sink: Callable[[Path, int], None]
+) -> None:
+    """A lost checkpoint is damage also if no more than batch 0 was published. One that was cut off
+    between its sink's commit of that batch and its own is not: it hands it over again."""
+    shutil.rmtree(job.out("hourly"))
+    sink(job.out("hourly"), 1)
+    shutil.rmtree(job.query.ck)
+    with pytest.raises(JobHeld, match="batch -1, and batch 0 of it was published"):
+        state.make_usable("job")
+
+    job.query.batch = -1
+    job.query.start().plan()
+    state.make_usable("job")
+
+
+def test_a_resume_tries_what_was_damaged(
+    state: JobState, storage: JobStorage, job: FakeJob
+) -> None:
+    """N1: a job whose checkpoint could not be loaded is held if it has no snapshot, and whoever
+    resumes it has it loaded once more: what was in the way may be gone."""
+    storage.report_damage("job", int(job.epoch.name[1:]), "hourly", "no such host")
+    with pytest.raises(JobHeld, match="no such host"):
+        state.make_usable("job")
+
+    state.make_usable("job")
