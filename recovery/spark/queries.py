@@ -31,8 +31,16 @@ _VOLATILE = re.compile(
     r"|@[0-9a-f]+"  # the addresses of objects
     r"|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 )
-_LOST_STATE = re.compile(r"\[(CANNOT_LOAD_STATE_STORE|CANNOT_READ_STREAMING_STATE_FILE)")
-_NOT_COMPUTED = re.compile(r"assertion failed: CheckpointInfo length: \d+, numPartitions: \d+")
+_LOST_STATE = re.compile(
+    r"\[(CANNOT_READ_STREAMING_STATE_FILE|CANNOT_LOAD_STATE_STORE"
+    # Nor are these of what is stored: a lock, the host's memory, a place to write.
+    r"(?!\.(UNRELEASED_THREAD|\w*OUT_OF_MEMORY|FAILED_TO_GET_CHANGELOG_WRITER)))"
+)
+# Spark's own failure, and not that of another query, which a function of this one has run.
+_NOT_COMPUTED = re.compile(
+    r"(\[STREAM_FAILED\] Query \[[^\]]*\] terminated with exception: )?"
+    r"assertion failed: CheckpointInfo length: \d+, numPartitions: \d+"
+)
 # A "#" would follow the name of a column.
 _TIMERS = re.compile(r"WithState.*, ProcessingTime(Timeout)?\b(?!#)")
 
@@ -60,6 +68,11 @@ def check_writer(writer: DataStreamWriter, stage: str, *, bounded: bool) -> None
         problem = (
             "its timers go by processing time, so a bounded stage would end without what they "
             "still hold: use timers of event time, or an unbounded stage"
+        )
+    elif re.search("Continuous|RealTime", str(_peek(writer._jwrite, "trigger"))):
+        problem = (
+            "its trigger runs it without batches, which are what a failover goes on from: use "
+            "processingTime"
         )
     elif not bounded and re.search("OneTime|AvailableNow", str(_peek(writer._jwrite, "trigger"))):
         problem = "its trigger ends it by itself: call job.stream with bounded=True"
@@ -143,21 +156,6 @@ def is_over(query: StreamingQuery) -> bool:
     return not query._jsq.streamingQuery().queryExecutionThread().isAlive()
 
 
-def run_planned(writer: DataStreamWriter) -> None:
-    """Run the batch that is planned, and no more; raises what the query dies of."""
-    make_active(writer)
-    before = trigger(writer)
-    writer.trigger(once=True)
-    try:
-        writer.start().awaitTermination()
-    except PySparkException as error:
-        if not not_computed(error):
-            raise
-        for_state_only(writer).start().awaitTermination()
-    finally:
-        set_trigger(writer, before)
-
-
 def for_state_only(writer: DataStreamWriter) -> DataStreamWriter:
     """Return a writer of the same query that runs what is planned, and no more, and whose rows go
     nowhere."""
@@ -165,8 +163,19 @@ def for_state_only(writer: DataStreamWriter) -> DataStreamWriter:
     found = writer._df.writeStream.format("noop").trigger(once=True)
     found._jwrite = found._jwrite.outputMode(_peek(writer._jwrite, "outputMode"))
     for name in ("queryName", "checkpointLocation"):
-        found = found.option(name, str(_option(options, name)))
+        value = _option(options, name)
+        if value is not None:
+            found = found.option(name, str(value))
     return found
+
+
+def is_caught_up(query: StreamingQuery) -> bool:
+    """Return whether a query that ends when nothing is left to do has come to that end, and was not
+    stopped on the way."""
+    execution = query._jsq.streamingQuery()
+    if "MultiBatch" not in str(_peek(execution, "triggerExecutor")):
+        return True  # With a source that tells no end, Spark runs one batch, or none.
+    return _peek(execution, "noNewData") is not False
 
 
 def not_computed(error: BaseException) -> bool:
@@ -175,9 +184,11 @@ def not_computed(error: BaseException) -> bool:
     That is what a sink does that was cut off between its own commit and the query's: the batch
     comes again, and it has it. But where the files of state have unique names, Spark then does not
     know which of them are the batch's, and fails at each start (`checkpointFormatVersion` 2 in
-    `MicroBatchExecution.updateStateStoreCkptId`).
+    `MicroBatchExecution.updateStateStoreCkptId`). A sink does it as well that has batches of
+    another history, or a function that passes over an error, or reads a part of its rows only: then
+    the batch is not to be taken for one that is there.
     """
-    return _NOT_COMPUTED.search(str(error)) is not None
+    return _NOT_COMPUTED.match(str(error)) is not None
 
 
 def holds_back(writer: DataStreamWriter) -> str | None:

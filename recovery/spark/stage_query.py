@@ -7,7 +7,8 @@ It goes through these steps, each of which the next attempt finds in its checkpo
 
 A bounded stage begins with *catching up*: it takes what is there and ends. An unbounded one gets
 there when the job is drained. *Flushing* is one more batch, without input, at the end of time; see
-`ending`. Wherever it is, a batch that its sink has and the commit log has not is *repeated* first.
+`ending`. Two steps may come before any of them: a batch that an earlier run has left is *completed*
+before the state is rescaled, and *repeated*, for the state alone, if the sink has it already.
 """
 
 from __future__ import annotations
@@ -21,16 +22,20 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from jrs.clock import Deadline
-from jrs.errors import JrsError
+from jrs.errors import JobHeld, JrsError
 from jrs.model import Json, StageRecord
 from jrs.policy import RestartPolicy
 from jrs.recovery.job import Job, StateLost
-from jrs.recovery.spark import queries
+from jrs.recovery.spark import queries, rescaling
 from jrs.recovery.spark.ending import plan_flush, position
+from jrs.recovery.storage import sync_tree
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
+_DOUBTED = "doubted"
+_AGAIN = 1.0
+"""Seconds before state that could not be loaded is loaded once more."""
 _BOUNDARY = 10.0
 """Seconds that a query is given to come to a batch boundary by itself before it is stopped."""
 
@@ -40,6 +45,7 @@ class Step(enum.Enum):
 
     WAITING = "waiting to be started again"
     RUNNING = "running"
+    COMPLETING = "completing a batch before it is rescaled"
     REPEATING = "repeating a batch that its sink has, for the state"
     CATCHING_UP = "catching up"
     FLUSHING = "flushing"
@@ -75,8 +81,14 @@ class StageQuery:
     _stopping: bool = False
     """Whether it is brought to a batch boundary, to be started again in another way."""
     _standing: bool = False
-    _sink_has_it: bool = False
-    """Whether the batch that is planned needs no more than to be computed."""
+    _left: int | None = None
+    """The batch that was planned before the query was started: its sink may have it."""
+    _new: int | None = None
+    """The batch that was planned just now, by hand."""
+    _in_sink: int | None = None
+    """The batch of which that is known."""
+    _lost_at: int | None = None
+    """The batch before which the state could not be loaded."""
     _deaths: int = 0
     _start_at: float = 0.0
     _progress: Json = None
@@ -164,10 +176,17 @@ class StageQuery:
         if at.flushed:
             self.step = Step.DRAINED
             return
+        queries.make_active(self.writer)
+        left = at.planned if at.planned > at.committed else None
+        to_rescale = not at.at_the_end and self._is_to_rescale()
+        if to_rescale and left is None:
+            self._rescale()
+        self._fill_sink_log()
         writer = self.writer
-        self._sink_has_it &= at.planned > at.committed
-        if self._sink_has_it:
+        if left is not None and left == self._in_sink:
             step, writer = Step.REPEATING, queries.for_state_only(writer)
+        elif to_rescale and left is not None:
+            step, writer = Step.COMPLETING, writer.trigger(once=True)
         elif at.at_the_end:
             step, writer = Step.FLUSHING, writer.trigger(once=True)
         elif self.bounded or (draining and self.holds_back is None):
@@ -175,16 +194,17 @@ class StageQuery:
         else:
             step = Step.RUNNING
             queries.set_trigger(writer, self._trigger)
-        queries.make_active(writer)
         with queries.spread(writer, self.partitions):
             self._query, self._stopping = writer.start(), False
+        self._left = None if left in (self._new, self._doubted()) else left
+        self._new = None
         self.step = step
 
     def _relaunch(self, draining: bool) -> None:
         """Start it once more; one that can not be started has died again."""
         try:
             self._launch(draining)
-        except JrsError:
+        except (JrsError, StateLost):
             raise
         except Exception as error:
             self._died(error)
@@ -193,51 +213,108 @@ class StageQuery:
         """Go on behind the end of a query."""
         self._progress = _progress(query) or self._progress
         self._query, error = None, query.exception()
+        at = position(self.checkpoint)
+        left_off = at.planned > at.committed
         if error is not None:
-            if self.step is Step.REPEATING or not queries.not_computed(error):
-                self._died(error)
-                return
-            self._sink_has_it = True
-            self._relaunch(draining)
-        elif self.step is Step.REPEATING:
-            self._relaunch(draining)
-        elif self.step is Step.FLUSHING:
-            self.step = Step.DRAINED
-        elif self.step is Step.CATCHING_UP:
-            if not self.bounded and not draining:
-                self._relaunch(draining)  # The drain was refused meanwhile.
-                return
-            at = position(self.checkpoint)
-            # In complete mode nothing waits for a watermark.
-            if at.stateful and at.committed >= 0 and self.holds_back is None:
-                plan_flush(self.checkpoint)
+            if self.step is not Step.REPEATING and queries.not_computed(error):
+                self._in_sink = self._check_left(at.planned)
                 self._relaunch(draining)
             else:
-                self.step = Step.DRAINED
-        elif self._stopping:
+                self._died(error)
+        elif self._stopping or self._is_refused(draining):
+            self._relaunch(draining)
+        elif left_off or not self._is_done(query):
+            self._died(StageDied("its query was stopped by somebody else"))
+        elif self.step is Step.FLUSHING:
+            self.step = Step.DRAINED
+        elif self.step is not Step.CATCHING_UP:
+            self._relaunch(draining)
+        # In complete mode nothing waits for a watermark.
+        elif at.stateful and at.committed >= 0 and self.holds_back is None:
+            plan_flush(self.checkpoint)
+            self._new = at.planned + 1
             self._relaunch(draining)
         else:
-            self._died(StageDied("its query was stopped by somebody else"))
+            self.step = Step.DRAINED
+
+    def _is_done(self, query: StreamingQuery) -> bool:
+        """Return whether a query that ended without an error has done what it was started for."""
+        if self.step is Step.CATCHING_UP:
+            return queries.is_caught_up(query)
+        return self.step is not Step.RUNNING
+
+    def _is_refused(self, draining: bool) -> bool:
+        """Return whether it catches up for a drain that was refused meanwhile."""
+        return self.step is Step.CATCHING_UP and not self.bounded and not draining
+
+    def _check_left(self, batch: int) -> int:
+        """Return a batch that its sink took without having it computed, if it may have it from an
+        earlier run; to repeat any other would be to lose it.
+
+        Raises:
+            JobHeld: the batch is new. Whoever starts the job again hands it to the sink again.
+        """
+        if batch == self._left:
+            return batch
+        doubted = self.checkpoint.with_name(_DOUBTED)
+        doubted.write_text(str(batch), encoding="utf-8")
+        sync_tree(doubted.parent)
+        raise JobHeld(
+            f"stage {self.name!r}: its sink took batch {batch}, which is new, without reading all "
+            "of it: it has batches of another history, passes over an error, or leaves rows "
+            f"unread; mend that, then: jrs resume {self.job.job_id}"
+        )
+
+    def _doubted(self) -> int | None:
+        """Return the batch that no sink can have had, whatever it says."""
+        try:
+            return int(self.checkpoint.with_name(_DOUBTED).read_text(encoding="utf-8"))
+        except (FileNotFoundError, ValueError):
+            return None
+
+    def _is_to_rescale(self) -> bool:
+        wanted = self.partitions
+        return wanted is not None and rescaling.partitions(self.checkpoint) not in (None, wanted)
+
+    def _rescale(self) -> None:
+        """Spread the state over as many partitions as the job is to have."""
+        assert self.partitions is not None
+        try:
+            rescaling.rescale(self.job.spark, self.checkpoint, self.partitions)
+        except JrsError:
+            raise
+        except Exception as error:
+            if queries.lost_state(error):
+                raise self._lost(error) from None
+            raise
+
+    def _fill_sink_log(self) -> None:
+        """Let a file sink's log have what it missed while the state was rescaled."""
+        table = None if self.partitions is None else queries.path_of(self.writer)
+        if table is not None:
+            every = self.job.spark.conf.get("spark.sql.streaming.fileSink.log.compactInterval")
+            rescaling.fill_sink_log(table, self.checkpoint, int(every or 10))
 
     def _died(self, error: BaseException) -> None:
         # The fence is not asked: whatever comes of a death is refused to who was replaced.
-        lost = state_lost(self.job, self.name, error)
-        if lost is not None:
-            raise lost from error
-        self._deaths += 1
-        if self._deaths >= self.restart.attempts:
-            raise StageDied(f"stage {self.name!r} died: {error}") from error
-        self._start_at = time.monotonic() + self.restart.delay_after(self._deaths)
+        if queries.lost_state(error):
+            at = position(self.checkpoint).planned
+            if at == self._lost_at:
+                raise self._lost(error) from error
+            # Where it lies may have been out of reach for a moment.
+            self._lost_at, self._start_at = at, time.monotonic() + _AGAIN
+        else:
+            self._deaths += 1
+            if self._deaths >= self.restart.attempts:
+                raise StageDied(f"stage {self.name!r} died: {error}") from error
+            self._start_at = time.monotonic() + self.restart.delay_after(self._deaths)
         self.step = Step.WAITING
 
-
-def state_lost(job: Job, name: str, error: BaseException) -> StateLost | None:
-    """Return what a stage has died of if its state can not be loaded; whoever starts the job next
-    is told so, durably."""
-    if not queries.lost_state(error):
-        return None
-    job._report_damage(name, str(error))
-    return StateLost(f"stage {name!r}: its state can not be loaded")
+    def _lost(self, error: BaseException) -> StateLost:
+        """Return what to die of when the state can not be loaded; whoever starts the job next is
+        told so, durably."""
+        self.job._report_damage(self.name, str(error))
+        return StateLost(f"stage {self.name!r}: its state can not be loaded")
 
 
 def _stop_at_boundary(query: StreamingQuery, checkpoint: Path) -> None:

@@ -30,9 +30,8 @@ from jrs.errors import (
 from jrs.model import Json, StageRecord, StopMode, StopState, StreamRecord
 from jrs.policy import RestartPolicy
 from jrs.recovery.job import Job, Stage
-from jrs.recovery.spark import cancel_work, queries, rescaling
-from jrs.recovery.spark.ending import position
-from jrs.recovery.spark.stage_query import StageQuery, Step, state_lost
+from jrs.recovery.spark import cancel_work, queries
+from jrs.recovery.spark.stage_query import StageQuery, Step
 from jrs.stops import JobStops
 
 _LOOK = 0.25
@@ -151,7 +150,6 @@ class Streams:
             queries.register_sink(session)
             output.mkdir(mode=0o700, parents=True, exist_ok=True)
             writer = writer.option("staging", str(folder / "staging")).option("out", str(output))
-        self._scale(name, writer, checkpoint)
         once = RestartPolicy(attempts=1)
         stage = StageQuery(
             job, name, writer, checkpoint, bounded, restart or once, order, after,
@@ -310,27 +308,6 @@ class Streams:
                 self._stages[record.name].step = Step.FINISHED
             self._marks = []
             self._changed.notify_all()
-
-    def _scale(self, name: str, writer: DataStreamWriter, checkpoint: Path) -> None:
-        """Spread the stage's state over as many partitions as the job is to have."""
-        wanted = self._context.spec.partitions
-        if wanted is None:
-            return
-        session = self._job.spark
-        if rescaling.partitions(checkpoint) not in (None, wanted):
-            at = position(checkpoint)
-            if at.at_the_end:
-                return  # All it has left to do is to end.
-            try:
-                if at.planned > at.committed:
-                    queries.run_planned(writer)
-                rescaling.rescale(session, checkpoint, wanted)
-            except Exception as error:
-                raise state_lost(self._job, name, error) or error from None
-        table = queries.path_of(writer)
-        if table is not None:
-            every = session.conf.get("spark.sql.streaming.fileSink.log.compactInterval")
-            rescaling.fill_sink_log(table, checkpoint, int(every or 10))
 
     def _check_plan(self, name: str, writer: DataStreamWriter, bounded: bool, spark: str) -> None:
         """Record what the stage's checkpoint is of, or refuse one that is of something else."""

@@ -13,12 +13,12 @@ import pytest
 from jrs import keys
 from jrs.backend import Leadership
 from jrs.backends.memory import Space
-from jrs.errors import OutcomeUnknown, Unavailable
+from jrs.errors import JobHeld, OutcomeUnknown, Unavailable
 from jrs.model import JobSpec
 from jrs.policy import RestartPolicy
 from jrs.recovery.attempt import AttemptDied, run_attempt
-from jrs.recovery.job import AttemptContext, Job
-from jrs.recovery.spark import queries, rescaling, streams
+from jrs.recovery.job import AttemptContext, Job, StateLost
+from jrs.recovery.spark import queries, rescaling
 from jrs.recovery.spark.stage_query import StageQuery, Step
 from jrs.recovery.spark.streams import Stream, Streams
 from jrs.recovery.storage import JobStorage
@@ -156,23 +156,75 @@ def test_a_death_is_noticed_while_another_stage_starts(scene: Scene) -> None:
     assert "stage 'other' died" in str(scene.streams.failure)
 
 
-def test_a_batch_that_can_not_be_repeated_is_a_death(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+NOT_COMPUTED = "assertion failed: CheckpointInfo length: 0, numPartitions: 2"
+LOST = "[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] a changed byte"
+
+
+@pytest.fixture
+def repeated(monkeypatch: pytest.MonkeyPatch) -> Writer:
+    """What a batch is repeated with."""
+    found = Writer()
+    monkeypatch.setattr(queries, "for_state_only", lambda writer: found)
+    return found
+
+
+def plan(scene: Scene, batch: int) -> None:
+    """Have the query of stage "one" plan a batch."""
+    folder = scene.storage.stream("job", scene.job.epoch, "one") / "ck" / "offsets"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / str(batch)).write_text('v1\n{"batchWatermarkMs":0}\n{}')
+
+
+def test_a_batch_that_can_not_be_repeated_is_a_death(scene: Scene, repeated: Writer) -> None:
     """A batch that its sink has is computed once more, for its state; what dies of the same all the
     same is not started for ever."""
-    writer, repeated = scene.add("one"), Writer()
-    monkeypatch.setattr(queries, "for_state_only", lambda writer: repeated)
-    offsets = scene.streams._stages["one"].checkpoint / "offsets"
-    offsets.mkdir(parents=True)
-    (offsets / "0").write_text('v1\n{"batchWatermarkMs":0}\n{}')
-    why = "assertion failed: CheckpointInfo length: 0, numPartitions: 2"
-    writer.query.die(why)
+    plan(scene, 0)
+    writer = scene.add("one")
+    writer.query.die(NOT_COMPUTED)
     until(lambda: scene.streams.steps()["one"].startswith("repeating a batch"), "it is repeated")
-    repeated.query.die(why)
+    repeated.query.die(NOT_COMPUTED)
     until(lambda: scene.streams.failure, "the death is noticed")
 
     assert (writer.starts, repeated.starts) == (1, 1)
+    assert "stage 'one' died" in str(scene.streams.failure)
+
+
+def test_a_new_batch_is_never_repeated(scene: Scene, repeated: Writer) -> None:
+    """A sink that says that it has a batch which no run has handed to it has one of another
+    history: the job is held, now and when it is started again, and the batch is not lost."""
+    writer = scene.add("one")
+    plan(scene, 0)
+    writer.query.die(NOT_COMPUTED)
+    until(lambda: scene.streams.failure, "it is noticed")
+
+    assert isinstance(scene.streams.failure, JobHeld)
+    assert "its sink took batch 0, which is new" in str(scene.streams.failure)
+
+    again = Writer()
+    stage = StageQuery(
+        *(scene.job, "one", again, scene.streams._stages["one"].checkpoint),  # type: ignore[arg-type]
+        *(False, RestartPolicy(attempts=1), 1, ()),
+    )
+    stage.start(draining=False)
+    again.query.die(NOT_COMPUTED)
+    with pytest.raises(JobHeld, match="which is new"):
+        stage.look(draining=False)
+    assert repeated.starts == 0
+
+
+def test_state_is_lost_if_it_can_not_be_loaded_twice(scene: Scene) -> None:
+    """R6: what can not be loaded is tried once more before it is taken for damaged, and that is
+    reported; and a lock that is held, or a host without memory, is no damage."""
+    writer = scene.add("one")
+    writer.query.die(LOST)
+    until(lambda: writer.starts == 2, "it is tried once more")
+    writer.query.die(LOST)
+    until(lambda: scene.streams.failure, "it is noticed")
+
+    assert isinstance(scene.streams.failure, StateLost)
+    assert "a changed byte" in scene.storage.damage("job", scene.job.epoch, "one")
+    for passing in ("UNRELEASED_THREAD_ERROR", "ROCKSDB_STORE_PROVIDER_OUT_OF_MEMORY"):
+        assert not queries.lost_state(Exception(f"[CANNOT_LOAD_STATE_STORE.{passing}] it is held"))
 
 
 @pytest.mark.parametrize(
@@ -194,34 +246,29 @@ def test_a_mark_that_could_not_be_made_is_tried_again(
     assert len(scene.job.stage_summaries()) == 1
 
 
-def test_state_that_is_lost_before_a_rescale(
-    memory: FaultyMemory, leader: Leadership, storage: JobStorage, monkeypatch: pytest.MonkeyPatch
+def test_state_that_is_lost_in_a_rescale(
+    scene: Scene, memory: FaultyMemory, leader: Leadership, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """R6, N1: a changed byte that the batch before a rescale finds is a death, and the damage is
-    reported: the next attempt goes on from a snapshot.
+    """R6, N1: a changed byte that a rescale finds is a death, and the damage is reported: the next
+    attempt goes on from a snapshot.
     """
-    checkpoint = storage.stream("job", leader.epoch, "one") / "ck"
 
-    class Dead:
-        def awaitTermination(self) -> None:
-            raise RuntimeError("[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] a changed byte")
+    def rescale(*args: object) -> None:
+        raise RuntimeError(LOST)
 
     conf = SimpleNamespace(get=lambda *name: None)
     monkeypatch.setattr(Job, "spark", property(lambda self: SimpleNamespace(conf=conf)))
     monkeypatch.setattr(rescaling, "partitions", lambda checkpoint: 2)
-    at = SimpleNamespace(at_the_end=False, planned=3, committed=2)
-    monkeypatch.setattr(streams, "position", lambda checkpoint: at)
-    for name in ("make_active", "trigger"):
-        monkeypatch.setattr(queries, name, lambda writer: None)
-    monkeypatch.setattr(queries, "set_trigger", lambda writer, trigger: None)
-    writer: Any = SimpleNamespace(start=Dead, trigger=lambda **how: None)
+    monkeypatch.setattr(rescaling, "rescale", rescale)
+    checkpoint = scene.storage.stream("job", leader.epoch, "one") / "ck"
 
     def function(job: Job) -> None:
-        job._streams = Streams(job, draining=False)
-        job._streams._scale("one", writer, checkpoint)
+        StageQuery(
+            *(job, "one", Writer(), checkpoint),  # type: ignore[arg-type]
+            *(False, RestartPolicy(attempts=1), 1, (), 4),
+        ).start(draining=False)
 
-    rescaled = JobSpec("job", "m:f", partitions=4)
-    context = AttemptContext(rescaled, 1, leader.fence, memory, storage, 0.0)
+    context = AttemptContext(JobSpec("job", "m:f"), 1, leader.fence, memory, scene.storage, 0.0)
     with pytest.raises(AttemptDied, match="its state can not be loaded"):
         run_attempt(context, function)
-    assert "a changed byte" in storage.damage("job", leader.epoch, "one")
+    assert "a changed byte" in scene.storage.damage("job", leader.epoch, "one")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,7 @@ def wrong(job: Job, folder: str) -> Json:
         .outputMode("complete"),
     )  # fmt: skip
     refused("ends", lambda stage: sink(stage).trigger(availableNow=True))
+    refused("continuous", lambda stage: sink(stage).trigger(continuous="1 second"))
     refused(
         "timers", lambda stage: in_slots(read(job, folder)).groupBy("slot")
         .transformWithState(counts(), "slot string, n long", "append", "ProcessingTime")
@@ -120,6 +122,46 @@ def frail_start(job: Job, folder: str) -> Json:
 
     DataStreamWriter.start = start_but_once
     return frail(job, folder, attempts=4, deaths=1)
+
+
+def stopped(job: Job, folder: str) -> Json:
+    """A bounded stage whose query somebody else stops, once, before it has read everything."""
+    stops = iter(range(1))
+
+    def count(rows: Any, batch: int) -> None:
+        rows.write.mode("overwrite").json(str(Path(folder).with_name("table") / str(batch)))
+        for _ in stops:
+            (query,) = session(job).streams.active
+            threading.Thread(target=query.stop, daemon=True).start()
+            time.sleep(1)  # The query is interrupted here, or behind this batch.
+
+    stage = job.stream(
+        "stopped",
+        lambda stage: read(job, folder).writeStream.foreachBatch(count),
+        bounded=True,
+        restart=RestartPolicy(attempts=2, delay=0.0),
+    )
+    return stage.result()["batches"]  # type: ignore[index,call-overload]
+
+
+def passes_over(job: Job, folder: str) -> Json:
+    """A stage with state whose function passes over an error, once."""
+    failures = Path(folder).with_name("failures")
+
+    def keep(rows: Any, batch: int) -> None:
+        try:
+            if batch == 1 and not failures.exists():
+                failures.touch()
+                raise OSError("the database is away")
+            rows.toPandas().to_parquet(Path(folder).with_name("table") / f"{batch}.parquet")
+        except OSError:
+            pass
+
+    Path(folder).with_name("table").mkdir(exist_ok=True)
+    stage = job.stream(
+        "one", lambda stage: sums(read(job, folder)).writeStream.foreachBatch(keep), bounded=True
+    )
+    return stage.result()["batches"]  # type: ignore[index,call-overload]
 
 
 def stuck(job: Job, folder: str, where: str) -> Json:

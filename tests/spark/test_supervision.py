@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from jrs import JobCatalog
@@ -69,6 +70,7 @@ def test_a_stage_that_can_not_be_recovered_is_refused(cluster: Cluster, source: 
         "memory": "a memory sink forgets its rows with the driver: write to files instead",
         "complete": "in complete mode each batch is a whole table",
         "ends": "its trigger ends it by itself: call job.stream with bounded=True",
+        "continuous": "its trigger runs it without batches, which are what a failover goes on from",
         "frame": "has to return df.writeStream…, not DataFrame",
         "batch": "has to return df.writeStream…, not DataFrameWriter",
         "nothing": "has to return df.writeStream…, not NoneType",
@@ -115,6 +117,37 @@ def test_a_stage_that_could_not_be_started_again(cluster: Cluster, source: str) 
     result = ended(cluster)
 
     assert (result.status, result.payload) == (JobStatus.FINISHED, 2), str(result.failure)[:3000]
+
+
+@pytest.mark.soak
+def test_a_query_that_somebody_else_stops(cluster: Cluster, source: str) -> None:
+    """F2: a bounded stage whose query is stopped on the way has not finished: it has died."""
+    submit(cluster, "stopped", folder=source)
+    result = ended(cluster)
+
+    assert (result.status, result.payload) == (JobStatus.FINISHED, 2), str(result.failure)[:3000]
+    assert {path.parent.name for path in Path(source).parent.glob("table/*/*.json")} == {"0", "1"}
+
+
+@pytest.mark.soak
+def test_a_function_that_passes_over_an_error(cluster: Cluster, source: str) -> None:
+    """F1: a batch that is new, and not read by its sink, is not taken for one that the sink has:
+    the job is held, and hands it over again when it is resumed."""
+    stops, rows = JobStops(cluster.masters.backend), events.write(Path(source), 2)
+    submit(cluster, "passes_over", folder=source)
+    until_or_ended(cluster, "job", lambda: stops.get("job") is not None, "the job is held")
+    held = stops.get("job")
+
+    assert held is not None
+    assert (held.mode, held.state) == (StopMode.HOLD, StopState.DONE)
+    assert held.reason.startswith("stage 'one': its sink took batch 1, which is new")
+
+    stops.resume("job")
+    result = ended(cluster)
+
+    assert result.status is JobStatus.FINISHED, str(result.failure)[:3000]
+    found = pq.read_table(Path(source).with_name("table")).to_pylist()
+    assert in_order([tuple(row.values()) for row in found]) == in_order(EXPECTED["windows"](rows))
 
 
 @pytest.mark.soak
