@@ -179,13 +179,13 @@ def _check_output(storage: JobStorage, found: Manifest, job_id: str) -> None:
 
 def published_batches(folder: Path) -> Iterator[int]:
     """Yield the batches that a stage's sink has published, as its folder has it."""
-    for path in folder.glob("batch=*"):
-        if path.name[6:].isdigit():
-            yield int(path.name[6:])
-    for path in (folder / SINK_LOG).glob("[0-9]*"):
-        number = path.name.removesuffix(".compact")
-        if number.isdigit():
-            yield int(number)
+    log = folder / SINK_LOG
+    if log.is_dir():
+        # Beside a log, a folder that is named so may be of the table's own partitions.
+        found = (path.name.removesuffix(".compact") for path in log.iterdir())
+    else:
+        found = (path.name[6:] for path in folder.glob("batch=*"))
+    yield from (int(name) for name in found if name.isdigit())
 
 
 # -- the steps -----------------------------------------------------------------------------

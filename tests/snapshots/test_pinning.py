@@ -115,6 +115,12 @@ def test_a_sink_ahead_by_its_first_batch(
     state.make_usable("job")
 
 
+def test_a_table_with_partitions_that_are_called_batch(state: JobState, job: FakeJob) -> None:
+    """A folder of the table's own is no batch of its sink's."""
+    put(job.out("hourly") / "batch=2026" / "part-0.parquet", "rows")
+    state.make_usable("job")
+
+
 def test_a_resume_tries_what_was_damaged(
     state: JobState, storage: JobStorage, job: FakeJob
 ) -> None:

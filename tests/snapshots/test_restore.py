@@ -384,6 +384,7 @@ def test_without_output_that_is_ahead(catalog: SnapshotCatalog, job: FakeJob, si
     """Spark's sinks pass over batches that they have had, so those would be lost in silence."""
     record = catalog.create("job", output=False)
     assert catalog.restore(record)
+    shutil.rmtree(job.out("hourly"))
     sink(job.out("hourly"), 7)  # type: ignore[operator]
 
     with pytest.raises(InvalidInput, match="at batch 6, ahead of batch 4"):
