@@ -24,6 +24,7 @@ from jrs.clock import Clock
 from jrs.codec import decode
 from jrs.errors import (
     CorruptRecord,
+    InvalidInput,
     JrsError,
     NoSuchSnapshot,
 )
@@ -181,8 +182,11 @@ class SnapshotCatalog:
             if not record.format.is_restorable:
                 continue
             try:
-                return Usable(self.verify(job_id, record.number), tuple(skipped))
-            except (CorruptRecord, NoSuchSnapshot) as error:
+                found = self.verify(job_id, record.number)
+                if not found.output:
+                    restoring.check_output(self.storage, found.stages, job_id)
+                return Usable(found, tuple(skipped))
+            except (CorruptRecord, NoSuchSnapshot, InvalidInput) as error:
                 skipped.append((record, str(error)))
         return Usable(None, tuple(skipped))
 

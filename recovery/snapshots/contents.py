@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -26,7 +27,8 @@ from jrs.recovery.storage import JobStorage
 from jrs.snapshots import SnapshotStage
 
 SINK_LOG = "_spark_metadata"
-_BATCH = "batch="
+_BATCH = re.compile(r"batch=([0-9]+)")
+_PART = re.compile(r"part-[0-9a-f]{32}\.parquet")
 
 
 @attrs.frozen
@@ -195,11 +197,19 @@ def _until(folder: Path, path: str, batch: int | None) -> Iterator[Item]:
     with os.scandir(folder) as found:
         entries = sorted(found, key=lambda entry: entry.name)
     for entry in entries:
-        number = entry.name.removeprefix(_BATCH)
-        if (
-            entry.name.startswith(_BATCH) and number.isdigit() and int(number) <= batch
-        ) or not entry.name.startswith((_BATCH, ".")):
+        number = batch_of(Path(entry.path))
+        if number <= batch if number is not None else not entry.name.startswith("."):
             yield from _whole(Path(entry.path), f"{path}/{entry.name}")
+
+
+def batch_of(folder: Path) -> int | None:
+    """Return which batch of the sink of jrs a folder is; None if it is anything else, be it a
+    partition that a job's own table has by that name."""
+    match = _BATCH.fullmatch(folder.name)
+    if match is None or not folder.is_dir():
+        return None
+    names = os.listdir(folder)
+    return int(match[1]) if names and all(map(_PART.fullmatch, names)) else None
 
 
 def _named_in(folder: Path, path: str, log: Path) -> Iterator[Item]:

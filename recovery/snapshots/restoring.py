@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,7 +39,7 @@ from jrs.errors import (
 )
 from jrs.model import StopRecord, StopState, check_job_id
 from jrs.recovery.snapshots import folders, pending, relocation, replacing, transfer
-from jrs.recovery.snapshots.contents import SINK_LOG
+from jrs.recovery.snapshots.contents import SINK_LOG, batch_of
 from jrs.recovery.snapshots.opening import Opened, check, opened
 from jrs.recovery.snapshots.replacing import SPEC, Wish
 from jrs.recovery.storage import JobStorage
@@ -103,7 +103,8 @@ def restore(catalog: SnapshotCatalog, wish: Wish) -> Restored:
             raise InvalidInput(
                 f"{found.folder} was taken of a job without a spec: there is nothing to start"
             )
-        _check_output(storage, found.manifest, job_id)
+        if not found.manifest.output:
+            check_output(storage, found.manifest.stages, job_id)
         with _building(storage, job_id) as built:
             with _writing(f"the restore of job {job_id!r}", found):
                 stages = _build(storage, found, job_id, built, wish)
@@ -160,12 +161,10 @@ def _check_startable(
     return stored
 
 
-def _check_output(storage: JobStorage, found: Manifest, job_id: str) -> None:
-    """Without the output in it, a snapshot fits only to output that is not ahead of it: Spark's
-    sinks pass over a batch that they have had."""
-    if found.output:
-        return
-    for stage in found.stages:
+def check_output(storage: JobStorage, stages: Iterable[SnapshotStage], job_id: str) -> None:
+    """Raise `InvalidInput` if the output is ahead of a snapshot without output: Spark's sinks pass
+    over a batch that they have had."""
+    for stage in stages:
         last = -1 if stage.batch is None else stage.batch
         for temporary in (False, True):
             folder = storage.published(job_id, stage.name, temporary=temporary)
@@ -181,11 +180,11 @@ def published_batches(folder: Path) -> Iterator[int]:
     """Yield the batches that a stage's sink has published, as its folder has it."""
     log = folder / SINK_LOG
     if log.is_dir():
-        # Beside a log, a folder that is named so may be of the table's own partitions.
-        found = (path.name.removesuffix(".compact") for path in log.iterdir())
+        names = (path.name.removesuffix(".compact") for path in log.iterdir())
+        yield from (int(name) for name in names if name.isdigit())
     else:
-        found = (path.name[6:] for path in folder.glob("batch=*"))
-    yield from (int(name) for name in found if name.isdigit())
+        batches = map(batch_of, folder.glob("batch=*"))
+        yield from (batch for batch in batches if batch is not None)
 
 
 # -- the steps -----------------------------------------------------------------------------

@@ -136,7 +136,7 @@ def file_sink(folder: Path, batches: int, *, compact: int = 4, start: int = 0) -
 
 def jrs_sink(folder: Path, batches: int) -> None:
     for batch in range(batches):
-        put(folder / f"batch={batch}" / "part-0.parquet", f"rows of {batch}")
+        put(folder / f"batch={batch}" / f"part-{batch:032x}.parquet", f"rows of {batch}")
 
 
 @attrs.define
