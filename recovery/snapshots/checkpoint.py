@@ -82,6 +82,23 @@ def select(checkpoint: Path, batch: int | None = None) -> Checkpoint:
     return Checkpoint(batch, _query(checkpoint), tuple(sorted(found)))
 
 
+def is_computed(checkpoint: Path, batch: int) -> bool:
+    """Return whether every partition has state of a batch, committed or not: whether the batch was
+    once computed, all of it.
+
+    Raises:
+        CorruptRecord: how it was planned can not be read.
+    """
+    partitions = _partitions(checkpoint / "offsets" / str(batch))
+    folders = [
+        Path(entry.path)
+        for operator in _entries(checkpoint / "state")
+        for entry in _entries(Path(operator.path))
+        if entry.name.isdigit() and int(entry.name) < partitions
+    ]
+    return bool(folders) and all(any(_of_version(folder, batch + 1)) for folder in folders)
+
+
 def newest_logged(folder: Path) -> int:
     """Return the newest entry of a compacted log; -1 if there is none."""
     found = (_LOGGED.fullmatch(entry.name) for entry in _entries(folder))
@@ -159,13 +176,24 @@ def _sources(checkpoint: Path, batch: int) -> Iterator[str]:
 
 def _check_commit(path: Path) -> None:
     # Spark does not sync it: after a power cut it may be there, and empty.
-    if not path.read_text().startswith("v"):
-        raise CorruptRecord(f"{path}: not a commit log of Spark")
+    try:
+        version, body = _text(path).splitlines()[:2]
+        if not version.startswith("v") or not isinstance(json.loads(body), dict):
+            raise ValueError("it has no version")
+    except ValueError as error:
+        raise CorruptRecord(f"{path}: not a commit log of Spark: {error}") from error
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise CorruptRecord(f"{path}: not a text: {error}") from error
 
 
 def _planned(path: Path) -> tuple[str, list[str]]:
     """Return what a batch was planned with: its configuration, and a line for each source."""
-    lines = path.read_text().splitlines()
+    lines = _text(path).splitlines()
     if len(lines) < 2 or not lines[0].startswith("v"):
         raise CorruptRecord(f"{path}: not an offset log of Spark")
     return lines[1], lines[2:]
@@ -195,6 +223,13 @@ def _partitions(path: Path) -> float:
         return int(json.loads(text)["conf"]["spark.sql.shuffle.partitions"])
     except (ValueError, KeyError, TypeError):
         return math.inf  # Written by a Spark that pinned none.
+
+
+def _of_version(folder: Path, version: int) -> Iterator[Path]:
+    for path in (*folder.glob("*"), *folder.glob("*/*")):
+        match = _VERSIONED.fullmatch(path.name)
+        if match and int(match[1]) == version:
+            yield path
 
 
 def _state(checkpoint: Path, batch: int) -> Iterator[str]:
@@ -279,7 +314,7 @@ class _Commits:
     def _ids(self, version: int) -> dict[str, list[list[str]]] | None:
         path = self._folder / str(version - 1)
         try:
-            lines = path.read_text().splitlines()
+            lines = _text(path).splitlines()
         except FileNotFoundError:
             return None
         try:
