@@ -19,8 +19,9 @@ import attrs
 from jrs.errors import JobHeld
 from jrs.recovery.snapshots.transfer import sync
 
-END_OF_TIME = 253402300799000
-"""The watermark of a flushed stream, in milliseconds: the end of the year 9999."""
+END_OF_TIME = 253402300799583
+"""The watermark of a flushed stream, in milliseconds: in the last second of the year 9999, and
+none that a date which somebody has for "never" gives."""
 
 
 @attrs.frozen

@@ -59,10 +59,10 @@ def check_writer(writer: DataStreamWriter, stage: str, *, bounded: bool) -> None
         )
     elif source == "memory" and mode != "Complete":
         problem = "a memory sink forgets its rows with the driver: write to files instead"
-    elif source == FORMAT and mode == "Complete":
+    elif source == FORMAT and mode != "Append":
         problem = (
-            f'format("{FORMAT}") keeps every batch, and in complete mode each batch is a whole '
-            'table: use outputMode("append") or ("update")'
+            f'format("{FORMAT}") adds batch to batch, which in {mode.lower()} mode replace each '
+            'other: use outputMode("append"), or foreachBatch'
         )
     elif bounded and _has_timers(writer):
         problem = (
@@ -169,13 +169,17 @@ def for_state_only(writer: DataStreamWriter) -> DataStreamWriter:
     return found
 
 
-def is_caught_up(query: StreamingQuery) -> bool:
+def is_caught_up(query: StreamingQuery, *, has_run: bool) -> bool:
     """Return whether a query that ends when nothing is left to do has come to that end, and was not
-    stopped on the way."""
+    stopped on the way.
+
+    Args:
+        has_run: whether it has committed a batch; of a source that tells no end Spark takes what
+            is there in one.
+    """
     execution = query._jsq.streamingQuery()
-    if "MultiBatch" not in str(_peek(execution, "triggerExecutor")):
-        return True  # With a source that tells no end, Spark runs one batch, or none.
-    return _peek(execution, "noNewData") is not False
+    in_one = has_run and "SingleBatch" in str(_peek(execution, "triggerExecutor"))
+    return in_one or _peek(execution, "noNewData") is not False
 
 
 def not_computed(error: BaseException) -> bool:
@@ -204,6 +208,22 @@ def holds_back(writer: DataStreamWriter) -> str | None:
             "its timers go by processing time, which no watermark moves: suspend it, or cancel it"
         )
     return None
+
+
+def keeps_one_partition(writer: DataStreamWriter) -> bool:
+    """Return whether the query has state that is all in one partition, however many there are: that
+    of an aggregation without a key, or of a limit."""
+    left = [_peek(writer._jwrite, "ds").queryExecution().analyzed()]
+    while left:
+        node = left.pop()
+        kind = node.nodeName()
+        if node.isStreaming() and (
+            kind == "GlobalLimit" or (kind == "Aggregate" and node.groupingExpressions().isEmpty())
+        ):
+            return True
+        children = node.children()
+        left += [children.apply(number) for number in range(children.size())]
+    return False
 
 
 def lost_state(error: BaseException) -> bool:

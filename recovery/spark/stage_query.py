@@ -26,14 +26,13 @@ from jrs.errors import JobHeld, JrsError
 from jrs.model import Json, StageRecord
 from jrs.policy import RestartPolicy
 from jrs.recovery.job import Job, StateLost
-from jrs.recovery.spark import queries, rescaling
+from jrs.recovery.snapshots.checkpoint import is_computed
+from jrs.recovery.spark import jvm_died, queries, rescaling
 from jrs.recovery.spark.ending import plan_flush, position
-from jrs.recovery.storage import sync_tree
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
-_DOUBTED = "doubted"
 _AGAIN = 1.0
 """Seconds before state that could not be loaded is loaded once more."""
 _BOUNDARY = 10.0
@@ -77,16 +76,15 @@ class StageQuery:
     """Why there is something that no watermark flushes, if there is."""
     _began: float = attrs.field(factory=time.monotonic)
     _trigger: Any = attrs.field(init=False)
+    _keeps_one_partition: bool = attrs.field(init=False)
     _query: StreamingQuery | None = None
     _stopping: bool = False
     """Whether it is brought to a batch boundary, to be started again in another way."""
     _standing: bool = False
-    _left: int | None = None
-    """The batch that was planned before the query was started: its sink may have it."""
-    _new: int | None = None
-    """The batch that was planned just now, by hand."""
+    _committed: int = -1
+    """The newest committed batch when the query was started."""
     _in_sink: int | None = None
-    """The batch of which that is known."""
+    """The batch that is planned, if its sink has it."""
     _lost_at: int | None = None
     """The batch before which the state could not be loaded."""
     _deaths: int = 0
@@ -98,6 +96,7 @@ class StageQuery:
     def __attrs_post_init__(self) -> None:
         # Not once it runs: only its own thread may be the first to plan it.
         self.holds_back = queries.holds_back(self.writer)
+        self._keeps_one_partition = queries.keeps_one_partition(self.writer)
         self._trigger = queries.trigger(self.writer)
 
     @property
@@ -178,6 +177,7 @@ class StageQuery:
             return
         queries.make_active(self.writer)
         left = at.planned if at.planned > at.committed else None
+        to_end = self.bounded or (draining and self.holds_back is None)
         to_rescale = not at.at_the_end and self._is_to_rescale()
         if to_rescale and left is None:
             self._rescale()
@@ -185,20 +185,18 @@ class StageQuery:
         writer = self.writer
         if left is not None and left == self._in_sink:
             step, writer = Step.REPEATING, queries.for_state_only(writer)
-        elif to_rescale and left is not None:
-            step, writer = Step.COMPLETING, writer.trigger(once=True)
         elif at.at_the_end:
             step, writer = Step.FLUSHING, writer.trigger(once=True)
-        elif self.bounded or (draining and self.holds_back is None):
+        elif left is not None and (to_rescale or to_end):
+            step, writer = Step.COMPLETING, writer.trigger(once=True)
+        elif to_end:
             step, writer = Step.CATCHING_UP, writer.trigger(availableNow=True)
         else:
             step = Step.RUNNING
             queries.set_trigger(writer, self._trigger)
         with queries.spread(writer, self.partitions):
             self._query, self._stopping = writer.start(), False
-        self._left = None if left in (self._new, self._doubted()) else left
-        self._new = None
-        self.step = step
+        self.step, self._committed = step, at.committed
 
     def _relaunch(self, draining: bool) -> None:
         """Start it once more; one that can not be started has died again."""
@@ -217,13 +215,13 @@ class StageQuery:
         left_off = at.planned > at.committed
         if error is not None:
             if self.step is not Step.REPEATING and queries.not_computed(error):
-                self._in_sink = self._check_left(at.planned)
+                self._in_sink = self._check_computed(at.planned)
                 self._relaunch(draining)
             else:
                 self._died(error)
         elif self._stopping or self._is_refused(draining):
             self._relaunch(draining)
-        elif left_off or not self._is_done(query):
+        elif left_off or not self._is_done(query, at.committed):
             self._died(StageDied("its query was stopped by somebody else"))
         elif self.step is Step.FLUSHING:
             self.step = Step.DRAINED
@@ -232,49 +230,42 @@ class StageQuery:
         # In complete mode nothing waits for a watermark.
         elif at.stateful and at.committed >= 0 and self.holds_back is None:
             plan_flush(self.checkpoint)
-            self._new = at.planned + 1
             self._relaunch(draining)
         else:
             self.step = Step.DRAINED
 
-    def _is_done(self, query: StreamingQuery) -> bool:
+    def _is_done(self, query: StreamingQuery, committed: int) -> bool:
         """Return whether a query that ended without an error has done what it was started for."""
         if self.step is Step.CATCHING_UP:
-            return queries.is_caught_up(query)
+            return queries.is_caught_up(query, has_run=committed > self._committed)
         return self.step is not Step.RUNNING
 
     def _is_refused(self, draining: bool) -> bool:
         """Return whether it catches up for a drain that was refused meanwhile."""
         return self.step is Step.CATCHING_UP and not self.bounded and not draining
 
-    def _check_left(self, batch: int) -> int:
-        """Return a batch that its sink took without having it computed, if it may have it from an
-        earlier run; to repeat any other would be to lose it.
+    def _check_computed(self, batch: int) -> int:
+        """Return a batch that its sink took without having it computed, if an earlier run computed
+        it; without that no sink can have it, and to repeat it for the state alone is to lose it.
 
         Raises:
-            JobHeld: the batch is new. Whoever starts the job again hands it to the sink again.
+            JobHeld: it was not computed. Whoever starts the job again hands it to the sink again.
         """
-        if batch == self._left:
+        if is_computed(self.checkpoint, batch):
             return batch
-        doubted = self.checkpoint.with_name(_DOUBTED)
-        doubted.write_text(str(batch), encoding="utf-8")
-        sync_tree(doubted.parent)
         raise JobHeld(
             f"stage {self.name!r}: its sink took batch {batch}, which is new, without reading all "
             "of it: it has batches of another history, passes over an error, or leaves rows "
             f"unread; mend that, then: jrs resume {self.job.job_id}"
         )
 
-    def _doubted(self) -> int | None:
-        """Return the batch that no sink can have had, whatever it says."""
-        try:
-            return int(self.checkpoint.with_name(_DOUBTED).read_text(encoding="utf-8"))
-        except (FileNotFoundError, ValueError):
-            return None
-
     def _is_to_rescale(self) -> bool:
         wanted = self.partitions
-        return wanted is not None and rescaling.partitions(self.checkpoint) not in (None, wanted)
+        return (
+            wanted is not None
+            and not self._keeps_one_partition
+            and rescaling.partitions(self.checkpoint) not in (None, wanted)
+        )
 
     def _rescale(self) -> None:
         """Spread the state over as many partitions as the job is to have."""
@@ -286,7 +277,13 @@ class StageQuery:
         except Exception as error:
             if queries.lost_state(error):
                 raise self._lost(error) from None
-            raise
+            if jvm_died(error):
+                raise
+            now = rescaling.partitions(self.checkpoint)
+            raise JobHeld(
+                f"stage {self.name!r} can not be rescaled, and its state is as it was: go back "
+                f"with: jrs rescale {self.job.job_id} --partitions {now}; {error}"
+            ) from error
 
     def _fill_sink_log(self) -> None:
         """Let a file sink's log have what it missed while the state was rescaled."""
@@ -329,7 +326,7 @@ def _stop_at_boundary(query: StreamingQuery, checkpoint: Path) -> None:
                 break
             time.sleep(0.01)
     except Exception:
-        return  # Its JVM is gone: it stands.
+        pass  # Its JVM is gone, and it stands; or its checkpoint can not be read at the moment.
     _stop(query)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +24,7 @@ from jrs.recovery.spark.stage_query import StageQuery, Step
 from jrs.recovery.spark.streams import Stream, Streams
 from jrs.recovery.storage import JobStorage
 from tests.recovery.support import CLUSTER, FaultyMemory, spec
+from tests.snapshots.fabricate import put
 from tests.support import until
 
 
@@ -109,6 +111,7 @@ def scene(
 ) -> Iterator[Scene]:
     fakes: dict[str, Callable[..., Any]] = {
         "holds_back": lambda writer: None,
+        "keeps_one_partition": lambda writer: False,
         "trigger": lambda writer: None,
         "set_trigger": lambda writer, trigger: None,
         "make_active": lambda writer: None,
@@ -168,17 +171,20 @@ def repeated(monkeypatch: pytest.MonkeyPatch) -> Writer:
     return found
 
 
-def plan(scene: Scene, batch: int) -> None:
-    """Have the query of stage "one" plan a batch."""
-    folder = scene.storage.stream("job", scene.job.epoch, "one") / "ck" / "offsets"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / str(batch)).write_text('v1\n{"batchWatermarkMs":0}\n{}')
+def plan(scene: Scene, batch: int, *, computed: tuple[int, ...] = ()) -> None:
+    """Have the query of stage "one" plan a batch, and compute these of its two partitions."""
+    checkpoint = scene.storage.stream("job", scene.job.epoch, "one") / "ck"
+    put(checkpoint / "offsets" / str(batch), 'v1\n{"batchWatermarkMs":0}\n{}')
+    for partition in range(2):
+        put(checkpoint / f"state/0/{partition}/_metadata/schema", "schema")
+    for partition in computed:
+        put(checkpoint / f"state/0/{partition}/{batch + 1}_{uuid.uuid4()}.changelog", "changes")
 
 
 def test_a_batch_that_can_not_be_repeated_is_a_death(scene: Scene, repeated: Writer) -> None:
     """A batch that its sink has is computed once more, for its state; what dies of the same all the
     same is not started for ever."""
-    plan(scene, 0)
+    plan(scene, 0, computed=(0, 1))
     writer = scene.add("one")
     writer.query.die(NOT_COMPUTED)
     until(lambda: scene.streams.steps()["one"].startswith("repeating a batch"), "it is repeated")
@@ -189,11 +195,14 @@ def test_a_batch_that_can_not_be_repeated_is_a_death(scene: Scene, repeated: Wri
     assert "stage 'one' died" in str(scene.streams.failure)
 
 
-def test_a_new_batch_is_never_repeated(scene: Scene, repeated: Writer) -> None:
-    """A sink that says that it has a batch which no run has handed to it has one of another
+@pytest.mark.parametrize("computed", [(), (1,)])
+def test_a_new_batch_is_never_repeated(
+    scene: Scene, repeated: Writer, computed: tuple[int, ...]
+) -> None:
+    """A sink that says that it has a batch which no run has computed, all of it, has one of another
     history: the job is held, now and when it is started again, and the batch is not lost."""
     writer = scene.add("one")
-    plan(scene, 0)
+    plan(scene, 0, computed=computed)
     writer.query.die(NOT_COMPUTED)
     until(lambda: scene.streams.failure, "it is noticed")
 

@@ -13,8 +13,10 @@ from typing import Any
 import jrs
 from jrs import Job
 from jrs.errors import InvalidInput
-from jrs.model import Json
+from jrs.model import Json, StopMode
 from jrs.policy import RestartPolicy
+from jrs.recovery.spark import ending
+from jrs.stops import JobStops
 
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 SCHEMA = "at timestamp, key string, value long"
@@ -60,10 +62,11 @@ def wrong(job: Job, folder: str) -> Json:
     refused("checkpoint", lambda stage: sink(stage).option("checkpointLocation", where))
     refused("async", lambda stage: sink(stage).option("asyncProgressTrackingEnabled", "true"))
     refused("memory", lambda stage: read(job, folder).writeStream.format("memory"))
-    refused(
-        "complete", lambda stage: sums(read(job, folder)).writeStream.format("jrs")
-        .outputMode("complete"),
-    )  # fmt: skip
+    for mode in ("complete", "update"):
+        refused(
+            mode, lambda stage: sums(read(job, folder)).writeStream.format("jrs")
+            .outputMode(mode),  # noqa: B023 - called at once
+        )  # fmt: skip
     refused("ends", lambda stage: sink(stage).trigger(availableNow=True))
     refused("continuous", lambda stage: sink(stage).trigger(continuous="1 second"))
     refused(
@@ -162,6 +165,53 @@ def passes_over(job: Job, folder: str) -> Json:
         "one", lambda stage: sums(read(job, folder)).writeStream.foreachBatch(keep), bounded=True
     )
     return stage.result()["batches"]  # type: ignore[index,call-overload]
+
+
+def totals(job: Job, folder: str) -> Json:
+    """Two stages, one of which has all of its state in one partition."""
+    from pyspark.sql import functions as F
+
+    table = Path(folder).with_name("table")
+    table.mkdir(exist_ok=True)
+
+    def keep(rows: Any, batch: int) -> None:
+        half = table / f".{batch}"
+        rows.toPandas().to_parquet(half)
+        half.rename(table / f"{batch}.parquet")
+
+    def build_sums(stage: Any) -> Any:
+        return sums(read(job, folder)).writeStream.format("jrs")
+
+    def build_totals(stage: Any) -> Any:
+        found = read(job, folder).agg(F.count("*").alias("n"), F.sum("value").alias("total"))
+        return found.writeStream.outputMode("update").foreachBatch(keep)
+
+    streams = [job.stream("sums", build_sums), job.stream("totals", build_totals)]
+    for stream in streams:
+        stream.result()
+
+
+def left_over(job: Job, folder: str) -> Json:
+    """A stage with a source that tells no end, which dies in its second batch and is drained by its
+    next attempt. Return up to which second it has read, and which it was when that began."""
+
+    def count(batch: Any, number: int) -> None:
+        if job.attempt == 1 and number == 1:
+            JobStops(job._context.backend).request(job.job_id, StopMode.DRAIN)
+            os.kill(os.getpid(), signal.SIGKILL)
+        batch.count()
+
+    def build(stage: Any) -> Any:
+        source = session(job).readStream.format("rate").option("rowsPerSecond", 10)
+        return source.load().writeStream.foreachBatch(count)
+
+    session(job)
+    began = time.time()
+    job.stream("rate", build).result()
+    checkpoint = job._context.storage.stream(job.job_id, job.epoch, "rate") / "ck"
+    started = float((checkpoint / "sources" / "0" / "0").read_text().split()[-1]) / 1000
+    (last,) = ending.offsets(checkpoint, ending.position(checkpoint).committed)[2]
+    return [int(last), int(began - started)]
 
 
 def stuck(job: Job, folder: str, where: str) -> Json:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 
@@ -14,7 +15,9 @@ from jrs.model import JobStatus, StopMode
 from jrs.recovery.spark import rescaling
 from jrs.stops import JobStops
 
+from . import events, failing
 from .conftest import Cluster
+from .events import EXPECTED, in_order
 from .support import BOUND
 from .test_streams import STREAMS, expected, make_events, published, submit
 
@@ -66,6 +69,48 @@ def test_a_job_is_rescaled_and_upgraded_while_it_runs(cluster: Cluster, tmp_path
     assert published(cluster, "job", "sums") == expected(rows)
     # What is left of the partition that is no more is not taken for damage.
     assert not [event for event in cluster.masters.events if event.kind == "damaged"]
+
+
+@pytest.mark.soak
+def test_state_that_can_not_be_spread(cluster: Cluster, tmp_path: Path) -> None:
+    """S7: the state of an aggregation without a key stays in its one partition, and goes on, while
+    the other stages of its job are rescaled."""
+    source, file = tmp_path / "in", Path(failing.__file__)
+    rows = events.write(source, 2)
+    cluster.masters.start("m")
+    events.submit(cluster, "job", "totals", file=file, folder=str(source))
+    for stage in ("sums", "totals"):
+        events.until_committed(cluster, "job", stage, 1)
+    JobStops(cluster.masters.backend).change("job", partitions=4)
+    folder = cluster.storage.folder("job")
+
+    def partitions() -> dict[str, int | None]:
+        found = folder.glob("e*/streams/*/ck")
+        return {path.parent.name: rescaling.partitions(path) for path in found}
+
+    events.until_or_ended(
+        cluster, "job", lambda: partitions().get("sums") == 4, "what can be is rescaled"
+    )
+    rows += events.write(source, 1, first=2)
+    wanted = [(len(rows), sum(row.value for row in rows))]
+    events.until_or_ended(
+        cluster, "job", lambda: totals(tmp_path / "table") == wanted, "it has read the rest"
+    )
+
+    assert partitions() == {"sums": 4, "totals": 2}
+
+    JobStops(cluster.masters.backend).request("job", StopMode.DRAIN)
+    cluster.until_clean("job")
+
+    assert totals(tmp_path / "table") == wanted
+    assert events.published(cluster, "job", "sums") == in_order(EXPECTED["windows"](rows))
+    assert not [event for event in cluster.masters.events if event.kind == "damaged"]
+
+
+def totals(table: Path) -> list[tuple[object, ...]]:
+    """Return the newest of the totals: there is no later batch without new rows."""
+    newest = max(table.glob("[0-9]*.parquet"), key=lambda path: int(path.stem))
+    return [tuple(row.values()) for row in pq.read_table(newest).to_pylist()]
 
 
 @pytest.mark.soak

@@ -68,7 +68,8 @@ def test_a_stage_that_can_not_be_recovered_is_refused(cluster: Cluster, source: 
         "checkpoint": "it sets checkpointLocation, which is the job's: leave it out",
         "async": "asyncProgressTrackingEnabled commits batches later than it publishes them",
         "memory": "a memory sink forgets its rows with the driver: write to files instead",
-        "complete": "in complete mode each batch is a whole table",
+        "complete": "adds batch to batch, which in complete mode replace each other",
+        "update": "adds batch to batch, which in update mode replace each other",
         "ends": "its trigger ends it by itself: call job.stream with bounded=True",
         "continuous": "its trigger runs it without batches, which are what a failover goes on from",
         "frame": "has to return df.writeStream…, not DataFrame",
@@ -127,6 +128,22 @@ def test_a_query_that_somebody_else_stops(cluster: Cluster, source: str) -> None
 
     assert (result.status, result.payload) == (JobStatus.FINISHED, 2), str(result.failure)[:3000]
     assert {path.parent.name for path in Path(source).parent.glob("table/*/*.json")} == {"0", "1"}
+
+
+@pytest.mark.soak
+def test_a_drain_reads_what_came_after_a_batch_that_was_left(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """F6: of a source that tells no end, Spark runs one batch; one that an earlier attempt has left
+    is not that one."""
+    cluster.masters.start("m")
+    submit(cluster, "left_over", folder=str(tmp_path / "in"))
+    result = ended(cluster)
+
+    assert result.status is JobStatus.FINISHED, str(result.failure)[:3000]
+    assert result.attempt == 2
+    last, began = result.payload  # type: ignore[misc]
+    assert last >= began > 1  # type: ignore[operator]
 
 
 @pytest.mark.soak
