@@ -38,31 +38,23 @@ def move(
     """Copy, verify, swap the entry of the catalogue, delete the old one."""
     record = catalog.get(job_id, which)
     own = catalog.storage
-    target, source = JobStorage(to_root.absolute(), own.root.name), place(own, record)
-    if target.root == source.root:
-        if record.copy is None:
+    source = place(own, record)
+    left = None if record.copy is None else JobStorage(Path(record.copy), own.root.name)
+    target = JobStorage(to_root.absolute(), own.root.name)
+    for known in (own, source, left):
+        if known is not None and _is_same(known, target):
+            target = known  # One storage has one spelling in the catalogue.
+            break
+    if _is_same(target, source):
+        if left is None:
             raise InvalidInput(f"{record} is in {to_root} already")
-        return _drop_copy(catalog, record, fence)  # All but the last step of a move was done.
-    if record.copy not in (None, str(target.root.parent)):
-        record = _drop_copy(catalog, record, fence)
-    _check_free(target, record)
-    # Where the copy is going to be is listed first: whatever happens, it is known.
-    record = _update(catalog, record, fence, copy=str(target.root.parent))
-    with ExitStack() as held:
-        try:
-            _copy_to(catalog, record, target, held, progress)
-            moved = attrs.evolve(
-                record,
-                storage=None if target.root == own.root else str(target.root.parent),
-                copy=str(source.root.parent),
-            )
-            record = _update(catalog, record, fence, storage=moved.storage, copy=moved.copy)
-        except OutcomeUnknown:
-            raise  # Both places are listed, whichever it is in.
-        except BaseException:
-            held.close()
-            _drop_copy(catalog, record, fence)
-            raise
+        return _end(catalog, record, fence)  # All but the last step of a move was done.
+    if left is not None and not _is_same(left, target):
+        record = _end(catalog, record, fence)
+    elif left is not None and _has_whole(catalog, record, target):
+        # Maybe the only whole one: it is not copied over.
+        return _drop_copy(catalog, _swap(catalog, record, target, fence), fence)
+    record = _copy(catalog, record, target, fence, progress)
     if record.format is SnapshotFormat.CAS:
         deleting.collect(target)  # What a move that was cut off had half-written.
     return _drop_copy(catalog, record, fence)
@@ -128,19 +120,44 @@ def _copy_files(found: Opened, files_at: Path, progress: transfer.Progress) -> N
     progress(len(listed), len(listed))
 
 
+def _copy(
+    catalog: SnapshotCatalog,
+    record: SnapshotRecord,
+    target: JobStorage,
+    fence: Fence | None,
+    progress: transfer.Progress,
+) -> SnapshotRecord:
+    """Copy a snapshot to another storage and list it there; both are in its entry then."""
+    # What is held is not discarded, by whatever name the target may lead to it.
+    with opened(catalog.storage, record) as found, ExitStack() as held:
+        check(str(record), found, thorough=False)
+        _check_free(target, record)
+        # What a move that was cut off had copied.
+        deleting.discard(target, record.job_id, record.number)
+        # Where the copy is going to be is listed first: whatever happens, it is known.
+        record = _update(catalog, record, fence, copy=str(target.root.parent))
+        try:
+            _copy_to(catalog, record, found, target, held, progress)
+            return _swap(catalog, record, target, fence)
+        except OutcomeUnknown:
+            raise  # Both places are listed, whichever it is in.
+        except BaseException:
+            held.close()
+            _drop_copy(catalog, record, fence)
+            raise
+
+
 def _copy_to(
     catalog: SnapshotCatalog,
     record: SnapshotRecord,
+    found: Opened,
     target: JobStorage,
     held: ExitStack,
     progress: transfer.Progress,
 ) -> None:
-    """Copy a snapshot, verified, to another storage; hold what has to be until it is listed."""
-    job_id, number = record.job_id, record.number
-    deleting.discard(target, job_id, number)  # What a move that was cut off had copied.
-    building = folders.building(target, job_id, number)
-    with opened(catalog.storage, record) as found, _copying(f"the move of {record}", str(record)):
-        check(str(record), found, thorough=False)
+    """Copy an opened snapshot, verified; hold what has to be until it is listed."""
+    building = folders.building(target, record.job_id, record.number)
+    with _copying(f"the move of {record}", str(record)):
         building.mkdir(mode=0o700, parents=True)
         if not held.enter_context(folders.locked(building)):
             raise SnapshotInUse(f"{building} is being written by another process")
@@ -155,11 +172,19 @@ def _copy_to(
         shutil.copyfile(found.folder / folders.MANIFEST, building / folders.MANIFEST)
         transfer.sync(building / folders.MANIFEST)
         transfer.sync_folders(building)
-        whole = folders.snapshot(target, job_id, number)
+        whole = folders.snapshot(target, record.job_id, record.number)
         os.rename(building, whole)
         transfer.sync(whole.parent)
     there = attrs.evolve(record, storage=str(target.root.parent))
     check(str(record), read(catalog.storage, there), thorough=True)
+
+
+def _is_same(one: JobStorage, other: JobStorage) -> bool:
+    """Return whether two storages are one, be it by a link, by ``..`` or by a second mount."""
+    try:
+        return one.root.samefile(other.root)
+    except OSError:  # One of them is not there, or not yet.
+        return one.root.resolve() == other.root.resolve()
 
 
 def _check_free(target: JobStorage, record: SnapshotRecord) -> None:
@@ -169,9 +194,46 @@ def _check_free(target: JobStorage, record: SnapshotRecord) -> None:
         raise InvalidInput(f"{path.parent} is another snapshot: move {record} elsewhere")
 
 
+def _has_whole(catalog: SnapshotCatalog, record: SnapshotRecord, target: JobStorage) -> bool:
+    """Return whether a move that was cut off had copied all of a snapshot."""
+    there = attrs.evolve(record, storage=str(target.root.parent))
+    try:
+        with opened(catalog.storage, there) as found:
+            check(str(record), found, thorough=True)
+    except DamagedSnapshot:
+        return False
+    return True
+
+
+def _swap(
+    catalog: SnapshotCatalog, record: SnapshotRecord, target: JobStorage, fence: Fence | None
+) -> SnapshotRecord:
+    """List a snapshot where its copy is; where it was is the copy from now on."""
+    own = catalog.storage
+    storage = None if target.root == own.root else str(target.root.parent)
+    source = str(place(own, record).root.parent)
+    return _update(catalog, record, fence, storage=storage, copy=source)
+
+
+def _end(catalog: SnapshotCatalog, record: SnapshotRecord, fence: Fence | None) -> SnapshotRecord:
+    """Do the last step of a move that was cut off, once what stays is known to be whole."""
+    try:
+        # Held, so that a copy that is the same folder by another name is not discarded.
+        with opened(catalog.storage, record) as found:
+            check(str(record), found, thorough=True)
+            return _drop_copy(catalog, record, fence)
+    except DamagedSnapshot as error:
+        problem = (
+            f"{error.problems[0]}; what a move has left in {record.copy} was not touched, go on "
+            f"from it: jrs snapshot move {record.job_id} {record.number} {record.copy}"
+        )
+        raise DamagedSnapshot(str(record), (problem, *error.problems[1:])) from error
+
+
 def _drop_copy(
     catalog: SnapshotCatalog, record: SnapshotRecord, fence: Fence | None
 ) -> SnapshotRecord:
+    """Delete the copy of a snapshot that is whole where it is, and take it off its entry."""
     if record.copy is None:
         return record
     left = JobStorage(Path(record.copy), catalog.storage.root.name)

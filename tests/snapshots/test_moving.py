@@ -1,0 +1,131 @@
+"""Moves by other names of a storage, and moves that were cut off: the last whole copy stays."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from jrs.errors import DamagedSnapshot, InvalidInput, SnapshotInUse
+from jrs.recovery.snapshots import SnapshotCatalog, folders, left_over, moving
+from jrs.snapshots import SnapshotRecord
+from tests.snapshots.fabricate import FakeJob, put
+from tests.snapshots.test_catalog import by_format, flip
+
+
+class Died(BaseException):
+    """The process that moves is gone."""
+
+
+@pytest.fixture
+def cut_off(
+    catalog: SnapshotCatalog, job: FakeJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> SnapshotRecord:
+    """A snapshot that is listed where it was moved to, and was not deleted where it had been."""
+
+    def die(*_: object) -> None:
+        raise Died
+
+    catalog.create("job")
+    with monkeypatch.context() as patch, pytest.raises(Died):
+        patch.setattr(moving, "_drop_copy", die)
+        catalog.move("job", 1, tmp_path / "far")
+    record = catalog.get("job", 1)
+    assert (record.storage, record.copy) == (str(tmp_path / "far"), str(tmp_path / "jobs"))
+    return record
+
+
+@by_format
+@pytest.mark.parametrize("spelling", ["link", "parent"])
+def test_another_name_of_where_it_is(
+    catalog: SnapshotCatalog, job: FakeJob, tmp_path: Path, spelling: str, how: object
+) -> None:
+    """Refused, as by the name that the catalogue knows; the snapshot stays."""
+    record = catalog.create("job", format=how)  # type: ignore[arg-type]
+    (tmp_path / "alias").symlink_to(tmp_path / "jobs")
+    names = {"link": tmp_path / "alias", "parent": tmp_path / "jobs" / "test" / ".."}
+
+    with pytest.raises(InvalidInput, match=r"is in .* already"):
+        catalog.move("job", 1, names[spelling])
+    assert catalog.verify("job", 1) == record
+
+
+def test_another_name_of_its_folder(catalog: SnapshotCatalog, job: FakeJob, tmp_path: Path) -> None:
+    """What can not be told by the storage's name is told by the lock: nothing is discarded."""
+    record = catalog.create("job")
+    (tmp_path / "far" / "test").mkdir(parents=True)
+    (tmp_path / "far" / "test" / "job").symlink_to(job.storage.folder("job"))
+
+    with pytest.raises((InvalidInput, SnapshotInUse)):
+        catalog.move("job", 1, tmp_path / "far")
+    assert catalog.verify("job", 1) == record
+
+
+def test_back_by_another_name(catalog: SnapshotCatalog, job: FakeJob, tmp_path: Path) -> None:
+    """The catalogue has one name for the cluster's own storage, so fsck knows whose the folder
+    is."""
+    first = catalog.create("job")
+    (tmp_path / "alias").symlink_to(tmp_path / "jobs")
+    catalog.move("job", 1, tmp_path / "far")
+
+    assert catalog.move("job", 1, tmp_path / "alias") == first
+    assert catalog.verify("job", 1)
+    assert not list(left_over(catalog.backend, job.storage))
+
+
+@pytest.mark.parametrize("to", ["far", "third"])
+def test_repeated_without_the_new_storage(
+    catalog: SnapshotCatalog, job: FakeJob, tmp_path: Path, cut_off: SnapshotRecord, to: str
+) -> None:
+    """A copy is the last one while the place that is listed is not mounted: it is kept, and the
+    error says how to go on."""
+    os.rename(tmp_path / "far", tmp_path / "unplugged")
+
+    with pytest.raises(DamagedSnapshot, match=f"jrs snapshot move job 1 {tmp_path / 'jobs'}"):
+        catalog.move("job", 1, tmp_path / to)
+    assert folders.whole(job.storage, "job") == {1}
+    os.rename(tmp_path / "unplugged", tmp_path / "far")
+    moved = catalog.move("job", 1, tmp_path / to)
+    assert (moved.storage, moved.copy) == (str(tmp_path / to), None)
+    assert catalog.verify("job", 1)
+
+
+def test_repeated_with_damage_in_the_new_storage(
+    catalog: SnapshotCatalog, job: FakeJob, tmp_path: Path, cut_off: SnapshotRecord
+) -> None:
+    """Every byte of what stays is compared before the copy goes."""
+    files = tmp_path / "far" / "test" / "job" / "snapshots" / "1" / "files"
+    flip(files / "out" / "typed" / "table.parquet")
+
+    with pytest.raises(DamagedSnapshot, match="has changed"):
+        catalog.move("job", 1, tmp_path / "far")
+    back = catalog.move("job", 1, tmp_path / "jobs")
+    assert (back.storage, back.copy) == (None, None)
+    assert catalog.verify("job", 1)
+    assert not (files.parent).exists()
+
+
+def test_goes_on_with_a_whole_copy(
+    catalog: SnapshotCatalog, job: FakeJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cut off before the entry was swapped, the copy may be the only whole one, too."""
+    real = moving._update
+
+    def die_at_the_swap(*args: object, **changes: object) -> SnapshotRecord:
+        if "storage" in changes:
+            raise Died
+        return real(*args, **changes)  # type: ignore[arg-type]
+
+    catalog.create("job")
+    with monkeypatch.context() as patch, pytest.raises(Died):
+        patch.setattr(moving, "_update", die_at_the_swap)
+        patch.setattr(moving, "_drop_copy", lambda *_: None)
+        catalog.move("job", 1, tmp_path / "far")
+    assert catalog.get("job", 1).copy == str(tmp_path / "far")
+    put(folders.snapshot(job.storage, "job", 1) / "files/out/typed/table.parquet", "lost")
+
+    catalog.move("job", 1, tmp_path / "far")
+
+    assert catalog.verify("job", 1).storage == str(tmp_path / "far")
+    assert folders.whole(job.storage, "job") == set()
