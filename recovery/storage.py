@@ -265,10 +265,10 @@ class JobStorage:
                 path.unlink(missing_ok=True)
 
     def jobs(self) -> Iterator[str]:
-        """Yield the ids of the jobs that have a folder."""
+        """Yield the ids of the jobs that have a folder; other folders are somebody else's."""
         if self.root.is_dir():
             for path in sorted(self.root.iterdir()):
-                if path.is_dir() and not path.name.startswith("."):
+                if path.is_dir() and _is_job_id(path.name):
                     yield path.name
 
     def _epochs(self, folder: Path) -> Iterator[int]:
@@ -313,6 +313,14 @@ class JobStorage:
             raise Unavailable(
                 f"{error.filename or doomed} can not be deleted: {error.strerror}"
             ) from error
+
+
+def _is_job_id(name: str) -> bool:
+    try:
+        check_job_id(name)
+    except InvalidInput:
+        return False
+    return True
 
 
 def sync_tree(root: Path) -> None:

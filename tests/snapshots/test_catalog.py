@@ -216,6 +216,22 @@ def test_blobs_stay_while_a_snapshot_is_taken(catalog: SnapshotCatalog, job: Fak
     assert not list(left_over(catalog.backend, job.storage))
 
 
+@pytest.mark.parametrize("name", ["lost+found", "no job's"])
+def test_folder_of_no_job(catalog: SnapshotCatalog, job: FakeJob, name: str) -> None:
+    """What a filesystem or an operator keeps beside the jobs hinders neither deletions nor fsck."""
+    for _ in range(2):
+        catalog.create("job", format=SnapshotFormat.CAS)
+        job.run(1)
+    (job.storage.root / name).mkdir()
+    count = len(tree(job.storage.root / ".blobs"))
+
+    catalog.delete("job", 1)
+
+    assert len(tree(job.storage.root / ".blobs")) < count
+    assert not list(left_over(catalog.backend, job.storage))
+    assert list(job.storage.jobs()) == ["job"]
+
+
 def test_newest_of_a_live_job_is_not_deleted(catalog: SnapshotCatalog, job: FakeJob) -> None:
     """Users delete through the system, which keeps what the job would go on from (N3)."""
     catalog.create("job")
