@@ -295,7 +295,7 @@ class JobStorage:
         if trash.resolve() != root / ".trash":
             raise InvalidInput(f"{trash} leads out of {root}: nothing is deleted")
         trash.mkdir(mode=0o700, parents=True, exist_ok=True)
-        doomed = trash / f"{path.parent.name}.{path.name}.{uuid.uuid4().hex}"
+        doomed = trash / uuid.uuid4().hex  # Its own name may be as long as names can be.
         try:
             os.rename(path, doomed)
         except FileNotFoundError:

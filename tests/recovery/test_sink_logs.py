@@ -65,3 +65,15 @@ def test_a_log_that_can_not_be_read_keeps_everything(
         SinkLogs(JobStorage(tmp_path, "test")).clean("job")
 
     assert files(table) == before
+
+
+def test_long_names(tmp_path: Path, table: Path) -> None:
+    """A file or a folder whose name is as long as a filesystem takes is deleted like any other."""
+    for name in ("part-".ljust(255, "0"), f"url={'x' * 200}/part-{'0' * 100}"):
+        (table / name).parent.mkdir(exist_ok=True)
+        (table / name).write_text("of no batch")
+    logs = SinkLogs(JobStorage(tmp_path, "test"))
+
+    logs.clean("job")
+
+    assert files(table) == ["day=1/part-0.parquet", "part-1.parquet", "part-2.parquet"]
