@@ -45,13 +45,13 @@ class Blobs:
         temporary = self.folder / f".{uuid.uuid4().hex}"
         try:
             found = transfer.copy(source, temporary)
-            if self._has(found, size):
-                return found, 0
+            new = 0 if self._has(found, size) else size
             target = self.path(found)
             target.parent.mkdir(mode=0o700, exist_ok=True)
-            os.replace(temporary, target)  # What was there under the name was cut short.
+            # What is there under the name may be cut short or damaged; this was just hashed.
+            os.replace(temporary, target)
             transfer.sync(target.parent)
-            return found, size
+            return found, new
         finally:
             temporary.unlink(missing_ok=True)
 

@@ -21,7 +21,7 @@ from jrs.recovery.snapshots import deleting, folders, manifest, transfer
 from jrs.recovery.snapshots.blobs import Blobs
 from jrs.recovery.snapshots.opening import Opened, check, opened, place, read
 from jrs.recovery.storage import JobStorage
-from jrs.snapshots import Manifest, SnapshotFormat, SnapshotRecord
+from jrs.snapshots import Manifest, SnapshotFile, SnapshotFormat, SnapshotRecord
 
 if TYPE_CHECKING:
     from jrs.recovery.snapshots.catalog import SnapshotCatalog
@@ -114,10 +114,14 @@ def _copy_files(found: Opened, files_at: Path, progress: transfer.Progress) -> N
     for done, file in enumerate(listed):
         progress(done, len(listed))
         target = files_at / file.path
-        if transfer.copy(found.locate(file), target) != file.sha256:
-            raise DamagedSnapshot(str(found.folder), (f"{found.locate(file)} has changed",))
+        _check_digest(found, file, transfer.copy(found.locate(file), target))
         os.utime(target, ns=(file.mtime_ns, file.mtime_ns))
     progress(len(listed), len(listed))
+
+
+def _check_digest(found: Opened, file: SnapshotFile, digest: str) -> None:
+    if digest != file.sha256:
+        raise DamagedSnapshot(str(found.folder), (f"{found.locate(file)} has changed",))
 
 
 def _copy(
@@ -166,7 +170,9 @@ def _copy_to(
             held.enter_context(blobs.hold())
             for done, file in enumerate(found.manifest.files):
                 progress(done, len(found.manifest.files))
-                blobs.add(found.locate(file), file.size, file.sha256)
+                # Without its digest, for what the store has of it may be damaged.
+                digest, _ = blobs.add(found.locate(file), file.size, None)
+                _check_digest(found, file, digest)
         else:
             _copy_files(found, building / folders.FILES, progress)
         shutil.copyfile(found.folder / folders.MANIFEST, building / folders.MANIFEST)

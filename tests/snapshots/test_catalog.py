@@ -351,6 +351,22 @@ def test_damaged_blob(catalog: SnapshotCatalog, job: FakeJob) -> None:
         catalog.verify("job", 1)
 
 
+def test_damaged_blob_is_replaced(catalog: SnapshotCatalog, job: FakeJob) -> None:
+    """What was read and hashed anew takes the place of a blob that is not what its name says."""
+    table = job.out("typed") / "table.parquet"
+    catalog.create("job", format=SnapshotFormat.CAS)
+    size = catalog.get("job", 1).new_bytes
+    digest = next(f.sha256 for f in catalog.manifest("job", 1).files if f.path.endswith(table.name))
+    flip(job.storage.root / ".blobs" / digest[:2] / digest)
+    os.utime(table, ns=(1, 1))  # So it is read again, though it has not changed.
+
+    record = catalog.create("job", format=SnapshotFormat.CAS)
+
+    assert catalog.verify("job", 1)
+    assert catalog.verify("job", 2) == record
+    assert record.new_bytes == 0 < size
+
+
 @pytest.mark.parametrize(
     ("path", "says"),
     [

@@ -9,8 +9,8 @@ import pytest
 
 from jrs.errors import DamagedSnapshot, InvalidInput, SnapshotInUse
 from jrs.recovery.snapshots import SnapshotCatalog, folders, left_over, moving
-from jrs.snapshots import SnapshotRecord
-from tests.snapshots.fabricate import FakeJob, put
+from jrs.snapshots import SnapshotFormat, SnapshotRecord
+from tests.snapshots.fabricate import FakeJob, put, tree
 from tests.snapshots.test_catalog import by_format, flip
 
 
@@ -129,3 +129,20 @@ def test_goes_on_with_a_whole_copy(
 
     assert catalog.verify("job", 1).storage == str(tmp_path / "far")
     assert folders.whole(job.storage, "job") == set()
+
+
+def test_damaged_blob_in_the_new_storage(
+    catalog: SnapshotCatalog, job: FakeJob, tmp_path: Path
+) -> None:
+    """Replaced by what is moved there, for both snapshots that share it."""
+    for _ in range(2):
+        catalog.create("job", format=SnapshotFormat.CAS)
+    catalog.move("job", 1, tmp_path / "far")
+    blobs = tmp_path / "far" / "test" / ".blobs"
+    for name in tree(blobs):
+        flip(blobs / name)
+
+    catalog.move("job", 2, tmp_path / "far")
+
+    assert catalog.verify("job", 1)
+    assert catalog.verify("job", 2)
