@@ -202,6 +202,7 @@ class SnapshotCatalog:
             NoSuchSnapshot: it is neither listed nor there.
             SnapshotInUse: a job that has not ended would have nothing to go on from, or it is
                 being read, moved or restored.
+            Unavailable: the storage that it was moved to is not mounted; it stays listed.
             Fenced: a newer leader exists.
         """
         deleting.delete(self, job_id, which, fence)
@@ -211,6 +212,7 @@ class SnapshotCatalog:
 
         Raises:
             SnapshotInUse: it is being read, moved or restored.
+            Unavailable: the storage that it was moved to is not mounted; it stays listed.
             Fenced: a newer leader exists.
         """
         deleting.remove(self.backend, self.storage, record, fence)
@@ -232,7 +234,8 @@ class SnapshotCatalog:
         Raises:
             NoSuchSnapshot, DamagedSnapshot, SnapshotInUse, Fenced: it stays where it is.
             InvalidInput: it is there already.
-            Unavailable: the disk is full; the copy was removed.
+            Unavailable: the disk is full; the copy was removed. Or the storage that it was moved
+                from is not mounted: it is listed where it is, and `fsck` names what is left.
         """
         return moving.move(self, job_id, which, to_root, fence, progress)
 

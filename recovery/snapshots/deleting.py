@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from jrs import keys
 from jrs.backend import Backend, Delete, Fence
+from jrs.codec import decode
 from jrs.errors import (
     Conflict,
     CorruptRecord,
@@ -13,6 +14,7 @@ from jrs.errors import (
     Fenced,
     NoSuchSnapshot,
     SnapshotInUse,
+    Unavailable,
 )
 from jrs.recovery.snapshots import folders, manifest, pending
 from jrs.recovery.snapshots.blobs import Blobs
@@ -44,18 +46,46 @@ def delete(
 def remove(
     backend: Backend, storage: JobStorage, record: SnapshotRecord, fence: Fence | None
 ) -> None:
-    """Delete a snapshot: its files, then its record, then the blobs that were its alone."""
+    """Delete a snapshot: its files, then its record, then the blobs that were its alone.
+
+    Raises:
+        Unavailable: a storage that it is in is not mounted; its files would have no record.
+        As `SnapshotCatalog.remove`.
+    """
     if fence is not None and not backend.holds(fence):
         raise Fenced(f"epoch {fence.epoch} was replaced: {record} is not deleted")
-    for place in places(storage, record):
-        discard(place, record.job_id, record.number)
-    try:
-        backend.commit(Delete(keys.snapshot(record.job_id, record.number)), fence=fence)
-    except Conflict:
-        pass  # Gone already.
+    key = keys.snapshot(record.job_id, record.number)
+    while True:
+        stored = backend.get(key)
+        if stored is not None:
+            # It may have been moved since it was read.
+            current = decode(SnapshotRecord, stored.value, key)
+            if current.manifest != record.manifest:
+                return  # Gone, and its number is another's.
+            record = current
+        for place in places(storage, record):
+            check_mounted(place, record)
+        for place in places(storage, record):
+            discard(place, record.job_id, record.number)
+        if stored is None:
+            break
+        try:
+            backend.commit(Delete(key, stored.version), fence=fence)
+            break
+        except Conflict:
+            continue  # Moved, or gone, in this moment: look again.
     if record.format is SnapshotFormat.CAS:
         for place in places(storage, record):
             collect(place)
+
+
+def check_mounted(storage: JobStorage, record: SnapshotRecord) -> None:
+    """Raise `Unavailable` if files of a snapshot may be in a storage that is not there now."""
+    if not storage.root.is_dir():
+        raise Unavailable(
+            f"{storage.root} is not there, and files of {record} may be in it: mount it, or make "
+            "an empty folder of that name if it is lost for good; then try again"
+        )
 
 
 def discard(storage: JobStorage, job_id: str, number: int) -> None:

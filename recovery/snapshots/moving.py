@@ -138,6 +138,9 @@ def _copy(
         _check_free(target, record)
         # What a move that was cut off had copied.
         deleting.discard(target, record.job_id, record.number)
+        with transfer.writing(f"the move of {record}"):
+            # What is listed and not there is taken for a storage that is not mounted.
+            target.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Where the copy is going to be is listed first: whatever happens, it is known.
         record = _update(catalog, record, fence, copy=str(target.root.parent))
         try:
@@ -243,6 +246,7 @@ def _drop_copy(
     if record.copy is None:
         return record
     left = JobStorage(Path(record.copy), catalog.storage.root.name)
+    deleting.check_mounted(left, record)
     deleting.discard(left, record.job_id, record.number)
     if record.format is SnapshotFormat.CAS:
         deleting.collect(left)

@@ -33,12 +33,18 @@ def retain(
         eldest = catalog.now() - policy.max_age
         doomed += [each for each in known if each.created_at < eldest and each not in doomed]
     gone = []
+    away: Unavailable | None = None
     for record in doomed:
         try:
             deleting.delete(catalog, job_id, record.number, fence)
         except SnapshotInUse:
             continue
+        except Unavailable as error:
+            away = error  # The storage of this one may not be mounted: the others go all the same.
+            continue
         gone.append(record)
+    if away is not None:
+        raise away
     return gone
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from jrs.errors import DamagedSnapshot, InvalidInput, SnapshotInUse
-from jrs.recovery.snapshots import SnapshotCatalog, folders, left_over, moving
+from jrs.errors import DamagedSnapshot, InvalidInput, SnapshotInUse, Unavailable
+from jrs.policy import SnapshotPolicy
+from jrs.recovery.snapshots import SnapshotCatalog, deleting, folders, left_over, moving, retain
 from jrs.snapshots import SnapshotFormat, SnapshotRecord
 from tests.snapshots.fabricate import FakeJob, put, tree
 from tests.snapshots.test_catalog import by_format, flip
@@ -146,3 +147,116 @@ def test_damaged_blob_in_the_new_storage(
 
     assert catalog.verify("job", 1)
     assert catalog.verify("job", 2)
+
+
+# -- deleting what was moved ---------------------------------------------------------------
+
+
+@pytest.fixture
+def unplugged(catalog: SnapshotCatalog, job: FakeJob, tmp_path: Path) -> Path:
+    """Two snapshots, the first of which was moved to a storage that is not mounted now."""
+    for _ in range(2):
+        catalog.create("job")
+    catalog.move("job", 1, tmp_path / "far")
+    os.rename(tmp_path / "far", tmp_path / "unplugged")
+    return tmp_path / "unplugged"
+
+
+@pytest.mark.parametrize("mount_point", [False, True])
+def test_not_deleted_while_its_storage_is_away(
+    catalog: SnapshotCatalog, job: FakeJob, tmp_path: Path, unplugged: Path, mount_point: bool
+) -> None:
+    """Its files would have no owner that fsck knows of: it stays listed until they can go."""
+    if mount_point:
+        (tmp_path / "far").mkdir()
+
+    with pytest.raises(Unavailable, match=f"{tmp_path / 'far' / 'test'} is not there.*mount it"):
+        catalog.delete("job", 1)
+    assert catalog.get("job", 1)
+    if mount_point:
+        (tmp_path / "far").rmdir()
+    os.rename(unplugged, tmp_path / "far")
+    catalog.delete("job", 1)
+    assert not list((tmp_path / "far" / "test").glob("job/snapshots/*"))
+
+
+def test_deleted_with_a_storage_that_is_lost(
+    catalog: SnapshotCatalog, job: FakeJob, tmp_path: Path, unplugged: Path
+) -> None:
+    """An operator says so by an empty folder in its place."""
+    (tmp_path / "far" / "test").mkdir(parents=True)
+
+    catalog.delete("job", 1)
+
+    assert [record.number for record in catalog.list("job")] == [2]
+
+
+def test_retention_goes_on_behind_one_that_is_away(
+    catalog: SnapshotCatalog, job: FakeJob, unplugged: Path
+) -> None:
+    """The others are deleted, and it is said why one was not."""
+    catalog.create("job")
+
+    with pytest.raises(Unavailable, match="is not there"):
+        retain(catalog, "job", SnapshotPolicy(keep=1))
+    assert [record.number for record in catalog.list("job")] == [1, 3]
+
+
+def test_back_from_a_storage_that_is_lost(
+    catalog: SnapshotCatalog, job: FakeJob, tmp_path: Path, cut_off: SnapshotRecord
+) -> None:
+    """The whole copy is listed at once; what is left of the move is named until it can go."""
+    os.rename(tmp_path / "far", tmp_path / "unplugged")
+
+    with pytest.raises(Unavailable, match="is not there"):
+        catalog.move("job", 1, tmp_path / "jobs")
+    assert catalog.verify("job", 1).storage is None
+    assert "a move was cut off" in next(left_over(catalog.backend, job.storage))
+    os.rename(tmp_path / "unplugged", tmp_path / "far")
+    assert catalog.move("job", 1, tmp_path / "jobs").copy is None
+    assert not list((tmp_path / "far" / "test").glob("job/snapshots/*"))
+
+
+def test_deletion_that_was_decided_before_a_move(
+    catalog: SnapshotCatalog, job: FakeJob, tmp_path: Path
+) -> None:
+    """Goes by where it is, not by where it was."""
+    record = catalog.create("job")
+    catalog.move("job", 1, tmp_path / "far")
+
+    catalog.remove(record)
+
+    assert catalog.list("job") == []
+    assert not list((tmp_path / "far" / "test").glob("job/snapshots/*"))
+
+
+def test_deletion_while_a_move_ends(
+    catalog: SnapshotCatalog, job: FakeJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The record goes only as it was when the files went."""
+    record = catalog.create("job")
+    discard = deleting.discard
+
+    def moving_meanwhile(*args: object) -> None:
+        monkeypatch.setattr(deleting, "discard", discard)
+        catalog.move("job", 1, tmp_path / "far")
+        discard(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(deleting, "discard", moving_meanwhile)
+
+    catalog.remove(record)
+
+    assert catalog.list("job") == []
+    assert not list((tmp_path / "far" / "test").glob("job/snapshots/*"))
+
+
+def test_deletion_of_one_whose_number_is_used_again(catalog: SnapshotCatalog, job: FakeJob) -> None:
+    """Another snapshot of the number stays."""
+    record = catalog.create("job")
+    catalog.remove(record)
+    other = catalog.create("job")
+    assert other.number == record.number
+
+    catalog.remove(record)
+
+    assert catalog.verify("job", 1) == other
