@@ -17,10 +17,11 @@ from __future__ import annotations
 import fcntl
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from jrs.fork import forget_in_children
 from jrs.recovery.storage import JobStorage
 
 MANIFEST = "manifest.json"
@@ -64,24 +65,50 @@ def unfinished(storage: JobStorage, job_id: str) -> set[int]:
 def locked(path: Path, *, shared: bool = False, wait: bool = False) -> Iterator[bool]:
     """Hold the lock of a folder; yield whether it was got. A folder that is gone has none."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        lock = _Lock(path)
     except (FileNotFoundError, NotADirectoryError):
         yield False
         return
     try:
+        yield lock.take(shared=shared, wait=wait) and lock.is_of(path)
+    finally:
+        lock.close()
+
+
+class _Lock:
+    """The lock of a folder, which ends with the process that took it and with no other."""
+
+    def __init__(self, path: Path) -> None:
+        self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        forget_in_children(self)
+
+    def forget(self) -> Iterable[int]:
+        """A child must not hold the lock when its parent dies."""
+        fd, self._fd = self._fd, -1
+        return () if fd < 0 else (fd,)
+
+    def take(self, *, shared: bool, wait: bool) -> bool:
+        """Return whether the lock was got; if told to wait, it is."""
         how = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
         try:
-            fcntl.flock(fd, how if wait else how | fcntl.LOCK_NB)
+            fcntl.flock(self._fd, how if wait else how | fcntl.LOCK_NB)
         except BlockingIOError:
-            yield False
-            return
+            return False
+        return True
+
+    def is_of(self, path: Path) -> bool:
+        """Return whether the folder still has its name."""
         try:
-            same = os.path.samestat(os.fstat(fd), os.stat(path))
+            return os.path.samestat(os.fstat(self._fd), os.stat(path))
         except FileNotFoundError:
-            same = False  # Removed, or renamed, by whoever held it before.
-        yield same
-    finally:
-        os.close(fd)
+            return False  # Removed, or renamed, by whoever held it before.
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:  # Else this is a forked child, and the lock its parent's.
+            # A child that was forked with it in this moment would keep what is only closed.
+            fcntl.flock(fd, fcntl.LOCK_UN)
+            os.close(fd)
 
 
 def _matching(folder: Path, pattern: re.Pattern[str]) -> set[int]:
