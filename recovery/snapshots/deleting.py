@@ -15,6 +15,7 @@ from jrs.errors import (
     NoSuchSnapshot,
     SnapshotInUse,
     Unavailable,
+    UnsupportedVersion,
 )
 from jrs.recovery.snapshots import folders, manifest, pending
 from jrs.recovery.snapshots.blobs import Blobs
@@ -152,7 +153,12 @@ def _check_dispensable(catalog: SnapshotCatalog, record: SnapshotRecord) -> None
     """Raise `SnapshotInUse` if a job would have nothing to go on from without it."""
     backend, job_id = catalog.backend, record.job_id
     for spec in backend.scan(keys.JOBS):
-        restore = pending.read(spec)
+        try:
+            restore = pending.read(spec)
+        except UnsupportedVersion:
+            raise  # A newer jrs may be restoring from it.
+        except CorruptRecord:
+            continue  # Nobody can finish it, whatever it is from.
         if restore is not None and (restore.from_job, restore.source) == (
             job_id,
             str(record.number),

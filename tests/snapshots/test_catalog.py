@@ -256,6 +256,24 @@ def test_newest_may_go_if_it_is_damaged(catalog: SnapshotCatalog, job: FakeJob) 
     catalog.delete("job", 2)
 
 
+def test_a_restore_that_can_not_be_read(
+    catalog: SnapshotCatalog, job: FakeJob, memory: FaultyMemory
+) -> None:
+    """It keeps no snapshot of any job, since nobody can finish it; a newer jrs's does."""
+    for _ in range(3):
+        catalog.create("job")
+    garbage = b'{"jrs":"restore/1","crc":"00000000","body":{}}'
+    memory.commit(Create(keys.JOBS + "other", garbage))
+
+    catalog.delete("job", 1)
+
+    newer = garbage.replace(b"restore/1", b"restore/9")
+    memory.commit(Create(keys.JOBS + "newer", newer))
+    with pytest.raises(UnsupportedVersion):
+        catalog.delete("job", 2)
+    assert [record.number for record in catalog.list("job")] == [2, 3]
+
+
 def test_any_of_an_ended_job_may_go(
     catalog: SnapshotCatalog, job: FakeJob, memory: FaultyMemory
 ) -> None:
