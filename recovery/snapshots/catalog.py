@@ -29,8 +29,8 @@ from jrs.errors import (
     NoSuchSnapshot,
 )
 from jrs.model import check_job_id
-from jrs.recovery.snapshots import deleting, moving, pending, restoring, taking, transfer
-from jrs.recovery.snapshots.opening import check, opened
+from jrs.recovery.snapshots import deleting, folders, moving, pending, restoring, taking, transfer
+from jrs.recovery.snapshots.opening import check, opened, places
 from jrs.recovery.snapshots.replacing import Wish
 from jrs.recovery.storage import JobStorage
 from jrs.snapshots import (
@@ -285,13 +285,15 @@ class SnapshotCatalog:
             JobIsRunning: suspend it first.
             DuplicateJob: the job has ended, or the new id is taken.
             DamagedSnapshot: nothing was changed.
-            InvalidInput: a ``logical`` one, one without a spec, or one without the output that it
-                would need.
+            InvalidInput: a ``logical`` one, one without a spec, one without the output that it
+                would need, or the folder of a listed one that is to be used up.
             SnapshotInUse: another restore of the job is under way.
             Unavailable: the disk is full; nothing was changed.
             Fenced: a newer leader exists.
             OutcomeUnknown: the job may be held until the restore is repeated.
         """
+        if claim and isinstance(source, Path):
+            self._check_unlisted(source)
         wish = Wish(source, as_job, claim, fork, fence, is_stopped, progress)
         return restoring.restore(self, wish)
 
@@ -337,3 +339,18 @@ class SnapshotCatalog:
             As `restore`.
         """
         return restoring.finish(self, check_job_id(job_id), fence, is_stopped)
+
+    # -- inside ----------------------------------------------------------------------------
+
+    def _check_unlisted(self, folder: Path) -> None:
+        """Raise `InvalidInput` if a folder is that of a snapshot in the catalogue, which alone may
+        use it up."""
+        for stored in self.backend.scan(keys.SNAPSHOTS):
+            record = decode(SnapshotRecord, stored.value, stored.key)
+            for place in places(self.storage, record):
+                known = folders.snapshot(place, record.job_id, record.number)
+                if known.is_dir() and folder.is_dir() and known.samefile(folder):
+                    raise InvalidInput(
+                        f"{folder} is {record}, which is listed; to use it up: jrs snapshot "
+                        f"restore {record.job_id} {record.number} --claim"
+                    )

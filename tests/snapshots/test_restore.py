@@ -246,6 +246,28 @@ def test_claim(
     assert SnapshotCatalog(memory, job.storage).create("new").stages == record.stages
 
 
+@pytest.mark.parametrize("where", ["here", "moved", "alias"])
+def test_claim_of_a_listed_folder(
+    catalog: SnapshotCatalog, job: FakeJob, tmp_path: Path, where: str
+) -> None:
+    """What the catalogue lists is used up through the catalogue: its folder is not removed under
+    its record, by whatever name."""
+    record = catalog.create("job")
+    if where == "moved":
+        record = catalog.move("job", 1, tmp_path / "far")
+    (tmp_path / "alias").symlink_to(tmp_path / ("far" if where == "moved" else "jobs"))
+    root = {"here": "jobs", "moved": "far", "alias": "alias"}[where]
+    folder = tmp_path / root / "test" / "job" / "snapshots" / "1"
+
+    with pytest.raises(InvalidInput, match="jrs snapshot restore job 1 --claim"):
+        catalog.restore(folder, as_job="new", claim=True)
+    assert catalog.verify("job", 1) == record
+    assert catalog.restore(folder, as_job="new").stages == record.stages
+    catalog.export("job", 1, tmp_path / "out")
+    catalog.restore(tmp_path / "out", as_job="newer", claim=True)
+    assert not (tmp_path / "out").exists()
+
+
 def test_copies_share_nothing(catalog: SnapshotCatalog, job: FakeJob) -> None:
     """What is restored of a backup is a copy of it: the backup can not be hurt (S8)."""
     record = catalog.create("job", format=SnapshotFormat.FULL)
