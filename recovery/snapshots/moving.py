@@ -51,9 +51,11 @@ def move(
         return _end(catalog, record, fence)  # All but the last step of a move was done.
     if left is not None and not _is_same(left, target):
         record = _end(catalog, record, fence)
-    elif left is not None and _has_whole(catalog, record, target):
-        # Maybe the only whole one: it is not copied over.
-        return _drop_copy(catalog, _swap(catalog, record, target, fence), fence)
+    elif left is not None:
+        deleting.check_mounted(target, record)  # Or what it has would be hidden by a second copy.
+        if _has_whole(catalog, record, target):
+            # Maybe the only whole one: it is not copied over.
+            return _drop_copy(catalog, _swap(catalog, record, target, fence), fence)
     record = _copy(catalog, record, target, fence, progress)
     if record.format is SnapshotFormat.CAS:
         deleting.collect(target)  # What a move that was cut off had half-written.

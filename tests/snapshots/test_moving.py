@@ -107,10 +107,11 @@ def test_repeated_with_damage_in_the_new_storage(
     assert not (files.parent).exists()
 
 
-def test_goes_on_with_a_whole_copy(
+@pytest.fixture
+def copied(
     catalog: SnapshotCatalog, job: FakeJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Cut off before the entry was swapped, the copy may be the only whole one, too."""
+) -> SnapshotRecord:
+    """A snapshot whose move was cut off when all was copied, before the entry was swapped."""
     real = moving._update
 
     def die_at_the_swap(*args: object, **changes: object) -> SnapshotRecord:
@@ -123,13 +124,34 @@ def test_goes_on_with_a_whole_copy(
         patch.setattr(moving, "_update", die_at_the_swap)
         patch.setattr(moving, "_drop_copy", lambda *_: None)
         catalog.move("job", 1, tmp_path / "far")
-    assert catalog.get("job", 1).copy == str(tmp_path / "far")
+    record = catalog.get("job", 1)
+    assert (record.storage, record.copy) == (None, str(tmp_path / "far"))
+    return record
+
+
+def test_goes_on_with_a_whole_copy(
+    catalog: SnapshotCatalog, job: FakeJob, tmp_path: Path, copied: SnapshotRecord
+) -> None:
+    """Before the entry was swapped the copy may be the only whole one, too."""
     put(folders.snapshot(job.storage, "job", 1) / "files/out/typed/table.parquet", "lost")
 
     catalog.move("job", 1, tmp_path / "far")
 
     assert catalog.verify("job", 1).storage == str(tmp_path / "far")
     assert folders.whole(job.storage, "job") == set()
+
+
+def test_not_repeated_into_the_place_of_a_mount(
+    catalog: SnapshotCatalog, job: FakeJob, tmp_path: Path, copied: SnapshotRecord
+) -> None:
+    """A mount point that is empty now would hide the copy, and then be hidden itself."""
+    os.rename(tmp_path / "far", tmp_path / "unplugged")
+    (tmp_path / "far").mkdir()
+
+    with pytest.raises(Unavailable, match=r"is not there.*mount it"):
+        catalog.move("job", 1, tmp_path / "far")
+    assert catalog.verify("job", 1) == copied
+    assert not list((tmp_path / "far").iterdir())
 
 
 def test_damaged_blob_in_the_new_storage(
