@@ -59,10 +59,15 @@ class JobStops:
         spec = self._waiting(job_id, "stop")
         before, stored = self._stored(job_id)
         if before is not None and before.state is not StopState.REFUSED:
-            if before.mode is mode and before.state is not StopState.DONE:
+            if before.mode is not mode or before.state is StopState.DONE:
+                raise InvalidInput(f"job {job_id!r} {_said(before)}")
+            if not before.again:
                 return before
-            raise InvalidInput(f"job {job_id!r} {_said(before)}")
         record = StopRecord(job_id, mode, StopState.REQUESTED, self._now(), reason, patience)
+        if before is not None and before.again:
+            # It is on its way to stand, and is now to stay there. A request of its own, or whoever
+            # is at the other one would have it started again.
+            record = attrs.evolve(record, state=before.state, stages=before.stages)
         key, value = keys.STOPS + job_id, encode(record)
         op = Create(key, value) if stored is None else Update(key, value, stored.version)
         try:

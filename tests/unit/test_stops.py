@@ -56,6 +56,28 @@ def test_the_same_request_again_is_no_other(
     assert stops.request("job", SUSPEND, patience=1.0) == at(first, state)
 
 
+@pytest.mark.parametrize("state", [StopState.REQUESTED, StopState.STANDS])
+def test_a_job_that_is_changed_is_to_stand_for_good(
+    stops: JobStops, fence: Fence, state: StopState
+) -> None:
+    """Asked to stop while it is to be started again as something else, a job stays suspended,
+    whatever is still noted of the change."""
+    stops.change("job", partitions=8)
+    change = stops.get("job")
+    assert change is not None
+    stops.note(at(change, state), fence)
+    stop = stops.request("job", SUSPEND, reason="lunch", patience=5.0)
+
+    assert (stop.again, stop.state) == (False, state)
+    assert (stop.reason, stop.patience) == ("lunch", 5.0)
+
+    assert not stops.note(at(change, StopState.STANDS), fence)
+    stops.forget(change, fence)
+
+    assert stops.get("job") == stop
+    assert stops.request("job", SUSPEND) == stop
+
+
 @pytest.mark.parametrize(("first", "second"), [(SUSPEND, DRAIN), (DRAIN, SUSPEND)])
 def test_another_stop_is_under_way(
     stops: JobStops, backend: Backend, first: StopMode, second: StopMode
