@@ -340,6 +340,8 @@ class StopRecord:
     """Whether the job is started again, changed, as soon as it stands."""
     stages: dict[str, str] = attrs.field(factory=dict)
     """Which streaming stage is at which step, for whoever waits."""
+    drain: StopRecord | None = None
+    """A hold: the drain that it has interrupted, which goes on when the job is resumed."""
 
 
 @attrs.frozen

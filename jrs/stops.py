@@ -83,6 +83,8 @@ class JobStops:
     def resume(self, job_id: str) -> None:
         """Let a suspended or held job go on; a leader starts it. Durable.
 
+        A drain that a hold has interrupted goes on as well.
+
         Raises:
             NoSuchJob: no such job was submitted.
             InvalidInput: it has ended, or is not suspended. A drained job has ended for good.
@@ -95,7 +97,10 @@ class JobStops:
             raise InvalidInput(f"job {job_id!r} is not suspended; there is nothing to resume")
         if before.state is not StopState.DONE:
             raise InvalidInput(f"job {job_id!r} {_said(before)}; it is not suspended")
-        self._backend.commit(Delete(stored.key, stored.version))
+        if before.drain is None:
+            self._backend.commit(Delete(stored.key, stored.version))
+        else:
+            self._backend.commit(Update(stored.key, encode(before.drain), stored.version))
 
     def change(
         self, job_id: str, *, entry_point: str | None = None, partitions: int | None = None
@@ -210,6 +215,8 @@ class JobStops:
             return True
         if record.mode is not StopMode.HOLD and before.requested_at != record.requested_at:
             return False
+        if record.mode is StopMode.HOLD:
+            record = attrs.evolve(record, drain=_drain_in(before))
         commit_and_read_back(
             self._backend, Update(stored.key, encode(record), stored.version), fence=fence
         )
@@ -217,7 +224,7 @@ class JobStops:
 
     def hold(self, job_id: str, reason: str, fence: Fence) -> None:
         """Keep the job from being started before an operator has looked, as the leader or its
-        attempt.
+        attempt. A drain that was asked for is kept with it.
 
         Raises:
             Fenced, Unavailable, OutcomeUnknown: as `note`.
@@ -258,6 +265,13 @@ class JobStops:
         if spec is None:
             raise NoSuchJob(f"there is no job {job_id!r}")
         return spec
+
+
+def _drain_in(stop: StopRecord) -> StopRecord | None:
+    """Return the drain that is under way, or was when its job was held."""
+    if stop.mode is StopMode.DRAIN and stop.state is StopState.REQUESTED:
+        return stop
+    return stop.drain
 
 
 def _said(stop: StopRecord) -> str:

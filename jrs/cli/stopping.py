@@ -69,6 +69,10 @@ def stop_command(
         except TimeoutError as error:
             click.echo(f"jrs: {error}", err=True)
             return EXIT_TIMEOUT
+        if stop is not None and stop.mode is StopMode.HOLD:
+            then = "goes on with the drain" if stop.drain else "tries again"
+            click.echo(f"{job_id} is held: {stop.reason}; 'jrs resume {job_id}' {then}", err=True)
+            return EXIT_DIFFERS
         if stop is not None:
             click.echo(f"{job_id} is suspended; 'jrs resume {job_id}' lets it go on", err=True)
             return 0

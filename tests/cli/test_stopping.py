@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import json
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+
+from jrs.backend import open_backend
+from jrs.stops import JobStops
+from jrs.testing.contract import lead
+from tests.support import until
 
 from .conftest import Jrs
 
@@ -90,3 +96,19 @@ def test_waiting_for_a_stop_can_time_out(jrs: Jrs) -> None:
 
     assert late.returncode == 3
     assert json.loads(jrs("show", "waiting", "--json").stdout)["stop"]["mode"] == "suspend"
+
+
+def test_a_job_that_is_held_is_not_drained(jrs: Jrs, url: str) -> None:
+    """Whoever waits for a drain is told that the job is held instead, why, and what follows."""
+    jrs("submit", "waiting", "jobs_here:add")
+    with open_backend(url, cluster="default") as backend, ThreadPoolExecutor() as pool:
+        stopping = pool.submit(jrs, "stop", "waiting", "--drain")
+        stops = JobStops(backend)
+        until(lambda: stops.get("waiting"), "the drain is asked for")
+        stops.hold("waiting", "its plan has changed", lead(backend).fence)
+        stopped = stopping.result()
+
+    assert stopped.returncode == 1
+    assert "waiting is held: its plan has changed; 'jrs resume waiting'" in stopped.stderr
+    assert "goes on with the drain" in stopped.stderr
+    assert "suspended" not in stopped.stderr

@@ -73,6 +73,7 @@ STORED: dict[type, st.SearchStrategy[Any]] = {
         model.StopRecord, job_ids, st.sampled_from(model.StopMode),
         st.sampled_from(model.StopState), seconds, st.text(), seconds, st.booleans(),
         st.dictionaries(st.text(), st.text(), max_size=3),
+        st.none() | st.builds(model.StopRecord, job_ids, st.just(model.StopMode.DRAIN)),
     ),
     model.StreamRecord: st.builds(
         model.StreamRecord, job_ids, st.text(), st.booleans(), st.text(), st.text(), seconds

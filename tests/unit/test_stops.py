@@ -258,11 +258,39 @@ def test_only_the_stop_that_is_meant_is_noted(stops: JobStops, fence: Fence) -> 
 
 
 def test_a_job_is_held_whatever_was_asked_for(stops: JobStops, fence: Fence) -> None:
-    stops.request("job", DRAIN)
+    stops.request("job", SUSPEND)
     held = StopRecord("job", HOLD, StopState.DONE, 0.0, "its plan has changed")
 
     assert stops.note(held, fence)
     assert stops.get("job") == held
+
+    stops.resume("job")
+
+    assert stops.get("job") is None
+
+
+def test_a_drain_outlives_a_hold(stops: JobStops, fence: Fence) -> None:
+    """A job that is held, however often, before it was drained is drained once it is resumed."""
+    drain = stops.request("job", DRAIN, reason="the last day")
+    stops.hold("job", "its plan has changed", fence)
+    stops.hold("job", "its checkpoint is damaged", fence)
+    held = stops.get("job")
+
+    assert held is not None
+    assert (held.mode, held.reason) == (HOLD, "its checkpoint is damaged")
+
+    stops.resume("job")
+
+    assert stops.get("job") == drain
+
+
+def test_a_drain_that_was_refused_ends_with_a_hold(stops: JobStops, fence: Fence) -> None:
+    """What was refused is over: nobody is told again that it can not be done."""
+    stops.note(at(stops.request("job", DRAIN), StopState.REFUSED, "it has timers"), fence)
+    stops.hold("job", "its plan has changed", fence)
+    stops.resume("job")
+
+    assert stops.get("job") is None
 
 
 def test_a_leader_that_was_replaced_notes_nothing(stops: JobStops, backend: Backend) -> None:
