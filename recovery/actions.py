@@ -12,7 +12,17 @@ from typing import Any
 import attrs
 
 from jrs import keys
-from jrs.backend import Backend, Create, Delete, Leadership, Update, commit_and_read_back
+from jrs.backend import (
+    Absent,
+    Backend,
+    Check,
+    Create,
+    Delete,
+    Leadership,
+    Op,
+    Update,
+    commit_and_read_back,
+)
 from jrs.clock import Clock, Deadline
 from jrs.codec import decode, encode
 from jrs.errors import Conflict, CorruptRecord, Fenced, JobHeld, ResultExists
@@ -28,13 +38,16 @@ from jrs.model import (
     StageRecord,
     StageSummary,
     StopMode,
+    StopRecord,
     StopState,
 )
 from jrs.recovery import processes
 from jrs.recovery.attempts import Attempts, Begun
 from jrs.recovery.cleanup import CleanupPolicy, JobCleanup
+from jrs.recovery.decision import Stop
 from jrs.recovery.job import AttemptContext
 from jrs.recovery.runners import Ended, Runner
+from jrs.recovery.snapshots import pending
 from jrs.recovery.state import JobState
 from jrs.recovery.storage import JobStorage
 from jrs.stops import JobStops
@@ -105,7 +118,10 @@ class Actions:
         function: Callable[..., Any] | None,
         on_end: Callable[[Begun, Ended], None],
     ) -> None:
-        """Start the job's next attempt, once nothing of an earlier one can do harm any more."""
+        """Start the job's next attempt, once nothing of an earlier one can do harm any more.
+
+        Nothing is started if it was changed or is to stop meanwhile: that is decided anew.
+        """
         job_id = spec.job_id
         self._end_left_over(job_id)
         try:
@@ -113,7 +129,9 @@ class Actions:
         except JobHeld as error:
             self._stops.hold(job_id, str(error), self._fence)
             return
-        record = self._record_attempt(job_id)
+        record = self._record_attempt(spec)
+        if record is None:
+            return
         context = AttemptContext(
             spec=spec,
             attempt=record.attempt,
@@ -278,7 +296,12 @@ class Actions:
         if orphans:
             self._say("orphans", job_id, f"killed {len(orphans)} left-over processes")
 
-    def _record_attempt(self, job_id: str) -> AttemptRecord:
+    def _record_attempt(self, spec: JobSpec) -> AttemptRecord | None:
+        """Record the job's next attempt; return None if it is not to run what was decided."""
+        job_id = spec.job_id
+        guards = self._as_decided(spec)
+        if guards is None:
+            return None
         before, version = self.stored_attempt(job_id)
         record = AttemptRecord(
             job_id=job_id,
@@ -290,8 +313,27 @@ class Actions:
             failure=before.failure if before else None,
             first_started_at=before.first_started_at if before else self._now(),
         )
-        self._put(keys.ATTEMPTS + job_id, encode(record), version)
+        try:
+            self._put(keys.ATTEMPTS + job_id, encode(record), version, *guards)
+        except Conflict:
+            return None
         return record
+
+    def _as_decided(self, spec: JobSpec) -> list[Op] | None:
+        """Return what holds as long as the job is this one and nothing keeps it from running; None
+        if that is over already."""
+        key, stop_key = keys.JOBS + spec.job_id, keys.STOPS + spec.job_id
+        stored, stop = self._backend.get(key), self._backend.get(stop_key)
+        if stored is None or pending.is_one(stored):
+            return None
+        # Not by its version: that is another one after this leader's own restore, too.
+        if decode(JobSpec, stored.value, key) != spec:
+            return None
+        if stop is None:
+            return [Check(key, stored.version), Absent(stop_key)]
+        if Stop.of(decode(StopRecord, stop.value, stop.key)) is not Stop.NONE:
+            return None
+        return [Check(key, stored.version), Check(stop_key, stop.version)]
 
     def _record(
         self, job_id: str, status: JobStatus, failure: Failure, stored: AttemptRecord | None
@@ -323,7 +365,7 @@ class Actions:
         found.sort(key=lambda record: record.order)
         return tuple(record.summary() for record in found)
 
-    def _put(self, key: str, value: bytes, version: int | None) -> None:
+    def _put(self, key: str, value: bytes, version: int | None, *guards: Op) -> None:
         """Commit a record under the fence; an unknown outcome is read back."""
         op = Create(key, value) if version is None else Update(key, value, version)
-        commit_and_read_back(self._backend, op, fence=self._fence)
+        commit_and_read_back(self._backend, op, *guards, fence=self._fence)

@@ -13,12 +13,15 @@ from jrs import keys
 from jrs.clock import Deadline
 from jrs.errors import Fenced, OutcomeUnknown, Unavailable
 from jrs.jobs import JobCatalog
-from jrs.model import JobResult, JobStatus
+from jrs.model import JobResult, JobStatus, StopMode
 from jrs.policy import RestartPolicy
+from jrs.recovery.actions import Actions
 from jrs.recovery.attempts import Attempts
 from jrs.recovery.job import AttemptContext, Job
 from jrs.recovery.runners import Ended
 from jrs.recovery.runners.thread import ThreadRunner
+from jrs.recovery.state import JobState
+from jrs.stops import JobStops
 from jrs.store import JobResultStore
 from tests.recovery.support import (
     DirectedAttempt,
@@ -226,6 +229,78 @@ def test_a_job_of_the_driver_waits_for_its_function(memory: FaultyMemory, root: 
 
         leader.dispatcher.provide("job", lambda job: 1)
         leader.runner.of("job")
+
+
+# -- what is decided and changes meanwhile --------------------------------------------------------
+
+BEFORE_IT_IS_RECORDED = pytest.mark.parametrize(
+    ("of", "step"),
+    [(Actions, "stored_attempt"), (JobState, "make_usable"), (Actions, "_put")],
+    ids=["between-two-looks", "before-the-last-look", "behind-it"],
+)
+
+
+def meanwhile(
+    monkeypatch: pytest.MonkeyPatch, of: type, step: str, what: Callable[[], object]
+) -> None:
+    """Have `what` happen once, while an attempt is about to be started."""
+    real, left = getattr(of, step), [what]
+
+    def late(self: object, *args: object) -> object:
+        if left:
+            left.pop()()
+        return real(self, *args)
+
+    monkeypatch.setattr(of, step, late)
+
+
+@BEFORE_IT_IS_RECORDED
+def test_a_job_that_is_changed_while_it_is_started_is_started_as_what_it_is(
+    memory: FaultyMemory, root: Path, monkeypatch: pytest.MonkeyPatch, of: type, step: str
+) -> None:
+    """An attempt is of the code that is stored at the moment at which it is recorded."""
+    stops = JobStops(memory)
+    leader = Leader(memory, root)
+
+    def change() -> None:
+        stops.change("job", entry_point="new:code")
+        stop = stops.get("job")
+        assert stop is not None
+        stops.forget(stop, leader.fence)
+
+    meanwhile(monkeypatch, of, step, change)
+    JobCatalog(memory).submit(spec("job", "old:code"))
+    with leader:
+        context = leader.runner.of("job").context
+
+        assert (context.spec.entry_point, context.attempt) == ("new:code", 1)
+        assert not leader.said("error")
+
+
+@BEFORE_IT_IS_RECORDED
+def test_a_job_that_is_to_stop_while_it_is_started_is_not_started(
+    memory: FaultyMemory, root: Path, monkeypatch: pytest.MonkeyPatch, of: type, step: str
+) -> None:
+    """A job that is suspended before its attempt is recorded stands without one."""
+    stops = JobStops(memory)
+    meanwhile(monkeypatch, of, step, lambda: stops.request("job", StopMode.SUSPEND))
+    JobCatalog(memory).submit(spec("job"))
+    with Leader(memory, root) as leader:
+        leader.until_said("suspended", "job")
+
+        assert leader.runner.started == []
+        assert not leader.said("error")
+
+
+def test_a_job_that_is_drained_is_started(
+    memory: FaultyMemory, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A drain is the attempt's to carry out, whenever it was asked for."""
+    stops = JobStops(memory)
+    meanwhile(monkeypatch, JobState, "make_usable", lambda: stops.request("job", StopMode.DRAIN))
+    JobCatalog(memory).submit(spec("job"))
+    with Leader(memory, root) as leader:
+        assert leader.runner.of("job").context.attempt == 1
 
 
 # -- canceling ----------------------------------------------------------------------------------
