@@ -214,9 +214,11 @@ class Streams:
             stop = JobStops(self._context.backend).get(self._job.job_id)
         except JrsError:
             return False  # Whoever looks for stops will find it.
-        return stop is not None and (stop.mode, stop.state) == (
-            StopMode.SUSPEND,
-            StopState.REQUESTED,
+        return (
+            stop is not None
+            and stop.mode is StopMode.SUSPEND
+            # Where nothing was started yet, the job stands before this is asked.
+            and stop.state in (StopState.REQUESTED, StopState.STANDS)
         )
 
     def steps(self) -> dict[str, str]:

@@ -14,8 +14,8 @@ import pytest
 from jrs import keys
 from jrs.backend import Leadership
 from jrs.backends.memory import Space
-from jrs.errors import JobHeld, OutcomeUnknown, Unavailable
-from jrs.model import JobSpec
+from jrs.errors import Fenced, JobHeld, OutcomeUnknown, Unavailable
+from jrs.model import JobSpec, StopMode, StopRecord, StopState
 from jrs.policy import RestartPolicy
 from jrs.recovery.attempt import AttemptDied, run_attempt
 from jrs.recovery.job import AttemptContext, Job, StateLost
@@ -23,8 +23,8 @@ from jrs.recovery.spark import queries, rescaling
 from jrs.recovery.spark.stage_query import StageQuery, Step
 from jrs.recovery.spark.streams import Stream, Streams
 from jrs.recovery.storage import JobStorage
-from tests.recovery.support import CLUSTER, FaultyMemory, spec
-from tests.snapshots.fabricate import put
+from tests.recovery.support import CLUSTER, FaultyMemory, put, spec
+from tests.snapshots import fabricate
 from tests.support import until
 
 
@@ -174,11 +174,11 @@ def repeated(monkeypatch: pytest.MonkeyPatch) -> Writer:
 def plan(scene: Scene, batch: int, *, computed: tuple[int, ...] = ()) -> None:
     """Have the query of stage "one" plan a batch, and compute these of its two partitions."""
     checkpoint = scene.storage.stream("job", scene.job.epoch, "one") / "ck"
-    put(checkpoint / "offsets" / str(batch), 'v1\n{"batchWatermarkMs":0}\n{}')
+    fabricate.put(checkpoint / "offsets" / str(batch), 'v1\n{"batchWatermarkMs":0}\n{}')
     for partition in range(2):
-        put(checkpoint / f"state/0/{partition}/_metadata/schema", "schema")
+        fabricate.put(checkpoint / f"state/0/{partition}/_metadata/schema", "schema")
     for partition in computed:
-        put(checkpoint / f"state/0/{partition}/{batch + 1}_{uuid.uuid4()}.changelog", "changes")
+        fabricate.put(checkpoint / f"state/0/{partition}/{batch + 1}_{uuid.uuid4()}.changelog", "changes")
 
 
 def test_a_batch_that_can_not_be_repeated_is_a_death(scene: Scene, repeated: Writer) -> None:
@@ -281,3 +281,24 @@ def test_state_that_is_lost_in_a_rescale(
     with pytest.raises(AttemptDied, match="its state can not be loaded"):
         run_attempt(context, function)
     assert "a changed byte" in scene.storage.damage("job", leader.epoch, "one")
+
+
+@pytest.mark.parametrize("state", [StopState.REQUESTED, StopState.STANDS])
+def test_nothing_begins_while_the_job_is_to_stand(
+    scene: Scene, memory: FaultyMemory, state: StopState
+) -> None:
+    """A stage that the function comes to while its job stops, or stands already as nothing was
+    started yet, is left to the next attempt."""
+    put(memory, f"{keys.STOPS}job", StopRecord("job", StopMode.SUSPEND, state))
+    scene.streams.close()
+    with pytest.raises(Fenced, match="stands, and starts nothing more here"):
+        scene.streams._hold_back()
+
+
+@pytest.mark.parametrize("state", [StopState.REQUESTED, StopState.REFUSED])
+def test_a_drain_keeps_nothing_from_beginning(
+    scene: Scene, memory: FaultyMemory, state: StopState
+) -> None:
+    """What is drained has to be started for it."""
+    put(memory, f"{keys.STOPS}job", StopRecord("job", StopMode.DRAIN, state))
+    scene.streams._hold_back()
