@@ -125,6 +125,7 @@ def run_attempt(context: AttemptContext, function: Any = None) -> JobResult:
         if isinstance(error, (Fenced, Unavailable, OutcomeUnknown, KeyboardInterrupt)):
             raise error from None
         if isinstance(error, JobHeld):
+            job.close()  # First: a job that is held is one of which nothing runs.
             JobStops(context.backend, now=context.now).hold(
                 context.spec.job_id, str(error), context.fence
             )

@@ -302,3 +302,22 @@ def test_a_drain_keeps_nothing_from_beginning(
     """What is drained has to be started for it."""
     put(memory, f"{keys.STOPS}job", StopRecord("job", StopMode.DRAIN, state))
     scene.streams._hold_back()
+
+
+def test_a_job_is_held_when_nothing_of_it_runs_any_more(
+    scene: Scene, memory: FaultyMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever sees that a job is held may put other files into its place."""
+    held_before: list[bool] = []
+    monkeypatch.setattr(
+        Job, "close", lambda job: held_before.append(memory.get(f"{keys.STOPS}job") is not None)
+    )
+
+    def hold(job: Job) -> None:
+        raise JobHeld("its plan has changed")
+
+    with pytest.raises(JobHeld):
+        run_attempt(scene.job._context, hold)
+
+    assert held_before[0] is False
+    assert memory.get(f"{keys.STOPS}job") is not None
