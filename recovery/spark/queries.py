@@ -13,7 +13,6 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
 
 from pyspark.errors import PySparkException
 
@@ -41,6 +40,7 @@ _NOT_COMPUTED = re.compile(
     r"(\[STREAM_FAILED\] Query \[[^\]]*\] terminated with exception: )?"
     r"assertion failed: CheckpointInfo length: \d+, numPartitions: \d+"
 )
+_LOCAL = re.compile(r"file:(//[^/]*)?(?=/)")
 # A "#" would follow the name of a column.
 _TIMERS = re.compile(r"WithState.*, ProcessingTime(Timeout)?\b(?!#)")
 
@@ -88,7 +88,8 @@ def uses_sink(writer: DataStreamWriter) -> bool:
 def path_of(writer: DataStreamWriter) -> Path | None:
     """Return the folder that the query's sink is told to write to."""
     path = _option(_peek(writer._jwrite, "extraOptions"), "path")
-    return None if path is None else Path(unquote(urlsplit(str(path)).path))
+    # As Hadoop reads it: nothing is escaped, with a scheme or without.
+    return None if path is None else Path(_LOCAL.sub("", str(path)))
 
 
 def register_sink(session: SparkSession) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -321,3 +322,22 @@ def test_a_job_is_held_when_nothing_of_it_runs_any_more(
 
     assert held_before[0] is False
     assert memory.get(f"{keys.STOPS}job") is not None
+
+
+@pytest.mark.parametrize(
+    ("told", "folder"),
+    [
+        ("/data/a#b?c", "/data/a#b?c"),
+        ("/data/100%41", "/data/100%41"),
+        ("file:/data/a%20b#c", "/data/a%20b#c"),
+        ("file:///data/a", "/data/a"),
+        ("file://host/data/a", "/data/a"),
+    ],
+)
+def test_where_a_sink_writes_to(monkeypatch: pytest.MonkeyPatch, told: str, folder: str) -> None:
+    """A sink's path is read as Spark reads it, which escapes nothing."""
+    monkeypatch.setattr(queries, "_peek", lambda of, name: None)
+    monkeypatch.setattr(queries, "_option", lambda options, name: told)
+    writer: Any = SimpleNamespace(_jwrite=None)
+
+    assert queries.path_of(writer) == Path(folder)
