@@ -129,20 +129,31 @@ class HalfPublished(Resource):
         self._backend = backend
 
     def clean(self, job_id: str) -> None:
-        for path in list(self._left(job_id)):
-            shutil.rmtree(path)
+        places = []
+        for target in self._targets(job_id):
+            for path in _left_over(target, job_id):
+                shutil.rmtree(path)
+            places.append(target.parent)
+        # They may be on a filesystem that is away, and the records are all that tells of them.
+        if away := [place for place in places if not place.is_dir()]:
+            raise Unavailable(
+                f"what is half published in {away[0]} can not be found: there is no such folder; "
+                "mount it, or make an empty one if it is gone for good"
+            )
 
     def describe(self, job_id: str) -> list[str]:
-        return [str(path) for path in self._left(job_id)]
+        return [
+            str(path) for target in self._targets(job_id) for path in _left_over(target, job_id)
+        ]
 
-    def _left(self, job_id: str) -> Iterator[Path]:
+    def _targets(self, job_id: str) -> Iterator[Path]:
         for stored in self._backend.scan(keys.stages(job_id)):
             try:
                 record = decode(StageRecord, stored.value, stored.key)
             except CorruptRecord:
                 continue  # It must not keep its job from being cleaned up.
             if record.target is not None:
-                yield from _left_over(_resolved(Path(record.target)), job_id)
+                yield _resolved(Path(record.target))
 
 
 def _resolved(path: Path) -> Path:

@@ -14,7 +14,7 @@ from jrs import keys
 from jrs.backend import Backend, Create, open_backend
 from jrs.cli.upkeep import _left_over
 from jrs.codec import encode
-from jrs.errors import Fenced, InvalidInput, JobHeld
+from jrs.errors import Fenced, InvalidInput, JobHeld, Unavailable
 from jrs.model import JobSpec, JobStatus, Json
 from jrs.recovery import publishing
 from jrs.recovery.attempt import run_attempt
@@ -155,6 +155,22 @@ def test_taken_in_this_moment(lead: Lead, place: Path, monkeypatch: pytest.Monke
     with pytest.raises(InvalidInput, match="something else was put there meanwhile"):
         one(lead.job(), str(place / "table"))
     assert tree(place) == {"table/file": b"the user's own"}
+
+
+def test_what_is_half_published_where_nothing_is_mounted(lead: Lead, tmp_path: Path) -> None:
+    """A copy beside a place that is away is not taken for removed; it is when the place is back."""
+    place, away = tmp_path / "warehouse", tmp_path / "away"
+    place.mkdir()
+    one(lead.job(), str(place / "table"))
+    copy = place / f"{publishing._mark(place / 'table', 'job')}1"
+    put(copy / "part", "half")
+    place.rename(away)
+    left = publishing.HalfPublished(lead.backend)
+    with pytest.raises(Unavailable, match=f"half published in {place} can not be found"):
+        left.clean("job")
+    away.rename(place)
+    left.clean("job")
+    assert tree(place) == {"table/part": b"first"}
 
 
 def test_what_is_half_published_is_named(lead: Lead, place: Path) -> None:
