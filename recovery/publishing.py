@@ -10,6 +10,7 @@ so a leader that was replaced has nothing left to rename.
 from __future__ import annotations
 
 import errno
+import filecmp
 import hashlib
 import os
 import shutil
@@ -202,16 +203,21 @@ def _mark(target: Path, job_id: str) -> str:
 
 
 def _holds(target: Path, whole: Path) -> bool:
-    """Return whether all files of one folder are in another, with the same sizes."""
+    """Return whether all files of one folder are in another, as they are.
+
+    Raises:
+        Unavailable: that can not be told; it may be repeated.
+    """
     if target.is_symlink() or not target.is_dir():
         return False
-    there = _sizes(target)
-    return all(there.get(name) == size for name, size in _sizes(whole).items())
-
-
-def _sizes(top: Path) -> dict[str, int]:
-    return {
-        str(path.relative_to(top)): path.stat().st_size
-        for path in top.rglob("*")
-        if stat.S_ISREG(path.lstat().st_mode)
-    }
+    files = [path for path in whole.rglob("*") if stat.S_ISREG(path.lstat().st_mode)]
+    pairs = [(path, target / path.relative_to(whole)) for path in files]
+    try:
+        return all(
+            not there.is_symlink() and there.is_file() and filecmp.cmp(path, there, shallow=False)
+            for path, there in pairs
+        )
+    except OSError as error:
+        raise Unavailable(
+            f"what is at {target} can not be compared with what is to be published there: {error}"
+        ) from error

@@ -15,7 +15,7 @@ from jrs.backend import Backend, Create, open_backend
 from jrs.cli.upkeep import _left_over
 from jrs.codec import encode
 from jrs.errors import Fenced, InvalidInput, JobHeld, Unavailable
-from jrs.model import JobSpec, JobStatus, Json
+from jrs.model import JobSpec, JobStatus, Json, StageRecord
 from jrs.recovery import publishing
 from jrs.recovery.attempt import run_attempt
 from jrs.recovery.cleanup import JobCleanup, default_resources
@@ -155,6 +155,25 @@ def test_taken_in_this_moment(lead: Lead, place: Path, monkeypatch: pytest.Monke
     with pytest.raises(InvalidInput, match="something else was put there meanwhile"):
         one(lead.job(), str(place / "table"))
     assert tree(place) == {"table/file": b"the user's own"}
+
+
+@pytest.mark.parametrize("there", ["first", "other"])
+def test_only_the_same_is_taken_for_published(lead: Lead, place: Path, there: str) -> None:
+    """What has the names and the sizes of what is to be published, but not its bytes, is the
+    user's own: nothing is taken for published, and nothing is thrown away for it.
+    """
+    record = StageRecord("job", "publish", None, 1, 1, 0.1, 1.0, "staged", target=f"{place}/table")
+    staged = lead.storage.folder("job") / f"e{lead.leadership.epoch}" / "staged"
+    put(staged / "deep" / "part", "first")
+    put(place / "table" / "deep" / "part", there)
+    if there == "first":
+        publishing.publish(lead.storage, record, lead.leadership.epoch)
+        assert not staged.exists()
+    else:
+        with pytest.raises(InvalidInput, match="something else was put there meanwhile"):
+            publishing.publish(lead.storage, record, lead.leadership.epoch)
+        assert tree(staged) == {"deep/part": b"first"}
+    assert tree(place) == {"table/deep/part": there.encode()}
 
 
 def test_what_is_half_published_where_nothing_is_mounted(lead: Lead, tmp_path: Path) -> None:
