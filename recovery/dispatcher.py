@@ -210,7 +210,7 @@ class Dispatcher:
         return [
             job_id
             for job_id, job in self._jobs.items()
-            if job.busy or job.ended or self._attempts.is_running(job_id)
+            if job.busy or job.pinning or job.ended or self._attempts.is_running(job_id)
         ]
 
     def _reconcile(self, job_id: str) -> None:
@@ -234,7 +234,12 @@ class Dispatcher:
         self, job_id: str, job: Tracked, action: Action, facts: Facts, spec: JobSpec | None
     ) -> None:
         do = self._actions
-        if action is Action.CLEAN_UP:
+        if job.pinning and action is not Action.CANCEL:
+            # Whatever else is done about a job takes its files or its records from under the
+            # snapshot, or takes another one; but to end its attempt waits for nothing.
+            if action in (Action.CLEAN_UP, Action.SUSPEND) and facts.attempt is Attempt.RUNNING:
+                self._offload(job_id, lambda: do.end(job_id), slow=True)
+        elif action is Action.CLEAN_UP:
             if facts.attempt is Attempt.RUNNING:
                 self._offload(job_id, lambda: do.end(job_id), slow=True)
             elif self._may_clean_up(job_id, job):
@@ -262,7 +267,7 @@ class Dispatcher:
         elif action is Action.FAIL:
             self._offload(job_id, lambda: do.fail(spec))
         elif action is Action.LEAVE and self._snapshot_is_due(job, spec):
-            self._offload(job_id, lambda: do.pin(spec), slow=True)
+            self._offload(job_id, lambda: do.pin(spec), slow=True, pins=True)
 
     # -- when things are due -----------------------------------------------------------------
 
@@ -321,14 +326,23 @@ class Dispatcher:
         then: Callable[[T], None] = lambda found: None,
         *,
         slow: bool = False,
+        pins: bool = False,
     ) -> None:
-        """Run `action` in a pool, then `then` with what it returned on the dispatcher's thread."""
+        """Run `action` in a pool, then `then` with what it returned on the dispatcher's thread.
+
+        The job is not looked at meanwhile, unless the action only `pins` it.
+        """
         job = self._jobs[job_id]
-        job.busy = True
+
+        def under_way(yes: bool) -> None:
+            if pins:
+                job.pinning = yes
+            else:
+                job.busy = yes
 
         def come_back(event: Callable[[], None]) -> None:
             def back() -> None:
-                job.busy = False
+                under_way(False)
                 event()
 
             self._post(back)
@@ -344,6 +358,7 @@ class Dispatcher:
             else:
                 come_back(lambda: then(found))
 
+        under_way(True)
         self._submit(self._slow if slow else self._pool, work)
 
     def _submit(self, pool: ThreadPoolExecutor, work: Callable[[], None]) -> None:

@@ -26,6 +26,8 @@ class Tracked:
 
     busy: bool = False
     """An action about it is in the pool: it is not looked at until that has come back."""
+    pinning: bool = False
+    """A snapshot of it is being taken, beside which it is still looked at."""
     ended: tuple[JobSpec, Ended] | None = None
     """An attempt's end that is still to be judged."""
     retry_at: float = 0.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,7 @@ from jrs.clock import Deadline
 from jrs.errors import Fenced, OutcomeUnknown, Unavailable
 from jrs.jobs import JobCatalog
 from jrs.model import JobResult, JobStatus, StopMode
-from jrs.policy import RestartPolicy
+from jrs.policy import RestartPolicy, SnapshotPolicy
 from jrs.recovery.actions import Actions
 from jrs.recovery.attempts import Attempts
 from jrs.recovery.job import AttemptContext, Job
@@ -427,6 +427,96 @@ def test_an_attempt_that_will_not_end_is_not_recorded_as_canceled(
         for attempt in leader.runner.started:
             attempt.stubborn = False
         assert ended(leader, "stubborn-0").status is JobStatus.CANCELED
+
+
+# -- beside a snapshot ---------------------------------------------------------------------------
+
+
+class Pins:
+    """Snapshots that take until they may end."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.under_way = self.most = 0
+        self.begun, self.go = threading.Event(), threading.Event()
+        monkeypatch.setattr(JobState, "pin", lambda *args: self.pin())
+
+    def pin(self) -> None:
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        self.begun.set()
+        self.go.wait(60)
+        self.under_way -= 1
+
+
+@pytest.fixture
+def pins(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pins]:
+    found = Pins(monkeypatch)
+    yield found
+    found.go.set()
+
+
+def test_a_cancel_does_not_wait_for_a_snapshot(
+    memory: FaultyMemory, root: Path, pins: Pins
+) -> None:
+    """A job is canceled while a snapshot of it is taken; only its cleanup waits for that."""
+    thing = Thing()
+    with Leader(memory, root, resources=[thing]) as leader:
+        JobCatalog(memory).submit(spec("job", snapshots=SnapshotPolicy(every=0.1)))
+        attempt = leader.runner.of("job")
+        assert pins.begun.wait(60)
+        JobCatalog(memory).cancel("job")
+
+        assert ended(leader, "job").status is JobStatus.CANCELED
+        assert attempt.was_ended
+
+        leader.until_said("decision", "job", "clean up")
+        assert (pins.under_way, thing.calls) == (1, [])
+
+        pins.go.set()
+        leader.until_clean("job")
+
+
+def test_a_stop_ends_the_attempt_beside_a_snapshot(
+    memory: FaultyMemory, root: Path, pins: Pins
+) -> None:
+    """What is to stand is ended at once; it is suspended once the snapshot under way is taken, and
+    then its own: never two at once."""
+    stops = JobStops(memory)
+    with Leader(memory, root) as leader:
+        JobCatalog(memory).submit(spec("job", snapshots=SnapshotPolicy(every=0.1)))
+        attempt = leader.runner.of("job")
+        assert pins.begun.wait(60)
+        stops.request("job", StopMode.SUSPEND, patience=0.0)
+        until(lambda: attempt.was_ended, "the attempt is ended")
+        until(lambda: not leader.dispatcher._attempts.is_running("job"), "nothing runs")
+        leader.look()
+
+        assert pins.under_way == 1
+        assert not leader.said("suspended")
+
+        pins.go.set()
+        leader.until_said("suspended", "job")
+
+        assert pins.most == 1
+
+
+def test_a_restart_waits_for_a_snapshot(memory: FaultyMemory, root: Path, pins: Pins) -> None:
+    """An attempt that died is counted at once; the next may change what the snapshot is of."""
+    policy = RestartPolicy(attempts=2, delay=0)
+    with Leader(memory, root) as leader:
+        JobCatalog(memory).submit(spec("job", restart=policy, snapshots=SnapshotPolicy(every=0.1)))
+        attempt = leader.runner.of("job")
+        assert pins.begun.wait(60)
+        recovered = len(leader.said("decision", "job", "recover"))
+        attempt.die()
+        until(lambda: len(leader.said("decision", "job", "recover")) > recovered, "it is to go on")
+
+        assert len(leader.runner.started) == 1
+
+        pins.go.set()
+        leader.runner.of("job", 2)
+
+        assert pins.most == 1
 
 
 # -- ends ---------------------------------------------------------------------------------------
