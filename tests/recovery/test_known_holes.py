@@ -515,6 +515,8 @@ def test_every_write_of_a_deposed_leader_is_refused(open_faulty: Open, root: Pat
     backend = open_faulty()
     old = Leader(backend, root)
     JobCatalog(backend).submit(spec("job"))
+    stored = JobCatalog(backend).view("job").spec
+    assert stored is not None
     JobResultStore(backend).create_dirty(result("done"), old.fence)
     old.leadership.resign()
     new = Leader(open_faulty(), root, candidate="new")
@@ -530,7 +532,7 @@ def test_every_write_of_a_deposed_leader_is_refused(open_faulty: Open, root: Pat
         "clean": lambda: old.store.mark_clean("done", old.fence),
         "stage": lambda: Job(context).stage("s", lambda stage: 1),
         "stage record": lambda: Job(context)._commit_stages([_stage_record()]),
-        "attempt": lambda: actions.start(spec("job"), None, lambda begun, ended: None),
+        "attempt": lambda: actions.start(stored, None, lambda begun, ended: None),
         "death": lambda: actions.count_death(spec("job"), Ended("it died")),
         "failed": lambda: actions.fail(spec("job")),
         "canceled": lambda: actions.cancel(spec("job")),
