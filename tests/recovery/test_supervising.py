@@ -178,8 +178,9 @@ def plan(scene: Scene, batch: int, *, computed: tuple[int, ...] = ()) -> None:
     fabricate.put(checkpoint / "offsets" / str(batch), 'v1\n{"batchWatermarkMs":0}\n{}')
     for partition in range(2):
         fabricate.put(checkpoint / f"state/0/{partition}/_metadata/schema", "schema")
+    name = f"{batch + 1}_{uuid.uuid4()}.changelog"
     for partition in computed:
-        fabricate.put(checkpoint / f"state/0/{partition}/{batch + 1}_{uuid.uuid4()}.changelog", "changes")
+        fabricate.put(checkpoint / f"state/0/{partition}/{name}", "changes")
 
 
 def test_a_batch_that_can_not_be_repeated_is_a_death(scene: Scene, repeated: Writer) -> None:
