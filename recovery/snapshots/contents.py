@@ -12,6 +12,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -75,6 +76,16 @@ def epoch_folder(storage: JobStorage, job_id: str) -> Path | None:
     return None if newest is None else folder / f"e{newest}"
 
 
+@contextmanager
+def as_missing() -> Iterator[None]:
+    """Turn what a path gives whose epoch's folder was renamed into what a missing file gives."""
+    try:
+        yield
+    except NotADirectoryError as error:
+        raise FileNotFoundError(2, "is missing", error.filename) from error
+
+
+@as_missing()
 def gather(
     storage: JobStorage,
     job_id: str,
@@ -112,11 +123,33 @@ def gather(
         complete = True
     else:
         complete = _is_empty(published)
+    _check_streams(storage, job_id, epoch, records, streams)
     links = dict(_links(storage.folder(job_id), "in"))
+    if epoch_folder(storage, job_id) != epoch:
+        # A newer leader has renamed it: what it held looks as if it had never been there.
+        raise FileNotFoundError(2, "is missing", str(epoch))
     return Contents(tuple(stages), records, tuple(items), links, complete)
 
 
 # -- inside --------------------------------------------------------------------------------
+
+
+def _check_streams(
+    storage: JobStorage,
+    job_id: str,
+    epoch: Path | None,
+    records: Mapping[str, str],
+    streams: Mapping[str, Path],
+) -> None:
+    """Raise `FileNotFoundError` if a stage has output and no checkpoint that it goes with. One
+    without output may be just about to begin."""
+    for key in records:
+        name = key.removeprefix(keys.STREAMS)
+        if name == key or name in streams or keys.STAGES + name in records:
+            continue
+        if _has_output(storage.published(job_id, name, temporary=False)):
+            folder = storage.folder(job_id) if epoch is None else epoch
+            raise FileNotFoundError(2, "is missing", str(folder / "streams" / name / "ck"))
 
 
 def _streams(epoch: Path | None) -> dict[str, Path]:
@@ -200,6 +233,14 @@ def _until(folder: Path, path: str, batch: int | None) -> Iterator[Item]:
         number = batch_of(Path(entry.path))
         if number <= batch if number is not None else not entry.name.startswith("."):
             yield from _whole(Path(entry.path), f"{path}/{entry.name}")
+
+
+def _has_output(folder: Path) -> bool:
+    """Return whether a streaming sink, that of jrs or one of files, has published anything."""
+    log = folder / SINK_LOG
+    return (log.is_dir() and any(log.iterdir())) or any(
+        batch_of(path) is not None for path in folder.glob("batch=*")
+    )
 
 
 def batch_of(folder: Path) -> int | None:

@@ -137,7 +137,7 @@ def take(
                 storage, job_id, records, output=wish.output, batches=wish.batches
             )
             seen.add(found.stages)
-            with transfer.writing(f"the snapshot of job {job_id!r}"):
+            with transfer.writing(f"the snapshot of job {job_id!r}"), contents.as_missing():
                 files, new = _fill(folder, found, wish, parent, Blobs(storage))
         except FileNotFoundError as error:
             problem = error

@@ -6,6 +6,7 @@ import os
 import shutil
 import threading
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -24,7 +25,15 @@ from jrs.errors import (
     Unavailable,
     UnsupportedVersion,
 )
-from jrs.recovery.snapshots import SnapshotCatalog, checkpoint, folders, left_over, transfer
+from jrs.recovery.snapshots import (
+    SnapshotCatalog,
+    checkpoint,
+    contents,
+    folders,
+    left_over,
+    taking,
+    transfer,
+)
 from jrs.recovery.storage import JobStorage
 from jrs.snapshots import SnapshotFormat
 from tests.recovery.support import FaultyMemory, result
@@ -492,7 +501,6 @@ def test_stage_that_finishes_meanwhile(
 ) -> None:
     """Records that change while a snapshot is taken make it begin again."""
     from jrs.model import StageRecord
-    from jrs.recovery.snapshots import contents
 
     gather = contents.gather
 
@@ -507,6 +515,40 @@ def test_stage_that_finishes_meanwhile(
     catalog.create("job")
 
     assert "stages/late" in catalog.manifest("job", 1).records
+
+
+@pytest.mark.parametrize(
+    ("module", "step"), [(contents, "_streams"), (contents, "_pin"), (taking, "_fill")]
+)
+def test_taken_over_meanwhile(
+    catalog: SnapshotCatalog, job: FakeJob, monkeypatch: pytest.MonkeyPatch, module: ModuleType,
+    step: str,
+) -> None:  # fmt: skip
+    """A newer leader's epoch begins while a snapshot is taken: it begins again, there."""
+    real = getattr(module, step)
+
+    def taken_over(*args: object) -> object:
+        if job.epoch.is_dir():
+            job.storage.take_over("job", 9)
+        return real(*args)
+
+    monkeypatch.setattr(module, step, taken_over)
+
+    record = catalog.create("job")
+
+    assert [(stage.name, stage.batch) for stage in record.stages] == [("hourly", 4)]
+    paths = {file.path for file in catalog.manifest("job", 1).files}
+    assert {"streams/hourly/ck/commits/4", "out/hourly/part-00004.parquet"} <= paths
+
+
+def test_lost_checkpoint_of_what_was_published(catalog: SnapshotCatalog, job: FakeJob) -> None:
+    """A stage without a checkpoint has not begun; unless there is output of it."""
+    shutil.rmtree(job.query.ck.parent)
+    with pytest.raises(CorruptRecord, match="hourly/ck is missing"):
+        catalog.create("job")
+
+    shutil.rmtree(job.out("hourly"))
+    assert catalog.create("job").stages == ()
 
 
 def test_many_at_once(catalog: SnapshotCatalog, job: FakeJob, memory: FaultyMemory) -> None:
