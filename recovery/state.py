@@ -110,12 +110,12 @@ class JobState:
         out the last one that is of use.
         """
         streams = list(self._streams(job_id))
-        if not streams or any(self._is_at_its_end(job_id, stage) for stage in streams):
-            return
         try:
+            if not streams or any(self._is_at_its_end(job_id, stage) for stage in streams):
+                return
             taken = self._catalog.create(job_id, fence=self._fence)
             retain(self._catalog, job_id, policy, fence=self._fence)
-        except JrsError as error:
+        except (JrsError, OSError, ValueError) as error:
             self._say("snapshot", job_id, f"could not be taken: {error}")
         else:
             self._say("snapshot", job_id, f"snapshot {taken.number} is taken")

@@ -126,6 +126,18 @@ def log_until(folder: Path, last: int, *, whole: bool) -> list[str]:
     return names + [str(number) for number in sorted(single) if number in wanted]
 
 
+def read(path: Path) -> str:
+    """Return what is in a log of Spark's.
+
+    Raises:
+        CorruptRecord: it is no text.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise CorruptRecord(f"{path}: not a text: {error}") from error
+
+
 # -- inside --------------------------------------------------------------------------------
 
 
@@ -177,23 +189,16 @@ def _sources(checkpoint: Path, batch: int) -> Iterator[str]:
 def _check_commit(path: Path) -> None:
     # Spark does not sync it: after a power cut it may be there, and empty.
     try:
-        version, body = _text(path).splitlines()[:2]
+        version, body = read(path).splitlines()[:2]
         if not version.startswith("v") or not isinstance(json.loads(body), dict):
             raise ValueError("it has no version")
     except ValueError as error:
         raise CorruptRecord(f"{path}: not a commit log of Spark: {error}") from error
 
 
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise CorruptRecord(f"{path}: not a text: {error}") from error
-
-
 def _planned(path: Path) -> tuple[str, list[str]]:
     """Return what a batch was planned with: its configuration, and a line for each source."""
-    lines = _text(path).splitlines()
+    lines = read(path).splitlines()
     if len(lines) < 2 or not lines[0].startswith("v"):
         raise CorruptRecord(f"{path}: not an offset log of Spark")
     return lines[1], lines[2:]
@@ -314,7 +319,7 @@ class _Commits:
     def _ids(self, version: int) -> dict[str, list[list[str]]] | None:
         path = self._folder / str(version - 1)
         try:
-            lines = _text(path).splitlines()
+            lines = read(path).splitlines()
         except FileNotFoundError:
             return None
         try:

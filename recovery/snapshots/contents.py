@@ -85,7 +85,6 @@ def as_missing() -> Iterator[None]:
         raise FileNotFoundError(2, "is missing", error.filename) from error
 
 
-@as_missing()
 def gather(
     storage: JobStorage,
     job_id: str,
@@ -98,6 +97,7 @@ def gather(
 
     Raises:
         FileNotFoundError: something was removed in this moment, or is lost: look again.
+        NotADirectoryError: a newer leader has renamed the epoch's folder: look again.
         InvalidInput: a batch that is not retained, or a stage that does not exist, or output that
             can not be part of a snapshot.
         CorruptRecord: a log or a record that can not be read.
@@ -255,7 +255,7 @@ def batch_of(folder: Path) -> int | None:
 
 def _named_in(folder: Path, path: str, log: Path) -> Iterator[Item]:
     """Yield the data files that one file of a sink's log names."""
-    for line in log.read_text().splitlines()[1:]:
+    for line in checkpoint.read(log).splitlines()[1:]:
         try:
             named = json.loads(line)["path"]
             file = Path(unquote(urlsplit(named).path))

@@ -15,6 +15,7 @@ from urllib.parse import quote, unquote
 
 from jrs.errors import CorruptRecord
 from jrs.recovery.snapshots import transfer
+from jrs.recovery.snapshots.checkpoint import read
 
 _HOLDS_PATHS = re.compile(
     r"streams/[^/]+/ck/sources/[^/]+/[0-9]+(\.compact)?"
@@ -37,7 +38,7 @@ def relocate(file: Path, old: str, new: str) -> None:
     Raises:
         CorruptRecord: it is no such log.
     """
-    lines = file.read_text().split("\n")
+    lines = read(file).split("\n")
     moved = [lines[0], *(_moved(line, old, new, file) for line in lines[1:])]
     if moved != lines:
         _replace(file, "\n".join(moved))

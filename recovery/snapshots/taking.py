@@ -133,11 +133,11 @@ def take(
             raise Unavailable(f"job {job_id!r} is being restored: no snapshot is taken of it")
         records = contents.read_records(backend, job_id)
         try:
-            found = contents.gather(
-                storage, job_id, records, output=wish.output, batches=wish.batches
-            )
-            seen.add(found.stages)
             with transfer.writing(f"the snapshot of job {job_id!r}"), contents.as_missing():
+                found = contents.gather(
+                    storage, job_id, records, output=wish.output, batches=wish.batches
+                )
+                seen.add(found.stages)
                 files, new = _fill(folder, found, wish, parent, Blobs(storage))
         except FileNotFoundError as error:
             problem = error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import threading
@@ -465,6 +466,30 @@ def test_job_that_lost_state(catalog: SnapshotCatalog, job: FakeJob) -> None:
     assert catalog.list("job") == []
     assert not list(left_over(catalog.backend, job.storage))
     assert catalog.create("job", batches={"hourly": 3})
+
+
+@pytest.mark.parametrize("log", ["streams", "out"])
+def test_log_that_is_no_text(catalog: SnapshotCatalog, job: FakeJob, log: str) -> None:
+    """A log that a disk has garbled is named."""
+    path = job.query.ck / "commits/4" if log == "streams" else job.out("hourly/_spark_metadata/4")
+    path.write_bytes(b"v1\n\xff\xfe")
+
+    with pytest.raises(CorruptRecord, match=f"{path}: not a text"):
+        catalog.create("job")
+
+
+def test_disk_that_fails(
+    catalog: SnapshotCatalog, job: FakeJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What can not be read now may be read later."""
+
+    def fail(folder: Path) -> list[int]:
+        raise OSError(errno.EIO, "Input/output error", str(folder))
+
+    monkeypatch.setattr(checkpoint, "batches", fail)
+
+    with pytest.raises(Unavailable, match=r"the snapshot of job 'job' failed.*Input/output error"):
+        catalog.create("job")
 
 
 # -- while the job runs --------------------------------------------------------------------

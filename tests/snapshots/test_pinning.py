@@ -55,6 +55,25 @@ def test_none_behind_the_end(state: JobState, catalog: SnapshotCatalog, job: Fak
     assert [(one.number, one.stages[0].batch) for one in catalog.list("job")] == [(1, 4)]
 
 
+@pytest.mark.parametrize("error", [OSError(5, "Input/output error"), ValueError("no date")])
+@pytest.mark.parametrize("where", ["create", "_is_at_its_end"])
+def test_a_failure_is_only_said(
+    state: JobState, error: Exception, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A snapshot is one more point to go on from: that it can not be taken ends nothing."""
+
+    def fail(*args: object, **how: object) -> None:
+        raise error
+
+    said: list[tuple[str, str, str]] = []
+    monkeypatch.setattr(state, "_say", lambda *what: said.append(what))
+    monkeypatch.setattr(state if where != "create" else state._catalog, where, fail)
+
+    state.pin("job", SnapshotPolicy())
+
+    assert said == [("snapshot", "job", f"could not be taken: {error}")]
+
+
 @pytest.mark.parametrize("change", [{"entry_point": "m:g"}, {"partitions": 4}])
 def test_a_change_is_pinned_first(
     state: JobState, catalog: SnapshotCatalog, job: FakeJob, change: dict[str, Any]
