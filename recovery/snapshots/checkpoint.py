@@ -70,6 +70,8 @@ def select(checkpoint: Path, batch: int | None = None) -> Checkpoint:
         found.append(f"{log}/{batch}")
         if batch - 1 in _numbers(checkpoint / log):
             found.append(f"{log}/{batch - 1}")
+    if f"offsets/{batch - 1}" in found:
+        _planned(checkpoint / "offsets" / str(batch - 1))
     _check_commit(checkpoint / "commits" / str(batch))
     found += _sources(checkpoint, batch)
     found += _state(checkpoint, batch)
@@ -77,8 +79,14 @@ def select(checkpoint: Path, batch: int | None = None) -> Checkpoint:
         if entry.name not in _LOGS and entry.name != "metadata":
             found += _everything(checkpoint, entry.name)
     for name in found:
-        if not (checkpoint / name).is_file():
-            raise FileNotFoundError(2, "is missing", str(checkpoint / name))
+        path = checkpoint / name
+        if not path.is_file():
+            raise FileNotFoundError(2, "is missing", str(path))
+        # Spark does not sync them: after a power cut one may be there, and empty. The log files
+        # that RocksDB itself has may be so at any time.
+        may_be_empty = not name.startswith(("state/", "sources/")) or path.parent.name == "logs"
+        if not may_be_empty and path.stat().st_size == 0:
+            raise CorruptRecord(f"{path} is empty: what Spark had written was lost")
     return Checkpoint(batch, _query(checkpoint), tuple(sorted(found)))
 
 
@@ -110,6 +118,7 @@ def log_until(folder: Path, last: int, *, whole: bool) -> list[str]:
 
     Raises:
         FileNotFoundError: `whole` was asked for, and an entry is missing.
+        CorruptRecord: `whole` was asked for, and an entry has no version: it was never written.
     """
     compact: set[int] = set()
     single: set[int] = set()
@@ -123,7 +132,12 @@ def log_until(folder: Path, last: int, *, whole: bool) -> list[str]:
             if number not in single:
                 raise FileNotFoundError(2, "is missing", str(folder / str(number)))
     names = [f"{base}.compact"] if base >= 0 else []
-    return names + [str(number) for number in sorted(single) if number in wanted]
+    names += [str(number) for number in sorted(single) if number in wanted]
+    for name in names if whole else ():
+        with open(folder / name, "rb") as file:
+            if file.read(1) != b"v":
+                raise CorruptRecord(f"{folder / name}: not a log of Spark: it has no version")
+    return names
 
 
 def read(path: Path) -> str:

@@ -223,7 +223,7 @@ def _until(folder: Path, path: str, batch: int | None) -> Iterator[Item]:
     if batch is None:
         return
     if (folder / SINK_LOG).is_dir():
-        for name in checkpoint.log_until(folder / SINK_LOG, batch, whole=False):
+        for name in checkpoint.log_until(folder / SINK_LOG, batch, whole=True):
             yield Item(folder / SINK_LOG / name, f"{path}/{SINK_LOG}/{name}")
             yield from _named_in(folder, path, folder / SINK_LOG / name)
         return

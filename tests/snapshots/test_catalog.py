@@ -478,6 +478,22 @@ def test_log_that_is_no_text(catalog: SnapshotCatalog, job: FakeJob, log: str) -
         catalog.create("job")
 
 
+@pytest.mark.parametrize(
+    ("log", "text"), [("4", ""), ("4", None), ("3.compact", ""), ("3.compact", "\0\0\0\0")]
+)
+def test_lost_log_of_a_sink(
+    catalog: SnapshotCatalog, job: FakeJob, log: str, text: str | None
+) -> None:
+    """Spark does not sync it: after a power cut an entry may be empty, or missing."""
+    path = job.out("hourly") / "_spark_metadata" / log
+    path.unlink()
+    if text is not None:
+        put(path, text)
+
+    with pytest.raises(CorruptRecord, match=str(path)):
+        catalog.create("job")
+
+
 def test_disk_that_fails(
     catalog: SnapshotCatalog, job: FakeJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -232,6 +233,32 @@ def test_unreadable(path: str, text: str, tmp_path: Path) -> None:
 
     with pytest.raises(CorruptRecord, match=path):
         select(query.ck)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["offsets/3", "sources/0/2", "sources/1/0", "state/0/1/5.changelog", "state/0/1/3.zip", "SSTs"],
+)
+def test_empty(path: str, tmp_path: Path) -> None:
+    """After a power cut, what Spark does not sync may be there, and empty."""
+    query = FakeQuery(tmp_path / "ck", "changelog", source="file:///in").start().run(5)
+    put(query.ck / "sources/1/0", "\0v1\nof another source")
+    whole = select(query.ck).files
+    (name,) = [name for name in whole if path in name and (path != "SSTs" or "0/1/" in name)]
+    put(query.ck / name, "")
+
+    with pytest.raises(CorruptRecord, match=name):
+        select(query.ck)
+
+
+def test_empty_log_of_rocksdb(tmp_path: Path) -> None:
+    """RocksDB's own log files may be empty."""
+    query = FakeQuery(tmp_path / "ck", "rocksdb").start().run(1)
+    with zipfile.ZipFile(query.ck / "state/0/1/1.zip", "w") as archive:
+        archive.writestr("metadata", json.dumps({"logFiles": [{"dfsLogFileName": "1.log"}]}))
+    put(query.ck / "state/0/1/logs/1.log", "")
+
+    assert "state/0/1/logs/1.log" in select(query.ck).files
 
 
 def test_unreadable_commit(tmp_path: Path) -> None:
