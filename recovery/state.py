@@ -7,6 +7,7 @@ A job that has had state and has none to go on from is held: to start over would
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -144,16 +145,25 @@ class JobState:
                 yield stage, why
 
     def _missing(self, job_id: str, stage: str, live: Path) -> str:
-        """Return what a restart would miss, or nothing."""
+        """Return what a restart would miss, or nothing.
+
+        Raises:
+            Unavailable: that can not be told now.
+        """
+        output = self._storage.published(job_id, stage, temporary=False)
         try:
             checkpoint.select(live)
             planned = position(live).planned
+            published = max(published_batches(output), default=-1)
         except FileNotFoundError as error:
             return f"{error.filename} is missing"
         except (CorruptRecord, JobHeld) as error:
             return str(error)
-        output = self._storage.published(job_id, stage, temporary=False)
-        published = max(published_batches(output), default=-1)
+        except OSError as error:
+            why = f"{error.filename or live} can not be read: {error.strerror}"
+            if error.errno == errno.EIO:
+                return why  # The disk has lost it: no later try will have it.
+            raise Unavailable(f"job {job_id!r}, stage {stage!r}: {why}") from error
         if published > planned:
             # Spark's sinks would pass over the batches to come, up to that one.
             return f"{live} is at batch {planned}, and batch {published} of it was published"

@@ -169,6 +169,7 @@ class SnapshotCatalog:
             NoSuchSnapshot: the job has none such.
             DamagedSnapshot: `problems` says all that is wrong.
             UnsupportedVersion: a newer jrs has taken it.
+            Unavailable: the storage that it is in is not there.
         """
         record = self.get(job_id, which)
         with opened(self.storage, record) as found:
@@ -176,7 +177,11 @@ class SnapshotCatalog:
         return record
 
     def newest_usable(self, job_id: str) -> Usable:
-        """Return the newest snapshot that can be restored, verified, and what had to be skipped."""
+        """Return the newest snapshot that can be restored, verified, and what had to be skipped.
+
+        Raises:
+            Unavailable: one that may be whole can not be read now; an older one is no substitute.
+        """
         skipped: list[tuple[SnapshotRecord, str]] = []
         for record in reversed(self.list(job_id)):
             if not record.format.is_restorable:

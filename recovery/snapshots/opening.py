@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import attrs
 
-from jrs.errors import DamagedSnapshot, InvalidInput
+from jrs.errors import DamagedSnapshot, InvalidInput, Unavailable
 from jrs.recovery.snapshots import folders, manifest, transfer
 from jrs.recovery.snapshots.blobs import Blobs
 from jrs.recovery.snapshots.manifest import Locate
@@ -43,9 +44,22 @@ def opened(own: JobStorage, source: SnapshotRecord | Path) -> Iterator[Opened]:
     Raises:
         DamagedSnapshot, UnsupportedVersion: its manifest can not be used.
         InvalidInput: a folder that is not self-contained.
+        Unavailable: the storage that it is in is not there, or can not be asked.
     """
     folder = _folder(own, source)
-    with folders.locked(folder, shared=True, wait=True) as there:
+    with ExitStack() as held:
+        try:
+            there = held.enter_context(folders.locked(folder, shared=True, wait=True))
+            if not there and isinstance(source, SnapshotRecord):
+                place(own, source).root.stat()
+        except OSError as error:
+            if error.errno == errno.EIO:
+                raise DamagedSnapshot(str(source), (f"{folder}: {error.strerror}",)) from error
+            # Nobody knows what is there: that may be a filesystem that is not mounted.
+            raise Unavailable(
+                f"{source} can not be read: {error.filename or folder}: {error.strerror}; mount "
+                "what is to be there, or make the folder anew if it is lost for good"
+            ) from error
         if not there:
             raise DamagedSnapshot(str(source), (f"{folder} is missing",))
         yield read(own, source)
@@ -67,11 +81,17 @@ def check(
     what: str, found: Opened, *, thorough: bool, progress: transfer.Progress = transfer.silent
 ) -> None:
     """Raise `DamagedSnapshot` if anything of an opened snapshot is not as its manifest says."""
-    problems = tuple(
-        manifest.problems(
-            found.folder, found.manifest, found.locate, thorough=thorough, progress=progress
+    try:
+        problems = tuple(
+            manifest.problems(
+                found.folder, found.manifest, found.locate, thorough=thorough, progress=progress
+            )
         )
-    )
+    except Unavailable as error:
+        if isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EIO:
+            # The disk has lost it: no later try will have it.
+            raise DamagedSnapshot(what, (str(error),)) from error
+        raise
     if problems:
         raise DamagedSnapshot(what, problems)
 

@@ -197,8 +197,8 @@ def _parent(storage: JobStorage, known: Sequence[SnapshotRecord]) -> Manifest | 
             try:
                 with opened(storage, record) as found:
                     return found.manifest
-            except CorruptRecord:
-                continue
+            except (CorruptRecord, Unavailable):
+                continue  # It would only have saved time.
     return None
 
 

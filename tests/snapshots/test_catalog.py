@@ -358,6 +358,27 @@ def test_damage_is_found(catalog: SnapshotCatalog, job: FakeJob, damage: object,
     assert says in usable.skipped[0][1]
 
 
+def test_disk_that_has_lost_a_file(
+    catalog: SnapshotCatalog, job: FakeJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the disk can not give back is damage like any other, and passed over."""
+    for _ in range(2):
+        catalog.create("job", format=SnapshotFormat.FULL)
+    digest, lost = transfer.digest, files_of(catalog, 2) / "out/typed/table.parquet"
+
+    def read(path: Path) -> str:
+        if path == lost:
+            raise OSError(errno.EIO, "Input/output error", str(path))
+        return digest(path)
+
+    monkeypatch.setattr(transfer, "digest", read)
+
+    usable = catalog.newest_usable("job")
+    assert usable.record is not None
+    assert usable.record.number == 1
+    assert f"{lost} can not be read: Input/output error" in usable.skipped[0][1]
+
+
 def test_link_in_place_of_a_file(catalog: SnapshotCatalog, job: FakeJob) -> None:
     """A link could lead anywhere, so it is damage even if it leads to the same bytes."""
     catalog.create("job", format=SnapshotFormat.FULL)

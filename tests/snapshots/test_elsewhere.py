@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import shutil
 from pathlib import Path
 
 import attrs
@@ -26,7 +27,7 @@ from jrs.recovery.snapshots import (
 from jrs.snapshots import SnapshotFormat
 from jrs.store import JobResultStore
 from tests.crash.test_disk_full import SIZE, disk, free
-from tests.recovery.support import FaultyMemory, result
+from tests.recovery.support import CLUSTER, FaultyMemory, result
 from tests.snapshots.fabricate import FakeJob, put, tree
 from tests.snapshots.test_catalog import by_format
 
@@ -63,6 +64,27 @@ def test_moved_and_deleted(catalog: SnapshotCatalog, job: FakeJob, tmp_path: Pat
     catalog.delete("job", 1)
 
     assert [name for name in tree(tmp_path / "far") if "trash" not in name] == []
+
+
+def test_moved_to_what_is_not_mounted(
+    catalog: SnapshotCatalog, job: FakeJob, tmp_path: Path
+) -> None:
+    """A snapshot that nobody can look at now is no damaged one: an older one is not taken for it.
+    What was lost for good can be told so."""
+    for _ in range(2):
+        catalog.create("job")
+    catalog.move("job", 2, tmp_path / "far")
+    (tmp_path / "far").rename(tmp_path / "away")
+
+    with pytest.raises(Unavailable, match=f"{tmp_path}/far.*; mount what is to be there"):
+        catalog.newest_usable("job")
+    assert catalog.create("job").parent == 1
+    catalog.remove(catalog.get("job", 3))
+
+    (tmp_path / "away").rename(tmp_path / "far")
+    assert catalog.newest_usable("job").record == catalog.get("job", 2)
+    shutil.rmtree(tmp_path / "far" / CLUSTER / "job")
+    assert catalog.newest_usable("job").record == catalog.get("job", 1)
 
 
 def test_moved_where_it_is(catalog: SnapshotCatalog, job: FakeJob) -> None:

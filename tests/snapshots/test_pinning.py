@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 import threading
 from collections.abc import Callable
@@ -13,10 +15,10 @@ import pytest
 
 from jrs import keys
 from jrs.codec import decode
-from jrs.errors import JobHeld
+from jrs.errors import JobHeld, Unavailable
 from jrs.model import AttemptRecord, StreamRecord
 from jrs.policy import SnapshotPolicy
-from jrs.recovery.snapshots import SnapshotCatalog
+from jrs.recovery.snapshots import SnapshotCatalog, checkpoint
 from jrs.recovery.spark.ending import END_OF_TIME
 from jrs.recovery.state import JobState
 from jrs.recovery.storage import JobStorage
@@ -132,6 +134,21 @@ def test_a_sink_ahead_by_its_first_batch(
     job.query.batch = -1
     job.query.start().plan()
     state.make_usable("job")
+
+
+@pytest.mark.parametrize(("number", "error"), [(errno.EIO, JobHeld), (errno.ESTALE, Unavailable)])
+def test_a_disk_that_fails(
+    state: JobState, number: int, error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a disk has lost is damage; whatever else it can not do now, it is asked again."""
+
+    def fail(folder: Path) -> None:
+        raise OSError(number, os.strerror(number), str(folder))
+
+    monkeypatch.setattr(checkpoint, "select", fail)
+
+    with pytest.raises(error, match=f"ck can not be read: {os.strerror(number)}"):
+        state.make_usable("job")
 
 
 def test_a_table_with_partitions_that_are_called_batch(state: JobState, job: FakeJob) -> None:
