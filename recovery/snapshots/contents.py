@@ -38,6 +38,9 @@ class Item:
 
     source: Path
     path: str
+    final: bool = True
+    """Whether it is Spark's or the sink's of jrs, which never change a file once it is there. User
+    code may append to any other."""
 
 
 @attrs.frozen
@@ -227,12 +230,13 @@ def _until(folder: Path, path: str, batch: int | None) -> Iterator[Item]:
             yield Item(folder / SINK_LOG / name, f"{path}/{SINK_LOG}/{name}")
             yield from _named_in(folder, path, folder / SINK_LOG / name)
         return
-    with os.scandir(folder) as found:
-        entries = sorted(found, key=lambda entry: entry.name)
+    with os.scandir(folder) as listed:
+        entries = sorted(listed, key=lambda entry: entry.name)
     for entry in entries:
         number = batch_of(Path(entry.path))
         if number <= batch if number is not None else not entry.name.startswith("."):
-            yield from _whole(Path(entry.path), f"{path}/{entry.name}")
+            found = _whole(Path(entry.path), f"{path}/{entry.name}")
+            yield from (attrs.evolve(item, final=number is not None) for item in found)
 
 
 def _has_output(folder: Path) -> bool:
@@ -278,13 +282,14 @@ def _links(folder: Path, path: str) -> Iterator[tuple[str, str]]:
 
 
 def _whole(top: Path, path: str) -> Iterator[Item]:
+    """Yield all that is below a folder, whoever has written it."""
     if top.is_symlink():
         raise InvalidInput(f"{top} is a link: it can not be part of a snapshot; leave output out")
     if top.is_dir():
         for name in sorted(os.listdir(top)):
             yield from _whole(top / name, f"{path}/{name}")
     elif top.is_file():
-        yield Item(top, path)
+        yield Item(top, path, final=False)
     elif not top.exists():
         raise FileNotFoundError(2, "is missing", str(top))
     else:

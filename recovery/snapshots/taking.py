@@ -27,7 +27,7 @@ from jrs.errors import (
 from jrs.recovery.snapshots import contents, folders, manifest, pending, transfer
 from jrs.recovery.snapshots.blobs import Blobs
 from jrs.recovery.snapshots.contents import Contents, Item
-from jrs.recovery.snapshots.opening import opened
+from jrs.recovery.snapshots.opening import Opened, opened
 from jrs.recovery.storage import JobStorage
 from jrs.snapshots import (
     Manifest,
@@ -87,7 +87,7 @@ def create(
             taken = take(backend, storage, job_id, folder, wish, parent, catalog.sleep)
             described = Manifest(
                 job_id, number, wish.format, catalog.now(), str(storage.folder(job_id)), name,
-                parent.number if parent else None,
+                parent.manifest.number if parent else None,
             )  # fmt: skip
             with transfer.writing(f"the snapshot of job {job_id!r}"):
                 found, digest = finish(folder, taken, described)
@@ -113,7 +113,7 @@ def take(
     job_id: str,
     folder: Path,
     wish: Wish,
-    parent: Manifest | None,
+    parent: Opened | None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Taken:
     """Fill `folder` with one consistent state of the job, which may run meanwhile.
@@ -190,13 +190,14 @@ def _begin(
                 folder.rmdir()
 
 
-def _parent(storage: JobStorage, known: Sequence[SnapshotRecord]) -> Manifest | None:
-    """Return the newest manifest to take the digests of unchanged files from."""
+def _parent(storage: JobStorage, known: Sequence[SnapshotRecord]) -> Opened | None:
+    """Return the newest one to take unchanged files, or their digests, from. It is not locked any
+    more: it may be deleted meanwhile."""
     for record in reversed(known):
         if record.format.is_restorable:
             try:
                 with opened(storage, record) as found:
-                    return found.manifest
+                    return found
             except (CorruptRecord, Unavailable):
                 continue  # It would only have saved time.
     return None
@@ -220,12 +221,15 @@ def _record(found: Manifest, digest: str, new_bytes: int) -> SnapshotRecord:
 
 
 def _fill(
-    folder: Path, found: Contents, wish: Wish, parent: Manifest | None, blobs: Blobs
+    folder: Path, found: Contents, wish: Wish, parent: Opened | None, blobs: Blobs
 ) -> tuple[tuple[SnapshotFile, ...], int]:
     if wish.format is SnapshotFormat.LOGICAL:
         exported = _logical(folder, found, wish)
         return exported, sum(file.size for file in exported)
-    known = {file.path: file for file in parent.files} if parent else {}
+    known = {file.path: file for file in parent.manifest.files} if parent else {}
+    copies = None
+    if parent is not None and parent.manifest.format is SnapshotFormat.LINK:
+        copies = parent.folder / folders.FILES  # A backup shares nothing with anybody.
     files_at = folder / folders.FILES
     if wish.format is not SnapshotFormat.CAS:
         files_at.mkdir(mode=0o700)
@@ -234,7 +238,8 @@ def _fill(
     new_bytes = 0
     for done, item in enumerate(found.items):
         wish.progress(done, len(found.items))
-        file, new = _put(item, files_at / item.path, wish.format, known.get(item.path), blobs)
+        copy = copies / item.path if copies else None
+        file, new = _put(item, files_at / item.path, wish.format, known.get(item.path), copy, blobs)
         files.append(file)
         new_bytes += new
     wish.progress(len(found.items), len(found.items))
@@ -242,7 +247,12 @@ def _fill(
 
 
 def _put(
-    item: Item, target: Path, how: SnapshotFormat, known: SnapshotFile | None, blobs: Blobs
+    item: Item,
+    target: Path,
+    how: SnapshotFormat,
+    known: SnapshotFile | None,
+    copy: Path | None,
+    blobs: Blobs,
 ) -> tuple[SnapshotFile, int]:
     """Put one file into the snapshot; return its entry and the bytes that are new in it."""
     found = os.lstat(item.source)
@@ -252,7 +262,7 @@ def _put(
     size, inode, new = found.st_size, 0, found.st_size
     if how is SnapshotFormat.CAS:
         digest, new = blobs.add(item.source, size, digest)
-    elif how is SnapshotFormat.LINK:
+    elif how is SnapshotFormat.LINK and item.final:
         if transfer.link_or_copy(item.source, target):
             inode = found.st_ino
         if digest is None:
@@ -261,10 +271,24 @@ def _put(
         else:
             new = 0
         size = os.lstat(target).st_size
+    elif how is SnapshotFormat.LINK and digest and _is_linked(copy, item.source, target):
+        new = 0
     else:
         copied = transfer.copy(item.source, target)
         digest, size = copied, os.lstat(target).st_size
     return SnapshotFile(item.path, size, digest, found.st_mtime_ns, inode), new
+
+
+def _is_linked(copy: Path | None, source: Path, target: Path) -> bool:
+    """Link the copy that the snapshot before has of an unchanged file; return whether it could be.
+    It could not if that is the job's own file, since a restore may have linked it there."""
+    try:
+        if copy is None or os.path.samefile(copy, source):
+            return False
+        os.link(copy, target, follow_symlinks=False)
+    except OSError:
+        return False  # It is elsewhere, or was deleted meanwhile.
+    return True
 
 
 def _unchanged(known: SnapshotFile, found: os.stat_result, how: SnapshotFormat) -> bool:
