@@ -226,23 +226,27 @@ def _until(folder: Path, path: str, batch: int | None) -> Iterator[Item]:
     if batch is None:
         return
     if (folder / SINK_LOG).is_dir():
-        for name in checkpoint.log_until(folder / SINK_LOG, batch, whole=True):
-            yield Item(folder / SINK_LOG / name, f"{path}/{SINK_LOG}/{name}")
-            yield from _named_in(folder, path, folder / SINK_LOG / name)
+        yield from _logged(folder, path, batch)
         return
     with os.scandir(folder) as listed:
         entries = sorted(listed, key=lambda entry: entry.name)
     for entry in entries:
         number = batch_of(Path(entry.path))
         if number <= batch if number is not None else not entry.name.startswith("."):
-            found = _whole(Path(entry.path), f"{path}/{entry.name}")
-            yield from (attrs.evolve(item, final=number is not None) for item in found)
+            found = _whole(Path(entry.path), f"{path}/{entry.name}", batch)
+            yield from found if number is None else (attrs.evolve(f, final=True) for f in found)
+
+
+def _logged(folder: Path, path: str, batch: int) -> Iterator[Item]:
+    """Yield what a file sink had published with `batch`, as its log has it."""
+    for name in checkpoint.log_until(folder / SINK_LOG, batch, whole=True):
+        yield Item(folder / SINK_LOG / name, f"{path}/{SINK_LOG}/{name}")
+        yield from _named_in(folder, path, folder / SINK_LOG / name)
 
 
 def _has_output(folder: Path) -> bool:
     """Return whether a streaming sink, that of jrs or one of files, has published anything."""
-    log = folder / SINK_LOG
-    return (log.is_dir() and any(log.iterdir())) or any(
+    return any(folder.glob(f"**/{SINK_LOG}/*")) or any(
         batch_of(path) is not None for path in folder.glob("batch=*")
     )
 
@@ -281,13 +285,16 @@ def _links(folder: Path, path: str) -> Iterator[tuple[str, str]]:
                 yield from _links(folder, f"{path}/{name}")
 
 
-def _whole(top: Path, path: str) -> Iterator[Item]:
-    """Yield all that is below a folder, whoever has written it."""
+def _whole(top: Path, path: str, batch: int | None = None) -> Iterator[Item]:
+    """Yield all that is below a folder, whoever has written it; of a file sink that has a folder of
+    its own there, up to `batch` if that is given."""
     if top.is_symlink():
         raise InvalidInput(f"{top} is a link: it can not be part of a snapshot; leave output out")
-    if top.is_dir():
+    if batch is not None and (top / SINK_LOG).is_dir():
+        yield from _logged(top, path, batch)
+    elif top.is_dir():
         for name in sorted(os.listdir(top)):
-            yield from _whole(top / name, f"{path}/{name}")
+            yield from _whole(top / name, f"{path}/{name}", batch)
     elif top.is_file():
         yield Item(top, path, final=False)
     elif not top.exists():

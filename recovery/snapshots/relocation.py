@@ -19,7 +19,7 @@ from jrs.recovery.snapshots.checkpoint import read
 
 _HOLDS_PATHS = re.compile(
     r"streams/[^/]+/ck/sources/[^/]+/[0-9]+(\.compact)?"
-    r"|(out|tmp)/[^/]+/_spark_metadata/[0-9]+(\.compact)?"
+    r"|(out|tmp)/.+/_spark_metadata/[0-9]+(\.compact)?"
 )
 _URI = re.compile(r"(file:(?://)?)(/.*)", re.DOTALL)
 _SAFE = "/!$&'()*+,;=:@~"

@@ -177,6 +177,21 @@ def test_paths_are_rewritten(catalog: SnapshotCatalog, job: FakeJob) -> None:
     assert paths_in(job.out("hourly") / "_spark_metadata/4")[0].startswith(job.out("").as_uri())
 
 
+def test_sink_in_a_subfolder(catalog: SnapshotCatalog, job: FakeJob) -> None:
+    """A file sink may have a folder of its own in its stage's output: the same holds for it."""
+    shutil.rmtree(job.out("hourly"))
+    file_sink(job.out("hourly") / "by" / "day", 5)
+
+    catalog.restore(catalog.create("job", batches={"hourly": 2}), as_job="new")
+
+    day = job.storage.folder("new") / "out/hourly/by/day"
+    assert sorted(tree(day)) == [
+        *(f"_spark_metadata/{number}" for number in range(3)),
+        *(f"part-{number:05}.parquet" for number in range(3)),
+    ]
+    assert paths_in(day / "_spark_metadata/2") == [(day / "part-00002.parquet").as_uri()]
+
+
 def test_paths_with_blanks(memory: FaultyMemory, tmp_path: Path) -> None:
     """Spark writes paths as URIs, with escapes."""
     storage = JobStorage(tmp_path / "my jobs (ä)", CLUSTER)
