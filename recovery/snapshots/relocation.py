@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import unicodedata
 import uuid
 from pathlib import Path, PurePosixPath
 from urllib.parse import quote, unquote
@@ -23,6 +24,8 @@ _HOLDS_PATHS = re.compile(
 )
 _URI = re.compile(r"(file:(?://)?)(/.*)", re.DOTALL)
 _SAFE = "/!$&'()*+,;=:@~"
+_NO_OTHERS = ("Cc", "Zs", "Zl", "Zp")
+"""Controls and spaces. What else is beyond ASCII, a `java.net.URI` calls "other", and leaves."""
 
 
 def holds_paths(path: str) -> bool:
@@ -79,8 +82,17 @@ def _moved(line: str, old: str, new: str, where: Path) -> str:
     if [unquote(part) for part in parts[: len(root)]] != root:
         return line
     rest = "/".join(parts[len(root) :])
-    entry["path"] = f"{match[1]}{quote(new, safe=_SAFE)}/{rest}"
+    entry["path"] = f"{match[1]}{_quoted(new)}/{rest}"
     return json.dumps(entry, separators=(",", ":"))
+
+
+def _quoted(path: str) -> str:
+    """Quote what Java's URIs quote and nothing else: Spark compares them as they are written."""
+    return "".join(
+        char if char > "\x7f" and unicodedata.category(char) not in _NO_OTHERS
+        else quote(char, safe=_SAFE)
+        for char in path
+    )  # fmt: skip
 
 
 def _replace(file: Path, text: str) -> None:

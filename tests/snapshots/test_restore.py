@@ -28,6 +28,7 @@ from jrs.errors import (
 )
 from jrs.model import AttemptRecord, JobSpec, StageRecord
 from jrs.recovery.snapshots import SnapshotCatalog, contents, folders, left_over
+from jrs.recovery.snapshots.relocation import relocate
 from jrs.recovery.storage import JobStorage
 from jrs.snapshots import RestoreRecord, SnapshotFormat
 from tests.recovery.support import CLUSTER, FaultyMemory, result
@@ -204,6 +205,25 @@ def test_paths_with_blanks(memory: FaultyMemory, tmp_path: Path) -> None:
     assert "%20" in path
     assert unquote(path) == f"file://{storage.folder('new')}/out/hourly/part-00001.parquet"
     assert job.out("hourly").exists()
+
+
+@pytest.mark.parametrize(
+    ("folder", "uri"),
+    [
+        ("Jürgen's jobs", "Jürgen's%20jobs"),
+        ("データ", "データ"),
+        ("a\u00a0b\u2028c\u0085d", "a%C2%A0b%E2%80%A8c%C2%85d"),
+        ("50%[#?]", "50%25%5B%23%3F%5D"),
+    ],
+)
+def test_paths_as_java_writes_them(folder: str, uri: str, tmp_path: Path) -> None:
+    """Spark compares them as strings: a file that is named otherwise is another one, and is read
+    again. `java.net.URI` leaves what is beyond ASCII, but for spaces and controls."""
+    log = put(tmp_path / "0", 'v1\n{"path":"file:///data/ö/job/out/f%20ä","timestamp":1}')
+
+    relocate(log, "/data/ö/job", f"/{folder}/job")
+
+    assert paths_in(log) == [f"file:///{uri}/job/out/f%20ä"]
 
 
 def test_closed_input(catalog: SnapshotCatalog, job: FakeJob, tmp_path: Path) -> None:
