@@ -11,8 +11,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -23,7 +23,7 @@ from jrs.backend import Backend
 from jrs.codec import decode
 from jrs.errors import CorruptRecord, InvalidInput
 from jrs.model import StageRecord
-from jrs.recovery.snapshots import checkpoint
+from jrs.recovery.snapshots import checkpoint, relocation
 from jrs.recovery.storage import JobStorage
 from jrs.snapshots import SnapshotStage
 
@@ -132,6 +132,22 @@ def gather(
         # A newer leader has renamed it: what it held looks as if it had never been there.
         raise FileNotFoundError(2, "is missing", str(epoch))
     return Contents(tuple(stages), records, tuple(items), links, complete)
+
+
+def check_spelling(items: Iterable[Item], root: Path) -> None:
+    """Raise `InvalidInput` if a source's log names the job's own files by another path than below
+    `root`: a restore elsewhere would not find out that they are its own."""
+    real = root.resolve()
+    for item in items:
+        if not relocation.holds_paths(item.path):
+            continue
+        with suppress(FileNotFoundError):  # Removed since: another log has its entries.
+            for folder in relocation.folders_in(item.source):
+                if not folder.is_relative_to(root) and folder.resolve().is_relative_to(real):
+                    raise InvalidInput(
+                        f"{item.source} names {folder}, which is in {root} under another path; "
+                        "name the storage as that log does"
+                    )
 
 
 # -- inside --------------------------------------------------------------------------------

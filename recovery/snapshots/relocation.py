@@ -12,6 +12,7 @@ import re
 import unicodedata
 import uuid
 from pathlib import Path, PurePosixPath
+from typing import Any
 from urllib.parse import quote, unquote
 
 from jrs.errors import CorruptRecord
@@ -47,6 +48,16 @@ def relocate(file: Path, old: str, new: str) -> None:
         _replace(file, "\n".join(moved))
 
 
+def folders_in(log: Path) -> set[Path]:
+    """Return the local folders of the files that a log names.
+
+    Raises:
+        CorruptRecord: it is no such log.
+    """
+    found = (_entry(line, log)[1] for line in read(log).split("\n")[1:])
+    return {Path(unquote(parent)) for parent in {m[2].rpartition("/")[0] for m in found if m}}
+
+
 def moved_path(path: str, old: str, new: str) -> str:
     """Return `path` below `new` if it is below `old`."""
     below = PurePosixPath(path)
@@ -67,15 +78,20 @@ def give_new_id(metadata: Path) -> str:
 # -- inside --------------------------------------------------------------------------------
 
 
-def _moved(line: str, old: str, new: str, where: Path) -> str:
+def _entry(line: str, where: Path) -> tuple[dict[str, Any], re.Match[str] | None]:
+    """Return an entry of a log, and the local path that it names, if it does."""
     if not line.startswith("{"):
-        return line  # Another source's own log: a number, or what it began with.
+        return {}, None  # Another source's own log: a number, or what it began with.
     try:
         entry = json.loads(line)
     except ValueError as error:
         raise CorruptRecord(f"{where}: not a log of files: {error}") from error
     path = entry.get("path")
-    match = _URI.fullmatch(path) if isinstance(path, str) else None
+    return entry, _URI.fullmatch(path) if isinstance(path, str) else None
+
+
+def _moved(line: str, old: str, new: str, where: Path) -> str:
+    entry, match = _entry(line, where)
     if match is None:
         return line
     parts, root = match[2].split("/"), old.rstrip("/").split("/")

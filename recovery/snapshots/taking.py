@@ -85,6 +85,8 @@ def create(
         number, folder = _begin(storage, job_id, known, held)
         try:
             taken = take(backend, storage, job_id, folder, wish, parent, catalog.sleep)
+            if fence is None:  # A master's path is the masters' path.
+                contents.check_spelling(taken.contents.items, storage.folder(job_id))
             described = Manifest(
                 job_id, number, wish.format, catalog.now(), str(storage.folder(job_id)), name,
                 parent.manifest.number if parent else None,

@@ -37,7 +37,7 @@ from jrs.recovery.snapshots import (
 )
 from jrs.recovery.storage import JobStorage
 from jrs.snapshots import SnapshotFormat
-from tests.recovery.support import FaultyMemory, result
+from tests.recovery.support import CLUSTER, FaultyMemory, result
 from tests.snapshots.fabricate import FakeJob, jrs_sink, put, tree
 
 FORMATS = [SnapshotFormat.LINK, SnapshotFormat.FULL, SnapshotFormat.CAS]
@@ -513,6 +513,20 @@ def test_output_that_is_a_link(catalog: SnapshotCatalog, job: FakeJob) -> None:
     with pytest.raises(InvalidInput, match="is a link"):
         catalog.create("job")
     assert catalog.create("job", output=False)
+
+
+@pytest.mark.parametrize("masters", ["jobs", "alias"])
+def test_storage_under_another_path(memory: FaultyMemory, tmp_path: Path, masters: str) -> None:
+    """Spark's logs have the masters' path to it, and a restore as another job looks for that."""
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "alias").symlink_to(tmp_path / "jobs")
+    job = FakeJob(memory, JobStorage(tmp_path / masters, CLUSTER))
+    job.query.run(3)
+    (operators,) = {"jobs", "alias"} - {masters}
+
+    with pytest.raises(InvalidInput, match="name the storage as that log does"):
+        SnapshotCatalog(memory, JobStorage(tmp_path / operators, CLUSTER)).create("job")
+    assert SnapshotCatalog(memory, job.storage).create("job")
 
 
 def test_job_that_lost_state(catalog: SnapshotCatalog, job: FakeJob) -> None:
