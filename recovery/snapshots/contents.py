@@ -287,6 +287,8 @@ def _named_in(folder: Path, path: str, log: Path) -> Iterator[Item]:
             raise CorruptRecord(f"{log}: not the log of a file sink: {error}") from error
         if not file.is_relative_to(folder) or ".." in file.parts:
             raise InvalidInput(f"{log} names {named!r}, which is not in {folder}: it was moved")
+        if not os.path.lexists(file):
+            continue  # No maintenance removes rows: they are old ones that a user has pruned.
         relative = file.relative_to(folder)
         yield Item(file, f"{path}/{relative.as_posix()}")
 

@@ -92,6 +92,17 @@ def test_sink_up_to_the_batch(catalog: SnapshotCatalog, job: FakeJob) -> None:
     assert len([path for path in paths if "out/hourly/part" in path]) == 5
 
 
+def test_rows_that_were_pruned(catalog: SnapshotCatalog, job: FakeJob) -> None:
+    """A user may remove old rows of a file sink's table; its log goes on naming them."""
+    (job.out("hourly") / "part-00000.parquet").unlink()
+
+    catalog.create("job")
+
+    assert sorted(tree(files_of(catalog) / "out/hourly", without=("_spark_metadata",))) == [
+        f"part-{number:05}.parquet" for number in range(1, 5)
+    ]
+
+
 def test_batches_of_the_own_sink(catalog: SnapshotCatalog, job: FakeJob) -> None:
     """Of the sink that publishes a folder for each batch, those up to the snapshot's."""
     shutil.rmtree(job.out("hourly"))
