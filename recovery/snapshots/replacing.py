@@ -15,6 +15,7 @@ import attrs
 from jrs import keys
 from jrs.backend import (
     Absent,
+    Backend,
     Check,
     Create,
     Delete,
@@ -51,6 +52,9 @@ class Wish:
     fence: Fence | None
     is_stopped: Callable[[str], bool] | None
     progress: transfer.Progress
+    left: Record | None = None
+    """What a restore that was cut off has left in the spec's place, if it is that to be carried
+    out and no other."""
 
 
 def kept_spec(before: Record | None) -> bytes | None:
@@ -67,10 +71,24 @@ def kept_spec(before: Record | None) -> bytes | None:
     return text
 
 
+def standing(backend: Backend, job_id: str) -> list[Op]:
+    """Return the conditions that the job is neither started, stopped nor ended from now on."""
+    found: list[Op] = [Absent(keys.RESULTS + job_id), Absent(keys.TOMBSTONES + job_id)]
+    for guarded in (keys.ATTEMPTS + job_id, keys.STOPS + job_id):
+        record = backend.get(guarded)
+        found.append(Absent(guarded) if record is None else Check(guarded, record.version))
+    return found
+
+
 def claim(
-    catalog: SnapshotCatalog, found: Manifest, job_id: str, before: Record | None, wish: Wish
-) -> tuple[list[Op], Record]:
-    """Take the spec's place; return what must not change from now on, and the claim."""
+    catalog: SnapshotCatalog,
+    found: Manifest,
+    job_id: str,
+    before: Record | None,
+    guards: list[Op],
+    wish: Wish,
+) -> Record:
+    """Take the spec's place, if what was found of the job is still so; return the claim."""
     backend, key = catalog.backend, keys.JOBS + job_id
     source = wish.source
     value = encode(
@@ -84,10 +102,6 @@ def claim(
             None if (kept := kept_spec(before)) is None else kept.decode(*_AS_STORED),
         )
     )
-    guards: list[Op] = [Absent(keys.RESULTS + job_id), Absent(keys.TOMBSTONES + job_id)]
-    for guarded in (keys.ATTEMPTS + job_id, keys.STOPS + job_id):
-        record = backend.get(guarded)
-        guards.append(Absent(guarded) if record is None else Check(guarded, record.version))
     own = Create(key, value) if before is None else Update(key, value, before.version)
     try:
         commit_and_read_back(backend, own, *guards, fence=wish.fence)
@@ -98,7 +112,7 @@ def claim(
     claimed = backend.get(key)
     if claimed is None or claimed.value != value:
         raise JobIsRunning(f"job {job_id!r} is being restored by somebody else")
-    return guards, claimed
+    return claimed
 
 
 def swap(storage: JobStorage, job_id: str, built: Path, found: Manifest, wish: Wish) -> Path:

@@ -81,13 +81,14 @@ def finish(
     stopped: Callable[[str], bool] | None,
 ) -> Restored:
     """Carry out, from its beginning, the restore that a crash has left."""
-    left = pending.of_job(catalog.backend, job_id)
+    stored = catalog.backend.get(keys.JOBS + job_id)
+    left = None if stored is None else pending.read(stored)
     if left is None:
         raise InvalidInput(f"no restore of job {job_id!r} was begun")
     source: SnapshotRecord | Path = Path(left.source)
     if left.source.isdigit():
         source = catalog.get(left.from_job, int(left.source))
-    wish = Wish(source, job_id, left.claim, left.fork, fence, stopped, transfer.silent)
+    wish = Wish(source, job_id, left.claim, left.fork, fence, stopped, transfer.silent, stored)
     return restore(catalog, wish)
 
 
@@ -97,18 +98,20 @@ def restore(catalog: SnapshotCatalog, wish: Wish) -> Restored:
     with opened(storage, wish.source) as found:
         job_id = check_job_id(wish.as_job or found.manifest.job_id)
         _check_restorable(found, job_id)
-        check(str(wish.source), found, thorough=True, progress=wish.progress)
-        before = _check_startable(catalog, found.manifest, job_id, wish)
-        if SPEC not in found.manifest.records and replacing.kept_spec(before) is None:
-            raise InvalidInput(
-                f"{found.folder} was taken of a job without a spec: there is nothing to start"
-            )
-        if not found.manifest.output:
-            check_output(storage, found.manifest.stages, job_id)
+        # The lock first: what is found under it is still so when it is claimed and replaced.
         with _building(storage, job_id) as built:
+            guards = replacing.standing(catalog.backend, job_id)
+            before = _check_startable(catalog, found.manifest, job_id, wish)
+            check(str(wish.source), found, thorough=True, progress=wish.progress)
+            if SPEC not in found.manifest.records and replacing.kept_spec(before) is None:
+                raise InvalidInput(
+                    f"{found.folder} was taken of a job without a spec: there is nothing to start"
+                )
+            if not found.manifest.output:
+                check_output(storage, found.manifest.stages, job_id)
             with _writing(f"the restore of job {job_id!r}", found):
                 stages = _build(storage, found, job_id, built, wish)
-            guards, claimed = replacing.claim(catalog, found.manifest, job_id, before, wish)
+            claimed = replacing.claim(catalog, found.manifest, job_id, before, guards, wish)
             folder = replacing.swap(storage, job_id, built, found.manifest, wish)
             replacing.commit(catalog, found.manifest, job_id, guards, claimed, wish)
     if wish.claim:
@@ -149,13 +152,20 @@ def _check_startable(
     backend = catalog.backend
     _check_not_ended(backend, job_id)
     stored = backend.get(keys.JOBS + job_id)
-    if stored is None or pending.read(stored) is not None:
-        return stored
-    if job_id != found.job_id:
+    if wish.left is not None and stored != wish.left:
+        raise InvalidInput(
+            f"no such restore of job {job_id!r} is left: somebody else has carried it out, or has "
+            "begun another"
+        )
+    if stored is None:
+        return None
+    begun = pending.read(stored)
+    if begun is None and job_id != found.job_id:
         raise DuplicateJob(job_id, "submitted")
-    stopped = (
-        wish.is_stopped(job_id) if wish.is_stopped is not None else is_stopped(backend, job_id)
-    )
+    if wish.is_stopped is not None:
+        stopped = wish.is_stopped(job_id)
+    else:
+        stopped = begun is not None or is_stopped(backend, job_id)
     if not stopped:
         raise JobIsRunning(f"job {job_id!r} is not suspended; first: jrs stop {job_id}")
     return stored
