@@ -229,8 +229,8 @@ class Actions:
     def finish_restore(self, job_id: str) -> None:
         """Carry out a restore of the job that was cut off; one that is under way is left alone."""
         self._attempts.end(job_id, Deadline.after(_KILL))
-        self._end_left_over(job_id)
-        if self._state.finish_restore(job_id):
+        # Not before the restore is ours: to whoever is at it, the epoch's folder must not move.
+        if self._state.finish_restore(job_id, lambda: self._end_left_over(job_id)):
             self._say("restored", job_id, "a restore that was cut off is carried out")
 
     def pin(self, spec: JobSpec) -> None:

@@ -90,15 +90,23 @@ class JobState:
                     f"the checkpoint of {job_id!r}, stage {stage!r}, can not be settled: {error}"
                 ) from error
 
-    def finish_restore(self, job_id: str) -> bool:
+    def finish_restore(self, job_id: str, stand: Callable[[], None]) -> bool:
         """Carry out a restore that was cut off; return whether there was one, that nobody is at.
+
+        `stand` sees to it that nothing of the job runs. It is called once nobody else can be at
+        the job's folders.
 
         Raises:
             DamagedSnapshot, NoSuchSnapshot: what it is from can not be read; the job stays held.
             Fenced, Unavailable, OutcomeUnknown: it may be repeated.
         """
+
+        def stands(_: str) -> bool:
+            stand()
+            return True
+
         try:
-            self._catalog.finish_restore(job_id, fence=self._fence, is_stopped=lambda _: True)
+            self._catalog.finish_restore(job_id, fence=self._fence, is_stopped=stands)
         except (SnapshotInUse, InvalidInput):
             return False  # Somebody is at it, or it is done.
         return True

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ from jrs import keys
 from jrs.backend import Delete
 from jrs.errors import InvalidInput, JobIsRunning
 from jrs.recovery.snapshots import SnapshotCatalog, replacing, restoring
-from tests.recovery.support import FaultyMemory
+from tests.recovery.support import FaultyMemory, Leader
 from tests.snapshots.fabricate import FakeJob
 
 
@@ -80,3 +82,55 @@ def test_resumed_while_it_is_put_together(
         catalog.restore(catalog.get("job", 1))
     assert catalog.pending_restore("job") is None
     assert memory.get(keys.ATTEMPTS + "job") is not None
+
+
+def leader_of(memory: FaultyMemory, root: Path, epoch: int) -> Leader:
+    """Return the leader of an epoch, which decides nothing by itself."""
+    for _ in range(epoch - 1):
+        before = memory.campaign("before", ttl=10.0, stop=threading.Event())
+        assert before is not None
+        before.resign()
+    return Leader(memory, root)
+
+
+def test_a_leader_leaves_the_epoch_to_whoever_restores(
+    catalog: SnapshotCatalog, job: FakeJob, memory: FaultyMemory, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """A leader that sees the claim makes no folder of its epoch while the old one is replaced:
+    the job would go on from that, which is empty."""
+    catalog.create("job")
+    job.run(2)
+    job.suspend()
+    leader = leader_of(memory, tmp_path / "jobs", 4)
+    discard, looked = job.storage.discard, []
+
+    def discarding(job_id: str, path: Path) -> None:
+        discard(job_id, path)
+        if path == job.epoch and not looked:
+            looked.append(path)
+            leader.dispatcher._actions.finish_restore("job")
+
+    monkeypatch.setattr(job.storage, "discard", discarding)
+    restored = catalog.restore(catalog.get("job", 1))
+
+    assert (looked, restored.folder) == ([job.epoch], job.epoch)
+    assert (job.storage.take_over("job", 4) / "streams/hourly/ck/commits/4").exists()
+
+
+def test_a_leader_finishes_what_was_cut_off(
+    catalog: SnapshotCatalog, job: FakeJob, memory: FaultyMemory, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Nobody is at it any more: the state is in the folder of the leader's own epoch."""
+    catalog.create("job")
+    job.run(2)
+    job.suspend()
+    cut_off(catalog, monkeypatch, 1)
+    leader = leader_of(memory, tmp_path / "jobs", 4)
+
+    leader.dispatcher._actions.finish_restore("job")
+
+    assert leader.said("restored", "job")
+    commits = job.storage.folder("job") / "e4/streams/hourly/ck/commits"
+    assert ((commits / "4").exists(), (commits / "5").exists()) == (True, False)
