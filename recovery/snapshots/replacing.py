@@ -30,7 +30,6 @@ from jrs.errors import Conflict, CorruptRecord, Fenced, JobIsRunning, SnapshotIn
 from jrs.model import JobSpec, StageRecord, StreamRecord
 from jrs.recovery.snapshots import deleting, pending, transfer
 from jrs.recovery.snapshots.contents import epoch_folder
-from jrs.recovery.storage import JobStorage
 from jrs.snapshots import Manifest, RestoreRecord, SnapshotRecord
 
 if TYPE_CHECKING:
@@ -115,21 +114,45 @@ def claim(
     return claimed
 
 
-def swap(storage: JobStorage, job_id: str, built: Path, found: Manifest, wish: Wish) -> Path:
-    """Put what was built into its place; what was there is trash. Return the epoch's folder."""
+def swap(
+    catalog: SnapshotCatalog,
+    found: Manifest,
+    job_id: str,
+    built: Path,
+    epoch: Path | None,
+    claimed: Record,
+) -> Path:
+    """Put what was built into its place; what was there is trash. Return the epoch's folder.
+
+    Args:
+        epoch: the job's epoch folder, as it was at the claim.
+
+    Raises:
+        JobIsRunning: somebody else has carried the restore out, or has moved the epoch's folder.
+        Unavailable: something can not be put into place.
+    """
+    storage = catalog.storage
     folder = storage.folder(job_id)
-    target = epoch_folder(storage, job_id)
+    target = epoch
     if target is None:
         barred = [int(path.name[1:]) for path in folder.glob("e*") if path.name[1:].isdigit()]
-        newest = wish.fence.epoch if wish.fence else max(barred, default=-1) + 1
-        target = folder / f"e{newest}"
+        target = folder / f"e{max(barred, default=-1) + 1}"
+    tops = [top for top in _TOPS if (built / top).exists()]
+    if "epoch" not in tops or epoch_folder(storage, job_id) != epoch:
+        raise _changed(job_id)
     for top in _TOPS:
         if top in ("out", "tmp") and not found.output:
             continue
         place = target if top == "epoch" else folder / top
         if place.exists():
+            # Locks may be of no use between hosts, and this process may have slept since.
+            if catalog.backend.get(claimed.key) != claimed:
+                raise JobIsRunning(
+                    f"the restore of job {job_id!r} was carried out, or begun anew, by somebody "
+                    f"else; look: jrs explain {job_id}"
+                )
             storage.discard(job_id, place)
-        if (built / top).exists():
+        if top in tops:
             try:
                 os.rename(built / top, place)
             except OSError as error:
@@ -137,8 +160,17 @@ def swap(storage: JobStorage, job_id: str, built: Path, found: Manifest, wish: W
                     f"{place} can not be put into place: {error.strerror}; job {job_id!r} is held "
                     f"until this is repeated: jrs snapshot restore --finish {job_id}"
                 ) from error
+    if epoch_folder(storage, job_id) != target:
+        raise _changed(job_id)
     transfer.sync(folder)
     return target
+
+
+def _changed(job_id: str) -> JobIsRunning:
+    return JobIsRunning(
+        f"job {job_id!r} was changed while it was restored, and is held until that is repeated: "
+        f"jrs snapshot restore --finish {job_id}"
+    )
 
 
 def commit(
@@ -191,10 +223,7 @@ def commit(
         own = Update(claimed.key, spec, claimed.version)
         commit_and_read_back(backend, own, *ops, *last, fence=wish.fence)
     except Conflict as error:
-        raise JobIsRunning(
-            f"job {job_id!r} was changed while it was restored, and is held until that is "
-            f"repeated: jrs snapshot restore --finish {job_id}"
-        ) from error
+        raise _changed(job_id) from error
 
 
 def _code(spec: bytes) -> str:

@@ -39,7 +39,7 @@ from jrs.errors import (
 )
 from jrs.model import StopRecord, StopState, check_job_id
 from jrs.recovery.snapshots import folders, pending, relocation, replacing, transfer
-from jrs.recovery.snapshots.contents import SINK_LOG, batch_of
+from jrs.recovery.snapshots.contents import SINK_LOG, batch_of, epoch_folder
 from jrs.recovery.snapshots.opening import Opened, check, opened
 from jrs.recovery.snapshots.replacing import SPEC, Wish
 from jrs.recovery.storage import JobStorage
@@ -111,8 +111,9 @@ def restore(catalog: SnapshotCatalog, wish: Wish) -> Restored:
                 check_output(storage, found.manifest.stages, job_id)
             with _writing(f"the restore of job {job_id!r}", found):
                 stages = _build(storage, found, job_id, built, wish)
+            epoch = epoch_folder(storage, job_id)
             claimed = replacing.claim(catalog, found.manifest, job_id, before, guards, wish)
-            folder = replacing.swap(storage, job_id, built, found.manifest, wish)
+            folder = replacing.swap(catalog, found.manifest, job_id, built, epoch, claimed)
             replacing.commit(catalog, found.manifest, job_id, guards, claimed, wish)
     if wish.claim:
         replacing.use_up(catalog, wish)

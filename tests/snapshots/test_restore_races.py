@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from jrs import keys
-from jrs.backend import Delete
+from jrs.backend import Delete, Update
 from jrs.errors import InvalidInput, JobIsRunning
-from jrs.recovery.snapshots import SnapshotCatalog, replacing, restoring
+from jrs.recovery.snapshots import SnapshotCatalog, folders, replacing, restoring
+from jrs.stops import JobStops
 from tests.recovery.support import FaultyMemory, Leader
-from tests.snapshots.fabricate import FakeJob
+from tests.snapshots.fabricate import FakeJob, put, tree
 
 
 class Died(BaseException):
@@ -134,3 +137,77 @@ def test_a_leader_finishes_what_was_cut_off(
     assert leader.said("restored", "job")
     commits = job.storage.folder("job") / "e4/streams/hourly/ck/commits"
     assert ((commits / "4").exists(), (commits / "5").exists()) == (True, False)
+
+
+# -- where locks exclude nobody ---------------------------------------------------------------
+
+
+@contextmanager
+def no_lock(path: Path, *, shared: bool = False, wait: bool = False) -> Iterator[bool]:
+    """As between hosts whose filesystem passes no locks on."""
+    yield path.is_dir()
+
+
+@pytest.mark.parametrize("epoch", [3, 4])
+def test_late_operator(
+    catalog: SnapshotCatalog, job: FakeJob, monkeypatch: pytest.MonkeyPatch, epoch: int
+) -> None:
+    """An operator that slept behind the claim, while a leader has finished the restore and the job
+    goes on, takes nothing of it away."""
+    catalog.create("job")
+    job.run(2)
+    job.suspend()
+    live: dict[str, bytes] = {}
+
+    def goes_on() -> None:
+        job.storage.take_over("job", epoch)
+        catalog.finish_restore("job", is_stopped=lambda job_id: True)
+        JobStops(catalog.backend).resume("job")
+        put(job.out("hourly") / "new", "rows")
+        live.update(tree(job.storage.folder("job"), without=(".restore",)))
+
+    monkeypatch.setattr(folders, "locked", no_lock)
+    first(monkeypatch, replacing, "swap", goes_on)
+    with pytest.raises(JobIsRunning):
+        catalog.restore(catalog.get("job", 1))
+
+    assert tree(job.storage.folder("job")) == live
+
+
+def test_the_claim_is_looked_at_before_each_removal(
+    catalog: SnapshotCatalog, job: FakeJob, memory: FaultyMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be lost between one folder and the next."""
+    catalog.create("job")
+    job.suspend()
+    discard, removed = job.storage.discard, []
+
+    def discarding(job_id: str, path: Path) -> None:
+        removed.append(path.name)
+        discard(job_id, path)
+        stored = memory.get(keys.JOBS + "job")
+        assert stored is not None
+        memory.commit(Update(stored.key, stored.value, stored.version))  # Somebody else claims it.
+
+    with monkeypatch.context() as patch, pytest.raises(JobIsRunning, match="by somebody else"):
+        patch.setattr(job.storage, "discard", discarding)
+        catalog.restore(catalog.get("job", 1))
+
+    assert removed == ["e3"]
+    assert job.out("hourly").is_dir()
+
+
+def test_nothing_is_removed_for_what_is_not_there(
+    catalog: SnapshotCatalog, job: FakeJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was put together is gone: the job keeps what it has, and is held."""
+    catalog.create("job")
+    job.suspend()
+    before = tree(job.storage.folder("job"))
+    built = folders.restoring(job.storage, "job") / "epoch"
+    first(monkeypatch, replacing, "swap", lambda: shutil.rmtree(built))
+
+    with pytest.raises(JobIsRunning, match="--finish job"):
+        catalog.restore(catalog.get("job", 1))
+    assert tree(job.storage.folder("job")) == before
+    assert catalog.finish_restore("job").number == 1
