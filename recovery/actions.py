@@ -7,6 +7,7 @@ learns it returns, what must outlive this leader it commits under the fence.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import attrs
@@ -123,8 +124,8 @@ class Actions:
         Nothing is started if it was changed or is to stop meanwhile: that is decided anew.
         """
         job_id = spec.job_id
-        self._end_left_over(job_id)
         try:
+            self._end_left_over(job_id)
             self._state.make_usable(job_id)
         except JobHeld as error:
             self._stops.hold(job_id, str(error), self._fence)
@@ -217,7 +218,11 @@ class Actions:
         stop = self._stops.get(job_id)
         if stop is None or stop.mode is not StopMode.SUSPEND or stop.state is StopState.DONE:
             return
-        self._end_left_over(job_id)
+        try:
+            self._end_left_over(job_id)
+        except JobHeld as error:
+            self._stops.hold(job_id, str(error), self._fence)
+            return
         self._state.settle(job_id)
         self._state.pin(job_id, spec.snapshots)
         if stop.again:
@@ -229,8 +234,13 @@ class Actions:
     def finish_restore(self, job_id: str) -> None:
         """Carry out a restore of the job that was cut off; one that is under way is left alone."""
         self._attempts.end(job_id, Deadline.after(_KILL))
+
+        def stand() -> None:
+            with suppress(JobHeld):  # By what it can not go on from: a restore takes its place.
+                self._end_left_over(job_id)
+
         # Not before the restore is ours: to whoever is at it, the epoch's folder must not move.
-        if self._state.finish_restore(job_id, lambda: self._end_left_over(job_id)):
+        if self._state.finish_restore(job_id, stand):
             self._say("restored", job_id, "a restore that was cut off is carried out")
 
     def pin(self, spec: JobSpec) -> None:
@@ -285,9 +295,25 @@ class Actions:
     # -- inside ----------------------------------------------------------------------------
 
     def _end_left_over(self, job_id: str) -> None:
-        """See to it that nothing of an earlier attempt can do harm any more."""
-        # The rename first: from here on no older attempt can publish, dead or not.
-        self._storage.take_over(job_id, self._fence.epoch)
+        """See to it that nothing of an earlier attempt can do harm any more.
+
+        Raises:
+            JobHeld: its files are of an epoch that the backend has not come to.
+        """
+        held: JobHeld | None = None
+        try:
+            # The rename first: from here on no older attempt can publish, dead or not.
+            self._storage.take_over(job_id, self._fence.epoch)
+        except Fenced:
+            if not self._backend.holds(self._fence):
+                raise
+            # Nobody newer leads, so it is of a life before the backend's: this job's alone.
+            folder = self._storage.folder(job_id)
+            held = JobHeld(
+                f"{folder} has files of a later epoch than {self._fence.epoch}, from before the "
+                f"backend was new; restore the job: jrs snapshot restore --from {folder}/snapshots/"
+                f"NUMBER; or move the folder away; then: jrs resume {job_id}"
+            )
         orphans = processes.end(
             processes.mark_of_job(self._backend.url, self._backend.cluster, job_id),
             Deadline.after(_KILL),
@@ -295,6 +321,8 @@ class Actions:
         )
         if orphans:
             self._say("orphans", job_id, f"killed {len(orphans)} left-over processes")
+        if held is not None:
+            raise held
 
     def _record_attempt(self, spec: JobSpec) -> AttemptRecord | None:
         """Record the job's next attempt; return None if it is not to run what was decided."""

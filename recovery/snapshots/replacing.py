@@ -27,7 +27,7 @@ from jrs.backend import (
 )
 from jrs.codec import decode, encode, with_job_id
 from jrs.errors import Conflict, CorruptRecord, Fenced, JobIsRunning, SnapshotInUse, Unavailable
-from jrs.model import JobSpec, StageRecord, StreamRecord
+from jrs.model import EpochRecord, JobSpec, StageRecord, StreamRecord
 from jrs.recovery.snapshots import deleting, pending, transfer
 from jrs.recovery.snapshots.contents import epoch_folder
 from jrs.snapshots import Manifest, RestoreRecord, SnapshotRecord
@@ -122,7 +122,8 @@ def swap(
     epoch: Path | None,
     claimed: Record,
 ) -> Path:
-    """Put what was built into its place; what was there is trash. Return the epoch's folder.
+    """Put what was built into its place; what was there is trash. Return the epoch's folder, which
+    the backend's newest leader can take over.
 
     Args:
         epoch: the job's epoch folder, as it was at the claim.
@@ -133,10 +134,13 @@ def swap(
     """
     storage = catalog.storage
     folder = storage.folder(job_id)
+    newest = _newest_epoch(catalog.backend)
     target = epoch
-    if target is None:
-        barred = [int(path.name[1:]) for path in folder.glob("e*") if path.name[1:].isdigit()]
-        target = folder / f"e{max(barred, default=-1) + 1}"
+    if target is None or _number(target) > newest:
+        known = [_number(path) for path in folder.glob("e*") if path.name[1:].isdigit()]
+        target = folder / f"e{min(max(known, default=-1) + 1, newest)}"
+    # Those of epochs that are still to come are of an earlier life: no leader could take over.
+    ahead = [folder / f"e{each}" for each in sorted(storage._epochs(folder)) if each > newest]
     tops = [top for top in _TOPS if (built / top).exists()]
     if "epoch" not in tops or epoch_folder(storage, job_id) != epoch:
         raise _changed(job_id)
@@ -144,14 +148,16 @@ def swap(
         if top in ("out", "tmp") and not found.output:
             continue
         place = target if top == "epoch" else folder / top
-        if place.exists():
+        for old in [*ahead, place] if top == "epoch" else [place]:
+            if not old.exists():
+                continue
             # Locks may be of no use between hosts, and this process may have slept since.
             if catalog.backend.get(claimed.key) != claimed:
                 raise JobIsRunning(
                     f"the restore of job {job_id!r} was carried out, or begun anew, by somebody "
                     f"else; look: jrs explain {job_id}"
                 )
-            storage.discard(job_id, place)
+            storage.discard(job_id, old)
         if top in tops:
             try:
                 os.rename(built / top, place)
@@ -164,6 +170,15 @@ def swap(
         raise _changed(job_id)
     transfer.sync(folder)
     return target
+
+
+def _newest_epoch(backend: Backend) -> int:
+    record = backend.get(keys.EPOCH)
+    return 0 if record is None else decode(EpochRecord, record.value, record.key).epoch
+
+
+def _number(epoch: Path) -> int:
+    return int(epoch.name[1:])
 
 
 def _changed(job_id: str) -> JobIsRunning:

@@ -15,6 +15,7 @@ from jrs.backend import Backend, Create
 from jrs.codec import encode
 from jrs.model import (
     AttemptRecord,
+    EpochRecord,
     JobSpec,
     StageRecord,
     StopMode,
@@ -151,6 +152,8 @@ class FakeJob:
     epoch: Path = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
+        if self.backend.get(keys.EPOCH) is None:
+            self.record(keys.EPOCH, EpochRecord(3, "whoever has led"))
         self.epoch = self.storage.take_over(self.job_id, 3)
         ck = self.epoch / "streams" / "hourly" / "ck"
         source = (self.storage.folder(self.job_id) / "out" / "typed").as_uri()

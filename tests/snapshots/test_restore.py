@@ -551,7 +551,7 @@ def test_by_a_leader_that_recovers(
     put(folders.snapshot(job.storage, "job", 2) / "files/out/typed/table.parquet", "damaged")
     leader = memory.campaign("new", ttl=10.0, stop=threading.Event())
     assert leader is not None
-    folder = job.storage.take_over("job", 9)
+    folder = job.storage.take_over("job", leader.epoch)
     shutil.rmtree(folder / "streams")
 
     usable = catalog.newest_usable("job")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -87,15 +86,6 @@ def test_resumed_while_it_is_put_together(
     assert memory.get(keys.ATTEMPTS + "job") is not None
 
 
-def leader_of(memory: FaultyMemory, root: Path, epoch: int) -> Leader:
-    """Return the leader of an epoch, which decides nothing by itself."""
-    for _ in range(epoch - 1):
-        before = memory.campaign("before", ttl=10.0, stop=threading.Event())
-        assert before is not None
-        before.resign()
-    return Leader(memory, root)
-
-
 def test_a_leader_leaves_the_epoch_to_whoever_restores(
     catalog: SnapshotCatalog, job: FakeJob, memory: FaultyMemory, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -105,7 +95,7 @@ def test_a_leader_leaves_the_epoch_to_whoever_restores(
     catalog.create("job")
     job.run(2)
     job.suspend()
-    leader = leader_of(memory, tmp_path / "jobs", 4)
+    leader = Leader(memory, tmp_path / "jobs")
     discard, looked = job.storage.discard, []
 
     def discarding(job_id: str, path: Path) -> None:
@@ -130,7 +120,7 @@ def test_a_leader_finishes_what_was_cut_off(
     job.run(2)
     job.suspend()
     cut_off(catalog, monkeypatch, 1)
-    leader = leader_of(memory, tmp_path / "jobs", 4)
+    leader = Leader(memory, tmp_path / "jobs")
 
     leader.dispatcher._actions.finish_restore("job")
 
