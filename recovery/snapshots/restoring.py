@@ -161,7 +161,7 @@ def _check_startable(
     if stored is None:
         return None
     begun = pending.read(stored)
-    if begun is None and job_id != found.job_id:
+    if job_id != found.job_id and (begun is None or begun.from_job != found.job_id):
         raise DuplicateJob(job_id, "submitted")
     if wish.is_stopped is not None:
         stopped = wish.is_stopped(job_id)

@@ -12,7 +12,7 @@ import pytest
 
 from jrs import keys
 from jrs.backend import Delete, Update
-from jrs.errors import InvalidInput, JobIsRunning
+from jrs.errors import DuplicateJob, InvalidInput, JobIsRunning
 from jrs.recovery.snapshots import SnapshotCatalog, folders, replacing, restoring
 from jrs.stops import JobStops
 from tests.recovery.support import FaultyMemory, Leader
@@ -127,6 +127,22 @@ def test_a_leader_finishes_what_was_cut_off(
     assert leader.said("restored", "job")
     commits = job.storage.folder("job") / "e4/streams/hourly/ck/commits"
     assert ((commits / "4").exists(), (commits / "5").exists()) == (True, False)
+
+
+def test_a_cut_off_restore_makes_no_id_free(
+    catalog: SnapshotCatalog, job: FakeJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job that is held by its own restore is not replaced by another one."""
+    catalog.create("job")
+    FakeJob(job.backend, job.storage, "other").run(2)
+    other = catalog.create("other")
+    job.suspend()
+    cut_off(catalog, monkeypatch, 1)
+
+    with pytest.raises(DuplicateJob):
+        catalog.restore(other, as_job="job")
+    cut_off(catalog, monkeypatch, 1, as_job="new")
+    assert catalog.restore(catalog.get("job", 1), as_job="new").from_job == "job"
 
 
 # -- where locks exclude nobody ---------------------------------------------------------------
