@@ -204,12 +204,18 @@ class Actions:
         failure = (stored.failure if stored else None) or Failure("exit", "every attempt died")
         self._record(spec.job_id, JobStatus.FAILED, failure, stored)
 
-    def cancel(self, spec: JobSpec) -> None:
+    def cancel(self, job_id: str) -> None:
         """End the job's attempt, then record that it was canceled."""
-        self._attempts.end(spec.job_id, Deadline.after(_KILL))
-        stored, _ = self.stored_attempt(spec.job_id)
-        failure = Failure("cancel", self._why_canceled(spec.job_id))
-        self._record(spec.job_id, JobStatus.CANCELED, failure, stored)
+        self._attempts.end(job_id, Deadline.after(_KILL))
+        stored, _ = self.stored_attempt(job_id)
+        failure = Failure("cancel", self._why_canceled(job_id))
+        self._record(job_id, JobStatus.CANCELED, failure, stored)
+
+    def cancel_restore(self, job_id: str) -> None:
+        """Cancel a job that is held by its restore, unless somebody is at that: its folders are
+        theirs, and it is canceled once they are done."""
+        if not self._state.is_being_restored(job_id):
+            self.cancel(job_id)
 
     def suspend(self, spec: JobSpec) -> None:
         """End the job's attempt, then note that the job stands and nobody is to start it."""

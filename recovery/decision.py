@@ -120,7 +120,7 @@ def decide(facts: Facts) -> Decision:
         )
     if facts.spec is Spec.UNREADABLE:
         return Decision(Action.HOLD, "its spec can not be read; an operator decides")
-    if facts.spec is Spec.RESTORING:
+    if facts.spec is Spec.RESTORING and not facts.cancel:
         return Decision(Action.RESTORE, "a restore of it is under way, or was cut off")
     if facts.spec is Spec.NONE:
         return Decision(Action.NOTHING, "it was never submitted; fsck names what is left over")

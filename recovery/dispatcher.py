@@ -252,7 +252,13 @@ class Dispatcher:
         elif action is Action.SKIP and facts.spec is not Spec.NONE:
             self._offload(job_id, lambda: do.sweep_spec(job_id))
         elif action is Action.RESTORE:
-            self._offload(job_id, lambda: do.finish_restore(job_id), slow=True)
+            self._offload(
+                job_id, lambda: do.finish_restore(job_id), lambda _: self._rest(job), slow=True
+            )
+        elif action is Action.CANCEL and facts.spec is Spec.RESTORING:
+            self._offload(
+                job_id, lambda: do.cancel_restore(job_id), lambda _: self._rest(job), slow=True
+            )
         elif spec is None:
             return
         elif action is Action.RECOVER:
@@ -261,7 +267,7 @@ class Dispatcher:
             on_end = self._on_end(spec)
             self._offload(job_id, lambda: do.start(spec, function, on_end))
         elif action is Action.CANCEL:
-            self._offload(job_id, lambda: do.cancel(spec), slow=True)
+            self._offload(job_id, lambda: do.cancel(job_id), slow=True)
         elif action is Action.SUSPEND:
             self._offload(job_id, lambda: do.suspend(spec), slow=True)
         elif action is Action.FAIL:
@@ -314,6 +320,10 @@ class Dispatcher:
             job.cleanup_tries = left.tries
             job.cleanup_at = self._clock() + left.delay
             job.said_given_up = True  # If it was, the pass itself has said so.
+
+    def _rest(self, job: Tracked) -> None:
+        """Look at the job again a little later: somebody else may be at it for long."""
+        job.retry_at = self._clock() + _TICK
 
     def _post(self, event: Callable[[], None]) -> None:
         self._events.put(event)

@@ -17,7 +17,7 @@ from jrs.codec import decode
 from jrs.errors import CorruptRecord, InvalidInput, JobHeld, JrsError, SnapshotInUse, Unavailable
 from jrs.model import StreamRecord
 from jrs.policy import SnapshotPolicy
-from jrs.recovery.snapshots import checkpoint
+from jrs.recovery.snapshots import checkpoint, folders
 from jrs.recovery.snapshots.catalog import SnapshotCatalog
 from jrs.recovery.snapshots.restoring import published_batches
 from jrs.recovery.snapshots.retention import retain
@@ -110,6 +110,12 @@ class JobState:
         except (SnapshotInUse, InvalidInput):
             return False  # Somebody is at it, or it is done.
         return True
+
+    def is_being_restored(self, job_id: str) -> bool:
+        """Return whether somebody is at a restore of the job in this moment."""
+        folder = folders.restoring(self._storage, job_id)
+        with folders.locked(folder) as mine:
+            return not mine and folder.is_dir()
 
     def pin(self, job_id: str, policy: SnapshotPolicy) -> None:
         """Take a snapshot of a job that has streams, and delete what the policy does not keep.

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from jrs import keys
 from jrs.backend import Backend, Record
 from jrs.codec import decode
+from jrs.errors import CorruptRecord
 from jrs.snapshots import RestoreRecord
 
 
@@ -26,3 +29,14 @@ def of_job(backend: Backend, job_id: str) -> RestoreRecord | None:
     """Return the restore of a job that is under way, or was cut off."""
     stored = backend.get(keys.JOBS + job_id)
     return None if stored is None else read(stored)
+
+
+def begun_from(backend: Backend, job_id: str) -> Iterator[RestoreRecord]:
+    """Yield the restores from a job's snapshots that are under way, or were cut off."""
+    for stored in backend.scan(keys.JOBS):
+        try:
+            restore = read(stored)
+        except CorruptRecord:
+            continue  # Nobody can finish it, whatever it is from.
+        if restore is not None and restore.from_job == job_id:
+            yield restore

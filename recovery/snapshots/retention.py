@@ -5,11 +5,11 @@ from __future__ import annotations
 from jrs import keys
 from jrs.backend import Backend, Fence
 from jrs.codec import decode
-from jrs.errors import SnapshotInUse, Unavailable
+from jrs.errors import CorruptRecord, SnapshotInUse, Unavailable
 from jrs.model import JobSpec, JobStatus
 from jrs.policy import Keep, SnapshotPolicy
 from jrs.recovery.cleanup import Resource
-from jrs.recovery.snapshots import deleting, folders, taking
+from jrs.recovery.snapshots import deleting, folders, pending, replacing, taking
 from jrs.recovery.snapshots.catalog import SnapshotCatalog
 from jrs.recovery.storage import JobStorage
 from jrs.snapshots import SnapshotRecord
@@ -66,8 +66,23 @@ class Snapshots(Resource):
         taking.remove_left_overs(storage, job_id)
         if not self._deletes(job_id):
             return
+        # A job that is held by its own restore has ended here, and needs nothing any more.
+        begun = {
+            restore.source: restore.job_id
+            for restore in pending.begun_from(self._backend, job_id)
+            if restore.job_id != job_id
+        }
+        kept = []
         for record in catalog.list(job_id):
-            deleting.remove(catalog.backend, storage, record, None)
+            if (other := begun.get(str(record.number))) is None:
+                deleting.remove(catalog.backend, storage, record, None)
+            else:
+                kept.append(
+                    f"{record} is what job {other!r} is being restored from; finish that: "
+                    f"jrs snapshot restore --finish {other}; or: jrs cancel {other}"
+                )
+        if kept:
+            raise SnapshotInUse("; ".join(kept))
         for number in folders.whole(storage, job_id):
             deleting.discard(storage, job_id, number)  # Not listed: a crash has left it.
             deleting.collect(storage)
@@ -93,7 +108,15 @@ class Snapshots(Resource):
         spec = self._backend.get(keys.JOBS + job_id)
         if entry is None or entry.result is None or spec is None:
             return False  # How it ended can not be told; or what goes with the spec is gone.
-        policy = decode(JobSpec, spec.value, spec.key).snapshots
+        text = spec.value
+        if pending.is_one(spec):  # Canceled while a restore held it.
+            try:
+                text = replacing.kept_spec(spec) or b""
+            except CorruptRecord:
+                text = b""
+            if not text:
+                return False
+        policy = decode(JobSpec, text, spec.key).snapshots
         at_end = {
             JobStatus.FINISHED: policy.on_finished,
             JobStatus.FAILED: policy.on_failed,

@@ -19,7 +19,8 @@ TABLE = [
     ((ANY, Result.EXPIRED, ANY, ANY, ANY, ANY), Action.SKIP),
     ((ANY, Result.DIRTY, ANY, ANY, ANY, ANY), Action.CLEAN_UP),
     ((Spec.NONE, Result.NONE, ANY, ANY, ANY, ANY), Action.NOTHING),
-    ((Spec.RESTORING, Result.NONE, ANY, ANY, ANY, ANY), Action.RESTORE),
+    ((Spec.RESTORING, Result.NONE, ANY, False, ANY, ANY), Action.RESTORE),
+    ((Spec.RESTORING, Result.NONE, ANY, True, ANY, ANY), Action.CANCEL),
     # From here on there is a spec and no result. Canceling overrides a stop, and a stop
     # comes before all else.
     ((Spec.READABLE, Result.NONE, ANY, True, ANY, ANY), Action.CANCEL),

@@ -535,7 +535,7 @@ def test_every_write_of_a_deposed_leader_is_refused(open_faulty: Open, root: Pat
         "attempt": lambda: actions.start(stored, None, lambda begun, ended: None),
         "death": lambda: actions.count_death(spec("job"), Ended("it died")),
         "failed": lambda: actions.fail(spec("job")),
-        "canceled": lambda: actions.cancel(spec("job")),
+        "canceled": lambda: actions.cancel("job"),
         "swept spec": lambda: actions.sweep_spec("job"),
         "cleanup": lambda: JobCleanup(backend, [broken]).run("done", old.fence),
         "journal": lambda: JobCleanup(backend, [])._write(CleanupJournal("done"), None, old.fence),

@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 
-from jrs import keys
+from jrs import JobCatalog, keys
 from jrs.backend import Delete, Update
 from jrs.errors import DuplicateJob, InvalidInput, JobIsRunning
+from jrs.recovery.cleanup import JobCleanup, default_resources
 from jrs.recovery.snapshots import SnapshotCatalog, folders, replacing, restoring
 from jrs.stops import JobStops
-from tests.recovery.support import FaultyMemory, Leader
+from jrs.store import JobResultStore
+from tests.recovery.support import FaultyMemory, Leader, result
 from tests.snapshots.fabricate import FakeJob, put, tree
 
 
@@ -217,3 +219,66 @@ def test_nothing_is_removed_for_what_is_not_there(
         catalog.restore(catalog.get("job", 1))
     assert tree(job.storage.folder("job")) == before
     assert catalog.finish_restore("job").number == 1
+
+
+# -- when the job it is from ends -------------------------------------------------------------
+
+
+def end(catalog: SnapshotCatalog, job_id: str) -> dict[str, str]:
+    """End a job and do one pass of its cleanup; return what is left, and why."""
+    backend = catalog.backend
+    JobResultStore(backend).create_dirty(result(job_id), None)
+    return (
+        JobCleanup(backend, default_resources(backend, catalog.storage)).run(job_id, None).problems
+    )
+
+
+def test_a_cleanup_leaves_what_a_restore_was_begun_from(
+    catalog: SnapshotCatalog, job: FakeJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another job can still be finished from it; then it goes, like those of no use to anybody."""
+    catalog.create("job")
+    catalog.create("job")
+    job.suspend()
+    cut_off(catalog, monkeypatch, 1, as_job="new")
+
+    problems = end(catalog, "job")
+
+    assert "jrs snapshot restore --finish new" in problems["snapshots"]
+    assert [record.number for record in catalog.list("job")] == [1]
+    assert catalog.finish_restore("new").from_job == "job"
+    cleanup = JobCleanup(catalog.backend, default_resources(catalog.backend, catalog.storage))
+    assert cleanup.run("job", None).problems == {}
+    assert catalog.list("job") == []
+
+
+@pytest.mark.parametrize("job_id", ["job", "new"])
+def test_a_job_that_a_restore_holds_can_be_canceled(
+    catalog: SnapshotCatalog, job: FakeJob, memory: FaultyMemory, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, job_id: str,
+) -> None:  # fmt: skip
+    """What it is from may be gone for good: it ends, and is cleaned up."""
+    catalog.create("job")
+    job.suspend()
+    cut_off(catalog, monkeypatch, 1, as_job=job_id)
+    put(folders.snapshot(job.storage, "job", 1) / "manifest.json", "damaged")
+    JobCatalog(memory).cancel(job_id)
+
+    with Leader(memory, tmp_path / "jobs") as leader:
+        leader.until_clean(job_id)
+    assert memory.get(keys.JOBS + job_id) is None
+
+
+def test_a_cancel_waits_for_whoever_restores(
+    catalog: SnapshotCatalog, job: FakeJob, memory: FaultyMemory, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """The folders are not swept from under their hands."""
+    catalog.create("job")
+    job.suspend()
+    leader = Leader(memory, tmp_path / "jobs")
+    actions = leader.dispatcher._actions
+    first(monkeypatch, replacing, "swap", lambda: actions.cancel_restore("job"))
+
+    assert catalog.restore(catalog.get("job", 1)).job_id == "job"
+    assert not leader.store.has_entry("job")
