@@ -83,25 +83,19 @@ class Snapshots(Resource):
                 )
         if kept:
             raise SnapshotInUse("; ".join(kept))
-        for number in folders.whole(storage, job_id):
-            deleting.discard(storage, job_id, number)  # Not listed: a crash has left it.
-            deleting.collect(storage)
+        # What is not listed stays, and fsck names it: it may be all there is of an earlier life.
         if left := folders.unfinished(storage, job_id):
             raise Unavailable(f"a snapshot of {job_id!r} is being taken: {min(left)}")
         for folder in (folders.snapshots(storage, job_id), storage.folder(job_id)):
             try:
                 folder.rmdir()
             except OSError:
-                break  # Its output is in it, or what other resources have to remove.
+                break  # Not empty: its output, what is not listed, or what others have to remove.
 
     def describe(self, job_id: str) -> list[str]:
         if not self._deletes(job_id):
             return []
-        listed = [str(record) for record in self._catalog.list(job_id)]
-        storage = self._catalog.storage
-        numbers = {record.number for record in self._catalog.list(job_id)}
-        others = sorted(folders.whole(storage, job_id) - numbers)
-        return listed + [str(folders.snapshot(storage, job_id, number)) for number in others]
+        return [str(record) for record in self._catalog.list(job_id)]
 
     def _deletes(self, job_id: str) -> bool:
         entry = self._results.get(job_id)

@@ -9,10 +9,12 @@ from jrs import JobCatalog, keys
 from jrs.backends.memory import Space
 from jrs.codec import decode
 from jrs.model import StopMode, StopRecord
-from jrs.recovery.snapshots import SnapshotCatalog, folders
+from jrs.recovery.cleanup import JobCleanup, default_resources
+from jrs.recovery.snapshots import SnapshotCatalog, folders, left_over
 from jrs.recovery.storage import JobStorage
 from jrs.stops import JobStops
-from tests.recovery.support import CLUSTER, FaultyMemory, Leader, spec
+from jrs.store import JobResultStore
+from tests.recovery.support import CLUSTER, FaultyMemory, Leader, put, result, spec
 from tests.snapshots.fabricate import FakeJob
 from tests.support import until
 
@@ -69,3 +71,19 @@ def test_restored_before_anybody_leads(memory: FaultyMemory, tmp_path: Path) -> 
     with Leader(memory, tmp_path / "jobs") as leader:
         leader.runner.of("job")
     assert (storage.folder("job") / "e1/streams/hourly/ck/commits/1").exists()
+
+
+def test_a_cleanup_leaves_snapshots_that_are_not_listed(
+    memory: FaultyMemory, tmp_path: Path
+) -> None:
+    """They may be all there is of the earlier life; fsck names them."""
+    storage = earlier_life(tmp_path / "jobs")
+    put(memory, keys.JOBS + "job", spec("job"))
+    JobResultStore(memory).create_dirty(result("job"), None)
+    cleanup = JobCleanup(memory, default_resources(memory, storage))
+    assert cleanup.describe("job")["snapshots"] == []
+
+    assert cleanup.run("job", None).problems == {}
+
+    assert folders.whole(storage, "job") == {1}
+    assert any("snapshots/1: a snapshot that is not" in line for line in left_over(memory, storage))
