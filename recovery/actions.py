@@ -125,6 +125,7 @@ class Actions:
         """
         job_id = spec.job_id
         try:
+            self._state.check_new(job_id)
             self._end_left_over(job_id)
             self._state.make_usable(job_id)
         except JobHeld as error:

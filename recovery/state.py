@@ -42,6 +42,34 @@ class JobState:
         self._say = say
         self._catalog = SnapshotCatalog(backend, storage)
 
+    def check_new(self, job_id: str) -> None:
+        """Raise `JobHeld` if a job that was never started has files in its folder already.
+
+        They are of an earlier life, before the backend was new: a sink would pass over the batches
+        that it finds, and a stage would replace the output that it finds. A restored job has
+        records of what it has.
+        """
+        records = self._backend.scan
+        if self._backend.get(keys.ATTEMPTS + job_id) is not None or any(
+            next(records(prefix), None) for prefix in (keys.stages(job_id), keys.streams(job_id))
+        ):
+            return
+        folder = self._storage.folder(job_id)
+        listed = {record.key for record in records(keys.snapshots(job_id))}
+        places = [folder / "out", *(folder / f"e{each}" for each in self._storage._epochs(folder))]
+        found = [place.name for place in places if place.is_dir() and any(place.iterdir())]
+        found += [
+            f"snapshots/{number}"
+            for number in sorted(folders.whole(self._storage, job_id))
+            if keys.snapshot(job_id, number) not in listed
+        ]
+        if found:
+            raise JobHeld(
+                f"job {job_id!r} was never started, and {folder} has files of an earlier life: "
+                f"{', '.join(found)}; restore it: jrs snapshot restore --from {folder}/snapshots/"
+                f"NUMBER; or move the folder away; then: jrs resume {job_id}"
+            )
+
     def make_usable(self, job_id: str) -> None:
         """See to it that the job has something to go on from, once nothing of it runs.
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from jrs import JobCatalog, keys
 from jrs.backends.memory import Space
 from jrs.codec import decode
-from jrs.model import StopMode, StopRecord
+from jrs.model import AttemptRecord, StopMode, StopRecord
 from jrs.recovery.cleanup import JobCleanup, default_resources
 from jrs.recovery.snapshots import SnapshotCatalog, folders, left_over
 from jrs.recovery.storage import JobStorage
@@ -46,6 +48,7 @@ def test_a_folder_of_a_later_epoch_holds_its_job_alone(
 ) -> None:
     """The leader goes on to lead, and the job goes on once it was restored from its folder."""
     storage = earlier_life(tmp_path / "jobs")
+    put(memory, keys.ATTEMPTS + "job", AttemptRecord("job"))
     with Leader(memory, tmp_path / "jobs") as leader:
         JobCatalog(memory).submit(spec("job"))
         assert f"{storage.folder('job')} has files of a later epoch than 1" in held(memory, "job")
@@ -87,3 +90,35 @@ def test_a_cleanup_leaves_snapshots_that_are_not_listed(
 
     assert folders.whole(storage, "job") == {1}
     assert any("snapshots/1: a snapshot that is not" in line for line in left_over(memory, storage))
+
+
+@pytest.mark.parametrize("what", ["out/live/batch=0", "out/table", "e1/streams", "snapshots/1"])
+def test_files_under_a_new_id_hold_the_job(memory: FaultyMemory, tmp_path: Path, what: str) -> None:
+    """A sink would drop the rows of batches that it finds, and a stage replace what it finds."""
+    folder = JobStorage(tmp_path / "jobs", CLUSTER).folder("job")
+    (folder / what / "inside").mkdir(parents=True)
+    with Leader(memory, tmp_path / "jobs") as leader:
+        JobCatalog(memory).submit(spec("job"))
+        reason = held(memory, "job")
+        assert f"{folder} has files of an earlier life: {what.partition('/')[0]}" in reason
+        assert (folder / what / "inside").is_dir()
+
+        folder.rename(tmp_path / "away")
+        JobStops(memory).resume("job")
+        assert leader.runner.of("job").context.attempt == 1
+
+
+def test_what_holds_no_new_job(memory: FaultyMemory, tmp_path: Path) -> None:
+    """Folders without anything in them, as of a start that was cut off, snapshots that are listed,
+    and what a fork has of the job that it is of."""
+    storage = JobStorage(tmp_path / "jobs", CLUSTER)
+    catalog = SnapshotCatalog(memory, storage)
+    (storage.take_over("plain", 0).parent / "out").mkdir()
+    put(memory, keys.JOBS + "plain", spec("plain"))
+    catalog.create("plain")
+    FakeJob(memory, storage).run(2)
+    catalog.fork("job", "fork")
+    catalog.fork("plain", "empty")
+    with Leader(memory, tmp_path / "jobs") as leader:
+        for job_id in ("plain", "fork", "empty"):
+            leader.runner.of(job_id)
