@@ -110,6 +110,12 @@ def gather(
     for name in batches or ():
         if name not in streams:
             raise InvalidInput(f"job {job_id!r} has no streaming stage {name!r}")
+        if f"{keys.STAGES}{name}" in records:
+            # Its record says that all is there: nobody would go on from an older batch.
+            raise InvalidInput(
+                f"stage {name!r} of job {job_id!r} has finished: it can not be pinned at an older "
+                "batch; leave it out"
+            )
     pinned = _pin(streams, batches or {})
     stages, items = [], []
     for name, folder in streams.items():

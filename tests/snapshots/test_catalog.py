@@ -26,6 +26,7 @@ from jrs.errors import (
     Unavailable,
     UnsupportedVersion,
 )
+from jrs.model import StageRecord
 from jrs.recovery.snapshots import (
     SnapshotCatalog,
     checkpoint,
@@ -515,6 +516,15 @@ def test_unknown(catalog: SnapshotCatalog, job: FakeJob) -> None:
     with pytest.raises(InvalidInput, match="no streaming stage"):
         catalog.create("job", batches={"daily": 1})
     assert not (job.storage.folder("another")).exists()
+
+
+def test_older_batch_of_a_finished_stage(catalog: SnapshotCatalog, job: FakeJob) -> None:
+    """Its mark says that it has all its rows: nobody would ever make the rest."""
+    job.record(keys.stage("job", "hourly"), StageRecord("job", "hourly", None, 1, 3, 0.1, 1.0))
+
+    with pytest.raises(InvalidInput, match="'hourly' of job 'job' has finished"):
+        catalog.create("job", batches={"hourly": 1})
+    assert catalog.create("job").number == 1
 
 
 def test_output_that_is_a_link(catalog: SnapshotCatalog, job: FakeJob) -> None:
