@@ -39,8 +39,8 @@ class Item:
     source: Path
     path: str
     final: bool = True
-    """Whether it is Spark's or the sink's of jrs, which never change a file once it is there. User
-    code may append to any other."""
+    """Whether it is Spark's, the sink's of jrs, or of a stage that has finished: then it is never
+    changed. User code may append to any other."""
 
 
 @attrs.frozen
@@ -225,7 +225,7 @@ def _published(
                     yield from _until(folder, path, pinned[name])
             elif (mark := finished[name]).temporary is temporary:
                 if folder.is_dir():
-                    yield from _whole(folder, path)
+                    yield from _final(_whole(folder, path))
                 elif mark.published is not None:
                     # Finished, but not renamed into place yet: its record is the commit.
                     staged = None if epoch is None else epoch / mark.published
@@ -233,7 +233,11 @@ def _published(
                         continue  # It is at a place of the user's own, and theirs.
                     if staged is None:
                         raise FileNotFoundError(2, "is missing", str(folder))
-                    yield from _whole(staged, path)
+                    yield from _final(_whole(staged, path))
+
+
+def _final(items: Iterator[Item]) -> Iterator[Item]:
+    return (attrs.evolve(item, final=True) for item in items)
 
 
 def _is_empty(published: Iterator[Item]) -> bool:
@@ -256,7 +260,7 @@ def _until(folder: Path, path: str, batch: int | None) -> Iterator[Item]:
         number = batch_of(Path(entry.path))
         if number <= batch if number is not None else not entry.name.startswith("."):
             found = _whole(Path(entry.path), f"{path}/{entry.name}", batch)
-            yield from found if number is None else (attrs.evolve(f, final=True) for f in found)
+            yield from found if number is None else _final(found)
 
 
 def _logged(folder: Path, path: str, batch: int) -> Iterator[Item]:

@@ -16,7 +16,14 @@ import attrs
 from jrs import keys
 from jrs.backend import Fence, Update, commit_and_read_back
 from jrs.codec import decode, encode
-from jrs.errors import DamagedSnapshot, InvalidInput, NoSuchSnapshot, OutcomeUnknown, SnapshotInUse
+from jrs.errors import (
+    DamagedSnapshot,
+    InvalidInput,
+    NoSuchSnapshot,
+    OutcomeUnknown,
+    SnapshotInUse,
+    Unavailable,
+)
 from jrs.recovery.snapshots import deleting, folders, manifest, transfer
 from jrs.recovery.snapshots.blobs import Blobs
 from jrs.recovery.snapshots.opening import Opened, check, opened, place, read
@@ -228,17 +235,20 @@ def _swap(
 
 def _end(catalog: SnapshotCatalog, record: SnapshotRecord, fence: Fence | None) -> SnapshotRecord:
     """Do the last step of a move that was cut off, once what stays is known to be whole."""
-    try:
-        # Held, so that a copy that is the same folder by another name is not discarded.
-        with opened(catalog.storage, record) as found:
-            check(str(record), found, thorough=True)
-            return _drop_copy(catalog, record, fence)
-    except DamagedSnapshot as error:
-        problem = (
-            f"{error.problems[0]}; what a move has left in {record.copy} was not touched, go on "
-            f"from it: jrs snapshot move {record.job_id} {record.number} {record.copy}"
-        )
-        raise DamagedSnapshot(str(record), (problem, *error.problems[1:])) from error
+    go_on = (
+        f"what a move has left in {record.copy} was not touched, go on from it: "
+        f"jrs snapshot move {record.job_id} {record.number} {record.copy}"
+    )
+    with ExitStack() as held:
+        try:
+            # Held, so that a copy that is the same folder by another name is not discarded.
+            check(str(record), held.enter_context(opened(catalog.storage, record)), thorough=True)
+        except DamagedSnapshot as error:
+            problem = f"{error.problems[0]}; {go_on}"
+            raise DamagedSnapshot(str(record), (problem, *error.problems[1:])) from error
+        except Unavailable as error:
+            raise Unavailable(f"{error}; {go_on}") from error
+        return _drop_copy(catalog, record, fence)
 
 
 def _drop_copy(

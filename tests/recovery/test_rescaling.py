@@ -188,9 +188,9 @@ def test_recovery_finds_nothing_damaged(tmp_path: Path, memory: FaultyMemory) ->
     place of a checkpoint that is there: what it sees is the old one or the new one."""
     place = Place(tmp_path, memory, 4)
     jrs_sink(place.table, 4)
-    for _ in range(2):
-        lead(memory).resign()
-    leader = lead(memory)  # Of the epoch that the job's folder is of.
+    leader = lead(memory)
+    epoch = place.storage.take_over("job", leader.fence.epoch)
+    place.ck = place.job.query.ck = epoch / "streams" / "hourly" / "ck"
     said: list[tuple[str, ...]] = []
     state = JobState(memory, place.storage, leader.fence, lambda *event: said.append(event))
     state.pin("job", SnapshotPolicy(keep=1))

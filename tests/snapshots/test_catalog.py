@@ -184,41 +184,48 @@ def test_hard_links(catalog: SnapshotCatalog, job: FakeJob) -> None:
     assert not (files_of(catalog, 2) / "streams/hourly/ck/commits/4").samefile(own)
 
 
-def test_what_user_code_writes_is_not_linked(catalog: SnapshotCatalog, job: FakeJob) -> None:
-    """What may be appended to in place is copied, once for as long as it stays as it is; what Spark
-    has written is linked, as a sink's files are."""
+@pytest.fixture
+def audit(job: FakeJob) -> Path:
+    """A file that the function of a stage has written beside what its sink publishes."""
     shutil.rmtree(job.out("hourly"))
     jrs_sink(job.out("hourly"), 5)
-    audit, table = put(job.out("hourly") / "audit.csv", "a\n"), job.out("typed") / "table.parquet"
+    return put(job.out("hourly") / "audit.csv", "a\n")
+
+
+def test_what_user_code_writes_is_not_linked(
+    catalog: SnapshotCatalog, job: FakeJob, audit: Path
+) -> None:
+    """What may be appended to in place is copied, once for as long as it stays as it is; what Spark
+    has written is linked, as a sink's files are, and those of a stage that has finished."""
     for _ in range(2):
         catalog.create("job")
     with audit.open("a") as file:
         file.write("b\n")
-    with table.open("a") as file:
-        file.write("more")
 
     record = catalog.create("job")
 
     first, second, third = (files_of(catalog, number) / "out" for number in (1, 2, 3))
     for number in (1, 2, 3):
         assert catalog.verify("job", number)
-    assert (second / "typed/table.parquet").samefile(first / "typed/table.parquet")
+    assert (second / "hourly/audit.csv").samefile(first / "hourly/audit.csv")
     assert (third / "hourly/audit.csv").read_text() == "a\nb\n"
     (rows,) = (third / "hourly/batch=4").iterdir()
     assert rows.samefile(job.out("hourly") / "batch=4" / rows.name)
-    assert record.new_bytes == sum(path.stat().st_size for path in (audit, table))
+    assert (third / "typed/table.parquet").samefile(job.out("typed") / "table.parquet")
+    assert record.new_bytes == audit.stat().st_size
 
 
-def test_a_file_that_a_restore_has_linked(catalog: SnapshotCatalog, job: FakeJob) -> None:
+def test_a_file_that_a_restore_has_linked(
+    catalog: SnapshotCatalog, job: FakeJob, audit: Path
+) -> None:
     """No snapshot shares it with the job once more."""
-    table = job.out("typed") / "table.parquet"
     catalog.create("job")
-    table.unlink()
-    os.link(files_of(catalog, 1) / "out/typed/table.parquet", table)
+    audit.unlink()
+    os.link(files_of(catalog, 1) / "out/hourly/audit.csv", audit)
 
     catalog.create("job")
 
-    assert not (files_of(catalog, 2) / "out/typed/table.parquet").samefile(table)
+    assert not (files_of(catalog, 2) / "out/hourly/audit.csv").samefile(audit)
 
 
 @by_format

@@ -83,7 +83,7 @@ def test_repeated_without_the_new_storage(
     error says how to go on."""
     os.rename(tmp_path / "far", tmp_path / "unplugged")
 
-    with pytest.raises(DamagedSnapshot, match=f"jrs snapshot move job 1 {tmp_path / 'jobs'}"):
+    with pytest.raises(Unavailable, match=f"jrs snapshot move job 1 {tmp_path / 'jobs'}"):
         catalog.move("job", 1, tmp_path / to)
     assert folders.whole(job.storage, "job") == {1}
     os.rename(tmp_path / "unplugged", tmp_path / "far")
