@@ -43,7 +43,7 @@ from jrs.recovery.snapshots.contents import SINK_LOG, batch_of, epoch_folder
 from jrs.recovery.snapshots.opening import Opened, check, opened
 from jrs.recovery.snapshots.replacing import SPEC, Wish
 from jrs.recovery.storage import JobStorage
-from jrs.snapshots import Manifest, SnapshotFormat, SnapshotRecord, SnapshotStage
+from jrs.snapshots import Manifest, SnapshotFile, SnapshotFormat, SnapshotRecord, SnapshotStage
 from jrs.store import JobResultStore
 
 if TYPE_CHECKING:
@@ -237,14 +237,13 @@ def _build(
 ) -> tuple[SnapshotStage, ...]:
     """Put the job together as it is going to be; return its stages."""
     old, new = found.manifest.root, str(storage.folder(job_id))
-    links = wish.claim or found.manifest.format is not SnapshotFormat.FULL
     files = {file: built / _place(file.path) for file in found.manifest.files}
     transfer.parents(files.values())
     (built / "epoch").mkdir(mode=0o700, exist_ok=True)
     for done, (file, target) in enumerate(files.items()):
         wish.progress(done, len(files))
         source = found.locate(file)
-        if links:
+        if _may_be_shared(file, found.manifest.format, wish):
             transfer.link_or_copy(source, target)
         elif transfer.copy(source, target) != file.sha256:
             raise DamagedSnapshot(str(found.folder), (f"{source} has changed",))
@@ -266,6 +265,13 @@ def _build(
     transfer.sync_folders(built)
     wish.progress(len(files), len(files))
     return stages
+
+
+def _may_be_shared(file: SnapshotFile, how: SnapshotFormat, wish: Wish) -> bool:
+    """Return whether the job may have the snapshot's own file, since it never writes into it."""
+    if how is SnapshotFormat.FULL:
+        return wish.claim  # It is used up, and no other snapshot has it.
+    return file.inode != 0 or not file.path.startswith(("out/", "tmp/"))
 
 
 def _forked(built: Path, stage: SnapshotStage) -> SnapshotStage:

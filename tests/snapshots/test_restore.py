@@ -562,3 +562,20 @@ def test_by_a_leader_that_recovers(
     assert [stage.batch for stage in restored.stages] == [4]
     with pytest.raises(Conflict):
         memory.commit(Create(keys.JOBS + "job", b"x"))
+
+
+@pytest.mark.parametrize("how", [SnapshotFormat.LINK, SnapshotFormat.CAS])
+@pytest.mark.parametrize("claim", [False, True])
+def test_what_user_code_appends_to(
+    catalog: SnapshotCatalog, job: FakeJob, how: SnapshotFormat, claim: bool
+) -> None:
+    """A job that was restored may go on writing into files of its own: no snapshot has them."""
+    shutil.rmtree(job.out("hourly"))
+    audit = put(job.out("hourly") / "audit.csv", "a\n")
+    for _ in range(2):
+        catalog.create("job", format=how)
+    catalog.restore(catalog.get("job", 2), claim=claim)
+    with audit.open("a") as file:
+        file.write("b\n")
+
+    assert catalog.verify("job", 1)
