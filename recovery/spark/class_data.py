@@ -71,9 +71,18 @@ def place() -> Path | None:
     if folder is None or java is None:
         return None
     java = os.path.realpath(java)
-    made_for = f"{java} {os.stat(java).st_mtime_ns} {_find_spark_home()}"
+    home = Path(_find_spark_home())
+    # A Java or a Spark that was installed anew, at the same place, passes over the old one's.
+    made_for = f"{java} {os.stat(java).st_mtime_ns} {home} {_installed_at(home)}"
     key = hashlib.sha256(made_for.encode()).hexdigest()[:12]
     return folder / f"spark-{pyspark.__version__}-{key}.jsa"
+
+
+def _installed_at(home: Path) -> int:
+    try:
+        return os.stat(home / "jars").st_mtime_ns
+    except OSError:
+        return 0  # Built from source: its jars are elsewhere.
 
 
 def find_java() -> str | None:

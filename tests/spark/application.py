@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import attrs
 import jrs
 from jrs.model import Json
 
+printing = threading.Lock()
 url, folder, mode = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
 
 
@@ -52,8 +54,10 @@ def main(driver: jrs.Driver) -> Json:
 
 
 def report(event) -> None:  # type: ignore[no-untyped-def]
-    print(json.dumps(attrs.asdict(event)), flush=True)
+    with printing:  # It is called from any thread.
+        print(json.dumps(attrs.asdict(event)), flush=True)
 
 
 answer = jrs.run(main, backend=url, storage=folder / "files", report=report)
-print(json.dumps({"answer": answer}), flush=True)
+with printing:
+    print(json.dumps({"answer": answer}), flush=True)
