@@ -15,7 +15,6 @@ from jrs.errors import (
     NoSuchSnapshot,
     SnapshotInUse,
     Unavailable,
-    UnsupportedVersion,
 )
 from jrs.recovery.snapshots import folders, manifest, pending
 from jrs.recovery.snapshots.blobs import Blobs
@@ -152,17 +151,8 @@ def named_blobs(storage: JobStorage) -> set[str]:
 def _check_dispensable(catalog: SnapshotCatalog, record: SnapshotRecord) -> None:
     """Raise `SnapshotInUse` if a job would have nothing to go on from without it."""
     backend, job_id = catalog.backend, record.job_id
-    for spec in backend.scan(keys.JOBS):
-        try:
-            restore = pending.read(spec)
-        except UnsupportedVersion:
-            raise  # A newer jrs may be restoring from it.
-        except CorruptRecord:
-            continue  # Nobody can finish it, whatever it is from.
-        if restore is not None and (restore.from_job, restore.source) == (
-            job_id,
-            str(record.number),
-        ):
+    for restore in pending.begun_from(backend, job_id):
+        if restore.source == str(record.number):
             raise SnapshotInUse(
                 f"{record} is what job {restore.job_id!r} is being restored from; finish that "
                 f"first: jrs snapshot restore --finish {restore.job_id}"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from jrs import keys
 from jrs.backend import Backend, Record
 from jrs.codec import decode
-from jrs.errors import CorruptRecord
+from jrs.errors import CorruptRecord, UnsupportedVersion
 from jrs.snapshots import RestoreRecord
 
 
@@ -32,10 +32,16 @@ def of_job(backend: Backend, job_id: str) -> RestoreRecord | None:
 
 
 def begun_from(backend: Backend, job_id: str) -> Iterator[RestoreRecord]:
-    """Yield the restores from a job's snapshots that are under way, or were cut off."""
+    """Yield the restores from a job's snapshots that are under way, or were cut off.
+
+    Raises:
+        UnsupportedVersion: a newer jrs has begun one, and nobody knows from what.
+    """
     for stored in backend.scan(keys.JOBS):
         try:
             restore = read(stored)
+        except UnsupportedVersion:
+            raise
         except CorruptRecord:
             continue  # Nobody can finish it, whatever it is from.
         if restore is not None and restore.from_job == job_id:
