@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import stat
@@ -94,7 +95,10 @@ def problems(
         except (FileNotFoundError, NotADirectoryError):
             yield f"{path} is missing"
         except OSError as error:
-            raise Unavailable(f"{path} can not be read: {error.strerror}") from error
+            problem = f"{path} can not be read: {error.strerror}"
+            if error.errno != errno.EIO:
+                raise Unavailable(problem) from error
+            yield problem  # The disk has lost it: no later try will have it.
     progress(len(manifest.files), len(manifest.files))
 
 

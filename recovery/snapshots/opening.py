@@ -81,17 +81,11 @@ def check(
     what: str, found: Opened, *, thorough: bool, progress: transfer.Progress = transfer.silent
 ) -> None:
     """Raise `DamagedSnapshot` if anything of an opened snapshot is not as its manifest says."""
-    try:
-        problems = tuple(
-            manifest.problems(
-                found.folder, found.manifest, found.locate, thorough=thorough, progress=progress
-            )
+    problems = tuple(
+        manifest.problems(
+            found.folder, found.manifest, found.locate, thorough=thorough, progress=progress
         )
-    except Unavailable as error:
-        if isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EIO:
-            # The disk has lost it: no later try will have it.
-            raise DamagedSnapshot(what, (str(error),)) from error
-        raise
+    )
     if problems:
         raise DamagedSnapshot(what, problems)
 
