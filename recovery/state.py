@@ -56,7 +56,7 @@ class JobState:
             return
         folder = self._storage.folder(job_id)
         listed = {record.key for record in records(keys.snapshots(job_id))}
-        places = [folder / "out", *(folder / f"e{each}" for each in self._storage._epochs(folder))]
+        places = [folder / "out", *(folder / f"e{each}" for each in self._storage.epochs(job_id))]
         found = [place.name for place in places if place.is_dir() and any(place.iterdir())]
         found += [
             f"snapshots/{number}"

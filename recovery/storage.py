@@ -64,7 +64,7 @@ class JobStorage:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         target = folder / f"e{epoch}"
         while True:
-            epochs = sorted(self._epochs(folder))
+            epochs = sorted(self.epochs(job_id))
             if epochs and epochs[-1] > epoch:
                 raise Fenced(f"{folder / f'e{epochs[-1]}'} exists: epoch {epoch} was replaced")
             if epochs and epochs[-1] == epoch:
@@ -271,7 +271,9 @@ class JobStorage:
                 if path.is_dir() and _is_job_id(path.name):
                     yield path.name
 
-    def _epochs(self, folder: Path) -> Iterator[int]:
+    def epochs(self, job_id: str) -> Iterator[int]:
+        """Yield the epochs that the job has a folder of, in no order."""
+        folder = self.folder(job_id)
         if folder.is_dir():
             for name in os.listdir(folder):
                 match = _EPOCH.fullmatch(name)

@@ -75,7 +75,7 @@ def read_records(backend: Backend, job_id: str) -> dict[str, str]:
 def epoch_folder(storage: JobStorage, job_id: str) -> Path | None:
     """Return the job's newest epoch folder, if it has one."""
     folder = storage.folder(job_id)
-    newest = max(storage._epochs(folder), default=None)
+    newest = max(storage.epochs(job_id), default=None)
     return None if newest is None else folder / f"e{newest}"
 
 

@@ -140,7 +140,7 @@ def swap(
         known = [_number(path) for path in folder.glob("e*") if path.name[1:].isdigit()]
         target = folder / f"e{min(max(known, default=-1) + 1, newest)}"
     # Those of epochs that are still to come are of an earlier life: no leader could take over.
-    ahead = [folder / f"e{each}" for each in sorted(storage._epochs(folder)) if each > newest]
+    ahead = [folder / f"e{each}" for each in sorted(storage.epochs(job_id)) if each > newest]
     tops = [top for top in _TOPS if (built / top).exists()]
     if "epoch" not in tops or epoch_folder(storage, job_id) != epoch:
         raise _changed(job_id)
