@@ -8,7 +8,8 @@ It goes through these steps, each of which the next attempt finds in its checkpo
 A bounded stage begins with *catching up*: it takes what is there and ends. An unbounded one gets
 there when the job is drained. *Flushing* is one more batch, without input, at the end of time; see
 `ending`. Two steps may come before any of them: a batch that an earlier run has left is *completed*
-before the state is rescaled, and *repeated*, for the state alone, if the sink has it already.
+before the state is rescaled or the stage catches up, and *repeated*, for the state alone, if the
+sink has it already.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Step(enum.Enum):
 
     WAITING = "waiting to be started again"
     RUNNING = "running"
-    COMPLETING = "completing a batch before it is rescaled"
+    COMPLETING = "completing a batch that was left"
     REPEATING = "repeating a batch that its sink has, for the state"
     CATCHING_UP = "catching up"
     FLUSHING = "flushing"
@@ -96,7 +97,9 @@ class StageQuery:
     def __attrs_post_init__(self) -> None:
         # Not once it runs: only its own thread may be the first to plan it.
         self.holds_back = queries.holds_back(self.writer)
-        self._keeps_one_partition = queries.keeps_one_partition(self.writer)
+        self._keeps_one_partition = self.partitions is not None and queries.keeps_one_partition(
+            self.writer
+        )
         self._trigger = queries.trigger(self.writer)
 
     @property

@@ -74,16 +74,26 @@ class Scene:
 
     def add(self, name: str, attempts: int = 1) -> Writer:
         """Start a stage."""
-        writer: Any = Writer()
+        writer = Writer()
         checkpoint = self.storage.stream("job", self.job.epoch, name) / "ck"
-        restart = RestartPolicy(attempts=attempts, delay=0.0)
-        stage = StageQuery(self.job, name, writer, checkpoint, False, restart, 1, ())
+        stage = stage_of(self.job, name, writer, checkpoint, attempts)
         stage.start(draining=False)
         with self.streams._lock:
             self.streams._stages[name] = stage
             self.streams._handles[name] = Stream(self.streams, name, checkpoint)
-        found: Writer = writer
-        return found
+        return writer
+
+
+def stage_of(
+    job: Job,
+    name: str,
+    writer: Any,
+    checkpoint: Path,
+    attempts: int = 1,
+    partitions: int | None = None,
+) -> StageQuery:
+    restart = RestartPolicy(attempts=attempts, delay=0.0)
+    return StageQuery(job, name, writer, checkpoint, False, restart, 1, (), partitions)
 
 
 @pytest.fixture
@@ -212,10 +222,7 @@ def test_a_new_batch_is_never_repeated(
     assert "its sink took batch 0, which is new" in str(scene.streams.failure)
 
     again = Writer()
-    stage = StageQuery(
-        *(scene.job, "one", again, scene.streams._stages["one"].checkpoint),  # type: ignore[arg-type]
-        *(False, RestartPolicy(attempts=1), 1, ()),
-    )
+    stage = stage_of(scene.job, "one", again, scene.streams._stages["one"].checkpoint)
     stage.start(draining=False)
     again.query.die(NOT_COMPUTED)
     with pytest.raises(JobHeld, match="which is new"):
@@ -274,10 +281,7 @@ def test_state_that_is_lost_in_a_rescale(
     checkpoint = scene.storage.stream("job", leader.epoch, "one") / "ck"
 
     def function(job: Job) -> None:
-        StageQuery(
-            *(job, "one", Writer(), checkpoint),  # type: ignore[arg-type]
-            *(False, RestartPolicy(attempts=1), 1, (), 4),
-        ).start(draining=False)
+        stage_of(job, "one", Writer(), checkpoint, partitions=4).start(draining=False)
 
     context = AttemptContext(JobSpec("job", "m:f"), 1, leader.fence, memory, scene.storage, 0.0)
     with pytest.raises(AttemptDied, match="its state can not be loaded"):
