@@ -14,8 +14,8 @@ import abc
 import re
 import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
-from contextlib import contextmanager
+from concurrent.futures import Future, InvalidStateError
+from contextlib import contextmanager, suppress
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import TracebackType
@@ -26,7 +26,9 @@ import attrs
 
 from jrs.clock import Deadline
 from jrs.errors import (
+    Conflict,
     CorruptRecord,
+    Fenced,
     InvalidInput,
     OutcomeUnknown,
     TooLarge,
@@ -40,7 +42,7 @@ EPOCH_KEY = "leader/epoch"
 OLDEST_FORMAT = 2
 """The oldest format of a cluster that this version works with. Format 1 is that of 0.1 before
 records could be extended; opening it converts it, while no master runs. See docs/upgrading.md."""
-NEWEST_FORMAT = 2
+NEWEST_FORMAT = 3
 """The newest format that this version works with, and that of the clusters it creates."""
 
 _KEY = re.compile(r"[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*")
@@ -102,13 +104,15 @@ Op = Create | Update | Delete | Check | Absent
 
 @attrs.frozen
 class Fence:
-    """The condition "my epoch is still the newest".
+    """The condition "my epoch is still the newest", and of an attempt "I was not shut out".
 
     The backend checks it in the same atomic commit as the write, so no clock is trusted.
     """
 
     epoch: int
     version: int
+    attempt: Check | None = None
+    """The record that lets an attempt write, unchanged; None for a leader's own writes."""
 
     def check(self) -> Check:
         return Check(EPOCH_KEY, self.version)
@@ -303,13 +307,19 @@ class Backend(abc.ABC):
 
         Raises:
             Conflict: an operation's condition did not hold; `.op` is the first such operation.
-            Fenced: the fence did not hold.
+            Fenced: the fence did not hold; of an attempt's, neither half of it may be missing.
             TooLarge, InvalidInput: refused before it was sent.
             Unavailable: nothing was changed.
             OutcomeUnknown: it may have been applied.
         """
         self._check_ops(ops)
-        self._commit(ops, fence, deadline or self._deadline())
+        guarded = _guarded(ops, fence)
+        try:
+            self._commit(guarded, fence, deadline or self._deadline())
+        except Conflict as conflict:
+            if _shuts_out(conflict, fence):
+                raise _shut_out() from None
+            raise
 
     def commit_async(self, *ops: Op, fence: Fence | None = None) -> Future[None]:
         """Like `commit`, pipelined: many in flight from one caller.
@@ -319,7 +329,8 @@ class Backend(abc.ABC):
         where commits are written.
         """
         self._check_ops(ops)
-        return self._commit_async(ops, fence)
+        future = self._commit_async(_guarded(ops, fence), fence)
+        return future if fence is None or fence.attempt is None else _as_fenced(future, fence)
 
     @abc.abstractmethod
     def watch(self, prefix: str) -> Watch:
@@ -344,8 +355,14 @@ class Backend(abc.ABC):
 
     def holds(self, fence: Fence) -> bool:
         """Return whether `fence` held a moment ago. Advisory: only a fenced commit is proof."""
-        record = self.get(EPOCH_KEY)
-        return record is not None and record.version == fence.version
+        conditions = [fence.check(), *([fence.attempt] if fence.attempt is not None else ())]
+        found = self.get_many([condition.key for condition in conditions])
+        for condition, record in zip(conditions, found, strict=True):
+            if isinstance(record, CorruptRecord):
+                raise record
+            if record is None or record.version != condition.version:
+                return False
+        return True
 
     def check(self) -> Iterator[str]:
         """Yield a line for each damaged place below the map; reads everything, changes nothing."""
@@ -499,6 +516,43 @@ def read_marker(version: object, where: str) -> int:
             f"{where} has format {version}; this jrs reads up to {NEWEST_FORMAT}: upgrade it"
         )
     return version
+
+
+def _guarded(ops: tuple[Op, ...], fence: Fence | None) -> tuple[Op, ...]:
+    """Return the operations with the condition of an attempt's fence before them, unless one of
+    them has it itself: that which ends the attempt's right to write."""
+    if fence is None or fence.attempt is None:
+        return ops
+    if any(op.key == fence.attempt.key for op in ops):
+        return ops
+    return (fence.attempt, *ops)
+
+
+def _shuts_out(conflict: Conflict, fence: Fence | None) -> bool:
+    return fence is not None and fence.attempt is not None and conflict.op.key == fence.attempt.key
+
+
+def _shut_out() -> Fenced:
+    return Fenced("this attempt was shut out: another one may run, or its job was ended")
+
+
+def _as_fenced(future: Future[None], fence: Fence) -> Future[None]:
+    """Return a future of a commit that fails as `Fenced` if it was the attempt's fence that did not
+    hold."""
+    outer: Future[None] = Future()
+
+    def settle(inner: Future[None]) -> None:
+        error = inner.exception()
+        with suppress(InvalidStateError):  # Its caller canceled it; the commit stands all the same.
+            if error is None:
+                outer.set_result(None)
+            elif isinstance(error, Conflict) and _shuts_out(error, fence):
+                outer.set_exception(_shut_out())
+            else:
+                outer.set_exception(error)
+
+    future.add_done_callback(settle)
+    return outer
 
 
 @contextmanager

@@ -10,6 +10,7 @@ RESULTS = "results/"
 DIRTY = "dirty/"
 TOMBSTONES = "tombstones/"
 ATTEMPTS = "attempts/"
+FENCES = "fence/"
 STAGES = "stages/"
 STREAMS = "streams/"
 STOPS = "stops/"
@@ -21,11 +22,12 @@ DOCTOR = "doctor/"
 FORMAT = "cluster/format"
 
 PER_JOB = (
-    *(JOBS, RESULTS, DIRTY, TOMBSTONES, ATTEMPTS, STAGES, STREAMS, STOPS, CANCEL, CLEANUP),
+    *(JOBS, RESULTS, DIRTY, TOMBSTONES, ATTEMPTS, FENCES, STAGES, STREAMS, STOPS, CANCEL),
+    CLEANUP,
     SNAPSHOTS,
 )
 """Every prefix that is followed by a job id."""
-WHILE_IT_RUNS = (ATTEMPTS, STAGES, STREAMS, STOPS, CANCEL, CLEANUP)
+WHILE_IT_RUNS = (ATTEMPTS, FENCES, STAGES, STREAMS, STOPS, CANCEL, CLEANUP)
 """Those that go when the job has ended and is cleaned up."""
 
 
