@@ -11,9 +11,13 @@ was shut out has to be read again, for until then the attempt may have changed i
 
 from __future__ import annotations
 
+import re
+
 from jrs import keys, versions
-from jrs.backend import Backend, Check, Create, Fence, Op, Update
-from jrs.errors import Conflict
+from jrs.backend import Backend, Check, Create, Fence, Op, Record, Update
+from jrs.errors import Conflict, CorruptRecord
+
+_NAME = re.compile(rb"none|[0-9]+\.[0-9]+\.[0-9a-f]+")
 
 NOBODY = b"none"
 """The value while no attempt may write."""
@@ -25,6 +29,15 @@ SINCE_FORMAT = 3
 def name_of(epoch: int, attempt: int, nonce: str) -> bytes:
     """Return the value that lets one attempt in; `nonce` tells it from any other of that number."""
     return f"{epoch}.{attempt}.{nonce}".encode()
+
+
+def check(stored: Record) -> None:
+    """Raise `CorruptRecord` unless the record is the fence of an attempt. A damaged one lets nobody
+    in, and the next leader writes it again."""
+    if not _NAME.fullmatch(stored.value):
+        raise CorruptRecord(
+            f"{stored.key}: not the fence of an attempt ({len(stored.value)} bytes)"
+        )
 
 
 def shut_out_ops(backend: Backend, job_id: str) -> list[Op]:

@@ -29,6 +29,7 @@ from jrs.model import (
     Tombstone,
     check_job_id,
 )
+from jrs.recovery import fencing
 from jrs.recovery.cleanup import JobCleanup, default_resources
 from jrs.recovery.publishing import HalfPublished
 from jrs.recovery.snapshots import left_over, pending
@@ -216,6 +217,12 @@ def _unreadable(backend: Backend) -> Iterator[str]:
         for record in backend.scan(prefix):
             if kind is not JobSpec or not pending.is_one(record):
                 yield from _problem(kind, record.value, record.key)
+
+    for record in backend.scan(keys.FENCES):
+        try:
+            fencing.check(record)
+        except CorruptRecord as error:
+            yield str(error)
 
 
 def _problem(kind: type, value: bytes, key: str) -> Iterator[str]:
