@@ -98,7 +98,9 @@ class JobCatalog:
             raise NoSuchJob(f"there is no job {job_id!r}")
         try:
             self._backend.commit(
-                Create(keys.CANCEL + job_id, request), Absent(keys.RESULTS + job_id)
+                Create(keys.CANCEL + job_id, request),
+                Absent(keys.RESULTS + job_id),
+                Absent(keys.TOMBSTONES + job_id),
             )
         except Conflict:
             pass  # Asked for already, or ended in this moment.
