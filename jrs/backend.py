@@ -26,6 +26,7 @@ import attrs
 
 from jrs.clock import Deadline
 from jrs.errors import CorruptRecord, InvalidInput, OutcomeUnknown, TooLarge, Unavailable
+from jrs.texts import shown
 
 EPOCH_KEY = "leader/epoch"
 """The record whose version is the fence. Written only by `Backend.campaign`."""
@@ -438,6 +439,10 @@ def open_backend(url: str, *, cluster: str = "default", create: bool = True) -> 
             f"not a cluster id: {cluster!r} (1 to 128 of A-Z a-z 0-9 . _ -, the first one a letter "
             "or digit)"
         )
+    try:
+        urlsplit(url)
+    except ValueError as error:
+        raise InvalidInput(f"not a URL: {shown(url)}: {error}") from None
     scheme, colon, _ = url.partition(":")
     known = {point.name: point for point in entry_points(group="jrs.backends")}
     if not colon or scheme not in known:
