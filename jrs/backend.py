@@ -25,11 +25,24 @@ from urllib.parse import urlsplit, urlunsplit
 import attrs
 
 from jrs.clock import Deadline
-from jrs.errors import CorruptRecord, InvalidInput, OutcomeUnknown, TooLarge, Unavailable
+from jrs.errors import (
+    CorruptRecord,
+    InvalidInput,
+    OutcomeUnknown,
+    TooLarge,
+    Unavailable,
+    UnsupportedVersion,
+)
 from jrs.texts import shown
 
 EPOCH_KEY = "leader/epoch"
 """The record whose version is the fence. Written only by `Backend.campaign`."""
+
+OLDEST_FORMAT = 2
+"""The oldest format of a cluster that this version works with. Format 1 is that of 0.1 before
+records could be extended; opening it converts it, while no master runs. See docs/upgrading.md."""
+NEWEST_FORMAT = 2
+"""The newest format that this version works with, and that of the clusters it creates."""
 
 _KEY = re.compile(r"[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*")
 _CLUSTER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -224,11 +237,14 @@ class Backend(abc.ABC):
         capabilities: what it guarantees and where its limits are.
         timeout: seconds a call may take where it is given no deadline.
         default_storage: a folder beside the map where jobs may keep their files, if there is one.
+        marked_format: the format that the cluster's marker names: no older version of jrs opens
+            the cluster. The format in force may be newer; see `jrs.versions`.
     """
 
     url: str
     cluster: str
     capabilities: Capabilities
+    marked_format: int = NEWEST_FORMAT
     timeout: float = 10.0
     default_storage: Path | None = None
 
@@ -345,6 +361,15 @@ class Backend(abc.ABC):
         """
         yield from ()
 
+    def mark_format(self, version: int) -> None:
+        """Have the cluster's marker name a newer format, durably, so that older versions of jrs
+        refuse to open the cluster. Idempotent; to be called through `jrs.versions`.
+
+        Raises:
+            Unavailable: the backend did not answer; repeat it.
+        """
+        self.marked_format = max(self.marked_format, version)
+
     def accept_damage(self) -> list[str]:
         """Go on, for good, without what is damaged; return what can still be read of it."""
         return []
@@ -458,7 +483,27 @@ def open_backend(url: str, *, cluster: str = "default", create: bool = True) -> 
             f"pip install 'jrs[{scheme}]'"
         ) from error
     backend: Backend = opener(url, cluster, create)
+    try:
+        from jrs import versions  # It stands above the contract, and is needed only here.
+
+        versions.ensure_supported(backend, convert=create)
+    except BaseException:
+        backend.close()
+        raise
     return backend
+
+
+def read_marker(version: object, where: str) -> int:
+    """Return the format that a cluster's marker names, for an adapter that opens the cluster.
+
+    Raises:
+        UnsupportedVersion: a newer jrs is needed.
+    """
+    if type(version) is not int or not 1 <= version <= NEWEST_FORMAT:
+        raise UnsupportedVersion(
+            f"{where} has format {version}; this jrs reads up to {NEWEST_FORMAT}: upgrade it"
+        )
+    return version
 
 
 @contextmanager

@@ -18,6 +18,7 @@ SNAPSHOTS = "snapshots/"
 CLEANUP = "cleanup/"
 MASTERS = "masters/"
 DOCTOR = "doctor/"
+FORMAT = "cluster/format"
 
 PER_JOB = (
     *(JOBS, RESULTS, DIRTY, TOMBSTONES, ATTEMPTS, STAGES, STREAMS, STOPS, CANCEL, CLEANUP),

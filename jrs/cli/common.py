@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 import attrs
-import cattrs
 import click
 
 from jrs.backend import Backend, open_backend
+from jrs.codec import to_plain
 from jrs.errors import InvalidInput
 from jrs.model import StopMode, StopRecord, StopState
 from jrs.texts import printable
@@ -62,9 +62,6 @@ def with_place(command: Callable[..., Any]) -> Callable[..., Any]:
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 
-_plain = cattrs.Converter()
-_plain.register_unstructure_hook_func(lambda kind: kind is Any, lambda value: value)
-
 
 def say(text: str, *, err: bool = False) -> None:
     """Print one line for people, whatever is in it; see `printable`."""
@@ -73,7 +70,7 @@ def say(text: str, *, err: bool = False) -> None:
 
 def say_json(value: Any, *, indent: int | None = 2) -> None:
     """Print JSON, or a value of `jrs.model` (or a list of such) as JSON, in ASCII."""
-    text = json.dumps(_plain.unstructure(value), indent=indent)
+    text = json.dumps(to_plain(value), indent=indent)
     click.echo(text.replace("\x7f", "\\u007f"))  # The one control character that JSON leaves.
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from jrs import keys
-from jrs.backend import Backend
+from jrs import keys, versions
+from jrs.backend import NEWEST_FORMAT, Backend
 from jrs.cli.common import EXIT_DIFFERS, EXIT_REFUSED, Place, json_option, say, say_json, with_place
 from jrs.codec import decode
 from jrs.errors import CorruptRecord, InvalidInput, NoSuchResult
@@ -18,6 +18,7 @@ from jrs.model import (
     CancelRequest,
     CleanupJournal,
     EpochRecord,
+    FormatRecord,
     JobResult,
     JobSpec,
     MasterInfo,
@@ -47,6 +48,7 @@ _KINDS: dict[str, type] = {
     keys.CANCEL: CancelRequest,
     keys.CLEANUP: CleanupJournal,
     keys.MASTERS: MasterInfo,
+    keys.FORMAT: FormatRecord,
     keys.SNAPSHOTS: SnapshotRecord,
 }
 
@@ -161,6 +163,33 @@ def fsck_command(place: Place, accept_damage: bool, storage: Path | None, as_jso
     if damage:
         return EXIT_REFUSED
     return EXIT_DIFFERS if left else 0
+
+
+@click.command("cluster-format")
+@click.option("--raise", "to_raise", is_flag=True,
+              help="Raise it to the newest that this version knows, for good.")  # fmt: skip
+@json_option
+@with_place
+def cluster_format_command(place: Place, to_raise: bool, as_json: bool) -> int:
+    """Show the format of the cluster's records, or raise it once every master is upgraded.
+
+    Until then a newer version of jrs writes what the older ones read. After it, older versions
+    refuse to open the cluster. It is refused while a master runs that does not know the format.
+
+    \b
+    Example:  jrs cluster-format --raise
+    """
+    with place.open() as backend:
+        before = versions.raise_format(backend) if to_raise else versions.format_of(backend)
+    found = NEWEST_FORMAT if to_raise else before
+    if as_json:
+        say_json({"format": found, "newest": NEWEST_FORMAT, "before": before})
+    elif to_raise:
+        raised = f"raised from {before} to {found}" if before < found else f"{found} already"
+        say(f"the cluster's format is {raised}")
+    else:
+        say(f"format {found}; this version knows up to {NEWEST_FORMAT}")
+    return 0
 
 
 # -- inside --------------------------------------------------------------------------------
