@@ -309,7 +309,7 @@ class Backend(abc.ABC):
             Unavailable: nothing was changed.
             OutcomeUnknown: it may have been applied.
         """
-        self._check_ops(ops)
+        self._check_ops(ops, fence)
         self._commit(ops, fence, deadline or self._deadline())
 
     def commit_async(self, *ops: Op, fence: Fence | None = None) -> Future[None]:
@@ -319,7 +319,7 @@ class Backend(abc.ABC):
         applied in the order of the calls. A callback of the future must not commit: it may run
         where commits are written.
         """
-        self._check_ops(ops)
+        self._check_ops(ops, fence)
         return self._commit_async(ops, fence)
 
     @abc.abstractmethod
@@ -421,7 +421,9 @@ class Backend(abc.ABC):
         if not _KEY.fullmatch(key):
             raise InvalidInput(f"not a key: {key!r} (names of A-Z a-z 0-9 . _ - joined by /)")
 
-    def _check_ops(self, ops: tuple[Op, ...]) -> None:
+    def _check_ops(self, ops: tuple[Op, ...], fence: Fence | None) -> None:
+        if fence is not None and not isinstance(fence, Fence):
+            raise InvalidInput(f"not a Fence: {shown(fence)}")
         limits = self.capabilities
         if len(ops) > limits.max_ops:
             raise TooLarge(f"{len(ops)} operations in one commit; limit {limits.max_ops}")
@@ -441,9 +443,11 @@ class Backend(abc.ABC):
     def check_ttl(self, ttl: float) -> None:
         """Raise `InvalidInput` if `ttl` is outside of the declared range."""
         limits = self.capabilities
+        if not isinstance(ttl, (int, float)):
+            raise InvalidInput(f"a ttl is a number of seconds, not {shown(ttl)}")
         if not limits.min_ttl <= ttl <= limits.max_ttl:
             raise InvalidInput(
-                f"ttl of {ttl:g} s is outside of {limits.min_ttl:g} to {limits.max_ttl:g} s"
+                f"ttl of {shown(ttl)} s is outside of {limits.min_ttl:g} to {limits.max_ttl:g} s"
             )
 
 

@@ -45,7 +45,6 @@ from jrs.model import (
     Tombstone,
     check_job_id,
     check_json,
-    plain_json,
 )
 from jrs.texts import shown
 
@@ -70,7 +69,8 @@ class JobResultStore:
         Raises:
             ResultExists: another result of the job is durable, or was expired.
             Fenced: a newer epoch exists.
-            InvalidInput, TooLarge: the payload is not JSON, or over `MAX_PAYLOAD`.
+            InvalidInput: not a `JobResult`.
+            TooLarge: the payload is over `MAX_PAYLOAD`.
             Unavailable: nothing was changed.
             OutcomeUnknown: unknown even after reading back. Do not clean up; call it again.
         """
@@ -182,8 +182,10 @@ class JobResultStore:
         The `keep` newest of all clean results stay whatever their age. Dirty and unreadable
         entries are never touched. Stopping in between is harmless: call it again.
         """
-        if older_than < 0 or keep < 0:
-            raise InvalidInput("older_than and keep can not be negative")
+        if type(older_than) not in (int, float) or not older_than >= 0:
+            raise InvalidInput(f"older_than must be a number of seconds, not {shown(older_than)}")
+        if type(keep) is not int or keep < 0:
+            raise InvalidInput(f"keep must be a whole number, not {shown(keep)}")
         clean = [
             (entry.result.finished_at, entry.job_id)
             for entry in self.list(state=ResultState.CLEAN)
@@ -318,6 +320,8 @@ class JobResultStore:
         return None
 
     def _dirty_ops(self, result: JobResult) -> tuple[Op, ...]:
+        if not isinstance(result, JobResult):
+            raise InvalidInput(f"not a JobResult: {shown(result)}")
         job_id = result.job_id
         return (
             Create(keys.RESULTS + job_id, _encoded(result)),
@@ -375,7 +379,6 @@ class JobResultStore:
 
 def _encoded(result: JobResult) -> bytes:
     what = f"the result of job {result.job_id!r}"
-    plain_json(result.payload, what)
     data = encode(result)
     if len(data) > MAX_PAYLOAD:
         check_json(result.payload, what)  # All of it is over the limit; is the payload alone?
