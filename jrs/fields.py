@@ -11,7 +11,7 @@ import functools
 import math
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import attrs
@@ -36,8 +36,10 @@ def check_fields(value: attrs.AttrsInstance) -> None:
         InvalidInput: a field's value is not of the type that the field is declared with, or has no
             JSON form.
     """
-    for name, rule in _rules(type(value)):
+    for name, at_once, rule in _rules(type(value)):
         before = getattr(value, name)
+        if type(before) in at_once:
+            continue
         try:
             after = rule(before)
         except InvalidInput as error:
@@ -85,15 +87,29 @@ def _plain(value: Json) -> Json:
 
 
 @functools.cache
-def _rules(kind: type[attrs.AttrsInstance]) -> tuple[tuple[str, Rule], ...]:
+def _rules(kind: type[attrs.AttrsInstance]) -> tuple[tuple[str, frozenset[type], Rule], ...]:
+    """Return each field's name, the types of which any value will do, and the rule for others."""
     hints = get_type_hints(kind)
-    return tuple((field.name, _rule(hints[field.name])) for field in attrs.fields(kind))
+    return tuple(
+        (field.name, frozenset(_at_once(hints[field.name])), _rule(hints[field.name]))
+        for field in attrs.fields(kind)
+    )
+
+
+def _at_once(hint: Any) -> Iterator[type]:
+    for each in get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,):
+        if each in (str, bool, types.NoneType) or _is_of_ours(each):
+            yield each
+
+
+def _is_of_ours(hint: Any) -> bool:
+    return isinstance(hint, type) and (attrs.has(hint) or issubclass(hint, enum.Enum))
 
 
 def _rule(hint: Any) -> Rule:
     if hint in _SIMPLE:
         return _SIMPLE[hint]
-    if isinstance(hint, type) and (attrs.has(hint) or issubclass(hint, enum.Enum)):
+    if _is_of_ours(hint):
         return functools.partial(_instance, hint)
     origin, inner = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType) and len(inner) == 2 and inner[1] is type(None):
