@@ -46,7 +46,7 @@ def _name(instance: object, attribute: object, value: str | None) -> None:
 
 def check_snapshot_name(name: str) -> str:
     """Return `name`, or raise `InvalidInput`: named like a job, but never by digits alone."""
-    if name.isdigit():
+    if isinstance(name, str) and name.isdigit():
         raise InvalidInput(f"not a snapshot's name: {name!r} would be taken for a number")
     try:
         return check_stage_name(name)

@@ -7,7 +7,7 @@ from itertools import chain
 import click
 
 from jrs.backend import Finding, redacted
-from jrs.cli.common import EXIT_DIFFERS, Place, json_option, to_json, with_place
+from jrs.cli.common import EXIT_DIFFERS, Place, json_option, say, say_json, with_place
 from jrs.doctor import examine
 
 
@@ -34,14 +34,14 @@ def doctor_command(place: Place, ttl: float, as_json: bool) -> int:
         for finding in chain([opened], examine(backend, other, ttl=ttl)):
             found.append(finding)
             if not as_json:
-                click.echo(_line(finding))
+                say(_line(finding))
     wrong = sum(finding.remedy is not None for finding in found)
     if as_json:
-        click.echo(to_json(found))
+        say_json(found)
     elif wrong:
-        click.echo(f"not fit: {wrong} of {len(found)} need attention")
+        say(f"not fit: {wrong} of {len(found)} need attention")
     else:
-        click.echo("fit")
+        say("fit")
     return EXIT_DIFFERS if wrong else 0
 
 

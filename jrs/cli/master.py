@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import sys
 import threading
@@ -11,7 +10,7 @@ from pathlib import Path
 import attrs
 import click
 
-from jrs.cli.common import Place, when, with_place
+from jrs.cli.common import Place, say, say_json, when, with_place
 from jrs.errors import InvalidInput, JrsError
 from jrs.recovery import entry_point
 from jrs.recovery.cleanup import Resource
@@ -56,11 +55,10 @@ def master_command(
     def report(event: Event) -> None:
         with printing:
             if as_json:
-                line = json.dumps({**attrs.asdict(event), "master": master.name})
+                say_json({**attrs.asdict(event), "master": master.name}, indent=None)
             else:
                 job = f"{event.job_id}: " if event.job_id else ""
-                line = f"{when(event.at)}  epoch {event.epoch}  {job}{event.message}"
-            click.echo(line)
+                say(f"{when(event.at)}  epoch {event.epoch}  {job}{event.message}")
 
     with place.open(create=True) as backend:
         master = Master(
