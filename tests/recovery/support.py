@@ -255,6 +255,7 @@ class Leader:
         clock: Clock = time.monotonic,
         report: Callable[[Event], None] = lambda event: None,
         candidate: str = "leader",
+        max_attempts: int | None = None,
     ) -> None:
         self.backend = backend
         self.events: list[Event] = []
@@ -276,6 +277,7 @@ class Leader:
             cleanup_policy=policy,
             report=self._report,
             master=candidate,
+            max_attempts=max_attempts,
             clock=clock,
         )
 
@@ -301,8 +303,8 @@ class Leader:
             until(lambda job_id=job_id: self.store.has_clean(job_id), f"{job_id} is clean")
 
     def look(self) -> None:
-        """Make the dispatcher look at everything again."""
-        self.dispatcher.provide("", print)
+        """Make the dispatcher ask for all changes, and look at what is due."""
+        self.dispatcher.resync()
 
     def stop(self, timeout: float = BOUND) -> bool:
         return self.dispatcher.stop(Deadline.after(timeout))
