@@ -311,7 +311,8 @@ class Dispatcher:
     def _reconcile(self, job_id: str, job: Tracked, look: Look) -> None:
         facts = look.facts
         decision = decide(facts)
-        if decision.action is Action.RECOVER and self._needs_slot(look):
+        may_try = self._may_try(job, decision.action)
+        if decision.action is Action.RECOVER and may_try and self._needs_slot(look):
             if not self._admission.has_slot(job_id):
                 assert look.spec is not None
                 self._admission.ask(job_id, look.spec.submitted_at)
@@ -319,9 +320,9 @@ class Dispatcher:
                 return
         elif facts.attempt is not Attempt.RUNNING:
             self._admission.release(job_id)
-        self._decided(job_id, decision)
         self._plan(job_id, job, decision, look)
-        if self._may_try(job, decision.action):
+        if may_try:
+            self._decided(job_id, decision)
             self._act(job_id, job, decision.action, look)
         self._forget_if_over(job_id, job, facts)
 

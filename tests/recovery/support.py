@@ -256,6 +256,7 @@ class Leader:
         report: Callable[[Event], None] = lambda event: None,
         candidate: str = "leader",
         max_attempts: int | None = None,
+        ttl: float | None = None,
     ) -> None:
         self.backend = backend
         self.events: list[Event] = []
@@ -278,6 +279,7 @@ class Leader:
             report=self._report,
             master=candidate,
             max_attempts=max_attempts,
+            ttl=ttl,
             clock=clock,
         )
 
