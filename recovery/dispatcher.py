@@ -8,7 +8,6 @@ that thread as an event. A job that rests costs nothing.
 
 from __future__ import annotations
 
-import queue
 import threading
 import time
 from collections.abc import Callable
@@ -29,16 +28,16 @@ from jrs.recovery.agenda import Agenda
 from jrs.recovery.attempts import Attempts, Begun
 from jrs.recovery.cleanup import CleanupPolicy, JobCleanup
 from jrs.recovery.decision import Action, Attempt, Decision, Facts, Result, Spec, decide
+from jrs.recovery.errands import Errands
 from jrs.recovery.events import Event, Report, tell
-from jrs.recovery.facts import SCANNED, Failing, Gatherer, Look, Stored, Tracked
+from jrs.recovery.facts import SCANNED, Gatherer, Look, Stored, Tracked
+from jrs.recovery.loop import Loop
 from jrs.recovery.pools import Pool, side_by_side
 from jrs.recovery.runners import Ended, Runner
 from jrs.recovery.storage import JobStorage
 
-_TICK = 1.0
-"""Seconds before something that failed is tried again, at first."""
-_LONGEST = 30.0
-"""Seconds before it is, at most; and before a held job is looked at unasked."""
+_HELD = 30.0
+"""Seconds after which a held job is looked at although nothing named it."""
 _RESYNC = 60.0
 """Seconds after which a leader asks for all changes, whatever its watch has told."""
 _PAGE = 256
@@ -55,20 +54,6 @@ _NEWS = (*SCANNED, keys.RESULTS)
 T = TypeVar("T")
 Page = dict[str, dict[str, Stored]]
 """Jobs to look at, each with what was just read of it, by prefix."""
-
-
-@attrs.frozen
-class Pools:
-    """Where actions run: apart, so that none waits for another kind that hangs."""
-
-    records: Pool = attrs.field(factory=lambda: Pool("jrs-record", 4))
-    starts: Pool = attrs.field(factory=lambda: Pool("jrs-start", 4))
-    ends: Pool = attrs.field(factory=lambda: Pool("jrs-end", 32))
-    cleanups: Pool = attrs.field(factory=lambda: Pool("jrs-clean-up", 16))
-    snapshots: Pool = attrs.field(factory=lambda: Pool("jrs-snapshot", 8))
-
-    def all(self) -> tuple[Pool, ...]:
-        return (self.records, self.starts, self.ends, self.cleanups, self.snapshots)
 
 
 class Dispatcher:
@@ -126,16 +111,22 @@ class Dispatcher:
         self._resync_at = clock() + _RESYNC
         self._admission = Admission(max_attempts)
         self._waiting: dict[str, Facts] = {}
-        self._late_after = float("inf") if ttl is None else ttl * _LATE
-        self._late = False
-        self._woken_at = 0.0
-        self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._wake = threading.Event()
         self._stopping = threading.Event()
-        self._pools = Pools()
+        self._loop = Loop(
+            turn=self._turn,
+            until_next=self._agenda.until_next,
+            over=self._over,
+            fenced=self._step_down,
+            say=self._say,
+            clock=clock,
+            late_after=float("inf") if ttl is None else ttl * _LATE,
+        )
+        self._errands = Errands(
+            self._loop, self._agenda, fenced=self._step_down, failed=self._failed, clock=clock
+        )
         self._threads = [
             threading.Thread(target=target, name=f"jrs-{name}", daemon=True)
-            for name, target in (("dispatcher", self._run), ("hints", self._hint))
+            for name, target in (("dispatcher", self._loop.run), ("hints", self._hint))
         ]
 
     # -- what a master calls ---------------------------------------------------------------
@@ -148,7 +139,7 @@ class Dispatcher:
             Unavailable: the backend could not be asked.
         """
         self._look_at_all()
-        self._pools.cleanups.submit(self._empty_trash)
+        self._errands.pools.cleanups.submit(self._empty_trash)
 
     def start(self) -> None:
         """Go on deciding until `stop`, in threads of its own."""
@@ -158,11 +149,11 @@ class Dispatcher:
     def provide(self, job_id: str, function: Callable[..., Any]) -> None:
         """Give the function of a job that only the driver's own main can give."""
         self._functions[job_id] = function
-        self._post(lambda: self._agenda.add(job_id))
+        self._loop.post(lambda: self._agenda.add(job_id))
 
     def resync(self) -> None:
         """Ask the backend for all changes, as if anything might have changed."""
-        self._post(lambda: self._heard(None))
+        self._loop.post(lambda: self._heard(None))
 
     def end_attempts(self, deadline: Deadline) -> bool:
         """End every attempt at once, and let none begin; return whether all are known to be dead.
@@ -177,51 +168,20 @@ class Dispatcher:
         What hangs is left behind, in threads that do not keep the process alive.
         """
         self._stopping.set()
-        self._wake.set()
+        self._loop.wake()
         # The attempts first: a thread of ours may wait for a backend that does not answer.
         dead = self.end_attempts(deadline)
         for thread in self._threads:
             if thread.is_alive():
                 thread.join(deadline.bounded())
-        for pool in self._pools.all():
-            pool.close()
-        settled = Deadline.after(min(_SETTLE, deadline.bounded()))
-        ended = [pool.join(settled) for pool in self._pools.all()]
-        if not all(ended):
+        if not self._errands.close(Deadline.after(min(_SETTLE, deadline.bounded()))):
             self._say("left", "", "an action that does not end is left behind")
         self._release(Deadline.after(_SETTLE))
         return dead
 
     # -- the loop --------------------------------------------------------------------------
 
-    def _run(self) -> None:
-        pause = 0.0
-        while not self._over():
-            planned = max(pause, min(_TICK, self._agenda.until_next()))
-            began = self._clock()
-            woken = self._wake.wait(planned)
-            due = max(began, self._woken_at) if woken else began + planned
-            self._late = self._clock() - due > self._late_after
-            self._wake.clear()
-            pause = 0.0
-            try:
-                self._turn()
-            except Fenced as error:
-                self._step_down(error)
-            except (Unavailable, OutcomeUnknown) as error:
-                self._say("waiting", "", f"the backend does not answer: {error}")
-                pause = _TICK
-            except CorruptRecord as error:
-                self._say("held", "", str(error))
-                pause = _TICK
-            except Exception as error:
-                # A leader that looks at nothing any more would keep others from leading.
-                self._say("error", "", f"{type(error).__name__}: {error}; looking again")
-                pause = _TICK
-
     def _turn(self) -> None:
-        while not self._events.empty() and not self._over():
-            self._events.get()()
         if self._clock() >= self._resync_at:
             self._heard(None)
         if self._rescan:
@@ -246,7 +206,7 @@ class Dispatcher:
                     while not self._over():
                         names = watch.changes(0.05)
                         if names is None or names:
-                            self._post(lambda names=names: self._heard(names))  # type: ignore[misc]
+                            self._loop.post(lambda names=names: self._heard(names))  # type: ignore[misc]
             except JrsError:
                 self._stopping.wait(0.2)  # A new watch says that anything may have changed.
 
@@ -293,7 +253,7 @@ class Dispatcher:
                 continue  # It is looked at when that has come back.
             if job.ended is None:
                 jobs[job_id] = job
-            elif self._may_try(job, None):
+            elif self._errands.may_try(job, None):
                 self._count(job_id, job, *job.ended)
         looks = self._facts.gather(jobs, page, self._functions)
         for job_id, look in looks.items():
@@ -306,12 +266,12 @@ class Dispatcher:
             except CorruptRecord as error:
                 self._hold(job_id, error)
             except Exception as error:
-                self._failed(job_id, None, error)
+                self._errands.put_off(job_id, jobs[job_id], None, error)
 
     def _reconcile(self, job_id: str, job: Tracked, look: Look) -> None:
         facts = look.facts
         decision = decide(facts)
-        may_try = self._may_try(job, decision.action)
+        may_try = self._errands.may_try(job, decision.action)
         if decision.action is Action.RECOVER and may_try and self._needs_slot(look):
             if not self._admission.has_slot(job_id):
                 assert look.spec is not None
@@ -341,7 +301,7 @@ class Dispatcher:
         if job.failing is not None:
             moments.append(job.failing.until)
         if decision.action is Action.HOLD:
-            moments.append(now + _LONGEST)
+            moments.append(now + _HELD)
         for moment in moments:
             if moment > now:
                 self._agenda.at(moment, job_id)
@@ -349,7 +309,7 @@ class Dispatcher:
     # -- acting ----------------------------------------------------------------------------
 
     def _act(self, job_id: str, job: Tracked, action: Action, look: Look) -> None:
-        do, pools, facts, spec = self._actions, self._pools, look.facts, look.spec
+        do, pools, facts, spec = self._actions, self._errands.pools, look.facts, look.spec
 
         def offload(
             pool: Pool,
@@ -358,7 +318,7 @@ class Dispatcher:
             *,
             pins: bool = False,
         ) -> None:
-            self._offload(pool, job_id, action, work, then, pins=pins)
+            self._errands.run(pool, job_id, job, action, work, then, pins=pins)
 
         if job.pinning and action is not Action.CANCEL:
             # Whatever else is done about a job takes its files or its records from under the
@@ -380,11 +340,13 @@ class Dispatcher:
             offload(
                 pools.snapshots,
                 lambda: do.finish_restore(job_id),
-                lambda _: self._rest(job, action),
+                lambda _: self._errands.rest(job, action),
             )
         elif action is Action.CANCEL and facts.spec is Spec.RESTORING:
             offload(
-                pools.ends, lambda: do.cancel_restore(job_id), lambda _: self._rest(job, action)
+                pools.ends,
+                lambda: do.cancel_restore(job_id),
+                lambda _: self._errands.rest(job, action),
             )
         elif spec is None:
             return
@@ -405,9 +367,10 @@ class Dispatcher:
         self._actions.start(spec, function, self._on_end(spec))
 
     def _count(self, job_id: str, job: Tracked, spec: JobSpec, ended: Ended) -> None:
-        self._offload(
-            self._pools.records,
+        self._errands.run(
+            self._errands.pools.records,
             job_id,
+            job,
             None,
             lambda: self._actions.count_death(spec, ended),
             lambda death: self._counted(job, death),
@@ -424,7 +387,7 @@ class Dispatcher:
         A leader that is late starts nothing more, or it would miss its heartbeats, too; but it
         always runs one attempt, or one that is always late would do nothing.
         """
-        most = (0 if self._admission.taken else 1) if self._late else None
+        most = (0 if self._admission.taken else 1) if self._loop.late else None
         for job_id in self._admission.grant(most):
             self._waiting.pop(job_id, None)
             self._agenda.add(job_id)
@@ -435,11 +398,6 @@ class Dispatcher:
                 self._decided(job_id, decide(attrs.evolve(facts, place=place)))
 
     # -- when things are due -----------------------------------------------------------------
-
-    def _may_try(self, job: Tracked, action: Action | None) -> bool:
-        """Return whether an action that raised may be tried again, or was another one."""
-        failing = job.failing
-        return failing is None or failing.action is not action or self._clock() >= failing.until
 
     def _snapshot_is_due(self, job_id: str, job: Tracked, spec: JobSpec) -> bool:
         if spec.snapshots.every is None:
@@ -465,7 +423,7 @@ class Dispatcher:
     # -- events, on the dispatcher's thread ------------------------------------------------
 
     def _on_end(self, spec: JobSpec) -> Callable[[Begun, Ended], None]:
-        return lambda begun, ended: self._post(lambda: self._ended(spec, begun, ended))
+        return lambda begun, ended: self._loop.post(lambda: self._ended(spec, begun, ended))
 
     def _ended(self, spec: JobSpec, begun: Begun, ended: Ended) -> None:
         if self._attempts.over:
@@ -487,86 +445,19 @@ class Dispatcher:
             job.cleanup_at = self._clock() + left.delay
             job.said_given_up = True  # If it was, the pass itself has said so.
 
-    def _rest(self, job: Tracked, action: Action) -> None:
-        """Look at the job again a little later: somebody else may be at it for long."""
-        job.failing = Failing(action, 0, self._clock() + _TICK)
-
-    def _post(self, event: Callable[[], None]) -> None:
-        self._events.put(event)
-        if not self._wake.is_set():
-            self._woken_at = self._clock()
-            self._wake.set()
-
-    def _offload(
-        self,
-        pool: Pool,
-        job_id: str,
-        action: Action | None,
-        work: Callable[[], T],
-        then: Callable[[T], None] = lambda found: None,
-        *,
-        pins: bool = False,
-    ) -> None:
-        """Run `work` in a pool, then `then` with what it returned on the dispatcher's thread.
-
-        The job is not looked at meanwhile, unless the work only `pins` it; but afterwards.
-        """
-        job = self._jobs[job_id]
-
-        def under_way(yes: bool) -> None:
-            if pins:
-                job.pinning = yes
-            else:
-                job.busy = yes
-
-        def come_back(event: Callable[[], None]) -> None:
-            def back() -> None:
-                under_way(False)
-                self._agenda.add(job_id)
-                event()
-
-            self._post(back)
-
-        def succeeded(found: T) -> None:
-            if job.failing is not None and job.failing.action is action:
-                job.failing = None
-            then(found)
-
-        def run() -> None:
-            try:
-                found = work()
-            except BaseException as error:  # Also `sys.exit` of what users give us.
-                if isinstance(error, Fenced):
-                    self._step_down(error)
-                failed = error
-                come_back(lambda: self._failed(job_id, action, failed))
-            else:
-                come_back(lambda: succeeded(found))
-
-        under_way(True)
-        pool.submit(run)
-
-    def _failed(self, job_id: str, action: Action | None, error: BaseException) -> None:
-        """Have the job looked at again, the later the more often the same has failed."""
-        job = self._jobs[job_id]
+    def _failed(self, job_id: str, error: BaseException, delay: float) -> None:
         if not self._attempts.is_running(job_id):
             self._admission.release(job_id)
-        before = job.failing
-        times = before.times + 1 if before is not None and before.action is action else 1
-        passes = isinstance(error, (Unavailable, OutcomeUnknown))
-        delay = _TICK if passes else min(_LONGEST, _TICK * 2 ** min(times - 1, 10))
-        job.failing = Failing(action, times, self._clock() + delay)
-        self._agenda.at(job.failing.until, job_id)
         if isinstance(error, CorruptRecord):
             self._hold(job_id, error)
         elif not isinstance(error, Fenced):
-            job.said = None
+            self._jobs[job_id].said = None
             again = f"trying again in {delay:g} s"
             self._say("error", job_id, f"{type(error).__name__}: {error}; {again}")
 
     def _hold(self, job_id: str, error: CorruptRecord) -> None:
         self._decided(job_id, Decision(Action.HOLD, str(error)))
-        self._agenda.at(self._clock() + _LONGEST, job_id)
+        self._agenda.at(self._clock() + _HELD, job_id)
 
     def _empty_trash(self) -> None:
         try:

@@ -77,6 +77,20 @@ class Pool:
 
 
 @attrs.frozen
+class Pools:
+    """Where actions run: apart, so that none waits for another kind that hangs."""
+
+    records: Pool = attrs.field(factory=lambda: Pool("jrs-record", 4))
+    starts: Pool = attrs.field(factory=lambda: Pool("jrs-start", 4))
+    ends: Pool = attrs.field(factory=lambda: Pool("jrs-end", 32))
+    cleanups: Pool = attrs.field(factory=lambda: Pool("jrs-clean-up", 16))
+    snapshots: Pool = attrs.field(factory=lambda: Pool("jrs-snapshot", 8))
+
+    def all(self) -> tuple[Pool, ...]:
+        return (self.records, self.starts, self.ends, self.cleanups, self.snapshots)
+
+
+@attrs.frozen
 class Outcome(Generic[T]):
     """How a call ended."""
 

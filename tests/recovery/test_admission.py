@@ -29,7 +29,7 @@ from jrs.testing.servers import EtcdServer
 from tests.recovery.support import FaultyMemory, Leader, Thing, job, put, result, spec
 from tests.support import BOUND, until
 
-EXITING = Path(__file__).with_name("exiting.py")
+HANGING = Path(__file__).with_name("hanging.py")
 
 
 def starts(masters: Masters) -> list[MasterEvent]:
@@ -245,10 +245,15 @@ def test_stop_ends_next_to_a_cleanup_that_hangs(
 
 def test_a_hanging_cleanup_does_not_keep_a_master_from_ending(tmp_path: Path) -> None:
     """B8: `jrs master` ends on SIGTERM although a resource's `clean` never does."""
-    with Masters((tmp_path / "store").as_uri(), resources=[f"{EXITING}:hanging"]) as masters:
+    begun = tmp_path / "begun"
+    with Masters(
+        (tmp_path / "store").as_uri(),
+        resources=[f"{HANGING}:hanging"],
+        environment={"JRS_TEST_BEGUN": str(begun)},
+    ) as masters:
         JobCatalog(masters.backend).submit(spec("job", job("add")))
         master = masters.start("m1")
-        masters.event(lambda e: e.message.startswith("clean up"), "it is being cleaned up")
+        masters.until(begun.exists, "it is being cleaned up")
         master.process.terminate()
 
         assert master.process.wait(BOUND) == 0

@@ -1,8 +1,10 @@
-"""Resources for masters in processes of their own, given as ``exiting.py:function``."""
+"""Resources for masters in processes of their own, given as ``hanging.py:function``."""
 
 from __future__ import annotations
 
+import os
 import threading
+from pathlib import Path
 
 import jrs
 
@@ -13,6 +15,7 @@ class Hanging(jrs.Resource):
     name = "hanging"
 
     def clean(self, job_id: str) -> None:
+        Path(os.environ["JRS_TEST_BEGUN"]).touch()
         threading.Event().wait()
 
 
