@@ -166,6 +166,16 @@ class Watch(abc.ABC):
     def wait(self, timeout: float) -> bool:
         """Wait up to `timeout` seconds; return True if something may have changed."""
 
+    def changes(self, timeout: float) -> frozenset[str] | None:
+        """Wait up to `timeout` seconds; return the names of what may have changed.
+
+        A name is a key, or ends with a slash where the backend only knows below which prefix. The
+        set is empty if nothing did. None says that anything may have changed: read all again. A
+        new watch returns None at first. Every change is named, or None is returned in its place;
+        it may be named several times. A watch is asked by `wait` or by `changes`, not by both.
+        """
+        return None if self.wait(timeout) else frozenset()
+
     @abc.abstractmethod
     def close(self) -> None:
         """Stop watching. Idempotent."""
@@ -268,7 +278,8 @@ class Backend(abc.ABC):
         self, keys: Sequence[str], *, deadline: Deadline | None = None
     ) -> list[Record | CorruptRecord | None]:
         """Return what `get` would return for each key; what it would raise as `CorruptRecord` is
-        returned in its place. Linearizable key by key, not as a whole.
+        returned in its place. Linearizable key by key, not as a whole; no key is read earlier than
+        the one before it in `keys`.
 
         Raises:
             Unavailable: the backend did not answer within the deadline.

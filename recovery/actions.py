@@ -195,11 +195,6 @@ class Actions:
         except CorruptRecord:
             return None, record.version  # It only counts; counting anew is no harm.
 
-    def deaths(self, job_id: str) -> int:
-        """Return how many of the job's attempts have died."""
-        stored, _ = self.stored_attempt(job_id)
-        return stored.deaths if stored else 0
-
     # -- results ---------------------------------------------------------------------------
 
     def fail(self, spec: JobSpec) -> None:
@@ -279,7 +274,9 @@ class Actions:
         """Do one pass of the job's cleanup; return None if nothing is left."""
         before = self.journal(job_id)
         tries = before.tries + 1 if before else 1
-        journal = self._cleanup.run(job_id, self._fence, last_try=self._policy.is_last(tries))
+        journal = self._cleanup.run(
+            job_id, self._fence, last_try=self._policy.is_last(tries), timeout=self._policy.timeout
+        )
         if not journal.problems:
             self._say("clean", job_id, "its resources are gone and its result is clean")
             return None

@@ -16,6 +16,7 @@ from jrs.clock import Deadline
 from jrs.errors import Fenced, InvalidInput, OutcomeUnknown, Unavailable
 from jrs.model import RunnerKind, check_master_name
 from jrs.mounts import OBJECT_STORES, filesystem_of
+from jrs.recovery.admission import default_slots
 from jrs.recovery.cleanup import CleanupPolicy, JobCleanup, Resource, default_resources
 from jrs.recovery.dispatcher import Dispatcher
 from jrs.recovery.events import Event, Report, tell
@@ -60,10 +61,13 @@ class Master:
         name: this master's name among the cluster's masters.
         resources: what jobs leave behind beyond what jrs knows of; see `Resource`.
         report: told of every event, from any thread; must not block.
+        max_attempts: how many attempts in processes of their own run at once while this master
+            leads; other jobs wait, by the time of their submission. By default as many as its cores
+            and memory are good for; see `default_slots`.
 
     Raises:
         InvalidInput: a storage that can not be used, or none where the backend has no folder of
-            its own; a name or a ttl that can not be used; what is no resource.
+            its own; a name, a ttl or a `max_attempts` that can not be used; what is no resource.
     """
 
     def __init__(
@@ -77,8 +81,11 @@ class Master:
         resources: Sequence[Resource] = (),
         cleanup_policy: CleanupPolicy | None = None,
         report: Report = lambda event: None,
+        max_attempts: int | None = None,
     ) -> None:
         backend.check_ttl(ttl)
+        if max_attempts is not None and max_attempts < 1:
+            raise InvalidInput(f"max_attempts must be at least 1, not {max_attempts}")
         root = storage or backend.default_storage
         if root is None:
             raise InvalidInput(
@@ -107,6 +114,7 @@ class Master:
             backend, [*default_resources(backend, self._storage), *resources]
         )
         self._policy = cleanup_policy
+        self._max_attempts = max_attempts or default_slots()
         self._report = report
         self._registry = Registry(backend)
         self._runners: dict[RunnerKind, Runner] = {
@@ -170,6 +178,8 @@ class Master:
             cleanup_policy=self._policy,
             report=self._report,
             master=self.name,
+            max_attempts=self._max_attempts,
+            ttl=self._ttl,
         )
         over = threading.Event()
         guard = threading.Thread(

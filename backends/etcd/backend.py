@@ -379,7 +379,7 @@ class EtcdBackend(Backend):
     # -- the rest --------------------------------------------------------------------------
 
     def watch(self, prefix: str) -> Watch:
-        return EtcdWatch(self.connection, self.name(prefix))
+        return EtcdWatch(self.connection, self.name(prefix), len(self._map))
 
     def campaign(self, candidate: str, *, ttl: float, stop: threading.Event) -> Leadership | None:
         self.check_ttl(ttl)

@@ -30,6 +30,9 @@ from jrs.recovery.master import Master
 @click.option("--resource", "resources", multiple=True, metavar="MODULE:FUNCTION",
               help="Something more that jobs leave behind: a function that returns a "
               "jrs.Resource. Repeatable.")  # fmt: skip
+@click.option("--max-attempts", type=click.IntRange(min=1), metavar="N",
+              help="How many attempts run at once while this master leads; other jobs wait, first "
+              "submitted first.  [default: 8 a core, 1 a GiB of memory, whichever is less]")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print events as JSON, one a line.")
 @with_place
 def master_command(
@@ -38,6 +41,7 @@ def master_command(
     ttl: float,
     storage: Path | None,
     resources: tuple[str, ...],
+    max_attempts: int | None,
     as_json: bool,
 ) -> None:
     """Start a master: campaign, and while leading, recover and run submitted jobs.
@@ -63,7 +67,7 @@ def master_command(
     with place.open(create=True) as backend:
         master = Master(
             backend, url=place.url, storage=storage, ttl=ttl, name=name, resources=found,
-            report=report,
+            report=report, max_attempts=max_attempts,
         )  # fmt: skip
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())

@@ -279,6 +279,8 @@ class Leader:
         clock: Clock = time.monotonic,
         report: Callable[[Event], None] = lambda event: None,
         candidate: str = "leader",
+        max_attempts: int | None = None,
+        ttl: float | None = None,
     ) -> None:
         self.backend = backend
         self.events: list[Event] = []
@@ -300,6 +302,8 @@ class Leader:
             cleanup_policy=policy,
             report=self._report,
             master=candidate,
+            max_attempts=max_attempts,
+            ttl=ttl,
             clock=clock,
         )
 
@@ -325,8 +329,8 @@ class Leader:
             until(lambda job_id=job_id: self.store.has_clean(job_id), f"{job_id} is clean")
 
     def look(self) -> None:
-        """Make the dispatcher look at everything again."""
-        self.dispatcher.provide("", print)
+        """Make the dispatcher ask for all changes, and look at what is due."""
+        self.dispatcher.resync()
 
     def stop(self, timeout: float = BOUND) -> bool:
         return self.dispatcher.stop(Deadline.after(timeout))
