@@ -84,13 +84,14 @@ class Master:
                 "say where jobs keep their files: --storage FOLDER (or storage=…), one that all "
                 "masters share"
             )
+        folders = JobStorage(root.absolute(), backend.cluster)
         try:
-            (root / backend.cluster).mkdir(mode=0o700, parents=True, exist_ok=True)
+            folders.make()
         except OSError as error:
             raise InvalidInput(
                 f"jobs can not keep their files in {root}: {error.strerror}; name another folder"
             ) from None
-        if not os.access(root / backend.cluster, os.W_OK | os.X_OK):
+        if not os.access(folders.root, os.W_OK | os.X_OK):
             raise InvalidInput(f"jobs can not keep their files in {root}: no permission")
         kind = filesystem_of(root)
         if kind in OBJECT_STORES:
@@ -101,7 +102,7 @@ class Master:
         self.backend = backend
         self.name = default_name() if name is None else check_master_name(name)
         self._ttl = ttl
-        self._storage = JobStorage(root.absolute(), backend.cluster)
+        self._storage = folders
         self._cleanup = JobCleanup(
             backend, [*default_resources(backend, self._storage), *resources]
         )
