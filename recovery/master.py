@@ -14,7 +14,7 @@ from jrs.backend import Backend, Leadership
 from jrs.clock import Deadline
 from jrs.errors import Fenced, InvalidInput, OutcomeUnknown, Unavailable
 from jrs.model import RunnerKind, check_master_name
-from jrs.mounts import OBJECT_STORES, filesystem_of
+from jrs.mounts import check_storage
 from jrs.recovery.cleanup import CleanupPolicy, JobCleanup, Resource, default_resources
 from jrs.recovery.dispatcher import Dispatcher
 from jrs.recovery.events import Event, Report, tell
@@ -61,8 +61,9 @@ class Master:
         report: told of every event, from any thread; must not block.
 
     Raises:
-        InvalidInput: a storage that can not be used, or none where the backend has no folder of
-            its own; a name or a ttl that can not be used; what is no resource.
+        InvalidInput: a storage that cannot be used, as one on a filesystem that caches names, or
+            none where the backend has no folder of its own; a name or a ttl that cannot be used;
+            what is no resource.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class Master:
                 "masters share"
             )
         folders = JobStorage(root.absolute(), backend.cluster)
+        check_storage(root)
         try:
             folders.make()
         except OSError as error:
@@ -93,12 +95,6 @@ class Master:
             ) from None
         if not os.access(folders.root, os.W_OK | os.X_OK):
             raise InvalidInput(f"jobs can not keep their files in {root}: no permission")
-        kind = filesystem_of(root)
-        if kind in OBJECT_STORES:
-            raise InvalidInput(
-                f"jobs can not keep their files in {root}: it is on {kind}, where a folder is not "
-                "renamed in one step; name one on a filesystem, local or shared, as NFS or CephFS"
-            )
         self.backend = backend
         self.name = default_name() if name is None else check_master_name(name)
         self._ttl = ttl
