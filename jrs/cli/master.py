@@ -11,6 +11,7 @@ from pathlib import Path
 import attrs
 import click
 
+from jrs import credentials
 from jrs.cli.common import Place, when, with_place
 from jrs.errors import InvalidInput, JrsError
 from jrs.recovery import entry_point
@@ -67,6 +68,7 @@ def master_command(
             backend, url=place.url, storage=storage, ttl=ttl, name=name, resources=found,
             report=report,
         )  # fmt: skip
+        credentials.take()  # The master has read them; nothing that it starts is to inherit them.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
         master.run(stop)
