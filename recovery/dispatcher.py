@@ -27,6 +27,7 @@ from jrs.recovery.events import Event, Report, tell
 from jrs.recovery.facts import Gatherer, Tracked
 from jrs.recovery.runners import Ended, Runner
 from jrs.recovery.storage import JobStorage
+from jrs.recovery.trust import Trust
 
 _TICK = 1.0
 _SETTLE = 0.5
@@ -55,6 +56,7 @@ class Dispatcher:
         cleanup_policy: CleanupPolicy | None = None,
         report: Report = lambda event: None,
         master: str = "",
+        trust: Trust = Trust(),  # noqa: B008 - it cannot be changed
         clock: Clock = time.monotonic,
         now: Clock = time.time,
     ) -> None:
@@ -77,6 +79,7 @@ class Dispatcher:
             say=self._say,
             master=master,
             now=now,
+            trust=trust,
         )
         self._facts = Gatherer(
             backend, self._attempts, deaths=self._actions.deaths, say=self._say, clock=clock

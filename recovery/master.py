@@ -23,6 +23,7 @@ from jrs.recovery.runners.process import ProcessRunner
 from jrs.recovery.runners.thread import ThreadRunner
 from jrs.recovery.spark import class_data
 from jrs.recovery.storage import JobStorage
+from jrs.recovery.trust import Trust
 from jrs.registry import Registration, Registry
 
 EXIT_DEPOSED = 76
@@ -58,6 +59,7 @@ class Master:
         ttl: seconds after which a leader that hangs is replaced.
         name: this master's name among the cluster's masters.
         resources: what jobs leave behind beyond what jrs knows of; see `Resource`.
+        trust: which jobs it runs; by default all.
         report: told of every event, from any thread; must not block.
 
     Raises:
@@ -76,6 +78,7 @@ class Master:
         name: str | None = None,
         resources: Sequence[Resource] = (),
         cleanup_policy: CleanupPolicy | None = None,
+        trust: Trust = Trust(),  # noqa: B008 - it cannot be changed
         report: Report = lambda event: None,
     ) -> None:
         backend.check_ttl(ttl)
@@ -103,6 +106,7 @@ class Master:
             backend, [*default_resources(backend, self._storage), *resources]
         )
         self._policy = cleanup_policy
+        self._trust = trust
         self._report = report
         self._registry = Registry(backend)
         self._runners: dict[RunnerKind, Runner] = {
@@ -164,6 +168,7 @@ class Master:
             cleanup_policy=self._policy,
             report=self._report,
             master=self.name,
+            trust=self._trust,
         )
         over = threading.Event()
         guard = threading.Thread(

@@ -18,6 +18,7 @@ from jrs.recovery import entry_point
 from jrs.recovery.cleanup import Resource
 from jrs.recovery.events import Event
 from jrs.recovery.master import Master
+from jrs.recovery.trust import Trust
 
 
 @click.command(
@@ -32,6 +33,9 @@ from jrs.recovery.master import Master
 @click.option("--resource", "resources", multiple=True, metavar="MODULE:FUNCTION",
               help="Something more that jobs leave behind: a function that returns a "
               "jrs.Resource. Repeatable.")  # fmt: skip
+@click.option("--allow-entry", "allowed", multiple=True, metavar="PATTERN",
+              help="Run only jobs whose module, or file, this shell pattern matches, as 'etl.*' or "
+              "'/opt/jobs/*'; others are held. Repeatable.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print events as JSON, one a line.")
 @with_place
 def master_command(
@@ -40,6 +44,7 @@ def master_command(
     ttl: float,
     storage: Path | None,
     resources: tuple[str, ...],
+    allowed: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Start a master: campaign, and while leading, recover and run submitted jobs.
@@ -52,6 +57,7 @@ def master_command(
     sys.path.insert(0, "")
     stop = threading.Event()
     found = [_resource(text) for text in resources]
+    trust = Trust(allowed)
     printing = threading.Lock()
 
     def report(event: Event) -> None:
@@ -66,7 +72,7 @@ def master_command(
     with place.open(create=True) as backend:
         master = Master(
             backend, url=place.url, storage=storage, ttl=ttl, name=name, resources=found,
-            report=report,
+            trust=trust, report=report,
         )  # fmt: skip
         credentials.take()  # The master has read them; nothing that it starts is to inherit them.
         for number in (signal.SIGTERM, signal.SIGINT):
