@@ -248,6 +248,15 @@ class StageRecord(Stored):
     """The stages that had to be finished before it."""
     target: str | None = None
     """The absolute path where its output is published, if that is not the job's own place."""
+    serial: int = 0
+    """Grows with each commit of finished stages of the job; 0 if it was not recorded."""
+
+    def finished_before(self, other: StageRecord) -> bool:
+        """Return whether this stage had finished when `other` did; by their serials, since the
+        clocks of two hosts may differ."""
+        if self.serial and other.serial:
+            return self.serial < other.serial
+        return self.finished_at <= other.finished_at
 
     def summary(self) -> StageSummary:
         """Return what the job's result keeps of the stage."""

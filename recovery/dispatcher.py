@@ -35,6 +35,7 @@ from jrs.recovery.loop import Loop
 from jrs.recovery.pools import Pool, side_by_side
 from jrs.recovery.runners import Ended, Runner
 from jrs.recovery.storage import JobStorage
+from jrs.recovery.trust import Trust
 
 _HELD = 30.0
 """Seconds after which a held job is looked at although nothing named it."""
@@ -80,6 +81,7 @@ class Dispatcher:
         master: str = "",
         max_attempts: int | None = None,
         ttl: float | None = None,
+        trust: Trust = Trust(),  # noqa: B008 - it cannot be changed
         clock: Clock = time.monotonic,
         now: Clock = time.time,
     ) -> None:
@@ -102,6 +104,7 @@ class Dispatcher:
             say=self._say,
             master=master,
             now=now,
+            trust=trust,
         )
         self._facts = Gatherer(backend, self._attempts, say=self._say, clock=clock)
         self._jobs: dict[str, Tracked] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import chain
+from pathlib import Path
 
 import click
 
@@ -14,14 +15,17 @@ from jrs.doctor import examine
 @click.command("doctor")
 @click.option("--ttl", type=click.FloatRange(min=0, min_open=True), default=15.0, show_default=True,
               help="The ttl of the masters, in seconds.")  # fmt: skip
+@click.option("--storage", type=click.Path(path_type=Path, file_okay=False),
+              help="Where jobs keep their files, if the masters are told so.")  # fmt: skip
 @json_option
 @with_place
-def doctor_command(place: Place, ttl: float, as_json: bool) -> int:
+def doctor_command(place: Place, ttl: float, storage: Path | None, as_json: bool) -> int:
     """Look whether a backend is fit for use, as it is reached from here.
 
     Connects, then tries versions, encryption, permissions, sessions, writing, fencing, watching,
-    and the latency of commits. Says one line for each, and what to do about what is wrong. Harmless
-    beside running masters: it works on one key of its own and never campaigns.
+    the latency of commits, and the filesystem that jobs keep their files on. Says one line for
+    each, and what to do about what is wrong. Harmless beside running masters: it works on one key
+    of its own and never campaigns.
 
     Exit code 0: fit. 1: it is not, or only barely. 2: it could not be opened.
 
@@ -31,7 +35,7 @@ def doctor_command(place: Place, ttl: float, as_json: bool) -> int:
     found: list[Finding] = []
     with place.open(create=True) as backend, place.open(create=True) as other:
         opened = Finding("open", f"cluster {backend.cluster!r} at {redacted(place.url)}")
-        for finding in chain([opened], examine(backend, other, ttl=ttl)):
+        for finding in chain([opened], examine(backend, other, ttl=ttl, storage=storage)):
             found.append(finding)
             if not as_json:
                 say(_line(finding))
