@@ -259,6 +259,8 @@ class Dispatcher:
             self._offload(
                 job_id, lambda: do.cancel_restore(job_id), lambda _: self._rest(job), slow=True
             )
+        elif action is Action.CANCEL:
+            self._offload(job_id, lambda: do.cancel(job_id), slow=True)
         elif spec is None:
             return
         elif action is Action.RECOVER:
@@ -266,8 +268,6 @@ class Dispatcher:
             function = self._functions.get(job_id) if spec.only_in_driver else None
             on_end = self._on_end(spec)
             self._offload(job_id, lambda: do.start(spec, function, on_end))
-        elif action is Action.CANCEL:
-            self._offload(job_id, lambda: do.cancel(job_id), slow=True)
         elif action is Action.SUSPEND:
             self._offload(job_id, lambda: do.suspend(spec), slow=True)
         elif action is Action.FAIL:
@@ -287,7 +287,8 @@ class Dispatcher:
 
     def _may_clean_up(self, job_id: str, job: Tracked) -> bool:
         journal = self._actions.journal(job_id)
-        if journal is not None and journal.exhausted:
+        # A new leader tries once: what stood in the way may have been the other one's host.
+        if journal is not None and journal.exhausted and job.cleanup_tries:
             if not job.said_given_up:
                 job.said_given_up = True
                 left = ", ".join(journal.problems)
