@@ -351,12 +351,12 @@ class Dispatcher:
                 lambda: do.cancel_restore(job_id),
                 lambda _: self._errands.rest(job, action),
             )
+        elif action is Action.CANCEL:
+            offload(pools.ends, lambda: do.cancel(job_id))
         elif spec is None:
             return
         elif action is Action.RECOVER:
             offload(pools.starts, lambda: self._start(spec))
-        elif action is Action.CANCEL:
-            offload(pools.ends, lambda: do.cancel(job_id))
         elif action is Action.SUSPEND:
             offload(pools.ends, lambda: do.suspend(spec))
         elif action is Action.FAIL:
@@ -413,7 +413,8 @@ class Dispatcher:
 
     def _may_clean_up(self, job_id: str, job: Tracked, look: Look) -> bool:
         journal = look.read_journal()
-        if journal is not None and journal.exhausted:
+        # A new leader tries once: what stood in the way may have been the other one's host.
+        if journal is not None and journal.exhausted and job.cleanup_tries:
             if not job.said_given_up:
                 job.said_given_up = True
                 left = ", ".join(journal.problems)
