@@ -34,7 +34,7 @@ from jrs.recovery.trust import Trust
               "jrs.Resource. Repeatable.")  # fmt: skip
 @click.option("--max-attempts", type=click.IntRange(min=1), metavar="N",
               help="How many attempts run at once while this master leads; other jobs wait, first "
-              "submitted first.  [default: 8 a core, 1 a GiB of memory, the less of both]")  # fmt: skip
+              "submitted first.  [default: by cores and memory]")  # fmt: skip
 @click.option("--allow-entry", "allowed", multiple=True, metavar="PATTERN",
               help="Run only jobs whose module, or file, this shell pattern matches, as 'etl.*' or "
               "'/opt/jobs/*'; others are held. Repeatable.")  # fmt: skip
