@@ -12,6 +12,7 @@ import attrs
 
 from jrs.errors import InvalidInput, TooLarge
 from jrs.policy import RestartPolicy, SnapshotPolicy, at_least_one, seconds
+from jrs.stored import Stored
 
 MAX_PAYLOAD = 256 * 1024
 """Largest JSON payload of a result, a stage or a spec's arguments, in bytes of its encoding."""
@@ -139,7 +140,7 @@ class ResultState(enum.Enum):
 
 
 @attrs.frozen
-class JobSpec:
+class JobSpec(Stored):
     """What is needed to start the job on any master. Never a pickle."""
 
     job_id: str = attrs.field(validator=_job_id)
@@ -169,7 +170,7 @@ class JobSpec:
 
 
 @attrs.frozen
-class Failure:
+class Failure(Stored):
     """Why a job did not finish."""
 
     kind: str
@@ -182,7 +183,7 @@ class Failure:
 
 
 @attrs.frozen
-class StageSummary:
+class StageSummary(Stored):
     """One finished stage of a job: when and by which attempt it was run."""
 
     name: str
@@ -192,7 +193,7 @@ class StageSummary:
 
 
 @attrs.frozen
-class JobResult:
+class JobResult(Stored):
     """The durable outcome of a globally terminal job. Written once; never changes."""
 
     job_id: str = attrs.field(validator=_job_id)
@@ -232,7 +233,7 @@ class JobResultEntry:
 
 
 @attrs.frozen
-class Tombstone:
+class Tombstone(Stored):
     """What expiry leaves behind, so that it never permits a second run."""
 
     job_id: str = attrs.field(validator=_job_id)
@@ -242,7 +243,7 @@ class Tombstone:
 
 
 @attrs.frozen
-class AttemptRecord:
+class AttemptRecord(Stored):
     """The newest attempt of a job, written before it starts, so that its processes can be found."""
 
     job_id: str = attrs.field(validator=_job_id)
@@ -258,7 +259,7 @@ class AttemptRecord:
 
 
 @attrs.frozen
-class StageRecord:
+class StageRecord(Stored):
     """A finished stage. Its presence is the mark: a recovered job hands its result back."""
 
     job_id: str = attrs.field(validator=_job_id)
@@ -284,7 +285,7 @@ class StageRecord:
 
 
 @attrs.frozen
-class StreamRecord:
+class StreamRecord(Stored):
     """A streaming stage that was started once: what its checkpoint belongs to."""
 
     job_id: str = attrs.field(validator=_job_id)
@@ -326,7 +327,7 @@ class StopState(enum.Enum):
 
 
 @attrs.frozen
-class StopRecord:
+class StopRecord(Stored):
     """A stop, from its request to the end of the job or until it is resumed."""
 
     job_id: str = attrs.field(validator=_job_id)
@@ -345,7 +346,7 @@ class StopRecord:
 
 
 @attrs.frozen
-class CleanupJournal:
+class CleanupJournal(Stored):
     """What is done and what is left of a job's cleanup, so that a new leader goes on with it."""
 
     job_id: str = attrs.field(validator=_job_id)
@@ -357,7 +358,7 @@ class CleanupJournal:
 
 
 @attrs.frozen
-class CancelRequest:
+class CancelRequest(Stored):
     """Somebody asked for the job to be canceled."""
 
     job_id: str = attrs.field(validator=_job_id)
@@ -366,7 +367,7 @@ class CancelRequest:
 
 
 @attrs.frozen
-class MasterInfo:
+class MasterInfo(Stored):
     """A master that registered with the cluster."""
 
     name: str
@@ -376,10 +377,20 @@ class MasterInfo:
     seen_at: float
     leading: int | None = None
     """The epoch it leads in, once it has recovered."""
+    reads_format: int = 1
+    """The newest format of a cluster that it works with."""
 
 
 @attrs.frozen
-class EpochRecord:
+class FormatRecord(Stored):
+    """The format that the cluster's records are written in, once it was raised."""
+
+    version: int
+    raised_at: float = 0.0
+
+
+@attrs.frozen
+class EpochRecord(Stored):
     """The value of the fence's record."""
 
     epoch: int

@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 
 from jrs.errors import InvalidInput
+from jrs.stored import Stored
 
 
 def seconds(instance: object, attribute: attrs.Attribute[Any], value: float) -> None:
@@ -24,7 +25,7 @@ def at_least_one(instance: object, attribute: attrs.Attribute[Any], value: int) 
 
 
 @attrs.frozen
-class RestartPolicy:
+class RestartPolicy(Stored):
     """How often a job is started again after it died without a result.
 
     Attempts that ended because their leader did are recovered and do not count.
@@ -53,7 +54,7 @@ class Keep(enum.Enum):
 
 
 @attrs.frozen
-class SnapshotPolicy:
+class SnapshotPolicy(Stored):
     """When snapshots of a job's streams are taken, and how long they are kept.
 
     While the job goes on, those that somebody has named are kept, and so is the newest one that it

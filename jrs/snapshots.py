@@ -13,6 +13,7 @@ import attrs
 
 from jrs.errors import InvalidInput
 from jrs.model import check_job_id, check_stage_name
+from jrs.stored import Stored
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -62,7 +63,7 @@ def check_path(path: str) -> None:
 
 
 @attrs.frozen
-class SnapshotStage:
+class SnapshotStage(Stored):
     """A streaming stage in a snapshot."""
 
     name: str
@@ -73,7 +74,7 @@ class SnapshotStage:
 
 
 @attrs.frozen
-class SnapshotFile:
+class SnapshotFile(Stored):
     """One file of a snapshot."""
 
     path: str
@@ -92,7 +93,7 @@ class SnapshotFile:
 
 
 @attrs.frozen
-class Manifest:
+class Manifest(Stored):
     """What is in a snapshot: the file ``manifest.json`` of its folder."""
 
     job_id: str = attrs.field(validator=_job_id)
@@ -137,7 +138,7 @@ class Manifest:
 
 
 @attrs.frozen
-class SnapshotRecord:
+class SnapshotRecord(Stored):
     """A snapshot in the catalogue."""
 
     job_id: str = attrs.field(validator=_job_id)
@@ -166,7 +167,7 @@ class SnapshotRecord:
 
 
 @attrs.frozen
-class RestoreRecord:
+class RestoreRecord(Stored):
     """A restore under way. It takes the place of the job's spec, so that every master holds the
     job, and none starts one that is half restored."""
 

@@ -30,6 +30,7 @@ from jrs.codec import decode, encode
 from jrs.errors import (
     Conflict,
     CorruptRecord,
+    Fenced,
     InvalidInput,
     NoSuchResult,
     OutcomeUnknown,
@@ -61,8 +62,12 @@ class JobResultStore:
 
     # -- writing ---------------------------------------------------------------------------
 
-    def create_dirty(self, result: JobResult, fence: Fence | None) -> None:
+    def create_dirty(
+        self, result: JobResult, fence: Fence | None, *, also: tuple[Op, ...] = ()
+    ) -> None:
         """Record how a job ended; durable when it returns. Idempotent: the same again is a no-op.
+
+        `also` are operations of the same commit: what ends with the job.
 
         Raises:
             ResultExists: another result of the job is durable, or was expired.
@@ -71,11 +76,15 @@ class JobResultStore:
             Unavailable: nothing was changed.
             OutcomeUnknown: unknown even after reading back. Do not clean up; call it again.
         """
-        ops = self._dirty_ops(result)
+        ops = (*self._dirty_ops(result), *also)
         try:
             self._backend.commit(*ops, fence=fence)
         except Conflict:
             self._explain_existing(result)
+        except Fenced:
+            # An earlier try may have ended its attempt's right to write along with the result.
+            if not also or not self._stored(result):
+                raise
         except OutcomeUnknown as unknown:
             with still_unknown(unknown):
                 if self._stored(result):

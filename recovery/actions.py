@@ -6,6 +6,7 @@ learns it returns, what must outlive this leader it commits under the fence.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -19,6 +20,7 @@ from jrs.backend import (
     Check,
     Create,
     Delete,
+    Fence,
     Leadership,
     Op,
     Update,
@@ -42,7 +44,7 @@ from jrs.model import (
     StopRecord,
     StopState,
 )
-from jrs.recovery import processes
+from jrs.recovery import fencing, processes
 from jrs.recovery.attempts import Attempts, Begun
 from jrs.recovery.cleanup import CleanupPolicy, JobCleanup
 from jrs.recovery.decision import Stop
@@ -131,13 +133,14 @@ class Actions:
         except JobHeld as error:
             self._stops.hold(job_id, str(error), self._fence)
             return
-        record = self._record_attempt(spec)
-        if record is None:
+        recorded = self._record_attempt(spec)
+        if recorded is None:
             return
+        record, fence = recorded
         context = AttemptContext(
             spec=spec,
             attempt=record.attempt,
-            fence=self._fence,
+            fence=fence,
             backend=self._backend,
             storage=self._storage,
             first_started_at=record.first_started_at,
@@ -195,14 +198,17 @@ class Actions:
     # -- results ---------------------------------------------------------------------------
 
     def fail(self, spec: JobSpec) -> None:
-        """Record that the job has died as often as it may."""
+        """Record that the job has died as often as it may, once nothing of it can act any more."""
+        self._end_for_good(spec.job_id)
         stored, _ = self.stored_attempt(spec.job_id)
         failure = (stored.failure if stored else None) or Failure("exit", "every attempt died")
         self._record(spec.job_id, JobStatus.FAILED, failure, stored)
 
     def cancel(self, job_id: str) -> None:
-        """End the job's attempt, then record that it was canceled."""
+        """End the job's attempt, then record that it was canceled, once nothing of it can act any
+        more."""
         self._attempts.end(job_id, Deadline.after(_KILL))
+        self._end_for_good(job_id)
         stored, _ = self.stored_attempt(job_id)
         failure = Failure("cancel", self._why_canceled(job_id))
         self._record(job_id, JobStatus.CANCELED, failure, stored)
@@ -217,6 +223,7 @@ class Actions:
         """End the job's attempt, then note that the job stands and nobody is to start it."""
         job_id = spec.job_id
         self._attempts.end(job_id, Deadline.after(_KILL))
+        fencing.shut_out(self._backend, job_id, self._fence)
         stop = self._stops.get(job_id)
         if stop is None or stop.mode is not StopMode.SUSPEND or stop.state is StopState.DONE:
             return
@@ -305,6 +312,8 @@ class Actions:
             JobHeld: its files are of an epoch that the backend has not come to.
         """
         held: JobHeld | None = None
+        # Shut out, then read: from here on no older attempt commits anything.
+        fencing.shut_out(self._backend, job_id, self._fence)
         try:
             # The rename first: from here on no older attempt can publish, dead or not.
             self._storage.take_over(job_id, self._fence.epoch)
@@ -328,8 +337,15 @@ class Actions:
         if held is not None:
             raise held
 
-    def _record_attempt(self, spec: JobSpec) -> AttemptRecord | None:
-        """Record the job's next attempt; return None if it is not to run what was decided."""
+    def _end_for_good(self, job_id: str) -> None:
+        """See to it that nothing of the job appears behind the result that is about to be recorded:
+        no record, and no batch that a sink publishes."""
+        with suppress(JobHeld):  # By what it cannot go on from: it does not go on.
+            self._end_left_over(job_id)
+
+    def _record_attempt(self, spec: JobSpec) -> tuple[AttemptRecord, Fence] | None:
+        """Record the job's next attempt and let it in; return it and its fence, or None if it is
+        not to run what was decided."""
         job_id = spec.job_id
         guards = self._as_decided(spec)
         if guards is None:
@@ -345,11 +361,16 @@ class Actions:
             failure=before.failure if before else None,
             first_started_at=before.first_started_at if before else self._now(),
         )
+        name = fencing.name_of(record.epoch, record.attempt, secrets.token_hex(8))
+        let_in = fencing.let_in_ops(self._backend, job_id, name)
         try:
-            self._put(keys.ATTEMPTS + job_id, encode(record), version, *guards)
+            self._put(keys.ATTEMPTS + job_id, encode(record), version, *guards, *let_in)
         except Conflict:
             return None
-        return record
+        if not let_in:
+            return record, self._fence
+        fence = fencing.of_attempt(self._backend, job_id, name, self._fence)
+        return None if fence is None else (record, fence)
 
     def _as_decided(self, spec: JobSpec) -> list[Op] | None:
         """Return what holds as long as the job is this one and nothing keeps it from running; None

@@ -18,7 +18,8 @@ from typing import Any
 import attrs
 import tenacity
 
-from jrs.backend import Backend, Fence, open_backend
+from jrs import keys
+from jrs.backend import Backend, Check, Fence, open_backend
 from jrs.codec import decode, encode
 from jrs.errors import (
     Fenced,
@@ -30,7 +31,7 @@ from jrs.errors import (
     Unavailable,
 )
 from jrs.model import Failure, JobResult, JobSpec, JobStatus, check_json
-from jrs.recovery import entry_point, spark
+from jrs.recovery import entry_point, fencing, spark
 from jrs.recovery.job import AttemptContext, Job, StateLost
 from jrs.recovery.stopping import StopWatch
 from jrs.recovery.storage import JobStorage
@@ -42,7 +43,7 @@ EXIT_DIED = 70
 EXIT_JVM_DIED = 71
 """The JVM of its SparkSession died under it."""
 EXIT_FENCED = 75
-"""A newer leader exists; this attempt has nothing more to say."""
+"""A newer leader exists, or the attempt was shut out: it has nothing more to say."""
 
 _DETAIL = 16 * 1024
 
@@ -58,6 +59,8 @@ class Launch:
     attempt: int
     epoch: int
     fence_version: int
+    attempt_fence: int | None
+    """The version of the record that lets it write; None where there is none."""
     first_started_at: float
 
     def to_line(self) -> bytes:
@@ -68,10 +71,13 @@ class Launch:
         return cls(**json.loads(line))
 
     def context(self, backend: Backend) -> AttemptContext:
+        spec = decode(JobSpec, self.spec.encode(), "launch")
+        own = self.attempt_fence
+        let_in = None if own is None else Check(keys.FENCES + spec.job_id, own)
         return AttemptContext(
-            spec=decode(JobSpec, self.spec.encode(), "launch"),
+            spec=spec,
             attempt=self.attempt,
-            fence=Fence(self.epoch, self.fence_version),
+            fence=Fence(self.epoch, self.fence_version, let_in),
             backend=backend,
             storage=JobStorage(Path(self.storage), self.cluster),
             first_started_at=self.first_started_at,
@@ -88,6 +94,7 @@ def launch_of(context: AttemptContext, url: str, storage: Path) -> Launch:
         attempt=context.attempt,
         epoch=context.fence.epoch,
         fence_version=context.fence.version,
+        attempt_fence=None if context.fence.attempt is None else context.fence.attempt.version,
         first_started_at=context.first_started_at,
     )
 
@@ -170,7 +177,7 @@ def record_result(backend: Backend, result: JobResult, fence: Fence, stop: threa
         stop=tenacity.stop_when_event_set(stop),
         sleep=tenacity.sleep_using_event(stop),
         reraise=True,
-    )(store.create_dirty, result, fence)
+    )(store.create_dirty, result, fence, also=fencing.close_ops(fence))
 
 
 def _one_line(text: str) -> str:

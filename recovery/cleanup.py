@@ -124,6 +124,7 @@ def default_resources(backend: Backend, storage: JobStorage) -> list[Resource]:
         Snapshots(backend, storage),
         Records(backend, keys.STAGES),
         Records(backend, keys.ATTEMPTS),
+        Records(backend, keys.FENCES),
         Records(backend, keys.STREAMS),
         Records(backend, keys.CANCEL),
         Records(backend, keys.STOPS),

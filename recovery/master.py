@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from jrs import versions
 from jrs.backend import Backend, Leadership
 from jrs.clock import Deadline
 from jrs.errors import Fenced, InvalidInput, OutcomeUnknown, Unavailable
@@ -151,6 +152,8 @@ class Master:
                 if leadership is None:
                     return
                 with leadership:
+                    # The format may have been raised while this master waited for its turn.
+                    versions.ensure_supported(self.backend, convert=False)
                     if self._lead(leadership, registration, stop, lead):
                         return
             except (Unavailable, OutcomeUnknown) as error:

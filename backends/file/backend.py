@@ -12,7 +12,7 @@ from pathlib import Path
 from jrs.backend import EPOCH_KEY, Backend, Capabilities, Fence, Leadership, Op, Record, Watch
 from jrs.backends.changes import Changes
 from jrs.backends.file import check, leader, lines
-from jrs.backends.file.folder import open_folder, root_of
+from jrs.backends.file.folder import mark_format, open_folder, root_of
 from jrs.backends.file.replica import Replica
 from jrs.backends.group import GroupCommit
 from jrs.clock import Deadline
@@ -55,7 +55,8 @@ class FileBackend(Backend):
         create: bool = True,
         seal_at: int = SEAL_AT,
     ) -> None:
-        folder = open_folder(root, cluster, create=create)
+        folder, self.marked_format = open_folder(root, cluster, create=create)
+        self._root = root
         self.url = root.resolve().as_uri()
         self.default_storage = root.resolve() / "storage"
         self.cluster = cluster
@@ -120,6 +121,10 @@ class FileBackend(Backend):
                 self.replica.seal()
 
         self._group.exclusively(seal, deadline)
+
+    def mark_format(self, version: int) -> None:
+        self._check_process()
+        self.marked_format = mark_format(self._root, version)
 
     def check(self) -> Iterator[str]:
         with self._at_the_end():

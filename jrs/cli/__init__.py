@@ -13,6 +13,7 @@ from jrs.errors import JrsError
 _COMMANDS = {
     "cancel": "jrs.cli.jobs",
     "cleanup": "jrs.cli.upkeep",
+    "cluster-format": "jrs.cli.upkeep",
     "demo": "jrs.cli.demo",
     "doctor": "jrs.cli.doctor",
     "expire": "jrs.cli.upkeep",
@@ -45,7 +46,9 @@ class _Lazy(click.Group):
 
         if cmd_name not in _COMMANDS:
             return None
-        command = getattr(import_module(_COMMANDS[cmd_name]), f"{cmd_name}_command")
+        command = getattr(
+            import_module(_COMMANDS[cmd_name]), f"{cmd_name.replace('-', '_')}_command"
+        )
         assert isinstance(command, click.Command)
         return command
 

@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 import attrs
-import cattrs
 import click
 
 from jrs.backend import Backend, open_backend
+from jrs.codec import to_plain
 from jrs.errors import InvalidInput
 from jrs.model import StopMode, StopRecord, StopState
 
@@ -61,13 +61,10 @@ def with_place(command: Callable[..., Any]) -> Callable[..., Any]:
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 
-_plain = cattrs.Converter()
-_plain.register_unstructure_hook_func(lambda kind: kind is Any, lambda value: value)
-
 
 def to_json(value: Any) -> str:
     """Return a value of `jrs.model` (or a list of such) as JSON text."""
-    return json.dumps(_plain.unstructure(value), indent=2)
+    return json.dumps(to_plain(value), indent=2)
 
 
 def when(stamp: float) -> str:

@@ -98,7 +98,7 @@ def submit_command(
             every=snapshot_every,
             keep=keep_snapshots,
             max_age=snapshot_max_age,
-            **dict(map(_at_end, snapshots_at_end)),
+            **dict[str, Any](map(_at_end, snapshots_at_end)),
         ),
     )
     if not no_check:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 
-from jrs import keys
-from jrs.backend import Backend
+from jrs import keys, versions
+from jrs.backend import NEWEST_FORMAT, Backend
 from jrs.cli.common import EXIT_DIFFERS, EXIT_REFUSED, Place, json_option, with_place
 from jrs.codec import decode
 from jrs.errors import CorruptRecord, InvalidInput, NoSuchResult
@@ -19,6 +19,7 @@ from jrs.model import (
     CancelRequest,
     CleanupJournal,
     EpochRecord,
+    FormatRecord,
     JobResult,
     JobSpec,
     MasterInfo,
@@ -28,6 +29,7 @@ from jrs.model import (
     Tombstone,
     check_job_id,
 )
+from jrs.recovery import fencing
 from jrs.recovery.cleanup import JobCleanup, default_resources
 from jrs.recovery.publishing import HalfPublished
 from jrs.recovery.snapshots import left_over, pending
@@ -48,6 +50,7 @@ _KINDS: dict[str, type] = {
     keys.CANCEL: CancelRequest,
     keys.CLEANUP: CleanupJournal,
     keys.MASTERS: MasterInfo,
+    keys.FORMAT: FormatRecord,
     keys.SNAPSHOTS: SnapshotRecord,
 }
 
@@ -164,6 +167,33 @@ def fsck_command(place: Place, accept_damage: bool, storage: Path | None, as_jso
     return EXIT_DIFFERS if left else 0
 
 
+@click.command("cluster-format")
+@click.option("--raise", "to_raise", is_flag=True,
+              help="Raise it to the newest that this version knows, for good.")  # fmt: skip
+@json_option
+@with_place
+def cluster_format_command(place: Place, to_raise: bool, as_json: bool) -> int:
+    """Show the format of the cluster's records, or raise it once every master is upgraded.
+
+    Until then a newer version of jrs writes what the older ones read. After it, older versions
+    refuse to open the cluster. It is refused while a master runs that does not know the format.
+
+    \b
+    Example:  jrs cluster-format --raise
+    """
+    with place.open() as backend:
+        before = versions.raise_format(backend) if to_raise else versions.format_of(backend)
+    found = NEWEST_FORMAT if to_raise else before
+    if as_json:
+        click.echo(json.dumps({"format": found, "newest": NEWEST_FORMAT, "before": before}))
+    elif to_raise:
+        raised = f"raised from {before} to {found}" if before < found else f"{found} already"
+        click.echo(f"the cluster's format is {raised}")
+    else:
+        click.echo(f"format {found}; this version knows up to {NEWEST_FORMAT}")
+    return 0
+
+
 # -- inside --------------------------------------------------------------------------------
 
 
@@ -187,6 +217,12 @@ def _unreadable(backend: Backend) -> Iterator[str]:
         for record in backend.scan(prefix):
             if kind is not JobSpec or not pending.is_one(record):
                 yield from _problem(kind, record.value, record.key)
+
+    for record in backend.scan(keys.FENCES):
+        try:
+            fencing.check(record)
+        except CorruptRecord as error:
+            yield str(error)
 
 
 def _problem(kind: type, value: bytes, key: str) -> Iterator[str]:
