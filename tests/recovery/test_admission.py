@@ -92,8 +92,9 @@ def test_a_start_that_fails_gives_its_slot_back(memory: FaultyMemory, root: Path
         if context.spec.job_id == "bad":  # type: ignore[attr-defined]
             raise OSError("no more processes")
 
-    with Leader(memory, root, max_attempts=1) as leader:
-        leader.runner.before_start = broken
+    leader = Leader(memory, root, max_attempts=1)
+    leader.runner.before_start = broken
+    with leader:
         catalog.submit(spec("good"))
         leader.runner.of("good").finish()
         leader.until_clean("good")
