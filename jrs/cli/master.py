@@ -33,7 +33,7 @@ from jrs.recovery.master import Master
               "jrs.Resource. Repeatable.")  # fmt: skip
 @click.option("--max-attempts", type=click.IntRange(min=1), metavar="N",
               help="How many attempts run at once while this master leads; other jobs wait, first "
-              "submitted first.  [default: 8 a core, 1 a GiB of memory, whichever is less]")  # fmt: skip
+              "submitted first.  [default: 8 a core, 1 a GiB of memory, if less]")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print events as JSON, one a line.")
 @with_place
 def master_command(
