@@ -358,6 +358,8 @@ class MasterInfo(Stored):
     """The epoch it leads in, once it has recovered."""
     reads_format: int = 1
     """The newest format of a cluster that it works with."""
+    max_attempts: int = 0
+    """How many attempts in processes of their own it runs at once while it leads; 0: not known."""
 
 
 @attrs.frozen

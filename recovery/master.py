@@ -134,7 +134,7 @@ class Master:
         True if the master has nothing more to do. By default it waits.
         """
         lead = lead or _wait_until_over
-        registration = Registration(self._registry, self.name)
+        registration = Registration(self._registry, self.name, max_attempts=self._max_attempts)
         try:
             with class_data.Background():
                 self._campaign(registration, stop, lead)
