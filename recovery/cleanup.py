@@ -27,6 +27,10 @@ from jrs.recovery import processes
 from jrs.recovery.pools import side_by_side
 from jrs.recovery.storage import JobStorage
 from jrs.store import JobResultStore
+from jrs.texts import printable, shown
+
+_LONGEST_NAME = 128
+"""Characters of a resource's name: journals hold it."""
 
 
 class Resource(abc.ABC):
@@ -186,10 +190,16 @@ class JobCleanup:
 
     def __init__(self, backend: Backend, resources: Sequence[Resource]) -> None:
         for resource in resources:
-            if not isinstance(resource, Resource) or not getattr(resource, "name", ""):
+            name = getattr(resource, "name", None)
+            if not isinstance(resource, Resource) or not isinstance(name, str):
                 raise InvalidInput(
                     f"not a resource: {type(resource).__name__}; it must be a jrs.Resource with a "
                     "name"
+                )
+            if not 0 < len(name) <= _LONGEST_NAME or name != printable(name):
+                raise InvalidInput(
+                    f"not a resource's name: {shown(name)}; give it 1 to {_LONGEST_NAME} "
+                    "characters in one line"
                 )
         names = [resource.name for resource in resources]
         if len(set(names)) < len(names):
