@@ -44,6 +44,14 @@ class Resource(abc.ABC):
     def clean(self, job_id: str) -> None:
         """Remove it for good. Idempotent; raises if anything is left, saying what and where."""
 
+    def clean_fenced(self, job_id: str, fence: Fence | None) -> None:
+        """Do what `clean` does; what is in the backend itself is removed under the leader's fence.
+
+        Raises:
+            Fenced: a newer leader exists.
+        """
+        self.clean(job_id)
+
     def release(self, job_id: str) -> None:  # noqa: B027  (most resources hold nothing)
         """Let go of what this master holds of it, when the job goes on elsewhere. Idempotent."""
 
@@ -97,9 +105,12 @@ class Records(Resource):
         self._prefix = prefix
 
     def clean(self, job_id: str) -> None:
+        self.clean_fenced(job_id, None)
+
+    def clean_fenced(self, job_id: str, fence: Fence | None) -> None:
         for record in list(self._records(job_id)):
             try:
-                self._backend.commit(Delete(record.key))
+                self._backend.commit(Delete(record.key), fence=fence)
             except Conflict:
                 pass  # Gone already.
 
@@ -333,7 +344,7 @@ class JobCleanup:
                 return "an earlier try has not ended yet"
             self._under_way.add(step)
         try:
-            resource.clean(job_id)
+            resource.clean_fenced(job_id, fence)
         except Fenced:
             raise
         except (Exception, SystemExit) as error:
