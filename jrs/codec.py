@@ -160,7 +160,10 @@ def with_job_id(data: bytes, job_id: str, where: str) -> bytes:
     match = _ENVELOPE.fullmatch(data)
     if match is None or b"%08x" % zlib.crc32(match[4]) != match[3]:
         raise CorruptRecord(f"{where}: not a record of jrs, or a damaged one")
-    value = json.loads(match[4])
+    try:
+        value = json.loads(match[4])
+    except (ValueError, RecursionError) as error:
+        raise CorruptRecord(f"{where}: {error}") from None
     if "job_id" not in value:
         raise CorruptRecord(f"{where}: a {match[1].decode()!r}, which is not a job's")
     body = _to_json({**value, "job_id": job_id}).encode("ascii")

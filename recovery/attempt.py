@@ -45,8 +45,6 @@ EXIT_JVM_DIED = 71
 EXIT_FENCED = 75
 """A newer leader exists, or the attempt was shut out: it has nothing more to say."""
 
-_DETAIL = 16 * 1024
-
 
 @attrs.frozen
 class Launch:
@@ -149,7 +147,7 @@ def run_attempt(context: AttemptContext, function: Any = None) -> JobResult:
         failure = Failure(
             kind="exception",
             message=_one_line(f"{type(error).__name__}: {error}"),
-            detail="".join(traceback.format_exception(error))[-_DETAIL:],
+            detail="".join(traceback.format_exception(error)),
         )
     finally:
         job.close()

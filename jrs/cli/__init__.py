@@ -106,7 +106,13 @@ def main() -> NoReturn:
     except JrsError as error:
         say(f"jrs: {' '.join(str(error).split())}", err=True)
         status = EXIT_REFUSED
+    except MemoryError:
+        say("jrs: out of memory: allow it more (ulimit -v), or ask for less (--limit)", err=True)
+        status = EXIT_REFUSED
     except BrokenPipeError:
         sys.stderr.close()
         status = 141
+    except OSError as error:
+        say(f"jrs: {error}", err=True)
+        status = EXIT_REFUSED
     sys.exit(status if isinstance(status, int) else 0)

@@ -16,6 +16,7 @@ from jrs.model import JobResult, JobSpec, JobStatus, RunnerKind, check_job_id
 from jrs.policy import Keep, RestartPolicy, SnapshotPolicy
 from jrs.recovery import entry_point as entry_points
 from jrs.store import JobResultStore
+from jrs.texts import shown
 
 
 @click.command(
@@ -172,7 +173,7 @@ def _arguments(pairs: tuple[str, ...], text: str | None) -> dict[str, Any]:
     if text is not None:
         try:
             found = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InvalidInput(f"--args is not JSON: {error}") from None
         if not isinstance(found, dict):
             raise InvalidInput('--args must be a JSON object, like \'{"day": "2026-11-20"}\'')
@@ -184,8 +185,10 @@ def _arguments(pairs: tuple[str, ...], text: str | None) -> dict[str, Any]:
             raise InvalidInput(f"not an argument: {pair!r}; write --arg name=value")
         try:
             found[name] = json.loads(value)
-        except ValueError:
+        except json.JSONDecodeError:
             found[name] = value
+        except (ValueError, RecursionError) as error:  # JSON, but more than anybody reads back.
+            raise InvalidInput(f"--arg {shown(name)}: {error}") from None
     return dict(found)
 
 
