@@ -42,11 +42,12 @@ from jrs.model import (
     StopRecord,
     StopState,
 )
-from jrs.recovery import processes
+from jrs.recovery import left_over
 from jrs.recovery.attempts import Attempts, Begun
 from jrs.recovery.cleanup import CleanupPolicy, JobCleanup
 from jrs.recovery.decision import Stop
 from jrs.recovery.job import AttemptContext
+from jrs.recovery.processes import new_mark
 from jrs.recovery.runners import Ended, Runner
 from jrs.recovery.snapshots import pending
 from jrs.recovery.state import JobState
@@ -95,6 +96,7 @@ class Actions:
         say: Say,
         master: str,
         now: Clock,
+        mark: Callable[[], str] = new_mark,
     ) -> None:
         self._backend = backend
         self._leadership = leadership
@@ -107,6 +109,7 @@ class Actions:
         self._say = say
         self._master = master
         self._now = now
+        self._mark = mark
         self._store = JobResultStore(backend, now=now)
         self._stops = JobStops(backend, now=now)
         self._state = JobState(backend, storage, self._fence, say)
@@ -143,6 +146,7 @@ class Actions:
             first_started_at=record.first_started_at,
             now=self._now,
             lifeline=self._leadership.lifeline,
+            mark=record.mark,
         )
         self._say("attempt", job_id, f"attempt {record.attempt} starts")
         self._attempts.begin(
@@ -161,6 +165,8 @@ class Actions:
         """Count an attempt that ended without a result, durably, so that failovers do not reset
         the restart policy. Return None if it was no death."""
         job_id = spec.job_id
+        if ended.lapsed:
+            return None  # Its leadership failed it: the leader has yet to notice.
         if self._store.has_entry(job_id) or self._backend.get(keys.CANCEL + job_id) is not None:
             return None
         stop = self._stops.get(job_id)
@@ -321,10 +327,8 @@ class Actions:
                 f"backend was new; restore the job: jrs snapshot restore --from {folder}/snapshots/"
                 f"NUMBER; or move the folder away; then: jrs resume {job_id}"
             )
-        orphans = processes.end(
-            processes.mark_of_job(self._backend.url, self._backend.cluster, job_id),
-            Deadline.after(_KILL),
-            up_to_epoch=self._fence.epoch,
+        orphans = left_over.end(
+            self._backend, job_id, Deadline.after(_KILL), up_to_epoch=self._fence.epoch
         )
         if orphans:
             self._say("orphans", job_id, f"killed {len(orphans)} left-over processes")
@@ -347,6 +351,8 @@ class Actions:
             deaths=before.deaths if before else 0,
             failure=before.failure if before else None,
             first_started_at=before.first_started_at if before else self._now(),
+            mark=self._mark(),
+            earlier_marks=left_over.marks_after(before),
         )
         try:
             self._put(keys.ATTEMPTS + job_id, encode(record), version, *guards)

@@ -2,7 +2,7 @@
 
 The order is the promise: the dirty result first, before anybody is told and before anything is
 cleaned up. As a program (``python -m jrs.recovery.attempt``) it reads its launch from standard
-input, written by the warden, and is what a `process` attempt runs.
+input, written by its watchdog, and is what a `process` attempt runs.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ class Launch:
     epoch: int
     fence_version: int
     first_started_at: float
+    mark: str
 
     def to_line(self) -> bytes:
         return json.dumps(attrs.asdict(self)).encode() + b"\n"
@@ -75,6 +76,7 @@ class Launch:
             backend=backend,
             storage=JobStorage(Path(self.storage), self.cluster),
             first_started_at=self.first_started_at,
+            mark=self.mark,
         )
 
 
@@ -89,6 +91,7 @@ def launch_of(context: AttemptContext, url: str, storage: Path) -> Launch:
         epoch=context.fence.epoch,
         fence_version=context.fence.version,
         first_started_at=context.first_started_at,
+        mark=context.mark,
     )
 
 
@@ -193,7 +196,7 @@ def main() -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     # What the function left running (a JVM, threads) must not keep a finished attempt alive; the
-    # warden ends the rest of its processes.
+    # watchdog ends the rest of its processes.
     os._exit(status)
 
 
