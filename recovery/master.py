@@ -15,6 +15,7 @@ from jrs.clock import Deadline
 from jrs.errors import Fenced, InvalidInput, OutcomeUnknown, Unavailable
 from jrs.model import RunnerKind, check_master_name
 from jrs.mounts import OBJECT_STORES, filesystem_of
+from jrs.recovery import processes
 from jrs.recovery.cleanup import CleanupPolicy, JobCleanup, Resource, default_resources
 from jrs.recovery.dispatcher import Dispatcher
 from jrs.recovery.events import Event, Report, tell
@@ -62,7 +63,8 @@ class Master:
 
     Raises:
         InvalidInput: a storage that can not be used, or none where the backend has no folder of
-            its own; a name or a ttl that can not be used; what is no resource.
+            its own; a name or a ttl that can not be used; what is no resource; a host or container
+            where this process cannot see itself in /proc.
     """
 
     def __init__(
@@ -98,6 +100,10 @@ class Master:
                 f"jobs can not keep their files in {root}: it is on {kind}, where a folder is not "
                 "renamed in one step; name one on a filesystem, local or shared, as NFS or CephFS"
             )
+        try:
+            processes.check_visible()
+        except Unavailable as error:
+            raise InvalidInput(f"no master can run here: {error}") from None
         self.backend = backend
         self.name = default_name() if name is None else check_master_name(name)
         self._ttl = ttl
