@@ -1,6 +1,6 @@
 """A layer between the code under test and the operating system, in this process.
 
-Functions of `os`, `fcntl` and `mmap` are replaced while a `Layer` is entered, so whatever the code
+Functions of `os` and `fcntl` are replaced while a `Layer` is entered, so whatever the code
 calls passes by an observer, who can act before and after it. What a child process calls is not
 seen.
 """
@@ -8,7 +8,6 @@ seen.
 from __future__ import annotations
 
 import fcntl
-import mmap
 import os
 from collections.abc import Callable, Iterable
 from types import TracebackType
@@ -25,9 +24,9 @@ WRITING = (
 """What changes files, or makes changes durable."""
 READING = ("read", "pread", "lseek", "fstat", "stat", "lstat", "listdir", "scandir", "access")
 """What looks at files."""
-_ELSEWHERE = {"flock": (fcntl, "flock"), "lockf": (fcntl, "lockf"), "mmap": (mmap, "mmap")}
+_ELSEWHERE = {"flock": (fcntl, "flock"), "lockf": (fcntl, "lockf")}
 LOCKING = tuple(_ELSEWHERE)
-"""What locks or maps files."""
+"""What locks files."""
 
 
 class Layer:
