@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
@@ -27,6 +29,58 @@ READING = ("read", "pread", "lseek", "fstat", "stat", "lstat", "listdir", "scand
 _ELSEWHERE = {"flock": (fcntl, "flock"), "lockf": (fcntl, "lockf")}
 LOCKING = tuple(_ELSEWHERE)
 """What locks files."""
+
+
+class Owners:
+    """Tells while it is entered on whose behalf a thread runs: a thread belongs to the one on whose
+    behalf it was started. One at a time in a process."""
+
+    def __init__(self, default: str) -> None:
+        self._default = default
+        self._owner: dict[int, str] = {}
+        self._start = threading.Thread.start
+
+    def current(self) -> str:
+        """Return the owner of the current thread."""
+        return self._owner.get(threading.get_ident(), self._default)
+
+    @contextmanager
+    def acting(self, owner: str) -> Iterator[None]:
+        """Let the current thread, and those that it starts, run on behalf of `owner`."""
+        mine = threading.get_ident()
+        before = self._owner.get(mine)
+        self._owner[mine] = owner
+        try:
+            yield
+        finally:
+            if before is None:
+                del self._owner[mine]
+            else:
+                self._owner[mine] = before
+
+    def __enter__(self) -> Self:
+        owners, start = self, self._start
+
+        def owned(thread: threading.Thread) -> None:
+            owner, run = owners.current(), thread.run
+
+            def run_owned() -> None:
+                with owners.acting(owner):
+                    run()
+
+            thread.run = run_owned  # type: ignore[method-assign]
+            start(thread)
+
+        threading.Thread.start = owned  # type: ignore[method-assign, assignment]
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        threading.Thread.start = self._start  # type: ignore[method-assign]
 
 
 class Layer:

@@ -23,7 +23,7 @@ from jrs.backend import EPOCH_KEY, Absent, Check, Create, Delete, Fence, Op, Upd
 from jrs.backends.file import FileBackend
 from jrs.errors import Conflict, Fenced, JrsError, OutcomeUnknown
 from jrs.testing.chaos import runs
-from jrs.testing.chaos.calls import LOCKING, READING, WRITING, Layer
+from jrs.testing.chaos.calls import LOCKING, READING, WRITING, Layer, Owners
 from jrs.testing.chaos.figures import scratch
 from jrs.testing.chaos.linear import Call, Condition, is_linearizable
 from jrs.testing.chaos.runs import Run, Tally
@@ -34,6 +34,7 @@ NEVER = ("violations", "refused", "raw", "damage")
 reason; exceptions that are no `JrsError`; stores that `Backend.check` finds damaged."""
 COUNTED = ("cases", "histories", "unjudged", "system_calls", "actions", *NEVER)
 
+_FIRST, _SECOND = "first", "second"
 _KEYS = ("a", "b", "c/1", "c/2")
 _STEPS = 5
 """Calls of the first handle."""
@@ -202,14 +203,15 @@ class History:
 
 
 class Intruder:
-    """Lets another handle act before and after system calls of one thread."""
+    """Lets another handle act before and after system calls of the first, in whatever thread."""
 
-    def __init__(self, actor: Actor, rng: random.Random) -> None:
+    def __init__(self, actor: Actor, owners: Owners, rng: random.Random) -> None:
         self.calls = 0
         self.actions = 0
         self._actor = actor
         self._rng = rng
-        self._mine = threading.get_ident()
+        self._owners = owners
+        self._lock = threading.Lock()
         self._acting: threading.Thread | None = None
         # How often: from a look at each call to one in a long compaction.
         self._chance = rng.choice((0.5, 0.1, 0.03))
@@ -218,7 +220,7 @@ class Intruder:
         self, name: str, arguments: tuple[Any, ...], named: dict[str, Any],
         real: Callable[..., Any],
     ) -> Any:  # fmt: skip
-        if threading.get_ident() != self._mine:
+        if self._owners.current() != _FIRST:
             return real(*arguments, **named)
         self.calls += 1
         self._perhaps()
@@ -232,37 +234,48 @@ class Intruder:
             self._acting.join()
 
     def _perhaps(self) -> None:
-        busy = self._acting is not None and self._acting.is_alive()
-        if busy or self.actions >= _ACTIONS or self._rng.random() > self._chance:
-            return
-        self.actions += 1
-        # In a thread: it may have to wait for a lock that the first one holds.
-        self._acting = threading.Thread(target=self._actor.act, name="jrs-intruder")
-        self._acting.start()
-        self._acting.join(_PATIENCE)
+        with self._lock:
+            busy = self._acting is not None and self._acting.is_alive()
+            if busy or self.actions >= _ACTIONS or self._rng.random() > self._chance:
+                return
+            self.actions += 1
+            # In a thread: it may have to wait for a lock that the first one holds.
+            acting = self._acting = threading.Thread(target=self._act, name="jrs-intruder")
+            acting.start()
+        acting.join(_PATIENCE)
+
+    def _act(self) -> None:
+        with self._owners.acting(_SECOND):
+            self._actor.act()
 
 
 def run_case(seed: int, case: int, root: Path) -> Tally:
     """Run and judge one history in the empty folder `root`."""
-    rng = random.Random(f"{seed}:{case}")
+    with Owners(_FIRST) as owners:
+        return _run(random.Random(f"{seed}:{case}"), case, root, owners)
+
+
+def _run(rng: random.Random, case: int, root: Path, owners: Owners) -> Tally:
     history = History(rng.choice((400, 2_000, 1 << 40)))
-    first = Actor("first", root, history, rng)
-    second = Actor("second", root, history, random.Random(rng.random()))
-    intruder = Intruder(second, random.Random(rng.random()))
-    for actor in (first, second):
-        actor.commit()
-        actor.scan()
+    first = Actor(_FIRST, root, history, rng)
+    with owners.acting(_SECOND):
+        second = Actor(_SECOND, root, history, random.Random(rng.random()))
+        second.commit()
+        second.scan()
+    intruder = Intruder(second, owners, random.Random(rng.random()))
     with Layer((*WRITING, *READING, *LOCKING), intruder.observe):
         for _ in range(_STEPS):
             first.act()
         intruder.end()
     third = Actor("third", root, history, rng)
-    for actor in (third, first, second):
-        actor.scan()
+    first.scan()
+    third.scan()
+    with owners.acting(_SECOND):
+        second.scan()
     tally = Tally()
     tally.counts.update(
-        cases=1, histories=intruder.actions > 0, system_calls=intruder.calls,
-        actions=intruder.actions,
+        cases=1, histories=intruder.actions > 0, unjudged=history.incomplete,
+        system_calls=intruder.calls, actions=intruder.actions,
     )  # fmt: skip
     with FileBackend(root) as backend:
         history.problems += [("damage", line) for line in backend.check()]

@@ -22,6 +22,8 @@ import attrs
 
 from jrs.testing.chaos.figures import proof_line
 
+AGAIN = 75
+"""The exit status of a worker that wants a new process for the cases behind the last one."""
 _WORDS = 200
 """Bad cases of a chunk that are kept in words."""
 
@@ -135,7 +137,7 @@ class Run:
                 for line in process.stdout:
                     total.add(Tally.from_json(json.loads(line)))
                     first += 1
-            if process.returncode:
+            if process.returncode not in (0, AGAIN):
                 if not total.counts["cases"]:
                     raise RuntimeError(f"the first case ended its process: {' '.join(command)}")
                 total.counts["cases"] += 1
@@ -173,7 +175,11 @@ class Run:
 def work(cases: range, judge: Callable[[int], Tally]) -> None:
     """Judge cases in this process, which is a worker."""
     for case in cases:
-        print(json.dumps(judge(case).as_json()), flush=True)
+        tally = judge(case)
+        print(json.dumps(tally.as_json()), flush=True)
+        if tally.counts["hangs"]:
+            # A thread of it may still be computing.
+            os._exit(AGAIN)
 
 
 def parser(module: str, cases: int) -> argparse.ArgumentParser:
