@@ -3,9 +3,9 @@
     python -m jrs.testing.chaos.interleave --cases 2000 --seed 1 --resume interleave.jsonl
 
 A case is a history of calls of one handle, during which a second one of the same folder commits,
-reads, compacts or takes the lead, before or after system calls of the first. All answers must be
-those of one order of all calls, and a third handle must find what that order leaves. Exit status 1
-otherwise.
+reads, compacts, takes the lead or raises the cluster's format, before or after system calls of the
+first. All answers must be those of one order of all calls, and a third handle must find what that
+order leaves. Exit status 1 otherwise.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from typing import Any
 
 from jrs.backend import EPOCH_KEY, Absent, Check, Create, Delete, Fence, Op, Update
 from jrs.backends.file import FileBackend
-from jrs.errors import Conflict, Fenced, JrsError, OutcomeUnknown
+from jrs.errors import Conflict, Fenced, InvalidInput, JrsError, OutcomeUnknown
 from jrs.testing.chaos import runs
 from jrs.testing.chaos.calls import LOCKING, READING, WRITING, Layer, Owners
 from jrs.testing.chaos.figures import scratch
+from jrs.testing.chaos.forms import FORMAT, raise_form
 from jrs.testing.chaos.linear import Call, Condition, is_linearizable
 from jrs.testing.chaos.runs import Run, Tally
 
@@ -61,6 +62,7 @@ class Actor:
         """Make one call, any."""
         kinds: list[Callable[[], None]] = [
             *[self.commit] * 6, self.get, self.scan, *[self.compact] * 2, self.lead, self.reopen,
+            self.upgrade,
         ]  # fmt: skip
         kind = self._rng.choice(kinds)
         try:
@@ -83,7 +85,8 @@ class Actor:
 
     def scan(self) -> None:
         begun = self._history.now()
-        records = list(self._handle.scan(""))
+        # The format is written by who comes first, and not judged.
+        records = [record for record in self._handle.scan("") if record.key != FORMAT]
         found = {record.key: record.value for record in records}
         self._history.add(begun, self.who, reads=found, scan=True)
         for key in _KEYS:
@@ -131,6 +134,12 @@ class Actor:
         else:
             self._history.incomplete = True
         leads.resign()
+
+    def upgrade(self) -> None:
+        try:
+            raise_form(self._handle)
+        except InvalidInput:
+            pass  # The other one raised it in this moment.
 
     def reopen(self) -> None:
         self._handle.close()

@@ -37,6 +37,8 @@ from jrs.testing.servers import Server, find_etcd, find_zookeeper
 SETTLED_WITHIN = 60.0
 """Seconds of peace after which all should be done."""
 _DISK = "160m"
+_STARTED = 8.0
+"""Seconds after which a master has surely started."""
 _DUE = 1.0
 """Seconds between two strikes."""
 
@@ -129,6 +131,7 @@ class _Soak:
         self._exits = 0
         self._lock = threading.Lock()
         self._supervised: list[MasterProcess] = []
+        self._started: dict[str, float] = {}
         self._over = threading.Event()
 
     def run(self) -> Outcome:
@@ -187,7 +190,7 @@ class _Soak:
             nemeses.Pause("a master", masters, self._wanted.ttl * 1.5),
             nemeses.Kill("what a master started", others),
             nemeses.Pause("what a master started", others),
-            nemeses.NoDescriptors("a master", masters),
+            nemeses.NoDescriptors("a master", self._running),
         ]
         if self._disk is not None:
             found.append(nemeses.FullDisk(self._disk))
@@ -200,6 +203,16 @@ class _Soak:
         with self._lock:
             return list(self._supervised)
 
+    def _running(self) -> list[int]:
+        """Return the masters that do more than to start: nobody starts without descriptors."""
+        now = time.monotonic()
+        with self._lock:
+            return [
+                master.process.pid
+                for master in self._supervised
+                if master.alive and now - self._started[master.name] > _STARTED
+            ]
+
     def _supervise(self, masters: Masters) -> None:
         """Start as many masters as have died; look what those died of that nobody has killed."""
         with self._lock:
@@ -208,11 +221,16 @@ class _Soak:
                 status = master.process.returncode
                 if status not in (-9, 0):
                     self._exits += 1
-                    self._say(f"{master.name} ended with status {status}")
-                    if "Traceback" in (said := master.errors()):
+                    said = master.errors()
+                    last = said.rpartition("\n")[2]
+                    self._say(f"{master.name} ended with status {status}: {last}")
+                    # Its children say to the same place what they died of.
+                    if "Traceback" in said and not last.startswith("jrs:"):
                         self._history.problem(f"{master.name} broke: {said}")
             while len(self._supervised) < self._wanted.masters:
-                self._supervised.append(masters.start(f"m{len(masters.all) + 1}"))
+                name = f"m{len(masters.all) + 1}"
+                self._started[name] = time.monotonic()
+                self._supervised.append(masters.start(name))
 
     def _settle(self, masters: Masters, client: Client) -> float:
         """Wait until everything is done and clean; return how many seconds that took."""

@@ -23,6 +23,7 @@ from jrs.backends.file import FileBackend
 from jrs.jobs import JobCatalog
 from jrs.model import JobResult, JobSpec, JobStatus
 from jrs.store import JobResultStore
+from jrs.testing.chaos.forms import raise_form
 
 CLUSTER = "default"
 
@@ -160,6 +161,7 @@ def _make(name: str, rng: random.Random, jobs: int, folder: Path | None) -> Trut
         with FileBackend(root, CLUSTER, seal_at=seal_at) as backend:
             leads = backend.campaign("truth", ttl=3600.0, stop=threading.Event())
             assert leads is not None
+            raise_form(backend)
             history = _History(backend, root, name != "young")
             for step in _steps(backend, rng, jobs):
                 history.note(step)

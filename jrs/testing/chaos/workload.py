@@ -13,6 +13,7 @@ from jrs.backend import EPOCH_KEY, Create, Delete, Op, Update
 from jrs.backends.file import FileBackend
 from jrs.testing.chaos.crashes import SECTOR, complete
 from jrs.testing.chaos.disk import Event, Recorder, Write
+from jrs.testing.chaos.forms import FORMAT, raise_form
 from jrs.testing.chaos.truth import contents_of
 
 BEGUN, ACKNOWLEDGED = "begun", "acknowledged"
@@ -67,8 +68,11 @@ class _Workload:
         self._handles = [self._open(), self._open()]
         self._recorder.before_sync = self._peek
         steps: list[Callable[[], None]] = [self._batch, self._compact, self._lead, self._reopen]
+        raised = self._rng.choice((0, 0, _STEPS // 2, _STEPS))
         try:
-            for _ in range(_STEPS):
+            for step in range(_STEPS):
+                if step == raised:
+                    self._raise()
                 if self._rng.random() < 0.75:
                     self._commit()
                 else:
@@ -153,6 +157,15 @@ class _Workload:
         self.commits[number] = {EPOCH_KEY: record.value}
         self._done(number)
         leads.resign()
+
+    def _raise(self) -> None:
+        """Raise the cluster's format to the newest one."""
+        number = self._begin({})
+        raise_form(self._handles[0])
+        record = self._handles[0].get(FORMAT)
+        if record is not None:
+            self.commits[number] = {FORMAT: record.value}
+        self._done(number)
 
     def _reopen(self) -> None:
         self._handles[1].close()
