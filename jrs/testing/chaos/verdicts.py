@@ -22,8 +22,9 @@ import attrs
 from jrs import keys
 from jrs.backend import Backend, Create, Record
 from jrs.backends.file import FileBackend
-from jrs.errors import JrsError, Unavailable
-from jrs.model import ResultState
+from jrs.codec import decode
+from jrs.errors import CorruptRecord, JrsError, Unavailable
+from jrs.model import JobResult, JobSpec, ResultState, Tombstone
 from jrs.store import JobResultStore
 from jrs.testing.chaos.operators import SECTOR, Damage
 from jrs.testing.chaos.truth import CLUSTER, Role, State, Truth
@@ -35,6 +36,8 @@ WALL_LIMIT = 60.0
 
 
 _FOLDERS = ("jobs/", "results/", "dirty/", "plain/", "tombstones/")
+_KINDS: dict[str, type] = {"jobs": JobSpec, "results": JobResult, "tombstones": Tombstone}
+"""What the values of a folder are, where a checksum tells that one is damaged."""
 _FRESH = "-new"
 """What the key of a record ends with that is committed on the damaged store."""
 
@@ -51,7 +54,8 @@ class Verdict:
         lookups: questions that were asked.
         held: those that were refused.
         opened: whether the store could be opened.
-        omitted: pages that leave records out, on a store whose damage is named.
+        omitted: pages that leave damaged records out, or hold what of them is refused when it is
+            read, on a store whose damage is named.
         wrong: answers that are not the truth.
         hangs, raw, silent: endless loops; exceptions that are no `JrsError`; departures from the
             truth that `Backend.check` does not name.
@@ -304,7 +308,8 @@ class _Departure:
     """An answer that is not the truth.
 
     Attributes:
-        omits: it is a page that leaves records out, and is right otherwise.
+        omits: it is a page that leaves records out, or holds values that are refused when they are
+            read, and is right otherwise.
     """
 
     text: str
@@ -327,7 +332,20 @@ def _departures(answers: list[tuple[Question, Any]], state: State) -> list[_Depa
 def _omits(page: list[Record], state: State) -> bool:
     names = [record.key for record in page]
     in_order = names == sorted(set(names))
-    return in_order and all(state.get(record.key) == record for record in page)
+    return in_order and all(
+        state.get(record.key) == record or _is_refused(record) for record in page
+    )
+
+
+def _is_refused(record: Record) -> bool:
+    """Return whether who reads the record's value is told that it is damaged."""
+    kind = _KINDS.get(record.key.partition("/")[0])
+    try:
+        if kind is not None:
+            decode(kind, record.value, record.key)
+    except CorruptRecord:
+        return True
+    return False
 
 
 def _questions(rng: random.Random, truth: Truth, *, few: bool = False) -> Iterator[Question]:
