@@ -37,7 +37,7 @@ class Shelter:
         self._start()
 
     def run(self, call: Callable[[], R]) -> R:
-        """Return what `call` returns; called in the caller's own thread if that is not the main one.
+        """Return what `call` returns; called right here if this is not the main thread.
 
         A caller that is interrupted does not keep the call from being carried out whole.
         """
@@ -69,7 +69,7 @@ class Shelter:
         with self._mutex:
             self._closed = True
             threads = list(self._threads)
-        for thread in threads:
+        for _ in threads:
             self._calls.put(None)
         for thread in threads:
             if thread is not threading.current_thread():

@@ -315,6 +315,9 @@ class Replica:
     def _apply(self, body: bytes, version: int) -> int:
         """Judge one commit and apply it if every condition holds; return the verdict."""
         fields = body.split(b"\t")
+        if fields[0] == b"R":
+            self._write([(fields[1].decode(), fields[2])], version)
+            return ACCEPTED
         if fields[0] != b"C":
             raise self._newer("line", version)
         fence = fields[1]
@@ -324,7 +327,7 @@ class Replica:
                 return FENCED
             if name == EPOCH_KEY:
                 self._good_fence = fence
-        tail, in_tail = self._tail, self._tail.get
+        in_tail = self._tail.get
         writes: list[tuple[str, bytes | None]] = []
         index, i, end = 0, 2, len(fields)
         while i < end:
@@ -361,7 +364,11 @@ class Replica:
             else:
                 raise self._newer("operation", version)
             index += 1
-        on_change = self.on_change
+        self._write(writes, version)
+        return ACCEPTED
+
+    def _write(self, writes: list[tuple[str, bytes | None]], version: int) -> None:
+        tail, on_change = self._tail, self.on_change
         for key_text, value in writes:
             if value is None and not self._may_be_in_base(key_text):
                 tail.discard(key_text)
@@ -371,7 +378,6 @@ class Replica:
                 self._good_fence = None
             if on_change is not None:
                 on_change(key_text)
-        return ACCEPTED
 
     def _newer(self, what: str, version: int) -> UnsupportedVersion:
         return UnsupportedVersion(
