@@ -58,7 +58,7 @@ class Shelter:
 
         self._calls.put(sheltered)
         while not done.acquire(timeout=_LOOK):
-            if self._closed and not self._threads:
+            if self._is_over():
                 sheltered()  # It was closed before it came to this one.
         if errors:
             raise errors[0]
@@ -74,6 +74,9 @@ class Shelter:
         for thread in threads:
             if thread is not threading.current_thread():
                 thread.join(timeout)
+
+    def _is_over(self) -> bool:
+        return self._closed and not self._threads
 
     def _start(self) -> None:
         thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
