@@ -139,6 +139,8 @@ class JobSpec(Stored):
     )
     """Over how many partitions its streams' state is spread; None leaves it to Spark."""
     snapshots: SnapshotPolicy = attrs.field(factory=SnapshotPolicy)
+    signature: str = ""
+    """Over all of the record; see `jrs.signing`. Empty if nobody has signed it."""
 
     @arguments.validator
     def _check_arguments(self, attribute: object, value: object) -> None:

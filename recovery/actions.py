@@ -116,7 +116,7 @@ class Actions:
         self._mark = mark
         self._store = JobResultStore(backend, now=now)
         self._stops = JobStops(backend, now=now)
-        self._state = JobState(backend, storage, self._fence, say)
+        self._state = JobState(backend, storage, self._fence, say, spec_key=trust.key)
 
     # -- running ---------------------------------------------------------------------------
 
@@ -394,7 +394,7 @@ class Actions:
         # Not by its version: that is another one after this leader's own restore, too.
         if decode(JobSpec, stored.value, key) != spec:
             return None
-        self._trust.check(spec)
+        self._trust.check(spec, stored.value)
         if stop is None:
             return [Check(key, stored.version), Absent(stop_key)]
         if Stop.of(decode(StopRecord, stop.value, stop.key)) is not Stop.NONE:
