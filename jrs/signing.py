@@ -1,7 +1,7 @@
 """Signed specs: an HMAC with a key that masters and submitters share.
 
-A master that has a key runs only jobs whose spec somebody signed who has it, too; so whoever may
-merely write to the backend cannot make it run code. The signature is over all that the spec's
+A master that has a key runs only jobs whose spec was signed with it, so that write access to the
+backend alone is not enough to make it run code. The signature is over all that the spec's
 record says, fields of later versions included, and is kept in the record itself.
 """
 

@@ -26,7 +26,7 @@ class Trust:
     with a colon of whole entry points."""
 
     key: SpecKey | None = None
-    """Whoever has it may say what runs; None if everybody may who can write to the backend."""
+    """Only specs that were signed with it may run; None if they need no signature."""
 
     def check(self, spec: JobSpec, stored: bytes) -> None:
         """Raise `JobHeld` if the job is not to run here.

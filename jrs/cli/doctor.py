@@ -24,7 +24,7 @@ def doctor_command(place: Place, ttl: float, storage: Path | None, as_json: bool
 
     Connects, then tries versions, encryption, permissions, sessions, writing, fencing, watching,
     the latency of commits, and the filesystem that jobs keep their files on. Says one line for
-    each, and what to do about what is wrong. Harmless beside running masters: it works on one key
+    each, and what to do about what is wrong. Harmless next to running masters: it works on one key
     of its own and never campaigns.
 
     Exit code 0: fit. 1: it is not, or only barely. 2: it could not be opened.
