@@ -200,8 +200,9 @@ class Lifeline:
     Both are file descriptors, to be inherited by whoever ends an attempt, and by nobody else.
 
     Attributes:
-        until: eight bytes, a native double: when, on this host's monotonic clock, the leadership
-            is over unless the moment has moved by then. Attempts must have ended soon after it.
+        until: eight bytes, a native double: when, by `jrs.clock.lease_time` of this host, the
+            leadership is over unless the moment has moved by then. Attempts must have ended soon
+            after it.
         held: nobody else leads before the ttl is over, although the leader died, as long as a
             process holds this open.
     """

@@ -249,6 +249,11 @@ class AttemptRecord(Stored):
     failure: Failure | None = None
     """Why the newest of those died."""
     first_started_at: float = 0.0
+    mark: str = ""
+    """What this attempt's processes were born with, by which they are found; empty if the attempt
+    was started by a version that had no such marks."""
+    earlier_marks: tuple[str, ...] = ()
+    """The marks of the attempts before it, the newest last: some may have run on another host."""
 
 
 @attrs.frozen
@@ -381,6 +386,8 @@ class MasterInfo(Stored):
     """The epoch it leads in, once it has recovered."""
     reads_format: int = 1
     """The newest format of a cluster that it works with."""
+    max_attempts: int = 0
+    """How many attempts in processes of their own it runs at once while it leads; 0: not known."""
 
 
 @attrs.frozen

@@ -70,10 +70,18 @@ class Registry:
 class Registration:
     """Keeps one master registered while it is open, in a thread of its own."""
 
-    def __init__(self, registry: Registry, name: str, *, now: Clock = time.time) -> None:
+    def __init__(
+        self, registry: Registry, name: str, *, max_attempts: int = 0, now: Clock = time.time
+    ) -> None:
         self._registry = registry
         self._info = MasterInfo(
-            name, socket.gethostname(), os.getpid(), now(), now(), reads_format=NEWEST_FORMAT
+            name,
+            socket.gethostname(),
+            os.getpid(),
+            now(),
+            now(),
+            reads_format=NEWEST_FORMAT,
+            max_attempts=max_attempts,
         )
         self._changed = threading.Condition()
         self._closing = False

@@ -53,6 +53,8 @@ class AttemptContext:
     now: Clock = time.time
     lifeline: Lifeline | None = None
     """Ties a process of its own to the leadership it was started under; see `Lifeline`."""
+    mark: str = ""
+    """What its processes are born with; recorded before they are. See `jrs.recovery.processes`."""
 
 
 class Stage:

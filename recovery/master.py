@@ -16,6 +16,7 @@ from jrs.clock import Deadline
 from jrs.errors import Fenced, InvalidInput, OutcomeUnknown, Unavailable
 from jrs.model import RunnerKind, check_master_name
 from jrs.mounts import check_storage
+from jrs.recovery import processes
 from jrs.recovery.admission import default_slots
 from jrs.recovery.cleanup import CleanupPolicy, JobCleanup, Resource, default_resources
 from jrs.recovery.dispatcher import Dispatcher
@@ -70,7 +71,8 @@ class Master:
     Raises:
         InvalidInput: a storage that cannot be used, as one on a filesystem that caches names, or
             none where the backend has no folder of its own; a name, a ttl or a `max_attempts` that
-            cannot be used; what is no resource.
+            cannot be used; what is no resource; a host or container where this process cannot see
+            itself in /proc.
     """
 
     def __init__(
@@ -106,6 +108,10 @@ class Master:
             ) from None
         if not os.access(folders.root, os.W_OK | os.X_OK):
             raise InvalidInput(f"jobs can not keep their files in {root}: no permission")
+        try:
+            processes.check_visible()
+        except Unavailable as error:
+            raise InvalidInput(f"no master can run here: {error}") from None
         self.backend = backend
         self.name = default_name() if name is None else check_master_name(name)
         self._ttl = ttl
@@ -134,7 +140,7 @@ class Master:
         True if the master has nothing more to do. By default it waits.
         """
         lead = lead or _wait_until_over
-        registration = Registration(self._registry, self.name)
+        registration = Registration(self._registry, self.name, max_attempts=self._max_attempts)
         try:
             with class_data.Background():
                 self._campaign(registration, stop, lead)

@@ -3,8 +3,8 @@
 Each leadership has a lock file of its own, named in the epoch record. Its holder locks it before
 the epoch is bumped, so that a candidate that can take the lock knows the holder is gone: failover
 after a crash takes milliseconds. A holder that is alive but hangs stops writing its heartbeat into
-that file; candidates judge it by their own monotonic clock ("unchanged for ttl"). Neither is
-trusted for safety: that is the fence, checked where commits are judged.
+that file; candidates judge it by their own clock ("unchanged for ttl"), later than it judges itself
+(see `Tenure`). Neither is trusted for safety: that is the fence, checked where commits are judged.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ import contextlib
 import fcntl
 import os
 import threading
-import time
 import uuid
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jrs.backend import EPOCH_KEY, Create, Fence, Leadership, Op, Record, Update
-from jrs.clock import Deadline
+from jrs.backends.tenure import Tenure
+from jrs.clock import Deadline, lease_time
 from jrs.codec import decode, encode
-from jrs.errors import Conflict, JrsError, OutcomeUnknown
+from jrs.errors import Conflict, Fenced, OutcomeUnknown, Unavailable
 from jrs.fork import forget_in_children
 from jrs.model import EpochRecord
 
@@ -32,64 +32,72 @@ if TYPE_CHECKING:
 POLL = 0.01
 """Seconds between a candidate's looks at the lock: most of the failover time after a crash."""
 
+_BEATS = 10
+"""Heartbeats in one ttl."""
 
-class FileLeadership(Leadership):
-    """A locked lock file and the thread that writes its heartbeat."""
 
-    def __init__(self, backend: FileBackend, epoch: int, fence: Fence, lock: int, path: Path,
-                 ttl: float) -> None:  # fmt: skip
-        self.epoch = epoch
-        self.fence = fence
-        self.lost = threading.Event()
+class FileLeadership(Tenure):
+    """A locked lock file, and the heartbeat that is written into it.
+
+    Its lifeline holds the lock: what ends the attempts of a leader that died keeps the lock until
+    they are dead, also in a PID namespace that the next leader does not see.
+    """
+
+    def __init__(
+        self,
+        backend: FileBackend,
+        epoch: int,
+        fence: Fence,
+        lock: int,
+        path: Path,
+        ttl: float,
+        sent: float,
+    ) -> None:
         self._backend = backend
         self._lock = lock
         self._path = path
-        self._ttl = ttl
-        self._release = threading.Lock()
+        self._beats = 0
         self._released = False
-        self._thread = threading.Thread(
-            target=self._heartbeat, name=f"jrs-heartbeat-e{epoch}", daemon=True
-        )
         forget_in_children(self)
-        self._thread.start()
+        super().__init__(
+            epoch,
+            fence,
+            ttl=ttl,
+            sent=sent,
+            beat=lambda deadline: self._write_beat(),
+            end=self._unlock,
+            held=lock,
+            beats=_BEATS,
+        )
 
     def forget(self) -> Iterable[int]:
         """A child must not hold the lock when its parent dies."""
-        self._release = threading.Lock()  # A thread that is not here may have held it.
+        self._ending = threading.Lock()  # A thread that is not here may have held it.
         held = () if self._released else (self._lock,)
         self._released = True
         return held
 
-    def resign(self) -> None:
-        self.lost.set()
-        if self._thread is not threading.current_thread():
-            self._thread.join(self._ttl)
-        with self._release:
-            if not self._released:
-                self._released = True
-                with contextlib.suppress(OSError):
-                    os.unlink(self._path)
-                os.close(self._lock)
+    def _write_beat(self) -> None:
+        self._beats += 1
+        try:
+            os.pwrite(self._lock, _beat(self._beats, self._ttl), 0)
+            # Not the backend's own timeout: candidates do not wait for that, either.
+            deadline = Deadline.after(self._ttl * 0.3)
+            record = self._backend.get(EPOCH_KEY, deadline=deadline)
+        except OSError as error:
+            # The disk may come back; but a leader that cannot show that it is alive has to
+            # assume, before its candidates do, that it has been replaced.
+            raise Unavailable(f"no heartbeat in {self._path}: {error.strerror}") from error
+        if record is None or record.version != self.fence.version:
+            raise Fenced(f"epoch {self.epoch} is over: a newer epoch exists")
 
-    def _heartbeat(self) -> None:
-        beat = 0
-        good = time.monotonic()
-        while not self.lost.wait(self._ttl / 10):
-            beat += 1
-            try:
-                os.pwrite(self._lock, _beat(beat, self._ttl), 0)
-                # Not the backend's own timeout: candidates do not wait for that, either.
-                deadline = Deadline.after(self._ttl * 0.3)
-                record = self._backend.get(EPOCH_KEY, deadline=deadline)
-                if record is None or record.version != self.fence.version:
-                    break
-                good = time.monotonic()
-            except (JrsError, OSError):
-                # The disk may come back; but a leader that can not show that it is alive has to
-                # assume, before its candidates do, that it has been replaced.
-                if time.monotonic() - good > self._ttl * 0.7:
-                    break
-        self.lost.set()
+    def _unlock(self) -> None:
+        if not self._released:
+            self._released = True
+            # Before it is closed: what ends our attempts may hold it for longer.
+            with contextlib.suppress(OSError):
+                os.unlink(self._path)
+            os.close(self._lock)
 
 
 def campaign(
@@ -129,6 +137,7 @@ def _take(
         os.pwrite(lock, _beat(0, ttl), 0)
         value = encode(EpochRecord(epoch, candidate, token))
         bump: Op = Update(EPOCH_KEY, value, record.version) if record else Create(EPOCH_KEY, value)
+        sent = lease_time()
         try:
             backend.commit(bump)
         except Conflict:
@@ -144,7 +153,7 @@ def _take(
         _withdraw(lock, path)
         raise
     _sweep(folder, epoch)
-    return FileLeadership(backend, epoch, Fence(epoch, stored.version), lock, path, ttl)
+    return FileLeadership(backend, epoch, Fence(epoch, stored.version), lock, path, ttl, sent)
 
 
 def _withdraw(lock: int, path: Path) -> None:
@@ -190,7 +199,7 @@ class _Suspicion:
             seen = (path, path.read_bytes())
         except OSError:
             return False
-        now = time.monotonic()
+        now = lease_time()
         if seen != self._seen:
             self._seen, self._since = seen, now
         return now - self._since >= max(self._ttl, _ttl_of(seen[1]))

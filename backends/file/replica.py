@@ -90,6 +90,15 @@ class Replica:
                 self._trusted = True
                 return
 
+    def is_current(self) -> bool:
+        """Return whether everything that the log holds by now is applied; changes nothing."""
+        return (
+            self._trusted
+            and self._broken is None
+            and self._sealed is None
+            and self._start + os.fstat(self._fd).st_size <= self._applied
+        )
+
     def get(self, key: str) -> Record | None:
         stored = self._tail.get(key)
         if stored is None:

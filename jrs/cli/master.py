@@ -11,6 +11,7 @@ import attrs
 import click
 
 from jrs import credentials
+from jrs.cli import pid1
 from jrs.cli.common import Place, say, say_json, when, with_place
 from jrs.errors import InvalidInput, JrsError
 from jrs.recovery import entry_point
@@ -57,6 +58,7 @@ def master_command(
     \b
     Example:  jrs --backend file:///var/lib/jrs master --name m1
     """
+    pid1.stay_behind()
     sys.path.insert(0, "")
     stop = threading.Event()
     found = [_resource(text) for text in resources]

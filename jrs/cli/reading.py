@@ -27,8 +27,9 @@ from jrs.codec import decode
 from jrs.errors import CorruptRecord
 from jrs.jobs import JobCatalog, JobView
 from jrs.model import EpochRecord, JobStatus, ResultState
-from jrs.recovery.decision import Attempt, Facts, Result, Spec, Stop, decide
+from jrs.recovery.decision import Action, Attempt, Facts, Result, Spec, Stop, decide
 from jrs.recovery.snapshots import pending
+from jrs.recovery.waiting import place_in_queue
 from jrs.registry import GONE_AFTER, Registry
 
 _MOST_OF_A_NOTE = 200
@@ -264,13 +265,17 @@ def _explain(backend: Backend, view: JobView) -> dict[str, Any]:
     if view.attempt is not None:
         stale = epoch is not None and view.attempt.epoch != epoch.epoch
         if stale and view.entry is None:
-            decision = decide(attrs.evolve(facts, attempt=Attempt.NONE))
+            facts = attrs.evolve(facts, attempt=Attempt.NONE)
+            decision = decide(facts)
         details.append(
             f"attempt {view.attempt.attempt} was started by {view.attempt.master} in epoch "
             f"{view.attempt.epoch}" + (", which is over" if stale else "")
         )
         if view.attempt.failure is not None:
             details.append(f"died {view.attempt.deaths} times: {view.attempt.failure.message}")
+    if decision.action is Action.RECOVER and view.spec is not None and epoch is not None:
+        place = place_in_queue(backend, view.spec, epoch.epoch)
+        decision = decide(attrs.evolve(facts, place=place))
     details += [
         f"stage {stage.name} is finished and will be skipped on recovery"
         for stage in view.stages

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -92,8 +94,9 @@ def test_a_start_that_fails_gives_its_slot_back(memory: FaultyMemory, root: Path
         if context.spec.job_id == "bad":  # type: ignore[attr-defined]
             raise OSError("no more processes")
 
-    with Leader(memory, root, max_attempts=1) as leader:
-        leader.runner.before_start = broken
+    leader = Leader(memory, root, max_attempts=1)
+    leader.runner.before_start = broken
+    with leader:
         catalog.submit(spec("good"))
         leader.runner.of("good").finish()
         leader.until_clean("good")
@@ -116,10 +119,22 @@ def test_masters_run_no_more_than_they_are_told(tmp_path: Path) -> None:
     them in the end."""
     with Masters((tmp_path / "store").as_uri(), options=["--max-attempts", "2"]) as masters:
         catalog = JobCatalog(masters.backend)
-        for number in range(8):
+        hold = tmp_path / "hold"
+        hold.touch()
+        held = {"calls": str(tmp_path / "calls"), "hold": str(hold)}
+        for number in range(2):
+            catalog.submit(spec(f"job-{number}", job("two_stages"), arguments=held))
+        for number in range(2, 8):
             catalog.submit(spec(f"job-{number}", job("add")))
         masters.start("m1")
+        until(lambda: len(starts(masters)) == 2, "two have started")
         masters.event(lambda e: e.job_id == "job-7" and "place 6" in e.message, "the last waits")
+        explain = [sys.executable, "-m", "jrs", "--backend", masters.url, "explain", "job-7"]
+        said = subprocess.run(explain, capture_output=True, text=True, timeout=BOUND, check=True)
+
+        assert "wait (it waits for a slot, at place 6 in the queue)" in said.stdout
+
+        hold.unlink()
         for number in range(8):
             masters.event(
                 lambda e, n=number: e.kind == "clean" and e.job_id == f"job-{n}",  # type: ignore[misc]
