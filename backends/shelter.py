@@ -37,7 +37,7 @@ class Shelter:
         self._start()
 
     def run(self, call: Callable[[], R]) -> R:
-        """Return what `call` returns; called in the caller's own thread if that is not the main one.
+        """Return what `call` returns; called right here if this is not the main thread.
 
         A caller that is interrupted does not keep the call from being carried out whole.
         """
@@ -58,7 +58,7 @@ class Shelter:
 
         self._calls.put(sheltered)
         while not done.acquire(timeout=_LOOK):
-            if self._closed and not self._threads:
+            if self._is_over():
                 sheltered()  # It was closed before it came to this one.
         if errors:
             raise errors[0]
@@ -69,11 +69,14 @@ class Shelter:
         with self._mutex:
             self._closed = True
             threads = list(self._threads)
-        for thread in threads:
+        for _ in threads:
             self._calls.put(None)
         for thread in threads:
             if thread is not threading.current_thread():
                 thread.join(timeout)
+
+    def _is_over(self) -> bool:
+        return self._closed and not self._threads
 
     def _start(self) -> None:
         thread = threading.Thread(target=self._serve, name=self._name, daemon=True)

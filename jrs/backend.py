@@ -403,6 +403,21 @@ class Backend(abc.ABC):
         """Go on, for good, without what is damaged; return what can still be read of it."""
         return []
 
+    def overwrite(self, key: str, value: bytes) -> None:
+        """Write a record whatever it was, also over one that cannot be read. For operators: it
+        checks no fence and loses to no other write. Durable, idempotent.
+
+        Raises:
+            Conflict: it was written by somebody else at the same moment.
+            Unavailable, OutcomeUnknown: as `commit`.
+        """
+        found = self.get(key)
+        self.commit(Create(key, value) if found is None else Update(key, value, found.version))
+
+    def epochs(self) -> Iterator[int]:
+        """Yield the epochs of which there are traces below the map."""
+        yield from ()
+
     # -- what an adapter implements --------------------------------------------------------
 
     @abc.abstractmethod

@@ -144,9 +144,7 @@ class Connection:
     def _call(
         self, method: Method, request: Any, deadline: Deadline, attempt: float, *, wrote: bool
     ) -> Any:
-        return self._shelter.run(
-            lambda: self._ask(method, request, deadline, attempt, wrote=wrote)
-        )
+        return self._shelter.run(lambda: self._ask(method, request, deadline, attempt, wrote=wrote))
 
     def _ask(
         self, method: Method, request: Any, deadline: Deadline, attempt: float, *, wrote: bool

@@ -117,7 +117,8 @@ class FileBackend(Backend):
 
     def compact(self) -> None:
         """Seal the segment now and begin the next one. Any process may, at any time."""
-        self._alone(self.replica.seal, self._deadline())
+        # As long as it takes to merge everything.
+        self._alone(lambda: self.replica.seal(math.inf), Deadline.after(math.inf))
 
     def mark_format(self, version: int) -> None:
         self._check_process()
@@ -150,6 +151,18 @@ class FileBackend(Backend):
                 if not check.accept_line(self.replica.log_path, self.replica.tail_bytes):
                     raise
                 accepted.append(str(error))
+
+    def overwrite(self, key: str, value: bytes) -> None:
+        try:
+            super().overwrite(key, value)
+        except UnsupportedVersion:
+            raise
+        except CorruptRecord:
+            # A damaged base hides it: no operation on it could be judged.
+            self._group.commit((lines.overwrite_line(key, value), []), (), self._deadline())
+
+    def epochs(self) -> Iterator[int]:
+        return leader.epochs(self._leader_folder)
 
     def close(self) -> None:
         if self._forked:

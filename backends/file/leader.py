@@ -14,7 +14,7 @@ import fcntl
 import os
 import threading
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,7 @@ from jrs.backend import EPOCH_KEY, Create, Fence, Leadership, Op, Record, Update
 from jrs.backends.tenure import Tenure
 from jrs.clock import Deadline, lease_time
 from jrs.codec import decode, encode
-from jrs.errors import Conflict, Fenced, OutcomeUnknown, Unavailable
+from jrs.errors import Conflict, Fenced, JrsError, OutcomeUnknown, Unavailable
 from jrs.fork import forget_in_children
 from jrs.model import EpochRecord
 
@@ -81,14 +81,12 @@ class FileLeadership(Tenure):
         self._beats += 1
         try:
             os.pwrite(self._lock, _beat(self._beats, self._ttl), 0)
-            # Not the backend's own timeout: candidates do not wait for that, either.
-            deadline = Deadline.after(self._ttl * 0.3)
-            record = self._backend.get(EPOCH_KEY, deadline=deadline)
+            replaced = self._is_replaced()
         except OSError as error:
             # The disk may come back; but a leader that cannot show that it is alive has to
             # assume, before its candidates do, that it has been replaced.
             raise Unavailable(f"no heartbeat in {self._path}: {error.strerror}") from error
-        if record is None or record.version != self.fence.version:
+        if replaced:
             raise Fenced(f"epoch {self.epoch} is over: a newer epoch exists")
 
     def _unlock(self) -> None:
@@ -99,6 +97,22 @@ class FileLeadership(Tenure):
                 os.unlink(self._path)
             os.close(self._lock)
 
+    def _is_replaced(self) -> bool:
+        """Return whether a newer epoch is known to exist.
+
+        The lock file tells, which a successor removes. The epoch's record tells too, of a successor
+        that died before it removed the file. The heartbeat does not depend on that answer: it takes
+        long while other threads of this process keep the replica busy, and candidates see the file.
+        """
+        if not os.fstat(self._lock).st_nlink:
+            return True
+        try:
+            deadline = Deadline.after(self._ttl / 10)
+            record = self._backend.get(EPOCH_KEY, deadline=deadline)
+        except JrsError:
+            return False
+        return record is None or record.version != self.fence.version
+
 
 def campaign(
     backend: FileBackend, folder: Path, candidate: str, ttl: float, stop: threading.Event
@@ -108,14 +122,18 @@ def campaign(
     while not stop.is_set():
         record = backend.get(EPOCH_KEY)
         current = decode(EpochRecord, record.value, EPOCH_KEY) if record else None
-        if (
-            current is None
-            or _is_free(folder / current.token)
-            or suspicion.hangs(folder / current.token)
-        ):
-            won = _take(backend, folder, candidate, ttl, record, current)
-            if won is not None:
-                return won
+        try:
+            if (
+                current is None
+                or _is_free(folder / current.token)
+                or suspicion.hangs(folder / current.token)
+            ):
+                won = _take(backend, folder, candidate, ttl, record, current)
+                if won is not None:
+                    return won
+        except OSError as error:
+            # A full disk, no descriptor left, a disk that can be read only: it may pass.
+            raise Unavailable(f"{folder}: {error.strerror}; nobody can lead from here") from error
         stop.wait(POLL)
     return None
 
@@ -149,11 +167,12 @@ def _take(
         if stored is None or stored.value != value:
             _withdraw(lock, path)
             return None
+        won = FileLeadership(backend, epoch, Fence(epoch, stored.version), lock, path, ttl, sent)
     except BaseException:
         _withdraw(lock, path)
         raise
     _sweep(folder, epoch)
-    return FileLeadership(backend, epoch, Fence(epoch, stored.version), lock, path, ttl, sent)
+    return won
 
 
 def _withdraw(lock: int, path: Path) -> None:
@@ -177,13 +196,22 @@ def _is_free(path: Path) -> bool:
     return True
 
 
-def _sweep(folder: Path, epoch: int) -> None:
-    """Remove the lock files of older epochs; a file that is still locked is just unlinked."""
+def epochs(folder: Path) -> Iterator[int]:
+    """Yield the epochs whose lock files exist."""
     for name in os.listdir(folder):
         number = name.partition("-")[0]
-        if number.isdigit() and int(number) < epoch:
-            with contextlib.suppress(OSError):
-                os.unlink(folder / name)
+        if number.isdigit():
+            yield int(number)
+
+
+def _sweep(folder: Path, epoch: int) -> None:
+    """Remove the lock files of older epochs; a file that is still locked is just unlinked."""
+    with contextlib.suppress(OSError):
+        for name in os.listdir(folder):
+            number = name.partition("-")[0]
+            if number.isdigit() and int(number) < epoch:
+                with contextlib.suppress(OSError):
+                    os.unlink(folder / name)
 
 
 class _Suspicion:
