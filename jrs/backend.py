@@ -460,6 +460,8 @@ class Backend(abc.ABC):
         return Deadline.after(self.timeout)
 
     def _check_key(self, key: str) -> None:
+        if not isinstance(key, str):
+            raise InvalidInput(f"not a key: {shown(key)}")
         if len(key) > self.capabilities.max_key:
             raise TooLarge(f"key of {len(key)} characters; limit {self.capabilities.max_key}")
         if not _KEY.fullmatch(key):
@@ -507,11 +509,13 @@ def open_backend(url: str, *, cluster: str = "default", create: bool = True) -> 
         AccessDenied: a wrong user or password, or no permission.
         Unavailable: the backend does not answer.
     """
-    if not _CLUSTER.fullmatch(cluster):
+    if not isinstance(cluster, str) or not _CLUSTER.fullmatch(cluster):
         raise InvalidInput(
-            f"not a cluster id: {cluster!r} (1 to 128 of A-Z a-z 0-9 . _ -, the first one a letter "
-            "or digit)"
+            f"not a cluster id: {shown(cluster)} (1 to 128 of A-Z a-z 0-9 . _ -, the first one a "
+            "letter or digit)"
         )
+    if not isinstance(url, str):
+        raise InvalidInput(f"not a URL: {shown(url)}")
     try:
         urlsplit(url)
     except ValueError as error:

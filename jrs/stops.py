@@ -196,7 +196,7 @@ class JobStops:
         deadline = Deadline.after(threading.TIMEOUT_MAX if timeout is None else timeout)
         results = JobResultStore(self._backend)
         seen: StopRecord | None = None
-        with self._backend.watch(keys.STOPS + job_id) as watch:
+        with self._backend.watch(keys.STOPS + check_job_id(job_id)) as watch:
             while True:
                 if results.has_entry(job_id):
                     return None
@@ -271,7 +271,7 @@ class JobStops:
             self.note(attrs.evolve(before, stages=stages), fence)
 
     def _stored(self, job_id: str) -> tuple[StopRecord | None, Record | None]:
-        stored = self._backend.get(keys.STOPS + job_id)
+        stored = self._backend.get(keys.STOPS + check_job_id(job_id))
         if stored is None:
             return None, None
         return decode(StopRecord, stored.value, stored.key), stored

@@ -39,6 +39,7 @@ from jrs.snapshots import (
     SnapshotFormat,
     SnapshotRecord,
 )
+from jrs.texts import shown
 
 Which = int | str
 """A snapshot's number, or its name."""
@@ -112,6 +113,8 @@ class SnapshotCatalog:
             Unavailable: the disk is full, or the backend away; nothing is listed.
             OutcomeUnknown: it may be listed: look. If it is not, `fsck` names its folder.
         """
+        if not isinstance(format, SnapshotFormat):
+            raise InvalidInput(f"not a SnapshotFormat: {shown(format)}")
         wish = taking.Wish(format, output, batches or {}, spark, progress)
         return taking.create(self, check_job_id(job_id), name, wish, fence)
 
@@ -142,9 +145,9 @@ class SnapshotCatalog:
             NoSuchSnapshot: the job has none such.
         """
         for record in reversed(self.list(job_id)):
-            if str(which) in (str(record.number), record.name):
+            if which in (record.number, str(record.number), record.name):
                 return record
-        raise NoSuchSnapshot(f"job {job_id!r} has no snapshot {which!r}")
+        raise NoSuchSnapshot(f"job {job_id!r} has no snapshot {shown(which)}")
 
     def manifest(self, job_id: str, which: Which) -> Manifest:
         """Return all that a snapshot holds, by name, size and digest.
@@ -301,6 +304,8 @@ class SnapshotCatalog:
             Fenced: a newer leader exists.
             OutcomeUnknown: the job may be held until the restore is repeated.
         """
+        if not isinstance(source, (SnapshotRecord, Path)):
+            raise InvalidInput(f"neither a SnapshotRecord nor a folder: {shown(source)}")
         if claim and isinstance(source, Path):
             self._check_unlisted(source)
         wish = Wish(source, as_job, claim, fork, fence, is_stopped, progress)

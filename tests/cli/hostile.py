@@ -65,6 +65,21 @@ def make(root: Path) -> None:
         results.create_dirty(done, None)
         results.mark_clean("done", None)
 
+        vast = Failure("exception", EVIL * 12_000, f"{EVIL}\n" * 12_000)
+        summaries = tuple(StageSummary(f"{at:04}{EVIL}", 1, 1, 1.0) for at in range(4000))
+        long = JobResult("long", JobStatus.FAILED, None, vast, 2, stages=summaries)
+        results.create_dirty(long, None)
+        put(keys.JOBS + "longer", encode(JobSpec("longer", "m:f")))
+        put(keys.ATTEMPTS + "longer", encode(AttemptRecord("longer", 2, 1, "m", failure=vast)))
+        for first in range(0, 4000, 100):
+            stages = (
+                StageRecord("longer", f"{at:04}{EVIL}", EVIL, 1, 1, 1.0, 1.0, order=at)
+                for at in range(first, first + 100)
+            )
+            backend.commit(
+                *(Create(keys.stage("longer", one.name[:4]), encode(one)) for one in stages)
+            )
+
         attempt = AttemptRecord("dying", 2, 1, EVIL, 1.0, 1, failure, 1.0)
         put(keys.ATTEMPTS + "dying", encode(attempt))
         put(keys.CANCEL + "dying", encode(CancelRequest("dying", 1.0, EVIL)))

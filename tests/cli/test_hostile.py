@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,8 +23,8 @@ from jrs.store import JobResultStore
 from tests.cli.hostile import EVIL, TOLD, make
 from tests.support import until
 
-ENDED = ["failed", "done", "vast"]
-JOBS = [*ENDED, "dying", "held", "drained", "suspending", "snapped", "huge", "torn"]
+ENDED = ["failed", "done", "vast", "long"]
+JOBS = [*ENDED, "longer", "dying", "held", "drained", "suspending", "snapped", "huge", "torn"]
 COMMANDS: list[list[str]] = [
     ["list"],
     ["list", "--json"],
@@ -103,9 +104,16 @@ def harmless(printed: bytes) -> None:
     assert "Traceback (most recent call last)" not in text
 
 
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("original") / "store"
+    make(folder)
+    return folder
+
+
 @pytest.fixture
-def cluster(tmp_path: Path) -> str:
-    make(tmp_path / "store")
+def cluster(original: Path, tmp_path: Path) -> str:
+    shutil.copytree(original, tmp_path / "store")
     return f"file://{tmp_path}/store"
 
 
@@ -123,7 +131,8 @@ def test_what_a_command_prints(
     capfdbinary: pytest.CaptureFixture[bytes],
     tmp_path: Path,
 ) -> None:
-    """X1: no command prints a control character, a forged line or a traceback."""
+    """X1, B3, D8: no command prints a control character, a forged line or a traceback, whatever is
+    stored: lone surrogates, numbers of 5,000 digits, exceptions of 600 KB, 4,000 stages."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("JRS_BACKEND", cluster)
     monkeypatch.setattr(sys, "argv", ["jrs", *args])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -12,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jrs import keys
-from jrs.backend import Backend, Create, Fence
+from jrs.backend import Backend, Create, Fence, open_backend
 from jrs.codec import decode, encode
-from jrs.errors import InvalidInput, TooLarge
+from jrs.errors import InvalidInput, NoSuchSnapshot, TooLarge
 from jrs.jobs import JobCatalog
 from jrs.model import (
     AttemptRecord,
@@ -28,6 +29,8 @@ from jrs.model import (
     StopMode,
 )
 from jrs.policy import RestartPolicy, SnapshotPolicy
+from jrs.recovery.snapshots.catalog import SnapshotCatalog
+from jrs.recovery.storage import JobStorage
 from jrs.stops import JobStops
 from jrs.store import JobResultStore
 from jrs.stored import Stored
@@ -117,6 +120,16 @@ def _submitted(backend: Backend) -> None:
     backend.commit(Create(keys.JOBS + "j", encode(JobSpec("j", "m:f"))))
 
 
+def _snapshots(backend: Backend) -> SnapshotCatalog:
+    return SnapshotCatalog(backend, JobStorage(Path("/nowhere"), "test"))
+
+
+def test_a_snapshot_of_a_huge_number(backend: Backend) -> None:
+    """D8: a snapshot of a number that nobody can write is one that there is not."""
+    with pytest.raises(NoSuchSnapshot):
+        _snapshots(backend).get("j", 10**5000)
+
+
 CALLS: dict[str, Callable[[Backend], Any]] = {
     "create": lambda b: JobResultStore(b).create_dirty(
         JobResult("k", JobStatus.FINISHED, finished_at=None), None  # type: ignore[arg-type]
@@ -148,6 +161,13 @@ CALLS: dict[str, Callable[[Backend], Any]] = {
     "change": lambda b: JobStops(b).change("j", entry_point=5),  # type: ignore[arg-type]
     "partitions": lambda b: JobStops(b).change("j", partitions="5"),  # type: ignore[arg-type]
     "stop wait": lambda b: JobStops(b).wait("j", "1"),  # type: ignore[arg-type]
+    "stop": lambda b: JobStops(b).get(None),  # type: ignore[arg-type]
+    "stop wait for": lambda b: JobStops(b).wait(None),  # type: ignore[arg-type]
+    "format": lambda b: _snapshots(b).create("j", format="full"),  # type: ignore[arg-type]
+    "restore": lambda b: _snapshots(b).restore(None),  # type: ignore[arg-type]
+    "url": lambda b: open_backend(None),  # type: ignore[arg-type]
+    "cluster": lambda b: open_backend("memory://", cluster=None),  # type: ignore[arg-type]
+    "key": lambda b: b.get(5),  # type: ignore[arg-type]
     "ttl": lambda b: b.check_ttl("x"),  # type: ignore[arg-type]
 }  # fmt: skip
 
