@@ -35,6 +35,7 @@ from jrs.errors import (
     Unavailable,
     UnsupportedVersion,
 )
+from jrs.texts import shown
 
 EPOCH_KEY = "leader/epoch"
 """The record whose version is the fence. Written only by `Backend.campaign`."""
@@ -323,7 +324,7 @@ class Backend(abc.ABC):
             Unavailable: nothing was changed.
             OutcomeUnknown: it may have been applied.
         """
-        self._check_ops(ops)
+        self._check_ops(ops, fence)
         guarded = _guarded(ops, fence)
         try:
             self._commit(guarded, fence, deadline or self._deadline())
@@ -339,7 +340,7 @@ class Backend(abc.ABC):
         applied in the order of the calls. A callback of the future must not commit: it may run
         where commits are written.
         """
-        self._check_ops(ops)
+        self._check_ops(ops, fence)
         future = self._commit_async(_guarded(ops, fence), fence)
         return future if fence is None or fence.attempt is None else _as_fenced(future, fence)
 
@@ -448,7 +449,9 @@ class Backend(abc.ABC):
         if not _KEY.fullmatch(key):
             raise InvalidInput(f"not a key: {key!r} (names of A-Z a-z 0-9 . _ - joined by /)")
 
-    def _check_ops(self, ops: tuple[Op, ...]) -> None:
+    def _check_ops(self, ops: tuple[Op, ...], fence: Fence | None) -> None:
+        if fence is not None and not isinstance(fence, Fence):
+            raise InvalidInput(f"not a Fence: {shown(fence)}")
         limits = self.capabilities
         if len(ops) > limits.max_ops:
             raise TooLarge(f"{len(ops)} operations in one commit; limit {limits.max_ops}")
@@ -468,9 +471,11 @@ class Backend(abc.ABC):
     def check_ttl(self, ttl: float) -> None:
         """Raise `InvalidInput` if `ttl` is outside of the declared range."""
         limits = self.capabilities
+        if not isinstance(ttl, (int, float)):
+            raise InvalidInput(f"a ttl is a number of seconds, not {shown(ttl)}")
         if not limits.min_ttl <= ttl <= limits.max_ttl:
             raise InvalidInput(
-                f"ttl of {ttl:g} s is outside of {limits.min_ttl:g} to {limits.max_ttl:g} s"
+                f"ttl of {shown(ttl)} s is outside of {limits.min_ttl:g} to {limits.max_ttl:g} s"
             )
 
 
@@ -491,6 +496,10 @@ def open_backend(url: str, *, cluster: str = "default", create: bool = True) -> 
             f"not a cluster id: {cluster!r} (1 to 128 of A-Z a-z 0-9 . _ -, the first one a letter "
             "or digit)"
         )
+    try:
+        urlsplit(url)
+    except ValueError as error:
+        raise InvalidInput(f"not a URL: {shown(url)}: {error}") from None
     scheme, colon, _ = url.partition(":")
     known = {point.name: point for point in entry_points(group="jrs.backends")}
     if not colon or scheme not in known:

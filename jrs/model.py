@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import enum
 import json
-import math
 import re
-from typing import Any
 
 import attrs
 
 from jrs.errors import InvalidInput, TooLarge
+from jrs.fields import Json as Json
+from jrs.fields import as_json
 from jrs.policy import RestartPolicy, SnapshotPolicy, at_least_one, seconds
 from jrs.stored import Stored
+from jrs.texts import shown
 
 MAX_PAYLOAD = 256 * 1024
 """Largest JSON payload of a result, a stage or a spec's arguments, in bytes of its encoding."""
@@ -20,9 +21,6 @@ MAX_PAYLOAD = 256 * 1024
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 _encoder = json.JSONEncoder(allow_nan=False)
-
-Json = Any
-"""What ``json`` can hold: None, bool, int, finite float, str, and lists and dicts of those."""
 
 
 def check_job_id(job_id: object) -> str:
@@ -42,10 +40,8 @@ def check_master_name(name: object) -> str:
 
 def _check_name(name: object, what: str) -> str:
     if not isinstance(name, str) or not _JOB_ID.fullmatch(name):
-        text = str(name)
-        shown = repr(name) if len(text) <= 40 else f"{text[:40]!r}… ({len(text)} characters)"
         raise InvalidInput(
-            f"not a {what}: {shown} (1 to 128 of A-Z a-z 0-9 . _ -, the first one a letter "
+            f"not a {what}: {shown(name)} (1 to 128 of A-Z a-z 0-9 . _ -, the first one a letter "
             "or digit)"
         )
     return name
@@ -55,10 +51,13 @@ def check_json(value: Json, what: str) -> Json:
     """Return `value` as JSON would give it back (tuples as lists), or raise.
 
     Raises:
-        InvalidInput: not JSON: NaN, infinity, a key that is no string, any other type.
+        InvalidInput: not JSON; see `as_json`.
         TooLarge: its encoding is over `MAX_PAYLOAD`.
     """
-    plain = plain_json(value, what)
+    try:
+        plain = as_json(value)
+    except InvalidInput as error:
+        raise InvalidInput(f"not JSON: {what}: {error}") from None
     encoded = _encoder.encode(plain)
     if len(encoded) > MAX_PAYLOAD:
         raise TooLarge(
@@ -66,37 +65,6 @@ def check_json(value: Json, what: str) -> Json:
             "data where it belongs (a file, a table) and give its location instead"
         )
     return plain
-
-
-def plain_json(value: Json, what: str) -> Json:
-    """Do what `check_json` does, but for the size.
-
-    Raises:
-        InvalidInput: not JSON.
-    """
-    try:
-        return _plain(value)
-    except InvalidInput as error:
-        raise InvalidInput(f"not JSON: {what}: {error}") from None
-    except RecursionError:
-        raise InvalidInput(f"not JSON: {what}: nested too deeply") from None
-
-
-def _plain(value: Json) -> Json:
-    if value is None or type(value) in (bool, int, str):
-        return value
-    if type(value) is float:
-        if not math.isfinite(value):
-            raise InvalidInput(f"{value!r} has no JSON form")
-        return value
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if isinstance(value, dict):
-        for key in value:
-            if type(key) is not str:
-                raise InvalidInput(f"the key {key!r} is no string")
-        return {key: _plain(item) for key, item in value.items()}
-    raise InvalidInput(f"a {type(value).__qualname__} has no JSON form")
 
 
 def _job_id(instance: object, attribute: object, value: str) -> None:
@@ -210,7 +178,9 @@ class JobResult(Stored):
     @status.validator
     def _check_status(self, attribute: object, value: JobStatus) -> None:
         if not isinstance(value, JobStatus) or not value.is_globally_terminal:
-            raise InvalidInput(f"a result's status is FINISHED, FAILED or CANCELED, not {value!r}")
+            raise InvalidInput(
+                f"a result's status is FINISHED, FAILED or CANCELED, not {shown(value)}"
+            )
 
     @property
     def stages_skipped(self) -> int:
@@ -278,6 +248,15 @@ class StageRecord(Stored):
     """The stages that had to be finished before it."""
     target: str | None = None
     """The absolute path where its output is published, if that is not the job's own place."""
+    serial: int = 0
+    """Grows with each commit of finished stages of the job; 0 if it was not recorded."""
+
+    def finished_before(self, other: StageRecord) -> bool:
+        """Return whether this stage had finished when `other` did; by their serials, since the
+        clocks of two hosts may differ."""
+        if self.serial and other.serial:
+            return self.serial < other.serial
+        return self.finished_at <= other.finished_at
 
     def summary(self) -> StageSummary:
         """Return what the job's result keeps of the stage."""

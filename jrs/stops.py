@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 import attrs
 
@@ -27,8 +28,9 @@ from jrs.backend import (
 )
 from jrs.clock import Clock, Deadline
 from jrs.codec import decode, encode
-from jrs.errors import Conflict, InvalidInput, NoSuchJob, NotFound
+from jrs.errors import Conflict, CorruptRecord, InvalidInput, NoSuchJob, NotFound
 from jrs.model import JobSpec, StopMode, StopRecord, StopState, StreamRecord, check_job_id
+from jrs.snapshots import RestoreRecord
 from jrs.store import JobResultStore
 
 
@@ -53,9 +55,16 @@ class JobStops:
 
         Raises:
             NoSuchJob: no such job was submitted.
-            InvalidInput: it has ended, is suspended already, or another stop is under way.
+            InvalidInput: it has ended, is suspended already, or another stop is under way; or the
+                mode is HOLD, which only a leader and its attempts may set.
+            CorruptRecord: its spec cannot be read.
         """
         check_job_id(job_id)
+        if mode not in (StopMode.SUSPEND, StopMode.DRAIN):
+            raise InvalidInput(
+                f"a job can be asked to suspend or to drain, not {mode!r}; to keep job {job_id!r} "
+                "from running, suspend it"
+            )
         spec = self._waiting(job_id, "stop")
         before, stored = self._stored(job_id)
         if before is not None and before.state is not StopState.REFUSED:
@@ -88,6 +97,7 @@ class JobStops:
         Raises:
             NoSuchJob: no such job was submitted.
             InvalidInput: it has ended, or is not suspended. A drained job has ended for good.
+            CorruptRecord: its spec cannot be read.
             OutcomeUnknown: look whether it is; then repeat.
         """
         check_job_id(job_id)
@@ -115,6 +125,7 @@ class JobStops:
         Raises:
             NoSuchJob: no such job was submitted.
             InvalidInput: it has ended, a stop is under way, or the value makes no sense.
+            CorruptRecord: its spec cannot be read.
             OutcomeUnknown: look at the job's spec; then repeat.
         """
         check_job_id(job_id)
@@ -264,7 +275,19 @@ class JobStops:
         spec = self._backend.get(keys.JOBS + job_id)
         if spec is None:
             raise NoSuchJob(f"there is no job {job_id!r}")
+        _check_readable(spec, job_id)
         return spec
+
+
+def _check_readable(spec: Record, job_id: str) -> None:
+    """Raise `CorruptRecord`, naming the way out, if no leader can read what is stored of a job."""
+    try:
+        decode(JobSpec, spec.value, spec.key)
+    except CorruptRecord as error:
+        with suppress(CorruptRecord):
+            decode(RestoreRecord, spec.value, spec.key)
+            return
+        raise CorruptRecord(f"{error}; the job is held, end it: jrs cancel {job_id}") from None
 
 
 def _drain_in(stop: StopRecord) -> StopRecord | None:

@@ -53,6 +53,7 @@ from jrs.recovery.runners import Ended, Runner
 from jrs.recovery.snapshots import pending
 from jrs.recovery.state import JobState
 from jrs.recovery.storage import JobStorage
+from jrs.recovery.trust import Trust
 from jrs.stops import JobStops
 from jrs.store import JobResultStore
 
@@ -97,6 +98,7 @@ class Actions:
         say: Say,
         master: str,
         now: Clock,
+        trust: Trust,
     ) -> None:
         self._backend = backend
         self._leadership = leadership
@@ -109,6 +111,7 @@ class Actions:
         self._say = say
         self._master = master
         self._now = now
+        self._trust = trust
         self._store = JobResultStore(backend, now=now)
         self._stops = JobStops(backend, now=now)
         self._state = JobState(backend, storage, self._fence, say)
@@ -130,10 +133,10 @@ class Actions:
             self._state.check_new(job_id)
             self._end_left_over(job_id)
             self._state.make_usable(job_id)
+            recorded = self._record_attempt(spec)
         except JobHeld as error:
             self._stops.hold(job_id, str(error), self._fence)
             return
-        recorded = self._record_attempt(spec)
         if recorded is None:
             return
         record, fence = recorded
@@ -374,7 +377,11 @@ class Actions:
 
     def _as_decided(self, spec: JobSpec) -> list[Op] | None:
         """Return what holds as long as the job is this one and nothing keeps it from running; None
-        if that is over already."""
+        if that is over already.
+
+        Raises:
+            JobHeld: this master does not run it.
+        """
         key, stop_key = keys.JOBS + spec.job_id, keys.STOPS + spec.job_id
         stored, stop = self._backend.get(key), self._backend.get(stop_key)
         if stored is None or pending.is_one(stored):
@@ -382,6 +389,7 @@ class Actions:
         # Not by its version: that is another one after this leader's own restore, too.
         if decode(JobSpec, stored.value, key) != spec:
             return None
+        self._trust.check(spec)
         if stop is None:
             return [Check(key, stored.version), Absent(stop_key)]
         if Stop.of(decode(StopRecord, stop.value, stop.key)) is not Stop.NONE:

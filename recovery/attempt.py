@@ -18,7 +18,7 @@ from typing import Any
 import attrs
 import tenacity
 
-from jrs import keys
+from jrs import credentials, keys
 from jrs.backend import Backend, Check, Fence, open_backend
 from jrs.codec import decode, encode
 from jrs.errors import (
@@ -52,7 +52,7 @@ _DETAIL = 16 * 1024
 class Launch:
     """What a process attempt is told, over a pipe: never in arguments, which others can read."""
 
-    backend: str
+    backend: str = attrs.field(repr=False)
     cluster: str
     storage: str
     spec: str
@@ -62,6 +62,8 @@ class Launch:
     attempt_fence: int | None
     """The version of the record that lets it write; None where there is none."""
     first_started_at: float
+    secrets: dict[str, str] = attrs.field(factory=dict, repr=False)
+    """Environment variables that the backend is opened with, and that nobody inherits."""
 
     def to_line(self) -> bytes:
         return json.dumps(attrs.asdict(self)).encode() + b"\n"
@@ -84,7 +86,7 @@ class Launch:
         )
 
 
-def launch_of(context: AttemptContext, url: str, storage: Path) -> Launch:
+def launch_of(context: AttemptContext, url: str, storage: Path, secrets: dict[str, str]) -> Launch:
     """Return what another process needs to run the attempt of `context`."""
     return Launch(
         backend=url,
@@ -96,6 +98,7 @@ def launch_of(context: AttemptContext, url: str, storage: Path) -> Launch:
         fence_version=context.fence.version,
         attempt_fence=None if context.fence.attempt is None else context.fence.attempt.version,
         first_started_at=context.first_started_at,
+        secrets=secrets,
     )
 
 
@@ -184,10 +187,20 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())[:500]
 
 
+def _forget_input() -> None:
+    """Have nobody who inherits standard input read the launch from it once more."""
+    null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    os.dup2(null, sys.stdin.fileno())
+    os.close(null)
+
+
 def main() -> None:
     """Run the attempt described on standard input; the exit status says how it ended."""
     launch = Launch.from_line(sys.stdin.buffer.readline())
-    with open_backend(launch.backend, cluster=launch.cluster, create=False) as backend:
+    _forget_input()
+    with credentials.lent(launch.secrets):
+        opened = open_backend(launch.backend, cluster=launch.cluster, create=False)
+    with opened as backend:
         try:
             run_attempt(launch.context(backend))
             status = 0

@@ -120,8 +120,8 @@ def decide(facts: Facts) -> Decision:
         return Decision(
             Action.SKIP, f"its result is {facts.result.value}; a left-over spec is swept"
         )
-    if facts.spec is Spec.UNREADABLE:
-        return Decision(Action.HOLD, "its spec can not be read; an operator decides")
+    if facts.spec is Spec.UNREADABLE and not facts.cancel:
+        return Decision(Action.HOLD, "its spec cannot be read; `jrs cancel` ends it")
     if facts.spec is Spec.RESTORING and not facts.cancel:
         return Decision(Action.RESTORE, "a restore of it is under way, or was cut off")
     if facts.spec is Spec.NONE:

@@ -35,6 +35,7 @@ from jrs.recovery.loop import Loop
 from jrs.recovery.pools import Pool, side_by_side
 from jrs.recovery.runners import Ended, Runner
 from jrs.recovery.storage import JobStorage
+from jrs.recovery.trust import Trust
 
 _HELD = 30.0
 """Seconds after which a held job is looked at although nothing named it."""
@@ -80,6 +81,7 @@ class Dispatcher:
         master: str = "",
         max_attempts: int | None = None,
         ttl: float | None = None,
+        trust: Trust = Trust(),  # noqa: B008 - it cannot be changed
         clock: Clock = time.monotonic,
         now: Clock = time.time,
     ) -> None:
@@ -102,6 +104,7 @@ class Dispatcher:
             say=self._say,
             master=master,
             now=now,
+            trust=trust,
         )
         self._facts = Gatherer(backend, self._attempts, say=self._say, clock=clock)
         self._jobs: dict[str, Tracked] = {}
@@ -348,12 +351,12 @@ class Dispatcher:
                 lambda: do.cancel_restore(job_id),
                 lambda _: self._errands.rest(job, action),
             )
+        elif action is Action.CANCEL:
+            offload(pools.ends, lambda: do.cancel(job_id))
         elif spec is None:
             return
         elif action is Action.RECOVER:
             offload(pools.starts, lambda: self._start(spec))
-        elif action is Action.CANCEL:
-            offload(pools.ends, lambda: do.cancel(job_id))
         elif action is Action.SUSPEND:
             offload(pools.ends, lambda: do.suspend(spec))
         elif action is Action.FAIL:
@@ -410,7 +413,8 @@ class Dispatcher:
 
     def _may_clean_up(self, job_id: str, job: Tracked, look: Look) -> bool:
         journal = look.read_journal()
-        if journal is not None and journal.exhausted:
+        # A new leader tries once: what stood in the way may have been the other one's host.
+        if journal is not None and journal.exhausted and job.cleanup_tries:
             if not job.said_given_up:
                 job.said_given_up = True
                 left = ", ".join(journal.problems)

@@ -9,14 +9,7 @@ from typing import Any
 import click
 
 from jrs.backend import Backend
-from jrs.cli.common import (
-    EXIT_DIFFERS,
-    EXIT_TIMEOUT,
-    Place,
-    json_option,
-    to_json,
-    with_place,
-)
+from jrs.cli.common import EXIT_DIFFERS, EXIT_TIMEOUT, Place, json_option, say, say_json, with_place
 from jrs.errors import DuplicateJob, InvalidInput, NoSuchJob
 from jrs.jobs import JobCatalog
 from jrs.model import JobResult, JobSpec, JobStatus, RunnerKind, check_job_id
@@ -110,9 +103,9 @@ def submit_command(
         except DuplicateJob as error:
             if not existing:
                 raise
-            click.echo(f"{job_id} was submitted before ({error.state})", err=True)
+            say(f"{job_id} was submitted before ({error.state})", err=True)
         else:
-            click.echo(f"submitted {job_id}", err=True)
+            say(f"submitted {job_id}", err=True)
         return _wait(backend, job_id, None, as_json=False) if waits else 0
 
 
@@ -141,7 +134,7 @@ def wait_command(place: Place, job_id: str, timeout: float | None, as_json: bool
         try:
             JobCatalog(backend).view(job_id)
         except NoSuchJob as error:
-            click.echo(f"jrs: {error} yet; waiting", err=True)
+            say(f"jrs: {error} yet; waiting", err=True)
         return _wait(backend, job_id, timeout, as_json=as_json)
 
 
@@ -158,10 +151,10 @@ def cancel_command(place: Place, job_id: str, reason: str, waits: bool) -> int:
     """
     with place.open() as backend:
         JobCatalog(backend).cancel(job_id, reason)
-        click.echo(f"asked to cancel {job_id}", err=True)
+        say(f"asked to cancel {job_id}", err=True)
         if waits:
             result = JobResultStore(backend).wait(job_id)
-            click.echo(f"{job_id} ended {result.status.name}", err=True)
+            say(f"{job_id} ended {result.status.name}", err=True)
     return 0
 
 
@@ -200,7 +193,7 @@ def _wait(backend: Backend, job_id: str, timeout: float | None, *, as_json: bool
     try:
         result = JobResultStore(backend).wait(job_id, timeout)
     except TimeoutError as error:
-        click.echo(f"jrs: {error}", err=True)
+        say(f"jrs: {error}", err=True)
         return EXIT_TIMEOUT
     _print(result, as_json=as_json)
     return 0 if result.status is JobStatus.FINISHED else EXIT_DIFFERS
@@ -208,9 +201,9 @@ def _wait(backend: Backend, job_id: str, timeout: float | None, *, as_json: bool
 
 def _print(result: JobResult, *, as_json: bool) -> None:
     if as_json:
-        click.echo(to_json(result))
+        say_json(result)
     elif result.status is JobStatus.FINISHED:
-        click.echo(json.dumps(result.payload, indent=2))
+        say_json(result.payload)
     else:
         why = result.failure.message if result.failure else "no reason was recorded"
-        click.echo(f"jrs: job {result.job_id!r} ended {result.status.name}: {why}", err=True)
+        say(f"jrs: job {result.job_id!r} ended {result.status.name}: {why}", err=True)

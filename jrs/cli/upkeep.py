@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +10,7 @@ import click
 
 from jrs import keys, versions
 from jrs.backend import NEWEST_FORMAT, Backend
-from jrs.cli.common import EXIT_DIFFERS, EXIT_REFUSED, Place, json_option, with_place
+from jrs.cli.common import EXIT_DIFFERS, EXIT_REFUSED, Place, json_option, say, say_json, with_place
 from jrs.codec import decode
 from jrs.errors import CorruptRecord, InvalidInput, NoSuchResult
 from jrs.model import (
@@ -88,7 +87,7 @@ def cleanup_command(
         if action == "retry":
             again = cleanup.retry(job_id)
             says = "is tried again at once" if again else "has nothing that is left"
-            click.echo(f"the cleanup of {job_id} {says}", err=True)
+            say(f"the cleanup of {job_id} {says}", err=True)
             return 0
         if action == "force":
             if not store.has_dirty(job_id):
@@ -97,13 +96,13 @@ def cleanup_command(
         else:
             left = cleanup.left(job_id)
     if as_json:
-        click.echo(json.dumps(left, indent=2))
+        say_json(left)
         return 0
     for name, found in left.items():
         for thing in found:
-            click.echo(f"{name}: {thing}")
+            say(f"{name}: {thing}")
     if not left:
-        click.echo("nothing is left", err=True)
+        say("nothing is left", err=True)
     return 0
 
 
@@ -125,7 +124,7 @@ def expire_command(place: Place, age: str, keep: int, as_json: bool) -> int:
         raise InvalidInput(f"not an age: {age!r}; write 90s, 30m, 12h or 7d")
     with place.open() as backend:
         gone = JobResultStore(backend).expire(float(match[1]) * _UNITS[match[2]], keep)
-    click.echo(json.dumps(gone) if as_json else f"expired {len(gone)} results")
+    say_json(gone) if as_json else say(f"expired {len(gone)} results")
     return 0
 
 
@@ -146,7 +145,7 @@ def fsck_command(place: Place, accept_damage: bool, storage: Path | None, as_jso
     """
     with place.open() as backend:
         for line in backend.accept_damage() if accept_damage else ():
-            click.echo(f"accepted the loss of: {line}", err=True)
+            say(f"accepted the loss of: {line}", err=True)
         damage = list(backend.check())
         left: list[str] = []
         try:
@@ -156,12 +155,12 @@ def fsck_command(place: Place, accept_damage: bool, storage: Path | None, as_jso
             if not damage:
                 damage.append(str(error))
     if as_json:
-        click.echo(json.dumps({"damaged": damage, "left_over": left}, indent=2))
+        say_json({"damaged": damage, "left_over": left})
     else:
         for line in (*damage, *left):
-            click.echo(line)
+            say(line)
         if not damage and not left:
-            click.echo("all is well", err=True)
+            say("all is well", err=True)
     if damage:
         return EXIT_REFUSED
     return EXIT_DIFFERS if left else 0
@@ -185,12 +184,12 @@ def cluster_format_command(place: Place, to_raise: bool, as_json: bool) -> int:
         before = versions.raise_format(backend) if to_raise else versions.format_of(backend)
     found = NEWEST_FORMAT if to_raise else before
     if as_json:
-        click.echo(json.dumps({"format": found, "newest": NEWEST_FORMAT, "before": before}))
+        say_json({"format": found, "newest": NEWEST_FORMAT, "before": before})
     elif to_raise:
         raised = f"raised from {before} to {found}" if before < found else f"{found} already"
-        click.echo(f"the cluster's format is {raised}")
+        say(f"the cluster's format is {raised}")
     else:
-        click.echo(f"format {found}; this version knows up to {NEWEST_FORMAT}")
+        say(f"format {found}; this version knows up to {NEWEST_FORMAT}")
     return 0
 
 

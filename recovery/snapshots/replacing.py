@@ -170,7 +170,7 @@ def swap(
                 ) from error
     if epoch_folder(storage, job_id) != target:
         raise _changed(job_id)
-    transfer.sync(folder)
+    storage.sync_names(target)
     return target
 
 

@@ -110,7 +110,10 @@ class Snapshots(Resource):
                 text = b""
             if not text:
                 return False
-        policy = decode(JobSpec, text, spec.key).snapshots
+        try:
+            policy = decode(JobSpec, text, spec.key).snapshots
+        except CorruptRecord:
+            return False  # As if it had none: what is to be kept cannot be told.
         at_end = {
             JobStatus.FINISHED: policy.on_finished,
             JobStatus.FAILED: policy.on_failed,

@@ -117,7 +117,7 @@ def test_attempts_in_the_masters_process_take_no_slot(memory: FaultyMemory, root
 def test_masters_run_no_more_than_they_are_told(tmp_path: Path) -> None:
     """U15: `jrs master --max-attempts 2` runs two of eight jobs at once, in processes, and all of
     them in the end."""
-    with Masters((tmp_path / "store").as_uri(), max_attempts=2) as masters:
+    with Masters((tmp_path / "store").as_uri(), options=["--max-attempts", "2"]) as masters:
         catalog = JobCatalog(masters.backend)
         hold = tmp_path / "hold"
         hold.touch()

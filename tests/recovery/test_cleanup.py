@@ -20,6 +20,7 @@ from jrs.model import (
     AttemptRecord,
     CancelRequest,
     CleanupJournal,
+    JobStatus,
     ResultState,
     StageRecord,
 )
@@ -501,19 +502,24 @@ def test_an_operators_retry_does_not_wait_for_the_schedule(
 def test_a_new_leader_goes_on_from_the_journal(
     open_faulty: Callable[[], Faulty], root: Path
 ) -> None:
-    """What the old leader has done is not done again, tries are counted on, and what was given up
-    stays given up, visibly."""
+    """B16: what the old leader has done is not done again, tries are counted on, and what was
+    given up is tried once more, then stays given up, visibly."""
     good, bad = Thing("good"), Thing("bad")
     bad.broken = OSError("no")
     policy = CleanupPolicy(wait=tenacity.wait_none(), stop=tenacity.stop_after_attempt(2))
     with Leader(open_faulty(), root, resources=[good, bad], policy=policy) as old:
         old.store.create_dirty(result("job"), old.fence)
         old.until_said("cleanup", "job", "given up")
-    with Leader(open_faulty(), root, resources=[good, bad], policy=policy) as new:
-        new.until_said("cleanup", "job", "given up after 2 tries; left: bad")
+    backend = open_faulty()
+    with Leader(backend, root, resources=[good, bad], policy=policy) as new:
+        new.until_said("cleanup", "job", "given up")
+        for _ in range(2):
+            backend.reads.clear()
+            new.look()
+            until(lambda: keys.CLEANUP + "job" in backend.reads, "it is looked at")
 
         assert good.calls == ["job"]
-        assert bad.calls == ["job", "job"]
+        assert bad.calls == ["job", "job", "job"]
 
         bad.broken = None
         new.cleanup.retry("job")
@@ -561,3 +567,34 @@ def test_a_result_without_anything_left_behind_is_just_marked_clean(memory: Faul
 
     assert store.has_clean("job")
     assert memory.get("unrelated/job") is not None
+
+
+def test_a_dirty_result_next_to_an_unreadable_spec_is_cleaned(faulty: Faulty, root: Path) -> None:
+    """B14: cleanup treats a spec that cannot be read as absent, so the result becomes clean."""
+    JobCatalog(faulty).submit(spec("job"))
+    spoil(faulty, keys.JOBS + "job")
+    with Leader(faulty, root) as leader:
+        leader.store.create_dirty(result("job"), leader.fence)
+        leader.until_clean("job")
+
+        assert not leader.said("cleanup", "job")
+        assert faulty.get(keys.JOBS + "job") is None
+
+
+def test_a_job_whose_spec_can_not_be_read_is_canceled_on_request(
+    faulty: Faulty, root: Path
+) -> None:
+    """B14: a cancel wins over a spec that cannot be read: the job ends CANCELED, and clean."""
+    catalog = JobCatalog(faulty)
+    catalog.submit(spec("job"))
+    spoil(faulty, keys.JOBS + "job")
+    with Leader(faulty, root) as leader:
+        leader.until_said("held", "job", "jobs/job")
+        catalog.cancel("job", "no way out")
+        leader.until_clean("job")
+        entry = leader.store.get("job")
+
+        assert entry is not None
+        assert entry.result is not None
+        assert entry.result.status is JobStatus.CANCELED
+        assert leader.runner.started == []

@@ -14,7 +14,8 @@ ANY = object()
 # with a blank in the design's table ("–") have ANY there.
 TABLE = [
     ((ANY, Result.UNREADABLE, ANY, ANY, ANY, ANY), Action.HOLD),
-    ((Spec.UNREADABLE, Result.NONE, ANY, ANY, ANY, ANY), Action.HOLD),
+    ((Spec.UNREADABLE, Result.NONE, ANY, False, ANY, ANY), Action.HOLD),
+    ((Spec.UNREADABLE, Result.NONE, ANY, True, ANY, ANY), Action.CANCEL),
     ((ANY, Result.CLEAN, ANY, ANY, ANY, ANY), Action.SKIP),
     ((ANY, Result.EXPIRED, ANY, ANY, ANY, ANY), Action.SKIP),
     ((ANY, Result.DIRTY, ANY, ANY, ANY, ANY), Action.CLEAN_UP),
@@ -82,12 +83,12 @@ def test_nothing_with_a_result_is_ever_started() -> None:
 
 
 def test_a_cancel_overrides_every_stop() -> None:
-    """S5: whatever stop a job without a result is asked for, and however far that has come, a
-    cancel is decided."""
+    """S5, B14: whatever stop a job without a result is asked for, however far that has come, and
+    whether its spec can be read or not, a cancel is decided."""
     asked = [
         facts
         for facts in (Facts(*each) for each in PRODUCT)
-        if facts.cancel and facts.result is Result.NONE and facts.spec is Spec.READABLE
+        if facts.cancel and facts.result is Result.NONE and facts.spec is not Spec.NONE
     ]
 
     assert {facts.stop for facts in asked} == set(Stop)

@@ -6,7 +6,7 @@ import attrs
 import pytest
 
 from jrs import JobCatalog, JobSpec, keys
-from jrs.backend import Backend, Create, Fence
+from jrs.backend import Backend, Create, Fence, Update
 from jrs.errors import CorruptRecord, Fenced, InvalidInput, NoSuchJob, NotFound
 from jrs.model import JobResult, JobStatus, StopMode, StopRecord, StopState
 from jrs.stops import JobStops
@@ -179,6 +179,40 @@ def test_resuming_what_does_not_stand_yet(stops: JobStops, fence: Fence, state: 
     stops.note(at(stops.request("job", SUSPEND), state), fence)
     with pytest.raises(InvalidInput, match="is not suspended"):
         stops.resume("job")
+
+
+@pytest.mark.parametrize("mode", [HOLD, None, "suspend"])
+def test_only_a_suspend_or_a_drain_can_be_requested(
+    stops: JobStops, backend: Backend, mode: StopMode
+) -> None:
+    """B15: a hold has a reason of the system's own, and nobody could carry a requested one out; it
+    is refused, as is what is no mode, and nothing is stored."""
+    before = contents(backend)
+
+    with pytest.raises(InvalidInput, match="suspend or to drain"):
+        stops.request("job", mode)
+
+    assert contents(backend) == before
+
+
+def test_a_job_whose_spec_can_not_be_read_names_its_way_out(
+    stops: JobStops, backend: Backend
+) -> None:
+    """B14: a stop of it would never be carried out, and a change has nothing to change: each is
+    refused with what ends the job, and nothing is stored."""
+    spec = backend.get(keys.JOBS + "job")
+    assert spec is not None
+    backend.commit(Update(spec.key, b"no spec", spec.version))
+    before = contents(backend)
+    for call in (
+        lambda: stops.request("job", SUSPEND),
+        lambda: stops.resume("job"),
+        lambda: stops.change("job", entry_point="other:job"),
+    ):
+        with pytest.raises(CorruptRecord, match="jrs cancel job"):
+            call()
+
+    assert contents(backend) == before
 
 
 def test_a_stop_that_can_not_be_read(stops: JobStops, backend: Backend) -> None:
