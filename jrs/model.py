@@ -13,10 +13,13 @@ from jrs.fields import Json as Json
 from jrs.fields import as_json
 from jrs.policy import RestartPolicy, SnapshotPolicy, at_least_one, seconds
 from jrs.stored import Stored
-from jrs.texts import shown
+from jrs.texts import bounded, bounded_map, shown
 
 MAX_PAYLOAD = 256 * 1024
 """Largest JSON payload of a result, a stage or a spec's arguments, in bytes of its encoding."""
+
+MAX_STAGES = 1000
+"""Most stages that a result has a summary of."""
 
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
@@ -69,6 +72,17 @@ def check_json(value: Json, what: str) -> Json:
 
 def _job_id(instance: object, attribute: object, value: str) -> None:
     check_job_id(value)
+
+
+def _bounded(text: str) -> str:
+    return bounded(text) if isinstance(text, str) else text  # Refused by its type afterwards.
+
+
+def _all_bounded(texts: dict[str, str]) -> dict[str, str]:
+    try:
+        return bounded_map(texts)
+    except (AttributeError, TypeError, ValueError):
+        return texts  # No texts, and refused by its type afterwards.
 
 
 class JobStatus(enum.Enum):
@@ -125,6 +139,8 @@ class JobSpec(Stored):
     )
     """Over how many partitions its streams' state is spread; None leaves it to Spark."""
     snapshots: SnapshotPolicy = attrs.field(factory=SnapshotPolicy)
+    signature: str = ""
+    """Over all of the record; see `jrs.signing`. Empty if nobody has signed it."""
 
     @arguments.validator
     def _check_arguments(self, attribute: object, value: object) -> None:
@@ -143,8 +159,8 @@ class Failure(Stored):
 
     kind: str
     """``exception``, ``exit`` (the process died), ``cancel`` or ``lost-result``."""
-    message: str
-    detail: str = ""
+    message: str = attrs.field(converter=_bounded)
+    detail: str = attrs.field(default="", converter=_bounded)
     """The traceback, or the end of the process's stderr."""
     exit_status: int | None = None
     """The exit code, or minus the signal's number."""
@@ -174,6 +190,15 @@ class JobResult(Stored):
     finished_at: float = 0.0
     """Seconds since 1970, by the clock of the leader that wrote it."""
     stages: tuple[StageSummary, ...] = ()
+    """The newest `MAX_STAGES` of them."""
+    stages_left_out: int = 0
+    """How many older ones there were."""
+
+    def __attrs_post_init__(self) -> None:
+        super().__attrs_post_init__()
+        if more := len(self.stages[:-MAX_STAGES]):
+            object.__setattr__(self, "stages", self.stages[more:])
+            object.__setattr__(self, "stages_left_out", self.stages_left_out + more)
 
     @status.validator
     def _check_status(self, attribute: object, value: JobStatus) -> None:
@@ -226,6 +251,11 @@ class AttemptRecord(Stored):
     failure: Failure | None = None
     """Why the newest of those died."""
     first_started_at: float = 0.0
+    mark: str = ""
+    """What this attempt's processes were born with, by which they are found; empty if the attempt
+    was started by a version that had no such marks."""
+    earlier_marks: tuple[str, ...] = ()
+    """The marks of the attempts before it, the newest last: some may have run on another host."""
 
 
 @attrs.frozen
@@ -313,12 +343,12 @@ class StopRecord(Stored):
     mode: StopMode
     state: StopState = StopState.REQUESTED
     requested_at: float = 0.0
-    reason: str = ""
+    reason: str = attrs.field(default="", converter=_bounded)
     patience: float = attrs.field(default=30.0, validator=seconds)
     """A suspend: seconds after which the leader ends an attempt that has not come to stand."""
     again: bool = False
     """Whether the job is started again, changed, as soon as it stands."""
-    stages: dict[str, str] = attrs.field(factory=dict)
+    stages: dict[str, str] = attrs.field(factory=dict, converter=_all_bounded)
     """Which streaming stage is at which step, for whoever waits."""
     drain: StopRecord | None = None
     """A hold: the drain that it has interrupted, which goes on when the job is resumed."""
@@ -331,7 +361,7 @@ class CleanupJournal(Stored):
     job_id: str = attrs.field(validator=_job_id)
     done: tuple[str, ...] = ()
     tries: int = 0
-    problems: dict[str, str] = attrs.field(factory=dict)
+    problems: dict[str, str] = attrs.field(factory=dict, converter=_all_bounded)
     """What is left: each resource's name and its newest error, paths included."""
     exhausted: bool = False
 
@@ -342,7 +372,7 @@ class CancelRequest(Stored):
 
     job_id: str = attrs.field(validator=_job_id)
     requested_at: float = 0.0
-    reason: str = ""
+    reason: str = attrs.field(default="", converter=_bounded)
 
 
 @attrs.frozen

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from itertools import islice, takewhile
 
+import attrs
+
 from jrs import keys
 from jrs.backend import (
     Absent,
@@ -75,7 +77,8 @@ class JobResultStore:
             ResultExists: another result of the job is durable, or was expired.
             Fenced: a newer epoch exists.
             InvalidInput: not a `JobResult`.
-            TooLarge: the payload is over `MAX_PAYLOAD`.
+            TooLarge: the payload is over `MAX_PAYLOAD`. Whatever else is too large is left out of
+                what is stored: the summaries of stages, then the failure's detail.
             Unavailable: nothing was changed.
             OutcomeUnknown: unknown even after reading back. Do not clean up; call it again.
         """
@@ -333,7 +336,7 @@ class JobResultStore:
             raise InvalidInput(f"not a JobResult: {shown(result)}")
         job_id = result.job_id
         return (
-            Create(keys.RESULTS + job_id, _encoded(result)),
+            Create(keys.RESULTS + job_id, self._encoded(result)),
             Create(keys.DIRTY + job_id, b""),
             Absent(keys.TOMBSTONES + job_id),
         )
@@ -347,7 +350,17 @@ class JobResultStore:
 
     def _stored(self, result: JobResult) -> bool:
         record = self._backend.get(keys.RESULTS + result.job_id)
-        return record is not None and record.value == encode(result)
+        return record is not None and record.value == self._encoded(result)
+
+    def _encoded(self, result: JobResult) -> bytes:
+        """Return the stored form of a result, without what can be left out if it is too large."""
+        for form in _forms(result):
+            data = encode(form)
+            if len(data) > MAX_PAYLOAD:
+                check_json(result.payload, f"the result of job {result.job_id!r}")
+            if len(data) <= self._backend.capabilities.max_value:
+                break
+        return data  # If it is too large still, the backend says so.
 
     def _state(self, job_id: str) -> ResultState | None:
         entry = self.get(job_id)
@@ -386,12 +399,14 @@ class JobResultStore:
         return set(takewhile(lambda job_id: job_id <= last, markers))
 
 
-def _encoded(result: JobResult) -> bytes:
-    what = f"the result of job {result.job_id!r}"
-    data = encode(result)
-    if len(data) > MAX_PAYLOAD:
-        check_json(result.payload, what)  # All of it is over the limit; is the payload alone?
-    return data
+def _forms(result: JobResult) -> Iterator[JobResult]:
+    """Yield a result, whole and then with less and less of what can be left out."""
+    yield result
+    left_out = result.stages_left_out + len(result.stages)
+    result = attrs.evolve(result, stages=(), stages_left_out=left_out)
+    yield result
+    if result.failure is not None:
+        yield attrs.evolve(result, failure=attrs.evolve(result.failure, detail=""))
 
 
 def _entry(record: Record, state: ResultState) -> JobResultEntry:

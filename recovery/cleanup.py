@@ -23,10 +23,14 @@ from jrs.clock import Deadline
 from jrs.codec import decode, encode
 from jrs.errors import Conflict, CorruptRecord, Fenced, InvalidInput, OutcomeUnknown
 from jrs.model import CleanupJournal
-from jrs.recovery import processes
+from jrs.recovery import left_over
 from jrs.recovery.pools import side_by_side
 from jrs.recovery.storage import JobStorage
 from jrs.store import JobResultStore
+from jrs.texts import printable, shown
+
+_LONGEST_NAME = 128
+"""Characters of a resource's name: journals hold it."""
 
 
 class Resource(abc.ABC):
@@ -39,6 +43,14 @@ class Resource(abc.ABC):
     @abc.abstractmethod
     def clean(self, job_id: str) -> None:
         """Remove it for good. Idempotent; raises if anything is left, saying what and where."""
+
+    def clean_fenced(self, job_id: str, fence: Fence | None) -> None:
+        """Do what `clean` does; what is in the backend itself is removed under the leader's fence.
+
+        Raises:
+            Fenced: a newer leader exists.
+        """
+        self.clean(job_id)
 
     def release(self, job_id: str) -> None:  # noqa: B027  (most resources hold nothing)
         """Let go of what this master holds of it, when the job goes on elsewhere. Idempotent."""
@@ -54,16 +66,14 @@ class Processes(Resource):
     name = "processes"
     prioritised = True
 
-    def __init__(self, url: str, cluster: str) -> None:
-        self._url = url
-        self._cluster = cluster
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
 
     def clean(self, job_id: str) -> None:
-        processes.end(processes.mark_of_job(self._url, self._cluster, job_id), Deadline.after(30.0))
+        left_over.end(self._backend, job_id, Deadline.after(30.0))
 
     def describe(self, job_id: str) -> list[str]:
-        mark = processes.mark_of_job(self._url, self._cluster, job_id)
-        return [f"process {pid}" for pid in processes.marked(mark)]
+        return [f"process {pid}" for pid in left_over.find(self._backend, job_id)]
 
 
 class Staging(Resource):
@@ -93,9 +103,12 @@ class Records(Resource):
         self._prefix = prefix
 
     def clean(self, job_id: str) -> None:
+        self.clean_fenced(job_id, None)
+
+    def clean_fenced(self, job_id: str, fence: Fence | None) -> None:
         for record in list(self._records(job_id)):
             try:
-                self._backend.commit(Delete(record.key))
+                self._backend.commit(Delete(record.key), fence=fence)
             except Conflict:
                 pass  # Gone already.
 
@@ -117,7 +130,7 @@ def default_resources(backend: Backend, storage: JobStorage) -> list[Resource]:
     from jrs.recovery.snapshots.retention import Snapshots
 
     return [
-        Processes(backend.url, backend.cluster),
+        Processes(backend),
         HalfPublished(backend),
         Staging(storage),
         SinkLogs(storage),
@@ -186,10 +199,16 @@ class JobCleanup:
 
     def __init__(self, backend: Backend, resources: Sequence[Resource]) -> None:
         for resource in resources:
-            if not isinstance(resource, Resource) or not getattr(resource, "name", ""):
+            name = getattr(resource, "name", None)
+            if not isinstance(resource, Resource) or not isinstance(name, str):
                 raise InvalidInput(
                     f"not a resource: {type(resource).__name__}; it must be a jrs.Resource with a "
                     "name"
+                )
+            if not 0 < len(name) <= _LONGEST_NAME or name != printable(name):
+                raise InvalidInput(
+                    f"not a resource's name: {shown(name)}; give it 1 to {_LONGEST_NAME} "
+                    "characters in one line"
                 )
         names = [resource.name for resource in resources]
         if len(set(names)) < len(names):
@@ -323,7 +342,7 @@ class JobCleanup:
                 return "an earlier try has not ended yet"
             self._under_way.add(step)
         try:
-            resource.clean(job_id)
+            resource.clean_fenced(job_id, fence)
         except Fenced:
             raise
         except (Exception, SystemExit) as error:

@@ -153,6 +153,8 @@ def _stopping(facts: Facts) -> Decision:
         return Decision(Action.HOLD, "its stop can not be read; an operator decides")
     if facts.stop is Stop.ASKED and running:
         return Decision(Action.LEAVE, "it is asked to stand, and its attempt is at it")
+    if facts.stop is Stop.HELD and running:
+        return Decision(Action.SUSPEND, "it is held, and its attempt is to end")
     if facts.stop in (Stop.ASKED, Stop.STANDS) or running:
         return Decision(Action.SUSPEND, "somebody asked for it to be suspended")
     if facts.stop is Stop.HELD:

@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from jrs.recovery.spark.streams import Build, Stream, Streams
 
 
+_MARKS = 64
+"""Finished stages in one commit: with its conditions, less than any backend takes."""
+
+
 @attrs.frozen
 class AttemptContext:
     """What one attempt was started with."""
@@ -49,6 +53,8 @@ class AttemptContext:
     now: Clock = time.time
     lifeline: Lifeline | None = None
     """Ties a process of its own to the leadership it was started under; see `Lifeline`."""
+    mark: str = ""
+    """What its processes are born with; recorded before they are. See `jrs.recovery.processes`."""
 
 
 class Stage:
@@ -405,12 +411,20 @@ class Job:
             return self._serials.setdefault(names, max(self._serials.values()) + 1)
 
     def _commit_stages(self, records: Sequence[StageRecord]) -> None:
-        """Commit the marks of finished stages, together, under the fence; a try that may have
-        happened is read back."""
-        context = self._context
+        """Commit the marks of finished stages under the fence; a try that may have happened is read
+        back.
+
+        More than `_MARKS` take several commits, the first of which decides: once one stream of a
+        drain is marked, the next attempt has no code but that which drains the others.
+        """
         serial = self._serial(records)
         marks = [attrs.evolve(one, serial=serial) for one in records]
         ops = [Create(keys.stage(self.job_id, one.name), encode(one)) for one in marks]
+        for first in range(0, len(ops), _MARKS):
+            self._commit_marks(ops[first : first + _MARKS])
+
+    def _commit_marks(self, ops: Sequence[Create]) -> None:
+        context = self._context
         for last in (False, True):
             try:
                 commit_and_read_back(context.backend, *ops, fence=context.fence)

@@ -64,6 +64,11 @@ def open_folder(root: Path, cluster: str, *, create: bool) -> tuple[Path, int]:
             for part in (root / "clusters", folder, folder / "log", folder / "leader"):
                 part.mkdir(mode=0o700, exist_ok=True)
                 sync_folder(part.parent)
+        if os.statvfs(folder / "log").f_flag & os.ST_RDONLY:
+            raise InvalidInput(
+                f"{root} is mounted read-only, and the log is opened for writing to be read, too: "
+                "mount it for writing, or name a copy of it"
+            )
         if not os.access(folder / "log", os.R_OK | os.W_OK | os.X_OK):
             raise PermissionError(None, None, str(folder / "log"))
     except PermissionError as error:

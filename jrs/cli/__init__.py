@@ -28,6 +28,7 @@ _COMMANDS = {
     "rescale": "jrs.cli.changing",
     "resume": "jrs.cli.stopping",
     "show": "jrs.cli.reading",
+    "sign": "jrs.cli.jobs",
     "stop": "jrs.cli.stopping",
     "snapshot": "jrs.cli.snapshots",
     "submit": "jrs.cli.jobs",
@@ -106,7 +107,13 @@ def main() -> NoReturn:
     except JrsError as error:
         say(f"jrs: {' '.join(str(error).split())}", err=True)
         status = EXIT_REFUSED
+    except MemoryError:
+        say("jrs: out of memory: allow it more (ulimit -v), or ask for less (--limit)", err=True)
+        status = EXIT_REFUSED
     except BrokenPipeError:
         sys.stderr.close()
         status = 141
+    except OSError as error:
+        say(f"jrs: {error}", err=True)
+        status = EXIT_REFUSED
     sys.exit(status if isinstance(status, int) else 0)

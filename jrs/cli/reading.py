@@ -171,6 +171,8 @@ def _row(view: JobView) -> list[str]:
     if result is not None:
         skipped = result.stages_skipped
         stages = f"{len(result.stages) - skipped} run, {skipped} skipped" if result.stages else "-"
+        if result.stages_left_out:
+            stages += f", {result.stages_left_out} more"
         started, attempt = result.started_at, result.attempt
         span = result.finished_at - result.started_at
     return [
@@ -220,6 +222,8 @@ def _facts_of(view: JobView) -> list[tuple[str, str]]:
     if view.entry is not None:
         found.append(("result", view.entry.state.value))
     if result is not None:
+        if result.stages_left_out:
+            found.append(("stages", f"{result.stages_left_out} earlier ones are not listed"))
         for done in result.stages:
             skipped = ", skipped by the last attempt" if done.attempt < result.attempt else ""
             found.append(

@@ -23,6 +23,8 @@ class Ended:
     """The exit code, or minus the signal's number."""
     fenced: bool = False
     """It ended because a newer leader exists."""
+    lapsed: bool = False
+    """Its watchdog ended it, since its leadership was over: no death of the job's."""
 
 
 OnEnd = Callable[[Ended], None]

@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jrs import keys
@@ -87,6 +87,7 @@ def _within(part: Stored) -> Stored:
     return part
 
 
+@settings(max_examples=40)
 @given(
     st.recursive(
         st.integers(0, len(ANY) - 1).map(lambda at: ANY[at]),
