@@ -12,7 +12,7 @@ import pytest
 import tenacity
 
 from jrs import keys
-from jrs.backend import Create
+from jrs.backend import Create, Fence
 from jrs.codec import decode
 from jrs.errors import Fenced, InvalidInput, NoSuchResult, OutcomeUnknown, Unavailable
 from jrs.jobs import JobCatalog
@@ -158,13 +158,13 @@ def test_a_cleanup_cut_off_after_any_resource_is_finished_by_the_next(
     ends in the state of one that was not disturbed."""
     world = World(faulty, root)
     resources = default_resources(faulty, world.storage)
-    cleaned = resources[after].clean
+    cleaned = resources[after].clean_fenced
 
-    def then_die(job_id: str) -> None:
-        cleaned(job_id)
+    def then_die(job_id: str, fence: Fence | None) -> None:
+        cleaned(job_id, fence)
         raise CutOff
 
-    resources[after].clean = then_die  # type: ignore[method-assign]
+    resources[after].clean_fenced = then_die  # type: ignore[method-assign]
     with pytest.raises(CutOff):
         JobCleanup(faulty, resources).run("job", None)
 
