@@ -31,7 +31,7 @@ from jrs.recovery.decision import Action, Attempt, Decision, Facts, Result, Spec
 from jrs.recovery.errands import Errands
 from jrs.recovery.events import Event, Report, tell
 from jrs.recovery.facts import SCANNED, Gatherer, Look, Stored, Tracked
-from jrs.recovery.loop import Loop
+from jrs.recovery.loop import TICK, Loop
 from jrs.recovery.pools import Pool, side_by_side
 from jrs.recovery.runners import Ended, Runner
 from jrs.recovery.storage import JobStorage
@@ -187,8 +187,6 @@ class Dispatcher:
     def _turn(self) -> None:
         if self._clock() >= self._resync_at:
             self._heard(None)
-        if self._rescan:
-            self._look_at_all()
         while due := self._agenda.take(_PAGE):
             try:
                 self._look({job_id: {} for job_id in due})
@@ -196,6 +194,9 @@ class Dispatcher:
                 for job_id in due:
                     self._agenda.add(job_id)
                 raise
+        # After those that were named: what cannot be listed keeps none of them from its turn.
+        if self._rescan:
+            self._look_at_all()
         self._admit()
 
     def _over(self) -> bool:
@@ -211,7 +212,9 @@ class Dispatcher:
                         if names is None or names:
                             self._loop.post(lambda names=names: self._heard(names))  # type: ignore[misc]
             except JrsError:
-                self._stopping.wait(0.2)  # A new watch says that anything may have changed.
+                # The turn that reads tells whether the backend is away; a new watch says when not.
+                self._loop.post(lambda: self._heard(None))
+                self._stopping.wait(TICK)
 
     def _heard(self, names: frozenset[str] | None) -> None:
         """Have those jobs looked at that were named; None: those that have changed."""

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import attrs
 
-from jrs.backend import Backend, Create, Delete, Fence, Leadership, Op, Record, Update
+from jrs.backend import Backend, Create, Delete, Fence, Leadership, Op, Record, Update, Watch
 from jrs.backends.file import FileBackend
 from jrs.backends.memory import MemoryBackend
 from jrs.clock import Clock, Deadline
@@ -131,6 +131,17 @@ class Faults:
         page: list[Record] = super()._page(prefix, after, limit, deadline)  # type: ignore[misc]
         self.reads.extend(record.key for record in page)
         return page
+
+    def watch(self, prefix: str) -> Watch:
+        watch: Watch = super().watch(prefix)  # type: ignore[misc]
+        changes = watch.changes
+
+        def while_up(timeout: float) -> frozenset[str] | None:
+            self._check_up()
+            return changes(timeout)
+
+        watch.changes = while_up  # type: ignore[method-assign]
+        return watch
 
     def _check_up(self) -> None:
         if self.down:

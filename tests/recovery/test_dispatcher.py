@@ -141,7 +141,7 @@ def test_a_death_while_the_backend_is_away_is_counted_when_it_is_back(
         attempt = leader.runner.of("job")
         memory.down = True
         attempt.die("in the dark")
-        leader.until_said("error", "job", "away")
+        leader.until_said("waiting")
         memory.down = False
 
         assert ended(leader, "job").failure.message == "in the dark"  # type: ignore[union-attr]
@@ -648,7 +648,6 @@ def test_after_a_while_without_the_backend_it_goes_on(memory: FaultyMemory, root
         catalog.submit(spec("running"))
         attempt = leader.runner.of("running")
         memory.down = True
-        leader.look()
         leader.until_said("waiting")
         memory.down = False
 
