@@ -7,6 +7,7 @@ earlier moment are counted apart, if the bytes look as a crash leaves them.
 
 from __future__ import annotations
 
+import json
 import random
 import signal
 import threading
@@ -23,7 +24,7 @@ from jrs.backend import Backend, Create, Record
 from jrs.backends.file import FileBackend
 from jrs.codec import decode
 from jrs.errors import CorruptRecord, JrsError, Unavailable
-from jrs.model import JobResult, JobSpec, Tombstone
+from jrs.model import EpochRecord, JobResult, JobSpec, Tombstone
 from jrs.testing.chaos.operators import SECTOR, Damage
 from jrs.testing.chaos.questions import FOLDERS, FRESH, Question, Refusal, questions
 from jrs.testing.chaos.truth import CLUSTER, Role, State, Truth
@@ -33,7 +34,8 @@ CPU_LIMIT = 3.0
 WALL_LIMIT = 60.0
 """Seconds after which a case counts as one that waits without end."""
 
-_KINDS: dict[str, type] = {"jobs": JobSpec, "results": JobResult, "tombstones": Tombstone}
+_KINDS: dict[str, type] = {"jobs": JobSpec, "results": JobResult, "tombstones": Tombstone,
+                           "leader": EpochRecord}  # fmt: skip
 """What the values of a folder are, where a checksum tells that one is damaged."""
 
 
@@ -323,9 +325,11 @@ def _is_refused(record: Record) -> bool:
     """Return whether who reads the record's value is told that it is damaged."""
     kind = _KINDS.get(record.key.partition("/")[0])
     try:
+        if record.value.startswith(b"{"):
+            json.loads(record.value)
         if kind is not None:
             decode(kind, record.value, record.key)
-    except CorruptRecord:
+    except (ValueError, CorruptRecord):
         return True
     return False
 
