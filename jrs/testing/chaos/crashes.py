@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 
 import attrs
 
-from jrs.testing.chaos.disk import ROOT, Event, Name, Note, Sync, Write
+from jrs.testing.chaos.disk import ROOT, Event, Name, Sync, Write
 
 SECTOR = 512
 PAGE = 4096
@@ -290,6 +290,3 @@ def _combined(
         yield combination
     for _ in range(left):
         yield tuple(rng.choice(choice) for choice in choices)
-
-
-__all__ = ["Crash", "Note", "Tree", "complete", "crashes"]

@@ -41,7 +41,7 @@ _STEPS = 5
 """Calls of the first handle."""
 _ACTIONS = 6
 """Calls of the second one, at most."""
-_PATIENCE = 2.0
+_PATIENCE = 0.5
 """Seconds after which the first handle continues although the second one has not ended: it waits
 for the first one."""
 

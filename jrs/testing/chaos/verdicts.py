@@ -7,11 +7,12 @@ earlier moment are counted apart, if the bytes look as a crash leaves them.
 
 from __future__ import annotations
 
+import json
 import random
 import signal
 import threading
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -19,14 +20,13 @@ from typing import Any
 
 import attrs
 
-from jrs import keys
 from jrs.backend import Backend, Create, Record
 from jrs.backends.file import FileBackend
 from jrs.codec import decode
 from jrs.errors import CorruptRecord, JrsError, Unavailable
-from jrs.model import JobResult, JobSpec, ResultState, Tombstone
-from jrs.store import JobResultStore
+from jrs.model import EpochRecord, JobResult, JobSpec, Tombstone
 from jrs.testing.chaos.operators import SECTOR, Damage
+from jrs.testing.chaos.questions import FOLDERS, FRESH, Question, Refusal, questions
 from jrs.testing.chaos.truth import CLUSTER, Role, State, Truth
 
 CPU_LIMIT = 3.0
@@ -34,12 +34,9 @@ CPU_LIMIT = 3.0
 WALL_LIMIT = 60.0
 """Seconds after which a case counts as one that waits without end."""
 
-
-_FOLDERS = ("jobs/", "results/", "dirty/", "plain/", "tombstones/")
-_KINDS: dict[str, type] = {"jobs": JobSpec, "results": JobResult, "tombstones": Tombstone}
+_KINDS: dict[str, type] = {"jobs": JobSpec, "results": JobResult, "tombstones": Tombstone,
+                           "leader": EpochRecord}  # fmt: skip
 """What the values of a folder are, where a checksum tells that one is damaged."""
-_FRESH = "-new"
-"""What the key of a record ends with that is committed on the damaged store."""
 
 
 class Hang(BaseException):
@@ -79,19 +76,6 @@ class Verdict:
         """Return what is not allowed to happen, by its kind."""
         kinds = ("wrong", "hangs", "raw", "silent", "overreach")
         return {kind: found for kind in kinds if (found := getattr(self, kind))}
-
-
-@attrs.frozen
-class Question:
-    """A look-up: how it is asked, and how its answer follows from the map."""
-
-    text: str
-    ask: Callable[[Backend], Any]
-    answer: Callable[[State], Any]
-
-
-class Refusal(Exception):
-    """An answer inside of a value that says that it cannot be told."""
 
 
 def judge(root: Path, truth: Truth, damage: Damage, rng: random.Random) -> Verdict:
@@ -150,15 +134,15 @@ class _Case:
         first = self._rng.random() < 0.3
         if first:
             named += self._check(backend)
-        for question in _questions(self._rng, self._truth):
+        for question in questions(self._rng, self._truth):
             self._put(backend, question)
-        fresh = Create(f"{self._rng.choice(_FOLDERS)}{self._rng.randrange(999):03}{_FRESH}", b"\n")
+        fresh = Create(f"{self._rng.choice(FOLDERS)}{self._rng.randrange(999):03}{FRESH}", b"\n")
         committed = self._commit(backend, fresh)
         try:
             with self._open() as other:
                 if committed:
                     self._must_be(other, fresh)
-                for question in _questions(self._rng, self._truth, few=True):
+                for question in questions(self._rng, self._truth, few=True):
                     self._put(other, question)
                 named += self._check(other)
         except JrsError as error:
@@ -341,67 +325,13 @@ def _is_refused(record: Record) -> bool:
     """Return whether who reads the record's value is told that it is damaged."""
     kind = _KINDS.get(record.key.partition("/")[0])
     try:
+        if record.value.startswith(b"{"):
+            json.loads(record.value)
         if kind is not None:
             decode(kind, record.value, record.key)
-    except CorruptRecord:
+    except (ValueError, CorruptRecord):
         return True
     return False
-
-
-def _questions(rng: random.Random, truth: Truth, *, few: bool = False) -> Iterator[Question]:
-    """Yield look-ups of everything that a store is asked: 24, or 6 if few."""
-    alive, once = truth.alive, truth.once
-    gets, ids, pages = (4, 1, 1) if few else (14, 5, 4)
-    for number in range(gets):
-        kind = number % 7
-        if kind == 5:
-            key = rng.choice(once)
-        elif kind == 6:
-            key = f"{rng.choice(alive)}x"
-        else:
-            key = rng.choice(alive)
-        yield _get(key)
-    yield _get("last")
-    for _ in range(ids):
-        yield _has_entry(rng.choice(truth.jobs))
-    for _ in range(pages):
-        prefix = rng.choice(("", *_FOLDERS))
-        yield _page(prefix, rng.choice((None, rng.choice(alive))), rng.choice((5, 50)))
-
-
-def _get(key: str) -> Question:
-    return Question(f"get {key}", lambda backend: backend.get(key), lambda state: state.get(key))
-
-
-def _has_entry(job: str) -> Question:
-    def ask(backend: Backend) -> str | None:
-        entry = JobResultStore(backend).get(job)
-        if entry is not None and entry.problem:
-            raise Refusal(entry.problem)
-        return str(entry.state.value) if entry else None
-
-    def answer(state: State) -> str | None:
-        if keys.RESULTS + job in state:
-            dirty = keys.DIRTY + job in state
-            return str((ResultState.DIRTY if dirty else ResultState.CLEAN).value)
-        return ResultState.EXPIRED.value if keys.TOMBSTONES + job in state else None
-
-    return Question(f"entry of {job}", ask, answer)
-
-
-def _page(prefix: str, after: str | None, limit: int) -> Question:
-    """Ask for a page; what was committed on the damaged store is in no truth."""
-
-    def ask(backend: Backend) -> list[Record]:
-        found = backend.scan(prefix, after=after, limit=limit + 1)
-        return [record for record in found if not record.key.endswith(_FRESH)][:limit]
-
-    def answer(state: State) -> list[Record]:
-        behind = after or ""
-        found = sorted(key for key in state if key > behind and key.startswith(prefix))
-        return [state[key] for key in found[:limit]]
-
-    return Question(f"page of {limit} of {prefix or 'all'} after {after}", ask, answer)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import attrs
 
-from jrs.backend import EPOCH_KEY, Create, Delete, Op, Update
+from jrs.backend import EPOCH_KEY, Create, Delete, Update
 from jrs.backends.file import FileBackend
 from jrs.testing.chaos.crashes import SECTOR, complete
 from jrs.testing.chaos.disk import Event, Recorder, Write
@@ -200,6 +200,3 @@ class _Workload:
         thread.join(30.0)
         if seen and seen[0]:
             self._recorder.note(ACKNOWLEDGED, number)
-
-
-__all__ = ["ACKNOWLEDGED", "BEGUN", "Commit", "History", "Op", "Values", "record"]
