@@ -100,11 +100,11 @@ class Compaction:
         assert child is not None
         assert child.stderr is not None
         with contextlib.suppress(subprocess.TimeoutExpired):
-            if child.wait(_LOOK):
-                why = child.stderr.read(4096).decode(errors="replace").strip()
-                self.close()
-                raise Unavailable(why or f"{self._folder}: the child that compacts it was killed")
+            status = child.wait(_LOOK)
+            why = child.stderr.read().decode(errors="replace").strip().rpartition("\n")[2]
             self.close()
+            if status > 0:  # Below it was killed: the next turn is anybody's.
+                raise Unavailable(why or f"{self._folder}: compacting it failed ({status})")
 
     @contextlib.contextmanager
     def _turn(self, start: int) -> Iterator[int | None]:
@@ -139,7 +139,7 @@ class Compaction:
 def _started(folder: Path, turn: int) -> subprocess.Popen[bytes]:
     # It inherits the lock, and keeps it until it ends.
     return subprocess.Popen(
-        [sys.executable, "-m", __name__, str(folder)],
+        [sys.executable, "-W", "ignore", "-m", __name__, str(folder)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
