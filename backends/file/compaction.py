@@ -79,6 +79,8 @@ class Compaction:
                         write()
                     else:
                         self._child = _started(self._folder, turn)
+            if segments.newest(self._folder) >= start:
+                break
             if time.monotonic() >= end:
                 raise Unavailable(
                     f"{self._folder}: a large segment is being compacted; nothing was changed"
