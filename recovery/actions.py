@@ -42,11 +42,12 @@ from jrs.model import (
     StopRecord,
     StopState,
 )
-from jrs.recovery import processes
+from jrs.recovery import last_words, processes, suspects
 from jrs.recovery.attempts import Attempts, Begun
 from jrs.recovery.cleanup import CleanupPolicy, JobCleanup
 from jrs.recovery.decision import Stop
 from jrs.recovery.job import AttemptContext
+from jrs.recovery.last_words import LeaderEnd
 from jrs.recovery.runners import Ended, Runner
 from jrs.recovery.snapshots import pending
 from jrs.recovery.state import JobState
@@ -56,6 +57,9 @@ from jrs.store import JobResultStore
 
 _KILL = 30.0
 """Seconds that processes are given to die after SIGKILL."""
+
+_AGAIN = 1.0
+"""Seconds until an attempt is tried again that this process could not begin."""
 
 Say = Callable[[str, str, str], None]
 """Tells whoever watches: kind, job id, message."""
@@ -110,6 +114,8 @@ class Actions:
         self._store = JobResultStore(backend, now=now)
         self._stops = JobStops(backend, now=now)
         self._state = JobState(backend, storage, self._fence, say)
+        self._leaders = storage.root / ".leaders"
+        self._last_words = last_words.LastWords(self._leaders, self._fence.epoch)
 
     # -- running ---------------------------------------------------------------------------
 
@@ -134,8 +140,9 @@ class Actions:
         record = self._record_attempt(spec)
         if record is None:
             return
+        kind = suspects.runner_of(spec, record.suspicion)
         context = AttemptContext(
-            spec=spec,
+            spec=attrs.evolve(spec, runner=kind),
             attempt=record.attempt,
             fence=self._fence,
             backend=self._backend,
@@ -143,11 +150,15 @@ class Actions:
             first_started_at=record.first_started_at,
             now=self._now,
             lifeline=self._leadership.lifeline,
+            last_words=self._last_words,
         )
-        self._say("attempt", job_id, f"attempt {record.attempt} starts")
+        how = ", alone" if record.on_probation else ""
+        if kind is not spec.runner:
+            how = " in a process of its own: a leader died in whose process it ran"
+        self._say("attempt", job_id, f"attempt {record.attempt} starts{how}")
         self._attempts.begin(
             job_id,
-            lambda ended: self._runners[spec.runner].start(context, function, ended),
+            lambda ended: self._runners[kind].start(context, function, ended),
             on_end,
         )
 
@@ -170,12 +181,21 @@ class Actions:
             raise Fenced(f"the attempt of {job_id!r} was fenced: {ended.message}")
         before, version = self.stored_attempt(job_id)
         before = before or AttemptRecord(job_id)
+        if not ended.begun:
+            self._say("waiting", job_id, f"{ended.message}; trying again")
+            return Death(before.deaths, _AGAIN)
         deaths = before.deaths + 1
         failure = Failure("exit", ended.message, ended.detail, ended.exit_status)
-        record = attrs.evolve(before, deaths=deaths, failure=failure)
-        self._put(keys.ATTEMPTS + job_id, encode(record), version)
         policy = spec.restart
         delay = policy.delay_after(deaths)
+        record = attrs.evolve(
+            before,
+            deaths=deaths,
+            failure=failure,
+            retry_at=self._now() + delay,
+            on_probation=False,
+        )
+        self._put(keys.ATTEMPTS + job_id, encode(record), version)
         left = policy.attempts - deaths
         said = f"attempt {record.attempt} died: {ended.message}"
         said += f"; {left} left, next in {delay:g} s" if left > 0 else "; none left"
@@ -192,10 +212,50 @@ class Actions:
         except CorruptRecord:
             return None, record.version  # It only counts; counting anew is no harm.
 
-    def deaths(self, job_id: str) -> int:
-        """Return how many of the job's attempts have died."""
-        stored, _ = self.stored_attempt(job_id)
-        return stored.deaths if stored else 0
+    def settle(self, spec: JobSpec) -> tuple[AttemptRecord | None, float]:
+        """Return the job's newest attempt and the seconds until another may start.
+
+        An attempt that ran in an earlier leader's process is judged by how that leader ended, and
+        that is noted, durably, so that the next leader does not judge it again.
+
+        Raises:
+            OSError: the leader's last words cannot be read now.
+            Fenced, Unavailable, OutcomeUnknown: from the backend; it may be repeated.
+        """
+        job_id, policy = spec.job_id, spec.restart
+        record, version = self.stored_attempt(job_id)
+        if record is None:
+            return None, 0.0
+        is_old = record.epoch < self._fence.epoch
+        if is_old and suspects.ran_in_its_leader(record, spec):
+            stop = self._stops.get(job_id)
+            stopped = stop is not None and stop.state is StopState.DONE
+
+            def end_of(epoch: int) -> LeaderEnd:
+                if stopped:
+                    return LeaderEnd(orderly=True)  # It had come to its stop before.
+                return last_words.read(self._leaders, epoch, job_id)
+
+            before, record = record, suspects.settled(record, policy, end_of, self._now())
+            if record != before:
+                self._put(keys.ATTEMPTS + job_id, encode(record), version)
+                why = end_of(record.epoch).fatal or "it has left no word"
+                said = f"the leader of epoch {record.epoch} died while it ran there: {why}"
+                if record.deaths > before.deaths:
+                    said += f"; it died of it alone, {record.deaths} times by now"
+                self._say("suspect", job_id, said)
+        return record, suspects.remaining_delay(record, policy, self._now())
+
+    def end_probation(self, job_id: str) -> None:
+        """Note that the job has run alone for long enough: no later death of its leader is its."""
+        record, version = self.stored_attempt(job_id)
+        if record is not None and record.on_probation and record.epoch == self._fence.epoch:
+            record = attrs.evolve(record, on_probation=False)
+            self._put(keys.ATTEMPTS + job_id, encode(record), version)
+
+    def farewell(self) -> None:
+        """Say that this leadership has ended, and that no attempt has killed its process."""
+        self._last_words.farewell()
 
     # -- results ---------------------------------------------------------------------------
 
@@ -347,6 +407,9 @@ class Actions:
             deaths=before.deaths if before else 0,
             failure=before.failure if before else None,
             first_started_at=before.first_started_at if before else self._now(),
+            suspicion=before.suspicion if before else 0,
+            on_probation=before is not None and suspects.is_on_probation(spec, before.suspicion),
+            unheard=before.unheard if before else (),
         )
         try:
             self._put(keys.ATTEMPTS + job_id, encode(record), version, *guards)

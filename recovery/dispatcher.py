@@ -19,6 +19,7 @@ from jrs.backend import Backend, Leadership
 from jrs.clock import Clock, Deadline
 from jrs.errors import CorruptRecord, Fenced, JrsError, OutcomeUnknown, Unavailable
 from jrs.model import JobSpec, RunnerKind
+from jrs.recovery import suspects
 from jrs.recovery.actions import Actions, Death, Left
 from jrs.recovery.attempts import Attempts, Begun
 from jrs.recovery.cleanup import CleanupPolicy, JobCleanup
@@ -42,6 +43,7 @@ class Dispatcher:
         runners: how attempts of each kind are started.
         cleanup: what removes a job's resources.
         report: told of every event, from any thread; must not block.
+        probation: seconds that a job runs alone which may have killed a leader.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class Dispatcher:
         master: str = "",
         clock: Clock = time.monotonic,
         now: Clock = time.time,
+        probation: float = suspects.PROBATION,
     ) -> None:
         self._backend = backend
         self._leadership = leadership
@@ -78,8 +81,14 @@ class Dispatcher:
             master=master,
             now=now,
         )
+        self._turns = suspects.Turns(probation, clock)
         self._facts = Gatherer(
-            backend, self._attempts, deaths=self._actions.deaths, say=self._say, clock=clock
+            backend,
+            self._attempts,
+            settle=self._actions.settle,
+            turns=self._turns,
+            say=self._say,
+            clock=clock,
         )
         self._jobs: dict[str, Tracked] = {}
         self._functions: dict[str, Callable[..., Any]] = {}
@@ -122,7 +131,9 @@ class Dispatcher:
 
         Safe to call from any thread, whatever the others are busy with.
         """
-        return not self._attempts.end_all(deadline)
+        dead = not self._attempts.end_all(deadline)
+        self._actions.farewell()
+        return dead
 
     def stop(self, deadline: Deadline) -> bool:
         """End every attempt and all threads; return whether every attempt is known to be dead."""
@@ -267,11 +278,19 @@ class Dispatcher:
             do.check_stages(job_id)
             function = self._functions.get(job_id) if spec.only_in_driver else None
             on_end = self._on_end(spec)
+            if suspects.runner_of(spec, job.suspicion) is RunnerKind.THREAD:
+                self._turns.enter(job_id, job.suspicion)
             self._offload(job_id, lambda: do.start(spec, function, on_end))
         elif action is Action.SUSPEND:
             self._offload(job_id, lambda: do.suspend(spec), slow=True)
         elif action is Action.FAIL:
             self._offload(job_id, lambda: do.fail(spec))
+        elif action is Action.LEAVE and self._turns.has_survived(job_id):
+            self._offload(
+                job_id,
+                lambda: do.end_probation(job_id),
+                lambda _: self._turns.acquit(job_id),
+            )
         elif action is Action.LEAVE and self._snapshot_is_due(job, spec):
             self._offload(job_id, lambda: do.pin(spec), slow=True, pins=True)
 

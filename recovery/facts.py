@@ -11,9 +11,10 @@ from jrs.backend import Backend
 from jrs.clock import Clock
 from jrs.codec import decode
 from jrs.errors import CorruptRecord
-from jrs.model import JobSpec
+from jrs.model import AttemptRecord, JobSpec, RunnerKind
+from jrs.recovery import suspects
 from jrs.recovery.attempts import Attempts
-from jrs.recovery.decision import Action, Attempt, Decision, Facts, Result, Spec, Stop
+from jrs.recovery.decision import Action, Attempt, Decision, Facts, Result, Spec, Stop, decide
 from jrs.recovery.runners import Ended
 from jrs.recovery.snapshots import pending
 from jrs.stops import JobStops
@@ -35,6 +36,7 @@ class Tracked:
     restart_at: float = 0.0
     deaths: int | None = None
     """None until the stored attempt was read."""
+    suspicion: int = 0
     cleanup_at: float = 0.0
     cleanup_tries: int = 0
     said: Decision | None = None
@@ -49,7 +51,9 @@ class Gatherer:
     """Gathers the facts about the jobs of one leadership; called by its dispatcher's thread.
 
     Args:
-        deaths: how many attempts of a job have died, as it is stored.
+        settle: returns a job's newest attempt, once the end of an earlier leader's is judged, and
+            the seconds until the next one may start.
+        turns: whose turn it is to run in this process.
         say: told of what can not be read, once until something else was decided of its job.
     """
 
@@ -58,13 +62,15 @@ class Gatherer:
         backend: Backend,
         attempts: Attempts,
         *,
-        deaths: Callable[[str], int],
+        settle: Callable[[JobSpec], tuple[AttemptRecord | None, float]],
+        turns: suspects.Turns,
         say: Callable[[str, str, str], None],
         clock: Clock,
     ) -> None:
         self._backend = backend
         self._attempts = attempts
-        self._deaths = deaths
+        self._settle = settle
+        self._turns = turns
         self._say = say
         self._clock = clock
         self._store = JobResultStore(backend)
@@ -88,6 +94,8 @@ class Gatherer:
             stop=self._stop(job_id, job),
             startable=spec is None or not spec.only_in_driver or driven,
         )
+        if spec is not None and decide(facts).action is Action.RECOVER:
+            facts = attrs.evolve(facts, turn=self._may_start(spec, job.suspicion))
         return facts, spec
 
     def _spec(self, job_id: str, job: Tracked) -> tuple[JobSpec | None, Spec]:
@@ -116,13 +124,21 @@ class Gatherer:
     def _attempt(self, job_id: str, job: Tracked, spec: JobSpec | None) -> Attempt:
         if self._attempts.is_running(job_id):
             return Attempt.RUNNING
+        self._turns.leave(job_id)
         if spec is None:
             return Attempt.NONE
         if job.deaths is None:
-            job.deaths = self._deaths(job_id)
+            record, delay = self._settle(spec)
+            job.suspicion = record.suspicion if record else 0
+            job.restart_at = self._clock() + delay
+            job.deaths = record.deaths if record else 0
         if job.deaths >= spec.restart.attempts:
             return Attempt.SPENT
         return Attempt.BACKING_OFF if self._clock() < job.restart_at else Attempt.NONE
+
+    def _may_start(self, spec: JobSpec, suspicion: int) -> bool:
+        here = suspects.runner_of(spec, suspicion) is RunnerKind.THREAD
+        return not here or self._turns.may_start(spec.job_id, suspicion)
 
     def _stop(self, job_id: str, job: Tracked) -> Stop:
         try:
