@@ -189,8 +189,9 @@ class LastWords:
                 os._exit = exits
             faulthandler.unregister(_ENDED_BY)
             faulthandler.disable()
-            if was_enabled and sys.__stderr__ is not None:
-                faulthandler.enable(sys.__stderr__)
+            with suppress(OSError, ValueError):  # Closed, or a notebook's: no file of the system.
+                if was_enabled and sys.__stderr__ is not None:
+                    faulthandler.enable(sys.__stderr__)
 
         self._restore.append(restore)
 
