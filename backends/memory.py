@@ -26,6 +26,7 @@ from jrs.backend import (
     Update,
     Watch,
 )
+from jrs.backends.changes import Changes
 from jrs.backends.ordered import OrderedMap
 from jrs.clock import Clock, Deadline
 from jrs.codec import decode, encode
@@ -223,11 +224,13 @@ class MemoryWatch(Watch):
         self._space = space
         self._prefix = prefix
         self._hint = True
+        self._changes = Changes()
         with space.changed:
             space.watches.add(self)
 
     def notice(self, key: str) -> None:
         if key.startswith(self._prefix):
+            self._changes.add(key)
             self._hint = True
 
     def wait(self, timeout: float) -> bool:
@@ -235,6 +238,9 @@ class MemoryWatch(Watch):
             self._space.changed.wait_for(lambda: self._hint, min(timeout, threading.TIMEOUT_MAX))
             hint, self._hint = self._hint, False
             return hint
+
+    def changes(self, timeout: float) -> frozenset[str] | None:
+        return self._changes.take() if self.wait(timeout) else frozenset()
 
     def close(self) -> None:
         with self._space.changed:

@@ -14,8 +14,8 @@ import abc
 import re
 import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
-from contextlib import contextmanager
+from concurrent.futures import Future, InvalidStateError
+from contextlib import contextmanager, suppress
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import TracebackType
@@ -25,10 +25,26 @@ from urllib.parse import urlsplit, urlunsplit
 import attrs
 
 from jrs.clock import Deadline
-from jrs.errors import CorruptRecord, InvalidInput, OutcomeUnknown, TooLarge, Unavailable
+from jrs.errors import (
+    Conflict,
+    CorruptRecord,
+    Fenced,
+    InvalidInput,
+    OutcomeUnknown,
+    TooLarge,
+    Unavailable,
+    UnsupportedVersion,
+)
+from jrs.texts import shown
 
 EPOCH_KEY = "leader/epoch"
 """The record whose version is the fence. Written only by `Backend.campaign`."""
+
+OLDEST_FORMAT = 2
+"""The oldest format of a cluster that this version works with. Format 1 is that of 0.1 before
+records could be extended; opening it converts it, while no master runs. See docs/upgrading.md."""
+NEWEST_FORMAT = 3
+"""The newest format that this version works with, and that of the clusters it creates."""
 
 _KEY = re.compile(r"[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*")
 _CLUSTER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -89,13 +105,15 @@ Op = Create | Update | Delete | Check | Absent
 
 @attrs.frozen
 class Fence:
-    """The condition "my epoch is still the newest".
+    """The condition "my epoch is still the newest", and of an attempt "I was not shut out".
 
     The backend checks it in the same atomic commit as the write, so no clock is trusted.
     """
 
     epoch: int
     version: int
+    attempt: Check | None = None
+    """The record that lets an attempt write, unchanged; None for a leader's own writes."""
 
     def check(self) -> Check:
         return Check(EPOCH_KEY, self.version)
@@ -147,6 +165,16 @@ class Watch(abc.ABC):
     @abc.abstractmethod
     def wait(self, timeout: float) -> bool:
         """Wait up to `timeout` seconds; return True if something may have changed."""
+
+    def changes(self, timeout: float) -> frozenset[str] | None:
+        """Wait up to `timeout` seconds; return the names of what may have changed.
+
+        A name is a key, or ends with a slash where the backend only knows below which prefix. The
+        set is empty if nothing did. None says that anything may have changed: read all again. A
+        new watch returns None at first. Every change is named, or None is returned in its place;
+        it may be named several times. A watch is asked by `wait` or by `changes`, not by both.
+        """
+        return None if self.wait(timeout) else frozenset()
 
     @abc.abstractmethod
     def close(self) -> None:
@@ -223,11 +251,14 @@ class Backend(abc.ABC):
         capabilities: what it guarantees and where its limits are.
         timeout: seconds a call may take where it is given no deadline.
         default_storage: a folder beside the map where jobs may keep their files, if there is one.
+        marked_format: the format that the cluster's marker names: no older version of jrs opens
+            the cluster. The format in force may be newer; see `jrs.versions`.
     """
 
     url: str
     cluster: str
     capabilities: Capabilities
+    marked_format: int = NEWEST_FORMAT
     timeout: float = 10.0
     default_storage: Path | None = None
 
@@ -247,7 +278,8 @@ class Backend(abc.ABC):
         self, keys: Sequence[str], *, deadline: Deadline | None = None
     ) -> list[Record | CorruptRecord | None]:
         """Return what `get` would return for each key; what it would raise as `CorruptRecord` is
-        returned in its place. Linearizable key by key, not as a whole.
+        returned in its place. Linearizable key by key, not as a whole; no key is read earlier than
+        the one before it in `keys`.
 
         Raises:
             Unavailable: the backend did not answer within the deadline.
@@ -287,13 +319,19 @@ class Backend(abc.ABC):
 
         Raises:
             Conflict: an operation's condition did not hold; `.op` is the first such operation.
-            Fenced: the fence did not hold.
+            Fenced: the fence did not hold; of an attempt's, neither half of it may be missing.
             TooLarge, InvalidInput: refused before it was sent.
             Unavailable: nothing was changed.
             OutcomeUnknown: it may have been applied.
         """
-        self._check_ops(ops)
-        self._commit(ops, fence, deadline or self._deadline())
+        self._check_ops(ops, fence)
+        guarded = _guarded(ops, fence)
+        try:
+            self._commit(guarded, fence, deadline or self._deadline())
+        except Conflict as conflict:
+            if _shuts_out(conflict, fence):
+                raise _shut_out() from None
+            raise
 
     def commit_async(self, *ops: Op, fence: Fence | None = None) -> Future[None]:
         """Like `commit`, pipelined: many in flight from one caller.
@@ -302,8 +340,9 @@ class Backend(abc.ABC):
         applied in the order of the calls. A callback of the future must not commit: it may run
         where commits are written.
         """
-        self._check_ops(ops)
-        return self._commit_async(ops, fence)
+        self._check_ops(ops, fence)
+        future = self._commit_async(_guarded(ops, fence), fence)
+        return future if fence is None or fence.attempt is None else _as_fenced(future, fence)
 
     @abc.abstractmethod
     def watch(self, prefix: str) -> Watch:
@@ -328,8 +367,14 @@ class Backend(abc.ABC):
 
     def holds(self, fence: Fence) -> bool:
         """Return whether `fence` held a moment ago. Advisory: only a fenced commit is proof."""
-        record = self.get(EPOCH_KEY)
-        return record is not None and record.version == fence.version
+        conditions = [fence.check(), *([fence.attempt] if fence.attempt is not None else ())]
+        found = self.get_many([condition.key for condition in conditions])
+        for condition, record in zip(conditions, found, strict=True):
+            if isinstance(record, CorruptRecord):
+                raise record
+            if record is None or record.version != condition.version:
+                return False
+        return True
 
     def check(self) -> Iterator[str]:
         """Yield a line for each damaged place below the map; reads everything, changes nothing."""
@@ -343,6 +388,15 @@ class Backend(abc.ABC):
             Unavailable: it did not answer.
         """
         yield from ()
+
+    def mark_format(self, version: int) -> None:
+        """Have the cluster's marker name a newer format, durably, so that older versions of jrs
+        refuse to open the cluster. Idempotent; to be called through `jrs.versions`.
+
+        Raises:
+            Unavailable: the backend did not answer; repeat it.
+        """
+        self.marked_format = max(self.marked_format, version)
 
     def accept_damage(self) -> list[str]:
         """Go on, for good, without what is damaged; return what can still be read of it."""
@@ -395,7 +449,9 @@ class Backend(abc.ABC):
         if not _KEY.fullmatch(key):
             raise InvalidInput(f"not a key: {key!r} (names of A-Z a-z 0-9 . _ - joined by /)")
 
-    def _check_ops(self, ops: tuple[Op, ...]) -> None:
+    def _check_ops(self, ops: tuple[Op, ...], fence: Fence | None) -> None:
+        if fence is not None and not isinstance(fence, Fence):
+            raise InvalidInput(f"not a Fence: {shown(fence)}")
         limits = self.capabilities
         if len(ops) > limits.max_ops:
             raise TooLarge(f"{len(ops)} operations in one commit; limit {limits.max_ops}")
@@ -415,9 +471,11 @@ class Backend(abc.ABC):
     def check_ttl(self, ttl: float) -> None:
         """Raise `InvalidInput` if `ttl` is outside of the declared range."""
         limits = self.capabilities
+        if not isinstance(ttl, (int, float)):
+            raise InvalidInput(f"a ttl is a number of seconds, not {shown(ttl)}")
         if not limits.min_ttl <= ttl <= limits.max_ttl:
             raise InvalidInput(
-                f"ttl of {ttl:g} s is outside of {limits.min_ttl:g} to {limits.max_ttl:g} s"
+                f"ttl of {shown(ttl)} s is outside of {limits.min_ttl:g} to {limits.max_ttl:g} s"
             )
 
 
@@ -438,6 +496,10 @@ def open_backend(url: str, *, cluster: str = "default", create: bool = True) -> 
             f"not a cluster id: {cluster!r} (1 to 128 of A-Z a-z 0-9 . _ -, the first one a letter "
             "or digit)"
         )
+    try:
+        urlsplit(url)
+    except ValueError as error:
+        raise InvalidInput(f"not a URL: {shown(url)}: {error}") from None
     scheme, colon, _ = url.partition(":")
     known = {point.name: point for point in entry_points(group="jrs.backends")}
     if not colon or scheme not in known:
@@ -453,7 +515,64 @@ def open_backend(url: str, *, cluster: str = "default", create: bool = True) -> 
             f"pip install 'jrs[{scheme}]'"
         ) from error
     backend: Backend = opener(url, cluster, create)
+    try:
+        from jrs import versions  # It stands above the contract, and is needed only here.
+
+        versions.ensure_supported(backend, convert=create)
+    except BaseException:
+        backend.close()
+        raise
     return backend
+
+
+def read_marker(version: object, where: str) -> int:
+    """Return the format that a cluster's marker names, for an adapter that opens the cluster.
+
+    Raises:
+        UnsupportedVersion: a newer jrs is needed.
+    """
+    if type(version) is not int or not 1 <= version <= NEWEST_FORMAT:
+        raise UnsupportedVersion(
+            f"{where} has format {version}; this jrs reads up to {NEWEST_FORMAT}: upgrade it"
+        )
+    return version
+
+
+def _guarded(ops: tuple[Op, ...], fence: Fence | None) -> tuple[Op, ...]:
+    """Return the operations with the condition of an attempt's fence before them, unless one of
+    them has it itself: that which ends the attempt's right to write."""
+    if fence is None or fence.attempt is None:
+        return ops
+    if any(op.key == fence.attempt.key for op in ops):
+        return ops
+    return (fence.attempt, *ops)
+
+
+def _shuts_out(conflict: Conflict, fence: Fence | None) -> bool:
+    return fence is not None and fence.attempt is not None and conflict.op.key == fence.attempt.key
+
+
+def _shut_out() -> Fenced:
+    return Fenced("this attempt was shut out: another one may run, or its job was ended")
+
+
+def _as_fenced(future: Future[None], fence: Fence) -> Future[None]:
+    """Return a future of a commit that fails as `Fenced` if it was the attempt's fence that did not
+    hold."""
+    outer: Future[None] = Future()
+
+    def settle(inner: Future[None]) -> None:
+        error = inner.exception()
+        with suppress(InvalidStateError):  # Its caller canceled it; the commit stands all the same.
+            if error is None:
+                outer.set_result(None)
+            elif isinstance(error, Conflict) and _shuts_out(error, fence):
+                outer.set_exception(_shut_out())
+            else:
+                outer.set_exception(error)
+
+    future.add_done_callback(settle)
+    return outer
 
 
 @contextmanager

@@ -8,6 +8,9 @@ from collections.abc import Callable
 
 import attrs
 
+from jrs.errors import InvalidInput
+from jrs.texts import shown
+
 Clock = Callable[[], float]
 """Returns seconds. ``time.monotonic`` for durations, ``time.time`` for stamps that people read."""
 
@@ -21,7 +24,14 @@ class Deadline:
 
     @classmethod
     def after(cls, seconds: float, clock: Clock = time.monotonic) -> Deadline:
-        return cls(clock() + seconds, clock)
+        """Return the moment so many seconds from now.
+
+        Raises:
+            InvalidInput: `seconds` is no number.
+        """
+        if not isinstance(seconds, (int, float)) or seconds != seconds:
+            raise InvalidInput(f"not a number of seconds: {shown(seconds)}")
+        return cls(clock() + min(seconds, threading.TIMEOUT_MAX), clock)
 
     def remaining(self) -> float:
         """Return the seconds left, never below zero."""

@@ -2,8 +2,12 @@
 
 ``{"jrs":"<type>/<version>","crc":"<crc32 of the body>","body":<the value>}``, ASCII, one line.
 The checksum is over the body's bytes as they stand, so that checking does not depend on how they
-would be written today. Strict on write; on read, whatever does not fit is a `CorruptRecord`, and a
-version above this code's own an `UnsupportedVersion`: nothing is guessed.
+would be written today.
+
+The version is that of the least reader: one that knows it can act on the record. Within a version,
+fields that the reader does not know are ignored, and kept when the value is written again. A field
+that cannot be ignored takes a new version. Strict on write; on read, whatever does not fit is a
+`CorruptRecord`, and a version above this code's own an `UnsupportedVersion`: nothing is guessed.
 """
 
 from __future__ import annotations
@@ -16,17 +20,20 @@ from typing import Any, TypeVar, get_args
 import attrs
 import cattrs
 from cattrs.errors import BaseValidationError, CattrsError
+from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 
 from jrs import model, snapshots
 from jrs.errors import CorruptRecord, JrsError, UnsupportedVersion
+from jrs.stored import Stored
 
-T = TypeVar("T")
+T = TypeVar("T", bound=Stored)
 
-_TYPES: dict[type, tuple[str, int]] = {
+_TYPES: dict[type[Stored], tuple[str, int]] = {
     model.AttemptRecord: ("attempt", 1),
     model.CancelRequest: ("cancel", 1),
     model.CleanupJournal: ("cleanup", 1),
     model.EpochRecord: ("epoch", 1),
+    model.FormatRecord: ("format", 1),
     model.JobResult: ("result", 1),
     model.JobSpec: ("spec", 1),
     model.MasterInfo: ("master", 1),
@@ -38,7 +45,7 @@ _TYPES: dict[type, tuple[str, int]] = {
     snapshots.RestoreRecord: ("restore", 1),
     snapshots.SnapshotRecord: ("snapshot", 1),
 }
-"""Every type that is stored, its name and its newest version."""
+"""Every type that is stored, its name and the newest version that this code can act on."""
 
 _ENVELOPE = re.compile(rb'\{"jrs":"([a-z]+)/([0-9]{1,9})","crc":"([0-9a-f]{8})","body":(.+)\}')
 
@@ -48,7 +55,9 @@ def _json_value(value: Any, _: Any) -> Any:
 
 
 def _make_converter() -> cattrs.Converter:
-    converter = cattrs.Converter(detailed_validation=False, forbid_extra_keys=True)
+    converter = cattrs.Converter(detailed_validation=False)
+    converter.register_structure_hook_factory(_is_stored, lambda kind: _reader(kind, converter))
+    converter.register_unstructure_hook_factory(_is_stored, lambda kind: _writer(kind, converter))
     # `model.Json` is JSON already: it is neither built nor taken apart.
     converter.register_structure_hook_func(lambda kind: kind is Any, _json_value)
     converter.register_unstructure_hook_func(lambda kind: kind is Any, lambda value: value)
@@ -60,6 +69,41 @@ def _make_converter() -> cattrs.Converter:
         lambda value, kind: _tuple(converter, value, kind),
     )
     return converter
+
+
+def _is_stored(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Stored)
+
+
+def _reader(kind: type[Stored], converter: cattrs.Converter) -> Any:
+    """Return what makes a value of plain JSON, with the fields that `kind` does not know."""
+    structure = make_dict_structure_fn(
+        kind, converter, _cattrs_detailed_validation=False, unknown=override(omit=True)
+    )
+    known = {field.name for field in attrs.fields(kind)} - {"unknown"}
+
+    def read(plain: Any, _: Any) -> Any:
+        if type(plain) is not dict:
+            raise TypeError(f"{plain!r} is no object")
+        value = structure(plain, kind)
+        if known.issuperset(plain):
+            return value
+        return attrs.evolve(
+            value, unknown={name: plain[name] for name in plain if name not in known}
+        )
+
+    return read
+
+
+def _writer(kind: type[Stored], converter: cattrs.Converter) -> Any:
+    """Return what makes plain JSON of a value, the fields that `kind` does not know included."""
+    unstructure = make_dict_unstructure_fn(kind, converter, unknown=override(omit=True))
+
+    def write(value: Stored) -> dict[str, Any]:
+        plain: dict[str, Any] = unstructure(value)
+        return {**plain, **value.unknown} if value.unknown else plain
+
+    return write
 
 
 def _tuple(converter: cattrs.Converter, value: Any, kind: Any) -> Any:
@@ -90,16 +134,21 @@ _converter = _make_converter()
 _to_json = json.JSONEncoder(allow_nan=False, check_circular=False, separators=(",", ":")).encode
 
 
-def encode(value: attrs.AttrsInstance) -> bytes:
+def encode(value: Stored) -> bytes:
     """Return the stored form of a value of `jrs.model`: ASCII without line breaks."""
-    name, version = _TYPES[type(value)]
+    name, _ = _TYPES[type(value)]
     body = _to_json(_converter.unstructure(value)).encode("ascii")
     return b'{"jrs":"%s/%d","crc":"%08x","body":%s}' % (
         name.encode(),
-        version,
+        value.least_reader(),
         zlib.crc32(body),
         body,
     )
+
+
+def to_plain(value: Any) -> Any:
+    """Return a stored value, or a list or dict of such, as plain JSON."""
+    return _converter.unstructure(value)
 
 
 def with_job_id(data: bytes, job_id: str, where: str) -> bytes:
@@ -111,7 +160,10 @@ def with_job_id(data: bytes, job_id: str, where: str) -> bytes:
     match = _ENVELOPE.fullmatch(data)
     if match is None or b"%08x" % zlib.crc32(match[4]) != match[3]:
         raise CorruptRecord(f"{where}: not a record of jrs, or a damaged one")
-    value = json.loads(match[4])
+    try:
+        value = json.loads(match[4])
+    except (ValueError, RecursionError) as error:
+        raise CorruptRecord(f"{where}: {error}") from None
     if "job_id" not in value:
         raise CorruptRecord(f"{where}: a {match[1].decode()!r}, which is not a job's")
     body = _to_json({**value, "job_id": job_id}).encode("ascii")

@@ -10,12 +10,14 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 
 from jrs import keys
 from jrs.backend import EPOCH_KEY, Backend, Check, Create, Delete, Fence, Finding, Update
 from jrs.codec import decode
 from jrs.errors import Conflict, Fenced, InvalidInput, JrsError
 from jrs.model import EpochRecord
+from jrs.mounts import filesystem_of, storage_problem
 
 COMMITS = 100
 """Commits whose latency is measured."""
@@ -26,12 +28,18 @@ _SLOW = 0.05
 
 
 def examine(
-    backend: Backend, other: Backend, *, ttl: float, clock: Callable[[], float] = time.monotonic
+    backend: Backend,
+    other: Backend,
+    *,
+    ttl: float,
+    storage: Path | None = None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Finding]:
     """Yield what is found of a cluster, by two handles on it. What fails is a finding, too.
 
     Args:
         ttl: of the leaderships that it is to be fit for, in seconds.
+        storage: where the jobs keep their files; by default where the backend says, if it does.
     """
     mine = f"{keys.DOCTOR}{uuid.uuid4().hex}"
     looks: tuple[Callable[[], Iterator[Finding]], ...] = (
@@ -41,6 +49,7 @@ def examine(
         lambda: _fence(backend, mine),
         lambda: _latency(backend, mine, ttl, clock),
         lambda: _watch(backend, other, mine, ttl, clock),
+        lambda: _storage(storage or backend.default_storage),
     )
     for look in looks:
         try:
@@ -147,6 +156,19 @@ def _watch(
                 )
                 return
     yield Finding("watch", f"commits are noticed within {_ms(max(taken))}, commit included")
+
+
+def _storage(root: Path | None) -> Iterator[Finding]:
+    """Look whether a renamed folder is out of reach on the filesystem that jobs keep files on."""
+    if root is None:
+        return
+    problem = storage_problem(root)
+    if problem is None:
+        kind = filesystem_of(root) or "a filesystem that cannot be told"
+        yield Finding("storage", f"{root}, on {kind}")
+    else:
+        why, remedy = problem
+        yield Finding("storage", f"{root}: {why}", remedy)
 
 
 def _ms(seconds: float) -> str:

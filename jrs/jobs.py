@@ -31,6 +31,7 @@ from jrs.model import (
     check_job_id,
 )
 from jrs.store import JobResultStore
+from jrs.texts import shown
 
 
 @attrs.frozen
@@ -63,9 +64,12 @@ class JobCatalog:
         """Store the spec, durably; the leader starts it. Return it with its time of submission.
 
         Raises:
+            InvalidInput: not a `JobSpec`.
             DuplicateJob: the id is taken, `.state` says by what. Nothing was changed.
             Unavailable, OutcomeUnknown: as `Backend.commit`.
         """
+        if not isinstance(spec, JobSpec):
+            raise InvalidInput(f"not a JobSpec: {shown(spec)}")
         self._check_free(spec.job_id)
         spec = attrs.evolve(spec, submitted_at=self._now())
         try:
@@ -98,7 +102,9 @@ class JobCatalog:
             raise NoSuchJob(f"there is no job {job_id!r}")
         try:
             self._backend.commit(
-                Create(keys.CANCEL + job_id, request), Absent(keys.RESULTS + job_id)
+                Create(keys.CANCEL + job_id, request),
+                Absent(keys.RESULTS + job_id),
+                Absent(keys.TOMBSTONES + job_id),
             )
         except Conflict:
             pass  # Asked for already, or ended in this moment.

@@ -10,6 +10,7 @@ RESULTS = "results/"
 DIRTY = "dirty/"
 TOMBSTONES = "tombstones/"
 ATTEMPTS = "attempts/"
+FENCES = "fence/"
 STAGES = "stages/"
 STREAMS = "streams/"
 STOPS = "stops/"
@@ -18,13 +19,15 @@ SNAPSHOTS = "snapshots/"
 CLEANUP = "cleanup/"
 MASTERS = "masters/"
 DOCTOR = "doctor/"
+FORMAT = "cluster/format"
 
 PER_JOB = (
-    *(JOBS, RESULTS, DIRTY, TOMBSTONES, ATTEMPTS, STAGES, STREAMS, STOPS, CANCEL, CLEANUP),
+    *(JOBS, RESULTS, DIRTY, TOMBSTONES, ATTEMPTS, FENCES, STAGES, STREAMS, STOPS, CANCEL),
+    CLEANUP,
     SNAPSHOTS,
 )
 """Every prefix that is followed by a job id."""
-WHILE_IT_RUNS = (ATTEMPTS, STAGES, STREAMS, STOPS, CANCEL, CLEANUP)
+WHILE_IT_RUNS = (ATTEMPTS, FENCES, STAGES, STREAMS, STOPS, CANCEL, CLEANUP)
 """Those that go when the job has ended and is cleaned up."""
 
 

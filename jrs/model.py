@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import enum
 import json
-import math
 import re
-from typing import Any
 
 import attrs
 
 from jrs.errors import InvalidInput, TooLarge
+from jrs.fields import Json as Json
+from jrs.fields import as_json
 from jrs.policy import RestartPolicy, SnapshotPolicy, at_least_one, seconds
+from jrs.stored import Stored
+from jrs.texts import bounded, bounded_map, shown
 
 MAX_PAYLOAD = 256 * 1024
 """Largest JSON payload of a result, a stage or a spec's arguments, in bytes of its encoding."""
 
+MAX_STAGES = 1000
+"""Most stages that a result has a summary of."""
+
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 _encoder = json.JSONEncoder(allow_nan=False)
-
-Json = Any
-"""What ``json`` can hold: None, bool, int, finite float, str, and lists and dicts of those."""
 
 
 def check_job_id(job_id: object) -> str:
@@ -41,10 +43,8 @@ def check_master_name(name: object) -> str:
 
 def _check_name(name: object, what: str) -> str:
     if not isinstance(name, str) or not _JOB_ID.fullmatch(name):
-        text = str(name)
-        shown = repr(name) if len(text) <= 40 else f"{text[:40]!r}… ({len(text)} characters)"
         raise InvalidInput(
-            f"not a {what}: {shown} (1 to 128 of A-Z a-z 0-9 . _ -, the first one a letter "
+            f"not a {what}: {shown(name)} (1 to 128 of A-Z a-z 0-9 . _ -, the first one a letter "
             "or digit)"
         )
     return name
@@ -54,10 +54,13 @@ def check_json(value: Json, what: str) -> Json:
     """Return `value` as JSON would give it back (tuples as lists), or raise.
 
     Raises:
-        InvalidInput: not JSON: NaN, infinity, a key that is no string, any other type.
+        InvalidInput: not JSON; see `as_json`.
         TooLarge: its encoding is over `MAX_PAYLOAD`.
     """
-    plain = plain_json(value, what)
+    try:
+        plain = as_json(value)
+    except InvalidInput as error:
+        raise InvalidInput(f"not JSON: {what}: {error}") from None
     encoded = _encoder.encode(plain)
     if len(encoded) > MAX_PAYLOAD:
         raise TooLarge(
@@ -67,39 +70,19 @@ def check_json(value: Json, what: str) -> Json:
     return plain
 
 
-def plain_json(value: Json, what: str) -> Json:
-    """Do what `check_json` does, but for the size.
-
-    Raises:
-        InvalidInput: not JSON.
-    """
-    try:
-        return _plain(value)
-    except InvalidInput as error:
-        raise InvalidInput(f"not JSON: {what}: {error}") from None
-    except RecursionError:
-        raise InvalidInput(f"not JSON: {what}: nested too deeply") from None
-
-
-def _plain(value: Json) -> Json:
-    if value is None or type(value) in (bool, int, str):
-        return value
-    if type(value) is float:
-        if not math.isfinite(value):
-            raise InvalidInput(f"{value!r} has no JSON form")
-        return value
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if isinstance(value, dict):
-        for key in value:
-            if type(key) is not str:
-                raise InvalidInput(f"the key {key!r} is no string")
-        return {key: _plain(item) for key, item in value.items()}
-    raise InvalidInput(f"a {type(value).__qualname__} has no JSON form")
-
-
 def _job_id(instance: object, attribute: object, value: str) -> None:
     check_job_id(value)
+
+
+def _bounded(text: str) -> str:
+    return bounded(text) if isinstance(text, str) else text  # Refused by its type afterwards.
+
+
+def _all_bounded(texts: dict[str, str]) -> dict[str, str]:
+    try:
+        return bounded_map(texts)
+    except (AttributeError, TypeError, ValueError):
+        return texts  # No texts, and refused by its type afterwards.
 
 
 class JobStatus(enum.Enum):
@@ -139,7 +122,7 @@ class ResultState(enum.Enum):
 
 
 @attrs.frozen
-class JobSpec:
+class JobSpec(Stored):
     """What is needed to start the job on any master. Never a pickle."""
 
     job_id: str = attrs.field(validator=_job_id)
@@ -169,20 +152,20 @@ class JobSpec:
 
 
 @attrs.frozen
-class Failure:
+class Failure(Stored):
     """Why a job did not finish."""
 
     kind: str
     """``exception``, ``exit`` (the process died), ``cancel`` or ``lost-result``."""
-    message: str
-    detail: str = ""
+    message: str = attrs.field(converter=_bounded)
+    detail: str = attrs.field(default="", converter=_bounded)
     """The traceback, or the end of the process's stderr."""
     exit_status: int | None = None
     """The exit code, or minus the signal's number."""
 
 
 @attrs.frozen
-class StageSummary:
+class StageSummary(Stored):
     """One finished stage of a job: when and by which attempt it was run."""
 
     name: str
@@ -192,7 +175,7 @@ class StageSummary:
 
 
 @attrs.frozen
-class JobResult:
+class JobResult(Stored):
     """The durable outcome of a globally terminal job. Written once; never changes."""
 
     job_id: str = attrs.field(validator=_job_id)
@@ -205,11 +188,22 @@ class JobResult:
     finished_at: float = 0.0
     """Seconds since 1970, by the clock of the leader that wrote it."""
     stages: tuple[StageSummary, ...] = ()
+    """The newest `MAX_STAGES` of them."""
+    stages_left_out: int = 0
+    """How many older ones there were."""
+
+    def __attrs_post_init__(self) -> None:
+        super().__attrs_post_init__()
+        if more := len(self.stages[:-MAX_STAGES]):
+            object.__setattr__(self, "stages", self.stages[more:])
+            object.__setattr__(self, "stages_left_out", self.stages_left_out + more)
 
     @status.validator
     def _check_status(self, attribute: object, value: JobStatus) -> None:
         if not isinstance(value, JobStatus) or not value.is_globally_terminal:
-            raise InvalidInput(f"a result's status is FINISHED, FAILED or CANCELED, not {value!r}")
+            raise InvalidInput(
+                f"a result's status is FINISHED, FAILED or CANCELED, not {shown(value)}"
+            )
 
     @property
     def stages_skipped(self) -> int:
@@ -232,7 +226,7 @@ class JobResultEntry:
 
 
 @attrs.frozen
-class Tombstone:
+class Tombstone(Stored):
     """What expiry leaves behind, so that it never permits a second run."""
 
     job_id: str = attrs.field(validator=_job_id)
@@ -242,7 +236,7 @@ class Tombstone:
 
 
 @attrs.frozen
-class AttemptRecord:
+class AttemptRecord(Stored):
     """The newest attempt of a job, written before it starts, so that its processes can be found."""
 
     job_id: str = attrs.field(validator=_job_id)
@@ -269,7 +263,7 @@ class AttemptRecord:
 
 
 @attrs.frozen
-class StageRecord:
+class StageRecord(Stored):
     """A finished stage. Its presence is the mark: a recovered job hands its result back."""
 
     job_id: str = attrs.field(validator=_job_id)
@@ -288,6 +282,15 @@ class StageRecord:
     """The stages that had to be finished before it."""
     target: str | None = None
     """The absolute path where its output is published, if that is not the job's own place."""
+    serial: int = 0
+    """Grows with each commit of finished stages of the job; 0 if it was not recorded."""
+
+    def finished_before(self, other: StageRecord) -> bool:
+        """Return whether this stage had finished when `other` did; by their serials, since the
+        clocks of two hosts may differ."""
+        if self.serial and other.serial:
+            return self.serial < other.serial
+        return self.finished_at <= other.finished_at
 
     def summary(self) -> StageSummary:
         """Return what the job's result keeps of the stage."""
@@ -295,7 +298,7 @@ class StageRecord:
 
 
 @attrs.frozen
-class StreamRecord:
+class StreamRecord(Stored):
     """A streaming stage that was started once: what its checkpoint belongs to."""
 
     job_id: str = attrs.field(validator=_job_id)
@@ -337,47 +340,47 @@ class StopState(enum.Enum):
 
 
 @attrs.frozen
-class StopRecord:
+class StopRecord(Stored):
     """A stop, from its request to the end of the job or until it is resumed."""
 
     job_id: str = attrs.field(validator=_job_id)
     mode: StopMode
     state: StopState = StopState.REQUESTED
     requested_at: float = 0.0
-    reason: str = ""
+    reason: str = attrs.field(default="", converter=_bounded)
     patience: float = attrs.field(default=30.0, validator=seconds)
     """A suspend: seconds after which the leader ends an attempt that has not come to stand."""
     again: bool = False
     """Whether the job is started again, changed, as soon as it stands."""
-    stages: dict[str, str] = attrs.field(factory=dict)
+    stages: dict[str, str] = attrs.field(factory=dict, converter=_all_bounded)
     """Which streaming stage is at which step, for whoever waits."""
     drain: StopRecord | None = None
     """A hold: the drain that it has interrupted, which goes on when the job is resumed."""
 
 
 @attrs.frozen
-class CleanupJournal:
+class CleanupJournal(Stored):
     """What is done and what is left of a job's cleanup, so that a new leader goes on with it."""
 
     job_id: str = attrs.field(validator=_job_id)
     done: tuple[str, ...] = ()
     tries: int = 0
-    problems: dict[str, str] = attrs.field(factory=dict)
+    problems: dict[str, str] = attrs.field(factory=dict, converter=_all_bounded)
     """What is left: each resource's name and its newest error, paths included."""
     exhausted: bool = False
 
 
 @attrs.frozen
-class CancelRequest:
+class CancelRequest(Stored):
     """Somebody asked for the job to be canceled."""
 
     job_id: str = attrs.field(validator=_job_id)
     requested_at: float = 0.0
-    reason: str = ""
+    reason: str = attrs.field(default="", converter=_bounded)
 
 
 @attrs.frozen
-class MasterInfo:
+class MasterInfo(Stored):
     """A master that registered with the cluster."""
 
     name: str
@@ -387,10 +390,22 @@ class MasterInfo:
     seen_at: float
     leading: int | None = None
     """The epoch it leads in, once it has recovered."""
+    reads_format: int = 1
+    """The newest format of a cluster that it works with."""
+    max_attempts: int = 0
+    """How many attempts in processes of their own it runs at once while it leads; 0: not known."""
 
 
 @attrs.frozen
-class EpochRecord:
+class FormatRecord(Stored):
+    """The format that the cluster's records are written in, once it was raised."""
+
+    version: int
+    raised_at: float = 0.0
+
+
+@attrs.frozen
+class EpochRecord(Stored):
     """The value of the fence's record."""
 
     epoch: int

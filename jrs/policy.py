@@ -9,22 +9,26 @@ from typing import Any
 import attrs
 
 from jrs.errors import InvalidInput
+from jrs.stored import Stored
+from jrs.texts import shown
 
 
 def seconds(instance: object, attribute: attrs.Attribute[Any], value: float) -> None:
     """Validate a field that is a number of seconds."""
-    if type(value) not in (int, float) or not math.isfinite(value) or value < 0:
-        raise InvalidInput(f"{attribute.name} must be a number of seconds, not {value!r}")
+    if type(value) not in (int, float) or not 0 <= value < math.inf:
+        raise InvalidInput(f"{attribute.name} must be a number of seconds, not {shown(value)}")
 
 
 def at_least_one(instance: object, attribute: attrs.Attribute[Any], value: int) -> None:
     """Validate a field that counts."""
     if type(value) is not int or value < 1:
-        raise InvalidInput(f"{attribute.name} must be a whole number of at least 1, not {value!r}")
+        raise InvalidInput(
+            f"{attribute.name} must be a whole number of at least 1, not {shown(value)}"
+        )
 
 
 @attrs.frozen
-class RestartPolicy:
+class RestartPolicy(Stored):
     """How often a job is started again after it died without a result.
 
     Attempts that ended because their leader did are recovered and do not count.
@@ -52,8 +56,15 @@ class Keep(enum.Enum):
     DELETE = "delete"
 
 
+def _keep(value: Keep | str) -> Keep:
+    for each in Keep:
+        if value in (each, each.value):
+            return each
+    raise InvalidInput(f"what becomes of snapshots is keep or delete, not {shown(value)}")
+
+
 @attrs.frozen
-class SnapshotPolicy:
+class SnapshotPolicy(Stored):
     """When snapshots of a job's streams are taken, and how long they are kept.
 
     While the job goes on, those that somebody has named are kept, and so is the newest one that it
@@ -69,6 +80,6 @@ class SnapshotPolicy:
     """The most to keep; None for any number."""
     max_age: float | None = attrs.field(default=None, validator=attrs.validators.optional(seconds))
     """Seconds after which one is deleted; None for never."""
-    on_finished: Keep = attrs.field(default=Keep.DELETE, converter=Keep)
-    on_failed: Keep = attrs.field(default=Keep.KEEP, converter=Keep)
-    on_canceled: Keep = attrs.field(default=Keep.KEEP, converter=Keep)
+    on_finished: Keep = attrs.field(default=Keep.DELETE, converter=_keep)
+    on_failed: Keep = attrs.field(default=Keep.KEEP, converter=_keep)
+    on_canceled: Keep = attrs.field(default=Keep.KEEP, converter=_keep)

@@ -10,7 +10,7 @@ import time
 import attrs
 
 from jrs import keys
-from jrs.backend import Backend, Create, Delete, Update
+from jrs.backend import NEWEST_FORMAT, Backend, Create, Delete, Update
 from jrs.clock import Clock
 from jrs.codec import decode, encode
 from jrs.errors import Conflict, CorruptRecord, JrsError
@@ -40,6 +40,10 @@ class Registry:
                 continue
         return found
 
+    def running(self) -> list[MasterInfo]:
+        """Return the masters that gave a sign of life within `GONE_AFTER` seconds."""
+        return [info for info in self.masters() if info.seen_at >= self._now() - GONE_AFTER]
+
     def put(self, info: MasterInfo) -> None:
         """Write a master's sign of life."""
         key = keys.MASTERS + info.name
@@ -66,9 +70,19 @@ class Registry:
 class Registration:
     """Keeps one master registered while it is open, in a thread of its own."""
 
-    def __init__(self, registry: Registry, name: str, *, now: Clock = time.time) -> None:
+    def __init__(
+        self, registry: Registry, name: str, *, max_attempts: int = 0, now: Clock = time.time
+    ) -> None:
         self._registry = registry
-        self._info = MasterInfo(name, socket.gethostname(), os.getpid(), now(), now())
+        self._info = MasterInfo(
+            name,
+            socket.gethostname(),
+            os.getpid(),
+            now(),
+            now(),
+            reads_format=NEWEST_FORMAT,
+            max_attempts=max_attempts,
+        )
         self._changed = threading.Condition()
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="jrs-registry", daemon=True)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import enum
 import re
+from itertools import pairwise
 
 import attrs
 
 from jrs.errors import InvalidInput
 from jrs.model import check_job_id, check_stage_name
+from jrs.stored import Stored
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -45,7 +47,7 @@ def _name(instance: object, attribute: object, value: str | None) -> None:
 
 def check_snapshot_name(name: str) -> str:
     """Return `name`, or raise `InvalidInput`: named like a job, but never by digits alone."""
-    if name.isdigit():
+    if isinstance(name, str) and name.isdigit():
         raise InvalidInput(f"not a snapshot's name: {name!r} would be taken for a number")
     try:
         return check_stage_name(name)
@@ -61,8 +63,21 @@ def check_path(path: str) -> None:
         raise InvalidInput(f"the path {path!r} leads out of the snapshot")
 
 
+def _check_below(path: str, folders: tuple[str, ...]) -> None:
+    """Raise `InvalidInput` unless a path of a snapshot is in one of the folders it may be in."""
+    first, _, rest = path.partition("/")
+    if first not in folders or not rest:
+        raise InvalidInput(f"the path {path!r} is not below {'/, '.join(folders)}/")
+
+
+def _take(path: str, places: set[str]) -> None:
+    if path in places:
+        raise InvalidInput(f"the path {path!r} is named twice")
+    places.add(path)
+
+
 @attrs.frozen
-class SnapshotStage:
+class SnapshotStage(Stored):
     """A streaming stage in a snapshot."""
 
     name: str
@@ -73,7 +88,7 @@ class SnapshotStage:
 
 
 @attrs.frozen
-class SnapshotFile:
+class SnapshotFile(Stored):
     """One file of a snapshot."""
 
     path: str
@@ -92,7 +107,7 @@ class SnapshotFile:
 
 
 @attrs.frozen
-class Manifest:
+class Manifest(Stored):
     """What is in a snapshot: the file ``manifest.json`` of its folder."""
 
     job_id: str = attrs.field(validator=_job_id)
@@ -118,16 +133,21 @@ class Manifest:
     def check(self) -> None:
         """Raise `InvalidInput` if anything in it could lead out of the snapshot, or out of the
         folder of the job that it is restored as."""
-        seen = set()
+        within = ("streams", "out", "tmp") if self.format.is_restorable else ("state",)
+        places: set[str] = set()
         for file in self.files:
             file.check()
-            if file.path in seen:
-                raise InvalidInput(f"the path {file.path!r} is named twice")
-            seen.add(file.path)
+            _check_below(file.path, within)
+            _take(file.path, places)
         for path in self.links:
             check_path(path)
-            if not path.startswith("in/") or path in seen:
-                raise InvalidInput(f"the link {path!r} is not below in/")
+            _check_below(path, ("in",))
+            _take(path, places)
+        for above, below in pairwise(sorted(path.split("/") for path in places)):
+            if below[: len(above)] == above:
+                # Were it a link, what is below it would be wherever that leads to.
+                path, folder = "/".join(below), "/".join(above)
+                raise InvalidInput(f"the path {path!r} is below {folder!r}, which is no folder")
         for stage in self.stages:
             check_stage_name(stage.name)
         for key in self.records:
@@ -137,7 +157,7 @@ class Manifest:
 
 
 @attrs.frozen
-class SnapshotRecord:
+class SnapshotRecord(Stored):
     """A snapshot in the catalogue."""
 
     job_id: str = attrs.field(validator=_job_id)
@@ -166,7 +186,7 @@ class SnapshotRecord:
 
 
 @attrs.frozen
-class RestoreRecord:
+class RestoreRecord(Stored):
     """A restore under way. It takes the place of the job's spec, so that every master holds the
     job, and none starts one that is half restored."""
 

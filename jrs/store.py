@@ -12,7 +12,9 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future
-from itertools import islice
+from itertools import islice, takewhile
+
+import attrs
 
 from jrs import keys
 from jrs.backend import (
@@ -30,6 +32,7 @@ from jrs.codec import decode, encode
 from jrs.errors import (
     Conflict,
     CorruptRecord,
+    Fenced,
     InvalidInput,
     NoSuchResult,
     OutcomeUnknown,
@@ -45,11 +48,13 @@ from jrs.model import (
     Tombstone,
     check_job_id,
     check_json,
-    plain_json,
 )
+from jrs.texts import shown
 
 _PAGE = 256
 """Dirty results that are read at a time."""
+_LISTED = 1000
+"""Results whose markers are read at a time: as many as a scan reads."""
 
 
 class JobResultStore:
@@ -61,21 +66,31 @@ class JobResultStore:
 
     # -- writing ---------------------------------------------------------------------------
 
-    def create_dirty(self, result: JobResult, fence: Fence | None) -> None:
+    def create_dirty(
+        self, result: JobResult, fence: Fence | None, *, also: tuple[Op, ...] = ()
+    ) -> None:
         """Record how a job ended; durable when it returns. Idempotent: the same again is a no-op.
+
+        `also` are operations of the same commit: what ends with the job.
 
         Raises:
             ResultExists: another result of the job is durable, or was expired.
             Fenced: a newer epoch exists.
-            InvalidInput, TooLarge: the payload is not JSON, or over `MAX_PAYLOAD`.
+            InvalidInput: not a `JobResult`.
+            TooLarge: the payload is over `MAX_PAYLOAD`. Whatever else is too large is left out of
+                what is stored: the summaries of stages, then the failure's detail.
             Unavailable: nothing was changed.
             OutcomeUnknown: unknown even after reading back. Do not clean up; call it again.
         """
-        ops = self._dirty_ops(result)
+        ops = (*self._dirty_ops(result), *also)
         try:
             self._backend.commit(*ops, fence=fence)
         except Conflict:
             self._explain_existing(result)
+        except Fenced:
+            # An earlier try may have ended its attempt's right to write along with the result.
+            if not also or not self._stored(result):
+                raise
         except OutcomeUnknown as unknown:
             with still_unknown(unknown):
                 if self._stored(result):
@@ -98,23 +113,37 @@ class JobResultStore:
 
         Raises:
             NoSuchResult: the job has no result.
+            Conflict: the condition of one of `also` did not hold; the result is dirty still.
+            CorruptRecord: the entry cannot be read, and is not marked as dirty.
             Fenced, Unavailable, OutcomeUnknown: as `create_dirty`; calling it again is harmless.
         """
         check_job_id(job_id)
+        marker = Delete(keys.DIRTY + job_id)
         try:
-            self._backend.commit(Delete(keys.DIRTY + job_id), *also, fence=fence)
+            self._backend.commit(marker, *also, fence=fence)
             return
-        except Conflict:
-            state = self._state(job_id)
-            if state is ResultState.DIRTY:
-                raise
+        except Conflict as conflict:
+            refused = conflict
         except OutcomeUnknown as unknown:
             with still_unknown(unknown):
-                state = self._state(job_id)
-                if state is ResultState.DIRTY:
+                if self._state(job_id) is ResultState.DIRTY:
                     raise
-        if state is None:
+            return
+        entry = self.get(job_id)
+        if entry is None:
             raise NoSuchResult(f"job {job_id!r} has no result to mark clean")
+        if entry.state is not ResultState.DIRTY:
+            return
+        if refused.op != marker:
+            raise refused
+        # There was no marker, and now the result is dirty: it was written in this moment.
+        try:
+            self._backend.commit(marker, *also, fence=fence)
+        except Conflict as conflict:
+            if conflict.op != marker:
+                raise
+            if entry.problem:
+                raise CorruptRecord(entry.problem) from None
 
     def mark_clean_async(self, job_id: str, fence: Fence | None) -> Future[None]:
         """Pipeline `mark_clean`. A result that is not dirty gives `Conflict` here."""
@@ -165,8 +194,10 @@ class JobResultStore:
         The `keep` newest of all clean results stay whatever their age. Dirty and unreadable
         entries are never touched. Stopping in between is harmless: call it again.
         """
-        if older_than < 0 or keep < 0:
-            raise InvalidInput("older_than and keep can not be negative")
+        if type(older_than) not in (int, float) or not older_than >= 0:
+            raise InvalidInput(f"older_than must be a number of seconds, not {shown(older_than)}")
+        if type(keep) is not int or keep < 0:
+            raise InvalidInput(f"keep must be a whole number, not {shown(keep)}")
         clean = [
             (entry.result.finished_at, entry.job_id)
             for entry in self.list(state=ResultState.CLEAN)
@@ -238,16 +269,23 @@ class JobResultStore:
 
         `state` and `status` filter; `after` is a job id to continue behind. Expired entries are
         yielded only for ``state=ResultState.EXPIRED``.
+
+        Raises:
+            InvalidInput: at once, for a filter of another type, or a `limit` below zero.
         """
-        entries = self._entries(state, after)
-        for entry in entries:
-            if limit is not None and limit <= 0:
-                return
-            if status and (entry.result is None or entry.result.status is not status):
-                continue
-            yield entry
-            if limit is not None:
-                limit -= 1
+        for name, kind, given in (
+            ("state", ResultState, state), ("status", JobStatus, status), ("after", str, after),
+        ):  # fmt: skip
+            if given is not None and not isinstance(given, kind):
+                raise InvalidInput(f"{name} must be a {kind.__name__}, not {shown(given)}")
+        if limit is not None and (type(limit) is not int or limit < 0):
+            raise InvalidInput(f"limit must be a whole number, not {shown(limit)}")
+        wanted = (
+            entry
+            for entry in self._entries(state, after)
+            if status is None or (entry.result is not None and entry.result.status is status)
+        )
+        return islice(wanted, limit)
 
     def wait(self, job_id: str, timeout: float | None = None) -> JobResult:
         """Return the job's result as soon as it is *dirty*: the computation is done by then.
@@ -294,9 +332,11 @@ class JobResultStore:
         return None
 
     def _dirty_ops(self, result: JobResult) -> tuple[Op, ...]:
+        if not isinstance(result, JobResult):
+            raise InvalidInput(f"not a JobResult: {shown(result)}")
         job_id = result.job_id
         return (
-            Create(keys.RESULTS + job_id, _encoded(result)),
+            Create(keys.RESULTS + job_id, self._encoded(result)),
             Create(keys.DIRTY + job_id, b""),
             Absent(keys.TOMBSTONES + job_id),
         )
@@ -310,7 +350,17 @@ class JobResultStore:
 
     def _stored(self, result: JobResult) -> bool:
         record = self._backend.get(keys.RESULTS + result.job_id)
-        return record is not None and record.value == encode(result)
+        return record is not None and record.value == self._encoded(result)
+
+    def _encoded(self, result: JobResult) -> bytes:
+        """Return the stored form of a result, without what can be left out if it is too large."""
+        for form in _forms(result):
+            data = encode(form)
+            if len(data) > MAX_PAYLOAD:
+                check_json(result.payload, f"the result of job {result.job_id!r}")
+            if len(data) <= self._backend.capabilities.max_value:
+                break
+        return data  # If it is too large still, the backend says so.
 
     def _state(self, job_id: str) -> ResultState | None:
         entry = self.get(job_id)
@@ -329,27 +379,34 @@ class JobResultStore:
             for record in self._backend.scan(prefix, after=behind):
                 yield JobResultEntry(keys.job_of(record.key), ResultState.EXPIRED, None)
             return
-        markers = self._backend.scan(
-            keys.DIRTY, after=None if after is None else keys.DIRTY + after
-        )
-        marker = next(markers, None)
-        for record in self._backend.scan(prefix, after=behind):
-            job_id = keys.job_of(record.key)
-            while marker is not None and keys.job_of(marker.key) < job_id:
-                marker = next(markers, None)
-            dirty = marker is not None and keys.job_of(marker.key) == job_id
-            if dirty and state is ResultState.CLEAN:
-                continue
-            yield _entry(record, ResultState.DIRTY if dirty else ResultState.CLEAN)
+        results = self._backend.scan(prefix, after=behind)
+        while page := list(islice(results, _LISTED)):
+            # The results first: the marker comes with the result and goes for good, so that a
+            # result whose marker is gone afterwards is clean.
+            dirty = self._marked(after, keys.job_of(page[-1].key))
+            for record in page:
+                job_id = keys.job_of(record.key)
+                if job_id not in dirty:
+                    yield _entry(record, ResultState.CLEAN)
+                elif state is not ResultState.CLEAN:
+                    yield _entry(record, ResultState.DIRTY)
+            after = keys.job_of(page[-1].key)
+
+    def _marked(self, after: str | None, last: str) -> set[str]:
+        """Return the job ids behind `after`, up to and with `last`, that are marked as dirty."""
+        behind = None if after is None else keys.DIRTY + after
+        markers = (keys.job_of(one.key) for one in self._backend.scan(keys.DIRTY, after=behind))
+        return set(takewhile(lambda job_id: job_id <= last, markers))
 
 
-def _encoded(result: JobResult) -> bytes:
-    what = f"the result of job {result.job_id!r}"
-    plain_json(result.payload, what)
-    data = encode(result)
-    if len(data) > MAX_PAYLOAD:
-        check_json(result.payload, what)  # All of it is over the limit; is the payload alone?
-    return data
+def _forms(result: JobResult) -> Iterator[JobResult]:
+    """Yield a result, whole and then with less and less of what can be left out."""
+    yield result
+    left_out = result.stages_left_out + len(result.stages)
+    result = attrs.evolve(result, stages=(), stages_left_out=left_out)
+    yield result
+    if result.failure is not None:
+        yield attrs.evolve(result, failure=attrs.evolve(result.failure, detail=""))
 
 
 def _entry(record: Record, state: ResultState) -> JobResultEntry:

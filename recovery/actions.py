@@ -6,6 +6,7 @@ learns it returns, what must outlive this leader it commits under the fence.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -19,8 +20,10 @@ from jrs.backend import (
     Check,
     Create,
     Delete,
+    Fence,
     Leadership,
     Op,
+    Record,
     Update,
     commit_and_read_back,
 )
@@ -42,7 +45,7 @@ from jrs.model import (
     StopRecord,
     StopState,
 )
-from jrs.recovery import last_words, processes, suspects
+from jrs.recovery import fencing, last_words, processes, suspects
 from jrs.recovery.attempts import Attempts, Begun
 from jrs.recovery.cleanup import CleanupPolicy, JobCleanup
 from jrs.recovery.decision import Stop
@@ -52,6 +55,7 @@ from jrs.recovery.runners import Ended, Runner
 from jrs.recovery.snapshots import pending
 from jrs.recovery.state import JobState
 from jrs.recovery.storage import JobStorage
+from jrs.recovery.trust import Trust
 from jrs.stops import JobStops
 from jrs.store import JobResultStore
 
@@ -99,6 +103,7 @@ class Actions:
         say: Say,
         master: str,
         now: Clock,
+        trust: Trust,
     ) -> None:
         self._backend = backend
         self._leadership = leadership
@@ -111,6 +116,7 @@ class Actions:
         self._say = say
         self._master = master
         self._now = now
+        self._trust = trust
         self._store = JobResultStore(backend, now=now)
         self._stops = JobStops(backend, now=now)
         self._state = JobState(backend, storage, self._fence, say)
@@ -134,17 +140,18 @@ class Actions:
             self._state.check_new(job_id)
             self._end_left_over(job_id)
             self._state.make_usable(job_id)
+            recorded = self._record_attempt(spec)
         except JobHeld as error:
             self._stops.hold(job_id, str(error), self._fence)
             return
-        record = self._record_attempt(spec)
-        if record is None:
+        if recorded is None:
             return
+        record, fence = recorded
         kind = suspects.runner_of(spec, record.suspicion)
         context = AttemptContext(
             spec=attrs.evolve(spec, runner=kind),
             attempt=record.attempt,
-            fence=self._fence,
+            fence=fence,
             backend=self._backend,
             storage=self._storage,
             first_started_at=record.first_started_at,
@@ -212,8 +219,8 @@ class Actions:
         except CorruptRecord:
             return None, record.version  # It only counts; counting anew is no harm.
 
-    def settle(self, spec: JobSpec) -> tuple[AttemptRecord | None, float]:
-        """Return the job's newest attempt and the seconds until another may start.
+    def settle(self, spec: JobSpec, stored: Record | None) -> tuple[AttemptRecord | None, float]:
+        """Return the job's newest attempt, and the seconds until another may start.
 
         An attempt that ran in an earlier leader's process is judged by how that leader ended, and
         that is noted, durably, so that the next leader does not judge it again.
@@ -223,8 +230,11 @@ class Actions:
             Fenced, Unavailable, OutcomeUnknown: from the backend; it may be repeated.
         """
         job_id, policy = spec.job_id, spec.restart
-        record, version = self.stored_attempt(job_id)
-        if record is None:
+        try:
+            record = decode(AttemptRecord, stored.value, stored.key) if stored else None
+        except CorruptRecord:
+            record = None  # It only counts; to count again from none is no harm.
+        if record is None or stored is None:
             return None, 0.0
         is_old = record.epoch < self._fence.epoch
         if is_old and suspects.ran_in_its_leader(record, spec):
@@ -238,7 +248,7 @@ class Actions:
 
             before, record = record, suspects.settled(record, policy, end_of, self._now())
             if record != before:
-                self._put(keys.ATTEMPTS + job_id, encode(record), version)
+                self._put(stored.key, encode(record), stored.version)
                 why = end_of(record.epoch).fatal or "it has left no word"
                 said = f"the leader of epoch {record.epoch} died while it ran there: {why}"
                 if record.deaths > before.deaths:
@@ -260,14 +270,17 @@ class Actions:
     # -- results ---------------------------------------------------------------------------
 
     def fail(self, spec: JobSpec) -> None:
-        """Record that the job has died as often as it may."""
+        """Record that the job has died as often as it may, once nothing of it can act any more."""
+        self._end_for_good(spec.job_id)
         stored, _ = self.stored_attempt(spec.job_id)
         failure = (stored.failure if stored else None) or Failure("exit", "every attempt died")
         self._record(spec.job_id, JobStatus.FAILED, failure, stored)
 
     def cancel(self, job_id: str) -> None:
-        """End the job's attempt, then record that it was canceled."""
+        """End the job's attempt, then record that it was canceled, once nothing of it can act any
+        more."""
         self._attempts.end(job_id, Deadline.after(_KILL))
+        self._end_for_good(job_id)
         stored, _ = self.stored_attempt(job_id)
         failure = Failure("cancel", self._why_canceled(job_id))
         self._record(job_id, JobStatus.CANCELED, failure, stored)
@@ -282,6 +295,7 @@ class Actions:
         """End the job's attempt, then note that the job stands and nobody is to start it."""
         job_id = spec.job_id
         self._attempts.end(job_id, Deadline.after(_KILL))
+        fencing.shut_out(self._backend, job_id, self._fence)
         stop = self._stops.get(job_id)
         if stop is None or stop.mode is not StopMode.SUSPEND or stop.state is StopState.DONE:
             return
@@ -332,7 +346,9 @@ class Actions:
         """Do one pass of the job's cleanup; return None if nothing is left."""
         before = self.journal(job_id)
         tries = before.tries + 1 if before else 1
-        journal = self._cleanup.run(job_id, self._fence, last_try=self._policy.is_last(tries))
+        journal = self._cleanup.run(
+            job_id, self._fence, last_try=self._policy.is_last(tries), timeout=self._policy.timeout
+        )
         if not journal.problems:
             self._say("clean", job_id, "its resources are gone and its result is clean")
             return None
@@ -368,6 +384,8 @@ class Actions:
             JobHeld: its files are of an epoch that the backend has not come to.
         """
         held: JobHeld | None = None
+        # Shut out, then read: from here on no older attempt commits anything.
+        fencing.shut_out(self._backend, job_id, self._fence)
         try:
             # The rename first: from here on no older attempt can publish, dead or not.
             self._storage.take_over(job_id, self._fence.epoch)
@@ -391,8 +409,15 @@ class Actions:
         if held is not None:
             raise held
 
-    def _record_attempt(self, spec: JobSpec) -> AttemptRecord | None:
-        """Record the job's next attempt; return None if it is not to run what was decided."""
+    def _end_for_good(self, job_id: str) -> None:
+        """See to it that nothing of the job appears behind the result that is about to be recorded:
+        no record, and no batch that a sink publishes."""
+        with suppress(JobHeld):  # By what it cannot go on from: it does not go on.
+            self._end_left_over(job_id)
+
+    def _record_attempt(self, spec: JobSpec) -> tuple[AttemptRecord, Fence] | None:
+        """Record the job's next attempt and let it in; return it and its fence, or None if it is
+        not to run what was decided."""
         job_id = spec.job_id
         guards = self._as_decided(spec)
         if guards is None:
@@ -411,15 +436,24 @@ class Actions:
             on_probation=before is not None and suspects.is_on_probation(spec, before.suspicion),
             unheard=before.unheard if before else (),
         )
+        name = fencing.name_of(record.epoch, record.attempt, secrets.token_hex(8))
+        let_in = fencing.let_in_ops(self._backend, job_id, name)
         try:
-            self._put(keys.ATTEMPTS + job_id, encode(record), version, *guards)
+            self._put(keys.ATTEMPTS + job_id, encode(record), version, *guards, *let_in)
         except Conflict:
             return None
-        return record
+        if not let_in:
+            return record, self._fence
+        fence = fencing.of_attempt(self._backend, job_id, name, self._fence)
+        return None if fence is None else (record, fence)
 
     def _as_decided(self, spec: JobSpec) -> list[Op] | None:
         """Return what holds as long as the job is this one and nothing keeps it from running; None
-        if that is over already."""
+        if that is over already.
+
+        Raises:
+            JobHeld: this master does not run it.
+        """
         key, stop_key = keys.JOBS + spec.job_id, keys.STOPS + spec.job_id
         stored, stop = self._backend.get(key), self._backend.get(stop_key)
         if stored is None or pending.is_one(stored):
@@ -427,6 +461,7 @@ class Actions:
         # Not by its version: that is another one after this leader's own restore, too.
         if decode(JobSpec, stored.value, key) != spec:
             return None
+        self._trust.check(spec)
         if stop is None:
             return [Check(key, stored.version), Absent(stop_key)]
         if Stop.of(decode(StopRecord, stop.value, stop.key)) is not Stop.NONE:

@@ -19,7 +19,8 @@ from typing import Any
 import attrs
 import tenacity
 
-from jrs.backend import Backend, Fence, open_backend
+from jrs import credentials, keys
+from jrs.backend import Backend, Check, Fence, open_backend
 from jrs.codec import decode, encode
 from jrs.errors import (
     Fenced,
@@ -31,7 +32,7 @@ from jrs.errors import (
     Unavailable,
 )
 from jrs.model import Failure, JobResult, JobSpec, JobStatus, check_json
-from jrs.recovery import entry_point, spark
+from jrs.recovery import entry_point, fencing, spark
 from jrs.recovery.job import AttemptContext, Job, StateLost
 from jrs.recovery.stopping import StopWatch
 from jrs.recovery.storage import JobStorage
@@ -43,23 +44,25 @@ EXIT_DIED = 70
 EXIT_JVM_DIED = 71
 """The JVM of its SparkSession died under it."""
 EXIT_FENCED = 75
-"""A newer leader exists; this attempt has nothing more to say."""
-
-_DETAIL = 16 * 1024
+"""A newer leader exists, or the attempt was shut out: it has nothing more to say."""
 
 
 @attrs.frozen
 class Launch:
     """What a process attempt is told, over a pipe: never in arguments, which others can read."""
 
-    backend: str
+    backend: str = attrs.field(repr=False)
     cluster: str
     storage: str
     spec: str
     attempt: int
     epoch: int
     fence_version: int
+    attempt_fence: int | None
+    """The version of the record that lets it write; None where there is none."""
     first_started_at: float
+    secrets: dict[str, str] = attrs.field(factory=dict, repr=False)
+    """Environment variables that the backend is opened with, and that nobody inherits."""
 
     def to_line(self) -> bytes:
         return json.dumps(attrs.asdict(self)).encode() + b"\n"
@@ -69,17 +72,20 @@ class Launch:
         return cls(**json.loads(line))
 
     def context(self, backend: Backend) -> AttemptContext:
+        spec = decode(JobSpec, self.spec.encode(), "launch")
+        own = self.attempt_fence
+        let_in = None if own is None else Check(keys.FENCES + spec.job_id, own)
         return AttemptContext(
-            spec=decode(JobSpec, self.spec.encode(), "launch"),
+            spec=spec,
             attempt=self.attempt,
-            fence=Fence(self.epoch, self.fence_version),
+            fence=Fence(self.epoch, self.fence_version, let_in),
             backend=backend,
             storage=JobStorage(Path(self.storage), self.cluster),
             first_started_at=self.first_started_at,
         )
 
 
-def launch_of(context: AttemptContext, url: str, storage: Path) -> Launch:
+def launch_of(context: AttemptContext, url: str, storage: Path, secrets: dict[str, str]) -> Launch:
     """Return what another process needs to run the attempt of `context`."""
     return Launch(
         backend=url,
@@ -89,7 +95,9 @@ def launch_of(context: AttemptContext, url: str, storage: Path) -> Launch:
         attempt=context.attempt,
         epoch=context.fence.epoch,
         fence_version=context.fence.version,
+        attempt_fence=None if context.fence.attempt is None else context.fence.attempt.version,
         first_started_at=context.first_started_at,
+        secrets=secrets,
     )
 
 
@@ -140,7 +148,7 @@ def run_attempt(context: AttemptContext, function: Any = None) -> JobResult:
         failure = Failure(
             kind="exception",
             message=_one_line(f"{type(error).__name__}: {error}"),
-            detail="".join(traceback.format_exception(error))[-_DETAIL:],
+            detail="".join(traceback.format_exception(error)),
         )
     finally:
         job.close()
@@ -181,17 +189,27 @@ def record_result(backend: Backend, result: JobResult, fence: Fence, stop: threa
         stop=tenacity.stop_when_event_set(stop),
         sleep=tenacity.sleep_using_event(stop),
         reraise=True,
-    )(store.create_dirty, result, fence)
+    )(store.create_dirty, result, fence, also=fencing.close_ops(fence))
 
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())[:500]
 
 
+def _forget_input() -> None:
+    """Have nobody who inherits standard input read the launch from it once more."""
+    null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    os.dup2(null, sys.stdin.fileno())
+    os.close(null)
+
+
 def main() -> None:
     """Run the attempt described on standard input; the exit status says how it ended."""
     launch = Launch.from_line(sys.stdin.buffer.readline())
-    with open_backend(launch.backend, cluster=launch.cluster, create=False) as backend:
+    _forget_input()
+    with credentials.lent(launch.secrets):
+        opened = open_backend(launch.backend, cluster=launch.cluster, create=False)
+    with opened as backend:
         try:
             run_attempt(launch.context(backend))
             status = 0

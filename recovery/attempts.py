@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import attrs
 
 from jrs.clock import Deadline
 from jrs.errors import Unavailable
+from jrs.recovery.pools import side_by_side
 from jrs.recovery.runners import Ended, OnEnd, RunningAttempt
 
 _LATE = 30.0
 """Seconds given to the end of an attempt whose start returned when all were to end."""
+
+_MORE = 0.5
+"""Seconds that `end_all` waits beyond its deadline for ends that were given the same one."""
 
 
 @attrs.define(eq=False)
@@ -111,11 +115,10 @@ class Attempts:
         with self._changed:
             self._over = True
             begun = dict(self._begun)
-        if not begun:
-            return []
-        with ThreadPoolExecutor(len(begun), thread_name_prefix="jrs-end") as pool:
-            dead = pool.map(lambda one: self._end(one, deadline), begun.values())
-            return [job_id for job_id, is_dead in zip(begun, dead, strict=True) if not is_dead]
+        calls = [partial(self._end, one, deadline) for one in begun.values()]
+        # A little more than they have themselves: what hangs must not keep who stops from ending.
+        ends = side_by_side("jrs-end", calls, Deadline.after(deadline.bounded() + _MORE))
+        return [job_id for job_id, end in zip(begun, ends, strict=True) if not end.value]
 
     def _end(self, begun: Begun, deadline: Deadline) -> bool:
         with self._changed:

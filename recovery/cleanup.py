@@ -10,8 +10,9 @@ result marked clean.
 from __future__ import annotations
 
 import abc
+import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import attrs
 import tenacity
@@ -23,8 +24,13 @@ from jrs.codec import decode, encode
 from jrs.errors import Conflict, CorruptRecord, Fenced, InvalidInput, OutcomeUnknown
 from jrs.model import CleanupJournal
 from jrs.recovery import processes
+from jrs.recovery.pools import side_by_side
 from jrs.recovery.storage import JobStorage
 from jrs.store import JobResultStore
+from jrs.texts import printable, shown
+
+_LONGEST_NAME = 128
+"""Characters of a resource's name: journals hold it."""
 
 
 class Resource(abc.ABC):
@@ -37,6 +43,14 @@ class Resource(abc.ABC):
     @abc.abstractmethod
     def clean(self, job_id: str) -> None:
         """Remove it for good. Idempotent; raises if anything is left, saying what and where."""
+
+    def clean_fenced(self, job_id: str, fence: Fence | None) -> None:
+        """Do what `clean` does; what is in the backend itself is removed under the leader's fence.
+
+        Raises:
+            Fenced: a newer leader exists.
+        """
+        self.clean(job_id)
 
     def release(self, job_id: str) -> None:  # noqa: B027  (most resources hold nothing)
         """Let go of what this master holds of it, when the job goes on elsewhere. Idempotent."""
@@ -91,9 +105,12 @@ class Records(Resource):
         self._prefix = prefix
 
     def clean(self, job_id: str) -> None:
+        self.clean_fenced(job_id, None)
+
+    def clean_fenced(self, job_id: str, fence: Fence | None) -> None:
         for record in list(self._records(job_id)):
             try:
-                self._backend.commit(Delete(record.key))
+                self._backend.commit(Delete(record.key), fence=fence)
             except Conflict:
                 pass  # Gone already.
 
@@ -122,6 +139,7 @@ def default_resources(backend: Backend, storage: JobStorage) -> list[Resource]:
         Snapshots(backend, storage),
         Records(backend, keys.STAGES),
         Records(backend, keys.ATTEMPTS),
+        Records(backend, keys.FENCES),
         Records(backend, keys.STREAMS),
         Records(backend, keys.CANCEL),
         Records(backend, keys.STOPS),
@@ -133,17 +151,24 @@ def default_resources(backend: Backend, storage: JobStorage) -> list[Resource]:
 class CleanupPolicy:
     """How a cleanup that left something is tried again; tenacity's own vocabulary.
 
+    Attributes:
+        timeout: seconds after which a pass ends without what has not ended by then. That is left,
+            as if it had failed, and not begun again before it has ended.
+
     Raises:
         InvalidInput: a `wait` or `stop` that goes by more than the number of tries. Passes are
-            counted over all leaders; no clock is shared by them.
+            counted over all leaders; no clock is shared by them. A `timeout` that is not positive.
     """
 
     wait: tenacity.wait.wait_base = attrs.field(
         factory=lambda: tenacity.wait_exponential(multiplier=1.0, max=3600.0)
     )
     stop: tenacity.stop.stop_base = tenacity.stop_never
+    timeout: float = 60.0
 
     def __attrs_post_init__(self) -> None:
+        if not self.timeout > 0:
+            raise InvalidInput(f"a cleanup's timeout must be positive, not {self.timeout!r}")
         try:
             self.delay(1)
             self.is_last(1)
@@ -176,10 +201,16 @@ class JobCleanup:
 
     def __init__(self, backend: Backend, resources: Sequence[Resource]) -> None:
         for resource in resources:
-            if not isinstance(resource, Resource) or not getattr(resource, "name", ""):
+            name = getattr(resource, "name", None)
+            if not isinstance(resource, Resource) or not isinstance(name, str):
                 raise InvalidInput(
                     f"not a resource: {type(resource).__name__}; it must be a jrs.Resource with a "
                     "name"
+                )
+            if not 0 < len(name) <= _LONGEST_NAME or name != printable(name):
+                raise InvalidInput(
+                    f"not a resource's name: {shown(name)}; give it 1 to {_LONGEST_NAME} "
+                    "characters in one line"
                 )
         names = [resource.name for resource in resources]
         if len(set(names)) < len(names):
@@ -187,12 +218,23 @@ class JobCleanup:
         self._backend = backend
         self._store = JobResultStore(backend)
         self._resources = tuple(resources)
+        self._under_way: set[tuple[str, str]] = set()
+        """The cleanings, by job and resource, that have not ended, whoever still waits for them."""
+        self._lock = threading.Lock()
 
-    def run(self, job_id: str, fence: Fence | None, *, last_try: bool = False) -> CleanupJournal:
+    def run(
+        self,
+        job_id: str,
+        fence: Fence | None,
+        *,
+        last_try: bool = False,
+        timeout: float = threading.TIMEOUT_MAX,
+    ) -> CleanupJournal:
         """Do one pass over what is left; mark the result clean if that was all.
 
         Return the journal: `problems` names what is left. The caller decides when to try again;
-        after `last_try` the journal says that nobody will.
+        after `last_try` the journal says that nobody will. What has not ended after `timeout`
+        seconds counts as left; it goes on in a thread of its own.
 
         Raises:
             Fenced: a newer leader exists; it goes on from the journal.
@@ -204,7 +246,7 @@ class JobCleanup:
         journal = (
             CleanupJournal(job_id) if stored is None else decode(CleanupJournal, stored.value, key)
         )
-        done, problems = self._pass(job_id, set(journal.done), fence)
+        done, problems = self._pass(job_id, set(journal.done), fence, Deadline.after(timeout))
         journal = attrs.evolve(
             journal,
             done=tuple(r.name for r in self._resources if r.name in done),
@@ -271,45 +313,47 @@ class JobCleanup:
     # -- inside ----------------------------------------------------------------------------
 
     def _pass(
-        self, job_id: str, done: set[str], fence: Fence | None
+        self, job_id: str, done: set[str], fence: Fence | None, deadline: Deadline
     ) -> tuple[set[str], dict[str, str]]:
-        problems: dict[str, str] = {}
-        for resource in self._resources:
-            # Never skipped for being journalled: a prioritised one is what makes the others safe.
-            if resource.prioritised:
-                self._clean(resource, job_id, fence, done, problems)
-                if problems:
-                    return done, problems
-        rest = [r for r in self._resources if not r.prioritised and r.name not in done]
-        if rest:
-            with ThreadPoolExecutor(len(rest), thread_name_prefix="jrs-cleanup") as pool:
-                steps = [
-                    pool.submit(self._clean, resource, job_id, fence, done, problems)
-                    for resource in rest
-                ]
-            for step in steps:
-                step.result()
+        # Never skipped for being journalled: a prioritised one is what makes the others safe.
+        steps = [[resource] for resource in self._resources if resource.prioritised]
+        steps.append([r for r in self._resources if not r.prioritised and r.name not in done])
+        for resources in steps:
+            calls = [partial(self._clean, resource, job_id, fence) for resource in resources]
+            ends = side_by_side(f"jrs-cleanup-{job_id}", calls, deadline)
+            problems: dict[str, str] = {}
+            for resource, end in zip(resources, ends, strict=True):
+                if end.error is not None:
+                    raise end.error
+                problem = "it has not ended in time, and is left behind" if end.hangs else end.value
+                if problem:
+                    problems[resource.name] = problem
+                else:
+                    done.add(resource.name)
+            if problems:
+                break
         return done, problems
 
-    def _clean(
-        self,
-        resource: Resource,
-        job_id: str,
-        fence: Fence | None,
-        done: set[str],
-        problems: dict[str, str],
-    ) -> None:
+    def _clean(self, resource: Resource, job_id: str, fence: Fence | None) -> str:
+        """Have one resource cleaned; return what is wrong with it, if anything is."""
         if fence is not None and not self._backend.holds(fence):
             raise Fenced(f"epoch {fence.epoch} was replaced: cleanup of {job_id!r} stops here")
+        step = job_id, resource.name
+        with self._lock:
+            if step in self._under_way:
+                return "an earlier try has not ended yet"
+            self._under_way.add(step)
         try:
-            resource.clean(job_id)
+            resource.clean_fenced(job_id, fence)
         except Fenced:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             # Whatever it is, it is this resource's: named, kept and tried again.
-            problems[resource.name] = " ".join(f"{type(error).__name__}: {error}".split())
-        else:
-            done.add(resource.name)
+            return " ".join(f"{type(error).__name__}: {error}".split())
+        finally:
+            with self._lock:
+                self._under_way.discard(step)
+        return ""
 
     def _write(self, journal: CleanupJournal, stored: Record | None, fence: Fence | None) -> None:
         job_id, value = journal.job_id, encode(journal)

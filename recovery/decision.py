@@ -99,6 +99,8 @@ class Facts:
     turn: bool = True
     """False while this master starts one job at a time, since a leader died, and it is another's
     turn."""
+    place: int = 0
+    """Its place among the jobs that wait for a slot, from 1; 0 if it waits for none."""
 
 
 @attrs.frozen
@@ -145,6 +147,8 @@ def _without_result(facts: Facts) -> Decision:
         return Decision(Action.WAIT, "the driver's main has not come to it yet")
     if not facts.turn:
         return Decision(Action.WAIT, "a leader died; what ran in its process starts one at a time")
+    if facts.place:
+        return Decision(Action.WAIT, f"it waits for a slot, at place {facts.place} in the queue")
     return Decision(Action.RECOVER, "it has no result and no attempt is running")
 
 
@@ -154,6 +158,8 @@ def _stopping(facts: Facts) -> Decision:
         return Decision(Action.HOLD, "its stop can not be read; an operator decides")
     if facts.stop is Stop.ASKED and running:
         return Decision(Action.LEAVE, "it is asked to stand, and its attempt is at it")
+    if facts.stop is Stop.HELD and running:
+        return Decision(Action.SUSPEND, "it is held, and its attempt is to end")
     if facts.stop in (Stop.ASKED, Stop.STANDS) or running:
         return Decision(Action.SUSPEND, "somebody asked for it to be suspended")
     if facts.stop is Stop.HELD:

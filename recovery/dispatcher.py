@@ -1,18 +1,21 @@
 """The dispatcher: a level-triggered reconciler, in the manner of a Kubernetes controller.
 
-On a hint or a tick it gathers the facts about each job, calls `decide`, and acts. The same
-function decides at failover and in steady state. One thread owns all state; whatever takes time
-runs in a pool and comes back to that thread as an event.
+It looks at a job when an event names it, when something about it is due, and when an action has
+come back; it gathers the facts, calls `decide`, and acts. The same function decides at failover and
+in steady state. One thread owns all state; whatever takes time runs in a pool and comes back to
+that thread as an event. A job that rests costs nothing.
 """
 
 from __future__ import annotations
 
-import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Callable
+from functools import partial
+from itertools import islice
 from typing import Any, TypeVar
+
+import attrs
 
 from jrs import keys
 from jrs.backend import Backend, Leadership
@@ -21,19 +24,40 @@ from jrs.errors import CorruptRecord, Fenced, JrsError, OutcomeUnknown, Unavaila
 from jrs.model import JobSpec, RunnerKind
 from jrs.recovery import suspects
 from jrs.recovery.actions import Actions, Death, Left
+from jrs.recovery.admission import Admission
+from jrs.recovery.agenda import Agenda
 from jrs.recovery.attempts import Attempts, Begun
 from jrs.recovery.cleanup import CleanupPolicy, JobCleanup
-from jrs.recovery.decision import Action, Attempt, Decision, Facts, Spec, decide
+from jrs.recovery.decision import Action, Attempt, Decision, Facts, Result, Spec, decide
+from jrs.recovery.errands import Errands
 from jrs.recovery.events import Event, Report, tell
-from jrs.recovery.facts import Gatherer, Tracked
+from jrs.recovery.facts import SCANNED, Gatherer, Look, Stored, Tracked
+from jrs.recovery.loop import Loop
+from jrs.recovery.pools import Pool, side_by_side
 from jrs.recovery.runners import Ended, Runner
 from jrs.recovery.storage import JobStorage
+from jrs.recovery.trust import Trust
 
-_TICK = 1.0
+_HELD = 30.0
+"""Seconds after which a held job is looked at although nothing named it."""
+_TURN = 0.25
+"""Seconds after which a job that waits for another one's probation is looked at."""
+_RESYNC = 60.0
+"""Seconds after which a leader asks for all changes, whatever its watch has told."""
+_PAGE = 256
+"""Jobs that are looked at together."""
 _SETTLE = 0.5
 """Seconds that `stop` waits for actions in flight: all of them may be cut off anywhere."""
+_LATE = 1 / 8
+"""The part of the ttl by which a turn may begin late. Heartbeats are as late: one fifth apart, they
+are still in time, but with more to do they would not be."""
+
+_NEWS = (*SCANNED, keys.RESULTS)
+"""What makes a job worth a look, whatever it does."""
 
 T = TypeVar("T")
+Page = dict[str, dict[str, Stored]]
+"""Jobs to look at, each with what was just read of it, by prefix."""
 
 
 class Dispatcher:
@@ -43,6 +67,8 @@ class Dispatcher:
         runners: how attempts of each kind are started.
         cleanup: what removes a job's resources.
         report: told of every event, from any thread; must not block.
+        max_attempts: how many attempts in processes of their own run at once; None: any number.
+        ttl: of the leadership, in seconds; None: no attempt is put off for the leader being late.
         probation: seconds that a job runs alone which may have killed a leader.
     """
 
@@ -57,6 +83,9 @@ class Dispatcher:
         cleanup_policy: CleanupPolicy | None = None,
         report: Report = lambda event: None,
         master: str = "",
+        max_attempts: int | None = None,
+        ttl: float | None = None,
+        trust: Trust = Trust(),  # noqa: B008 - it cannot be changed
         clock: Clock = time.monotonic,
         now: Clock = time.time,
         probation: float = suspects.PROBATION,
@@ -80,6 +109,7 @@ class Dispatcher:
             say=self._say,
             master=master,
             now=now,
+            trust=trust,
         )
         self._turns = suspects.Turns(probation, clock)
         self._facts = Gatherer(
@@ -92,16 +122,27 @@ class Dispatcher:
         )
         self._jobs: dict[str, Tracked] = {}
         self._functions: dict[str, Callable[..., Any]] = {}
-        self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._wake = threading.Event()
+        self._agenda = Agenda(clock)
+        self._rescan = {*SCANNED}
+        self._resync_at = clock() + _RESYNC
+        self._admission = Admission(max_attempts)
+        self._waiting: dict[str, Facts] = {}
         self._stopping = threading.Event()
-        # Two pools: an attempt or a resource that will not go must not keep others from starting.
-        self._pool = ThreadPoolExecutor(8, thread_name_prefix="jrs-dispatch")
-        self._slow = ThreadPoolExecutor(32, thread_name_prefix="jrs-dispatch-slow")
-        self._doing: set[Future[None]] = set()
+        self._loop = Loop(
+            turn=self._turn,
+            until_next=self._agenda.until_next,
+            over=self._over,
+            fenced=self._step_down,
+            say=self._say,
+            clock=clock,
+            late_after=float("inf") if ttl is None else ttl * _LATE,
+        )
+        self._errands = Errands(
+            self._loop, self._agenda, fenced=self._step_down, failed=self._failed, clock=clock
+        )
         self._threads = [
             threading.Thread(target=target, name=f"jrs-{name}", daemon=True)
-            for name, target in (("dispatcher", self._run), ("hints", self._hint))
+            for name, target in (("dispatcher", self._loop.run), ("hints", self._hint))
         ]
 
     # -- what a master calls ---------------------------------------------------------------
@@ -113,8 +154,8 @@ class Dispatcher:
             Fenced: a newer leader exists.
             Unavailable: the backend could not be asked.
         """
-        self._look()
-        self._submit(self._slow, self._storage.empty_trash)
+        self._look_at_all()
+        self._errands.pools.cleanups.submit(self._empty_trash)
 
     def start(self) -> None:
         """Go on deciding until `stop`, in threads of its own."""
@@ -124,7 +165,11 @@ class Dispatcher:
     def provide(self, job_id: str, function: Callable[..., Any]) -> None:
         """Give the function of a job that only the driver's own main can give."""
         self._functions[job_id] = function
-        self._wake.set()
+        self._loop.post(lambda: self._agenda.add(job_id))
+
+    def resync(self) -> None:
+        """Ask the backend for all changes, as if anything might have changed."""
+        self._loop.post(lambda: self._heard(None))
 
     def end_attempts(self, deadline: Deadline) -> bool:
         """End every attempt at once, and let none begin; return whether all are known to be dead.
@@ -136,176 +181,267 @@ class Dispatcher:
         return dead
 
     def stop(self, deadline: Deadline) -> bool:
-        """End every attempt and all threads; return whether every attempt is known to be dead."""
+        """End every attempt and all threads; return whether every attempt is known to be dead.
+
+        What hangs is left behind, in threads that do not keep the process alive.
+        """
         self._stopping.set()
-        self._wake.set()
+        self._loop.wake()
         # The attempts first: a thread of ours may wait for a backend that does not answer.
         dead = self.end_attempts(deadline)
         for thread in self._threads:
             if thread.is_alive():
                 thread.join(deadline.bounded())
-        for pool in (self._pool, self._slow):
-            pool.shutdown(wait=False, cancel_futures=True)
-        wait(set(self._doing), min(_SETTLE, deadline.bounded()))
-        for job_id in self._attempts.jobs():
-            self._release(job_id)
+        if not self._errands.close(Deadline.after(min(_SETTLE, deadline.bounded()))):
+            self._say("left", "", "an action that does not end is left behind")
+        self._release(Deadline.after(_SETTLE))
         return dead
 
     # -- the loop --------------------------------------------------------------------------
 
-    def _run(self) -> None:
-        while not self._over():
-            self._wake.wait(self._until_due())
-            self._wake.clear()
+    def _turn(self) -> None:
+        if self._clock() >= self._resync_at:
+            self._heard(None)
+        if self._rescan:
+            self._look_at_all()
+        while due := self._agenda.take(_PAGE):
             try:
-                while not self._events.empty() and not self._over():
-                    self._events.get()()
-                self._look()
-            except Fenced as error:
-                self._step_down(error)
-            except (Unavailable, OutcomeUnknown) as error:
-                self._say("waiting", "", f"the backend does not answer: {error}")
-            except CorruptRecord as error:
-                self._say("held", "", str(error))
-            except Exception as error:
-                # A leader that looks at nothing any more would keep others from leading.
-                self._say("error", "", f"{type(error).__name__}: {error}; looking again")
+                self._look({job_id: {} for job_id in due})
+            except BaseException:
+                for job_id in due:
+                    self._agenda.add(job_id)
+                raise
+        self._admit()
 
     def _over(self) -> bool:
         return self._stopping.is_set() or self._leadership.lost.is_set()
 
     def _hint(self) -> None:
-        """Turn the backend's hints into wake-ups."""
+        """Pass on what the backend says has changed."""
         while not self._over():
             try:
                 with self._backend.watch("") as watch:
                     while not self._over():
-                        if watch.wait(0.05):
-                            self._wake.set()
+                        names = watch.changes(0.05)
+                        if names is None or names:
+                            self._loop.post(lambda names=names: self._heard(names))  # type: ignore[misc]
             except JrsError:
-                self._stopping.wait(0.2)  # The tick stands in until the watch can be made again.
+                self._stopping.wait(0.2)  # A new watch says that anything may have changed.
 
-    def _until_due(self) -> float:
-        now = self._clock()
-        moments = (
-            moment
-            for job in self._jobs.values()
-            for moment in (job.retry_at, job.restart_at, job.cleanup_at, job.snapshot_at or 0.0)
-        )
-        return min([_TICK, *(moment - now for moment in moments if moment > now)])
+    def _heard(self, names: frozenset[str] | None) -> None:
+        """Have those jobs looked at that were named; None: those that have changed."""
+        if names is None:
+            self._resync_at = self._clock() + _RESYNC
+            self._rescan.update(SCANNED)
+            return
+        for name in names:
+            first, _, rest = name.partition("/")
+            prefix, job_id = f"{first}/", rest.partition("/")[0]
+            if not job_id:
+                self._rescan.update({prefix} & {*SCANNED})
+            elif prefix in _NEWS or (
+                # What a running attempt writes is no news; what somebody mends may be.
+                prefix in keys.PER_JOB and job_id in self._jobs and not self._runs(job_id)
+            ):
+                self._agenda.add(job_id)
 
-    def _look(self) -> None:
-        """Look at every job once; what is wrong with one of them keeps no other from its turn."""
-        there = {*self._job_ids()}
-        for job_id in sorted({*there, *self._unsettled()}):
+    def _runs(self, job_id: str) -> bool:
+        return self._jobs[job_id].busy or self._attempts.is_running(job_id)
+
+    # -- looking ---------------------------------------------------------------------------
+
+    def _look_at_all(self) -> None:
+        """Look at every job that has changed, page by page."""
+        prefixes, self._rescan = self._rescan, set()
+        try:
+            changed = self._facts.changed(self._jobs, prefixes)
+            while page := dict(islice(changed, _PAGE)):
+                self._look(page)
+        except BaseException:
+            self._rescan |= prefixes
+            raise
+        self._admit()
+
+    def _look(self, page: Page) -> None:
+        """Look at a page of jobs; what is wrong with one of them keeps no other from its turn."""
+        jobs = {}
+        for job_id in page:
+            job = self._jobs.setdefault(job_id, Tracked())
+            if job.busy:
+                continue  # It is looked at when that has come back.
+            if job.ended is None:
+                jobs[job_id] = job
+            elif self._errands.may_try(job, None):
+                self._count(job_id, job, *job.ended)
+        looks = self._facts.gather(jobs, page, self._functions)
+        for job_id, look in looks.items():
             if self._over():
                 return
             try:
-                self._reconcile(job_id)
+                self._reconcile(job_id, jobs[job_id], look)
             except (Fenced, Unavailable, OutcomeUnknown):
                 raise
             except CorruptRecord as error:
-                self._decided(job_id, Decision(Action.HOLD, str(error)))
+                self._hold(job_id, error)
             except Exception as error:
-                self._failed(job_id, error)
-        for job_id in self._jobs.keys() - there - {*self._unsettled()}:
+                self._errands.put_off(job_id, jobs[job_id], None, error)
+
+    def _reconcile(self, job_id: str, job: Tracked, look: Look) -> None:
+        facts = look.facts
+        decision = decide(facts)
+        may_try = self._errands.may_try(job, decision.action)
+        if decision.action is Action.RECOVER and may_try and self._needs_slot(job, look):
+            if not self._admission.has_slot(job_id):
+                assert look.spec is not None
+                self._admission.ask(job_id, look.spec.submitted_at)
+                self._waiting[job_id] = facts  # What is decided of it `_admit` says.
+                return
+        elif facts.attempt is not Attempt.RUNNING:
+            self._admission.release(job_id)
+        self._plan(job_id, job, decision, look)
+        if may_try:
+            self._decided(job_id, decision)
+            self._act(job_id, job, decision.action, look)
+        self._forget_if_over(job_id, job, facts)
+
+    def _forget_if_over(self, job_id: str, job: Tracked, facts: Facts) -> None:
+        there = facts.spec is not Spec.NONE or facts.result in (Result.DIRTY, Result.UNREADABLE)
+        under_way = job.busy or job.pinning or job.ended or self._attempts.is_running(job_id)
+        if not there and not under_way:
+            self._admission.release(job_id)
             del self._jobs[job_id]
             self._functions.pop(job_id, None)
 
-    def _job_ids(self) -> Iterator[str]:
-        for prefix in (keys.JOBS, keys.DIRTY):
-            for record in self._backend.scan(prefix):
-                yield keys.job_of(record.key)
+    def _plan(self, job_id: str, job: Tracked, decision: Decision, look: Look) -> None:
+        """See to it that the job is looked at when time alone changes what is decided of it."""
+        now = self._clock()
+        moments = [job.restart_at, job.cleanup_at, look.stop_due or 0.0, self._turns.due(job_id)]
+        if job.failing is not None:
+            moments.append(job.failing.until)
+        if decision.action is Action.HOLD:
+            moments.append(now + _HELD)
+        if not look.facts.turn:
+            moments.append(now + _TURN)
+        for moment in moments:
+            if moment > now:
+                self._agenda.at(moment, job_id)
 
-    def _unsettled(self) -> list[str]:
-        return [
-            job_id
-            for job_id, job in self._jobs.items()
-            if job.busy or job.pinning or job.ended or self._attempts.is_running(job_id)
-        ]
+    # -- acting ----------------------------------------------------------------------------
 
-    def _reconcile(self, job_id: str) -> None:
-        job = self._jobs.setdefault(job_id, Tracked())
-        if job.busy or self._clock() < job.retry_at:
-            return
-        if job.ended is not None:
-            spec, ended = job.ended
-            self._offload(
-                job_id,
-                lambda: self._actions.count_death(spec, ended),
-                lambda death: self._counted(job, death),
-            )
-            return
-        facts, spec_or_none = self._facts.gather(job_id, job, driven=job_id in self._functions)
-        decision = decide(facts)
-        self._decided(job_id, decision)
-        self._act(job_id, job, decision.action, facts, spec_or_none)
+    def _act(self, job_id: str, job: Tracked, action: Action, look: Look) -> None:
+        do, pools, facts, spec = self._actions, self._errands.pools, look.facts, look.spec
 
-    def _act(
-        self, job_id: str, job: Tracked, action: Action, facts: Facts, spec: JobSpec | None
-    ) -> None:
-        do = self._actions
+        def offload(
+            pool: Pool,
+            work: Callable[[], T],
+            then: Callable[[T], None] = lambda found: None,
+            *,
+            pins: bool = False,
+        ) -> None:
+            self._errands.run(pool, job_id, job, action, work, then, pins=pins)
+
         if job.pinning and action is not Action.CANCEL:
             # Whatever else is done about a job takes its files or its records from under the
             # snapshot, or takes another one; but to end its attempt waits for nothing.
             if action in (Action.CLEAN_UP, Action.SUSPEND) and facts.attempt is Attempt.RUNNING:
-                self._offload(job_id, lambda: do.end(job_id), slow=True)
+                offload(pools.ends, lambda: do.end(job_id))
         elif action is Action.CLEAN_UP:
             if facts.attempt is Attempt.RUNNING:
-                self._offload(job_id, lambda: do.end(job_id), slow=True)
-            elif self._may_clean_up(job_id, job):
-                self._offload(
-                    job_id,
+                offload(pools.ends, lambda: do.end(job_id))
+            elif self._may_clean_up(job_id, job, look):
+                offload(
+                    pools.cleanups,
                     lambda: do.clean_up(job_id),
                     lambda left: self._cleaned_up(job, left),
-                    slow=True,
                 )
         elif action is Action.SKIP and facts.spec is not Spec.NONE:
-            self._offload(job_id, lambda: do.sweep_spec(job_id))
+            offload(pools.records, lambda: do.sweep_spec(job_id))
         elif action is Action.RESTORE:
-            self._offload(
-                job_id, lambda: do.finish_restore(job_id), lambda _: self._rest(job), slow=True
+            offload(
+                pools.snapshots,
+                lambda: do.finish_restore(job_id),
+                lambda _: self._errands.rest(job, action),
             )
         elif action is Action.CANCEL and facts.spec is Spec.RESTORING:
-            self._offload(
-                job_id, lambda: do.cancel_restore(job_id), lambda _: self._rest(job), slow=True
+            offload(
+                pools.ends,
+                lambda: do.cancel_restore(job_id),
+                lambda _: self._errands.rest(job, action),
             )
         elif action is Action.CANCEL:
-            self._offload(job_id, lambda: do.cancel(job_id), slow=True)
+            offload(pools.ends, lambda: do.cancel(job_id))
         elif spec is None:
             return
         elif action is Action.RECOVER:
-            do.check_stages(job_id)
-            function = self._functions.get(job_id) if spec.only_in_driver else None
-            on_end = self._on_end(spec)
-            if suspects.runner_of(spec, job.suspicion) is RunnerKind.THREAD:
+            if self._runner_of(job, spec) is RunnerKind.THREAD:
                 self._turns.enter(job_id, job.suspicion)
-            self._offload(job_id, lambda: do.start(spec, function, on_end))
+            offload(pools.starts, lambda: self._start(spec))
         elif action is Action.SUSPEND:
-            self._offload(job_id, lambda: do.suspend(spec), slow=True)
+            offload(pools.ends, lambda: do.suspend(spec))
         elif action is Action.FAIL:
-            self._offload(job_id, lambda: do.fail(spec))
+            offload(pools.records, lambda: do.fail(spec))
         elif action is Action.LEAVE and self._turns.has_survived(job_id):
-            self._offload(
-                job_id,
+            offload(
+                pools.records,
                 lambda: do.end_probation(job_id),
                 lambda _: self._turns.acquit(job_id),
             )
-        elif action is Action.LEAVE and self._snapshot_is_due(job, spec):
-            self._offload(job_id, lambda: do.pin(spec), slow=True, pins=True)
+        elif action is Action.LEAVE and self._snapshot_is_due(job_id, job, spec):
+            offload(pools.snapshots, lambda: do.pin(spec), pins=True)
+
+    def _start(self, spec: JobSpec) -> None:
+        self._actions.check_stages(spec.job_id)
+        function = self._functions.get(spec.job_id) if spec.only_in_driver else None
+        self._actions.start(spec, function, self._on_end(spec))
+
+    def _count(self, job_id: str, job: Tracked, spec: JobSpec, ended: Ended) -> None:
+        self._errands.run(
+            self._errands.pools.records,
+            job_id,
+            job,
+            None,
+            lambda: self._actions.count_death(spec, ended),
+            lambda death: self._counted(job, death),
+        )
+
+    # -- slots -----------------------------------------------------------------------------
+
+    def _needs_slot(self, job: Tracked, look: Look) -> bool:
+        return look.spec is not None and self._runner_of(job, look.spec) is RunnerKind.PROCESS
+
+    @staticmethod
+    def _runner_of(job: Tracked, spec: JobSpec) -> RunnerKind:
+        return suspects.runner_of(spec, job.suspicion)
+
+    def _admit(self) -> None:
+        """Give free slots to the jobs that wait longest, and say of the others that they wait.
+
+        A leader that is late starts nothing more, or it would miss its heartbeats, too; but it
+        always runs one attempt, or one that is always late would do nothing.
+        """
+        most = (0 if self._admission.taken else 1) if self._loop.late else None
+        for job_id in self._admission.grant(most):
+            self._waiting.pop(job_id, None)
+            self._agenda.add(job_id)
+        waiting, self._waiting = self._waiting, {}
+        for job_id, facts in waiting.items():
+            place = self._admission.place(job_id)
+            if place:
+                self._decided(job_id, decide(attrs.evolve(facts, place=place)))
 
     # -- when things are due -----------------------------------------------------------------
 
-    def _snapshot_is_due(self, job: Tracked, spec: JobSpec) -> bool:
+    def _snapshot_is_due(self, job_id: str, job: Tracked, spec: JobSpec) -> bool:
         if spec.snapshots.every is None:
             return False
         now, due = self._clock(), job.snapshot_at
         if due is None or now >= due:
             job.snapshot_at = now + spec.snapshots.every
+            self._agenda.at(job.snapshot_at, job_id)
         return due is not None and now >= due
 
-    def _may_clean_up(self, job_id: str, job: Tracked) -> bool:
-        journal = self._actions.journal(job_id)
+    def _may_clean_up(self, job_id: str, job: Tracked, look: Look) -> bool:
+        journal = look.read_journal()
         # A new leader tries once: what stood in the way may have been the other one's host.
         if journal is not None and journal.exhausted and job.cleanup_tries:
             if not job.said_given_up:
@@ -320,7 +456,7 @@ class Dispatcher:
     # -- events, on the dispatcher's thread ------------------------------------------------
 
     def _on_end(self, spec: JobSpec) -> Callable[[Begun, Ended], None]:
-        return lambda begun, ended: self._post(lambda: self._ended(spec, begun, ended))
+        return lambda begun, ended: self._loop.post(lambda: self._ended(spec, begun, ended))
 
     def _ended(self, spec: JobSpec, begun: Begun, ended: Ended) -> None:
         if self._attempts.over:
@@ -328,6 +464,7 @@ class Dispatcher:
         # One that is known no more was ended on purpose.
         if self._attempts.forget(spec.job_id, begun):
             self._jobs[spec.job_id].ended = spec, ended
+        self._agenda.add(spec.job_id)
 
     def _counted(self, job: Tracked, death: Death | None) -> None:
         job.ended = None
@@ -341,76 +478,36 @@ class Dispatcher:
             job.cleanup_at = self._clock() + left.delay
             job.said_given_up = True  # If it was, the pass itself has said so.
 
-    def _rest(self, job: Tracked) -> None:
-        """Look at the job again a little later: somebody else may be at it for long."""
-        job.retry_at = self._clock() + _TICK
+    def _failed(self, job_id: str, error: BaseException, delay: float) -> None:
+        if not self._attempts.is_running(job_id):
+            self._admission.release(job_id)
+        if isinstance(error, CorruptRecord):
+            self._hold(job_id, error)
+        elif not isinstance(error, Fenced):
+            self._jobs[job_id].said = None
+            again = f"trying again in {delay:g} s"
+            self._say("error", job_id, f"{type(error).__name__}: {error}; {again}")
 
-    def _post(self, event: Callable[[], None]) -> None:
-        self._events.put(event)
-        self._wake.set()
+    def _hold(self, job_id: str, error: CorruptRecord) -> None:
+        self._decided(job_id, Decision(Action.HOLD, str(error)))
+        self._agenda.at(self._clock() + _HELD, job_id)
 
-    def _offload(
-        self,
-        job_id: str,
-        action: Callable[[], T],
-        then: Callable[[T], None] = lambda found: None,
-        *,
-        slow: bool = False,
-        pins: bool = False,
-    ) -> None:
-        """Run `action` in a pool, then `then` with what it returned on the dispatcher's thread.
-
-        The job is not looked at meanwhile, unless the action only `pins` it.
-        """
-        job = self._jobs[job_id]
-
-        def under_way(yes: bool) -> None:
-            if pins:
-                job.pinning = yes
-            else:
-                job.busy = yes
-
-        def come_back(event: Callable[[], None]) -> None:
-            def back() -> None:
-                under_way(False)
-                event()
-
-            self._post(back)
-
-        def work() -> None:
-            try:
-                found = action()
-            except Exception as error:
-                if isinstance(error, Fenced):
-                    self._step_down(error)
-                failed = error
-                come_back(lambda: self._failed(job_id, failed))
-            else:
-                come_back(lambda: then(found))
-
-        under_way(True)
-        self._submit(self._slow if slow else self._pool, work)
-
-    def _submit(self, pool: ThreadPoolExecutor, work: Callable[[], None]) -> None:
+    def _empty_trash(self) -> None:
         try:
-            doing = pool.submit(work)
-        except RuntimeError:
-            return  # Stopped meanwhile: nothing more is begun.
-        self._doing.add(doing)
-        doing.add_done_callback(self._doing.discard)
-
-    def _failed(self, job_id: str, error: Exception) -> None:
-        job = self._jobs[job_id]
-        job.retry_at = self._clock() + _TICK
-        if not isinstance(error, Fenced):
-            job.said = None
-            self._say("error", job_id, f"{type(error).__name__}: {error}; trying again")
-
-    def _release(self, job_id: str) -> None:
-        try:
-            self._cleanup.release(job_id)
+            self._storage.empty_trash()
         except Exception as error:
-            self._say("error", job_id, f"not released: {type(error).__name__}: {error}")
+            self._say("error", "", f"the trash is not emptied: {type(error).__name__}: {error}")
+
+    def _release(self, deadline: Deadline) -> None:
+        """Let go of what this master holds of jobs that go on elsewhere."""
+        jobs = self._attempts.jobs()
+        calls = [partial(self._cleanup.release, job_id) for job_id in jobs]
+        for job_id, end in zip(jobs, side_by_side("jrs-release", calls, deadline), strict=True):
+            if end.hangs:
+                self._say("error", job_id, "not released: that does not end")
+            elif end.error is not None:
+                why = f"{type(end.error).__name__}: {end.error}"
+                self._say("error", job_id, f"not released: {why}")
 
     def _step_down(self, error: Fenced) -> None:
         if not self._leadership.lost.is_set():

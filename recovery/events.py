@@ -6,6 +6,12 @@ from collections.abc import Callable
 
 import attrs
 
+from jrs.texts import bounded, printable
+
+
+def _line(text: str) -> str:
+    return printable(bounded(text))
+
 
 @attrs.frozen
 class Event:
@@ -14,7 +20,8 @@ class Event:
     kind: str
     """``decision``, ``attempt``, ``died``, ``clean``, ``cleanup``, ``leading``, ``lost``, …"""
     job_id: str
-    message: str
+    message: str = attrs.field(converter=_line)
+    """One line, whatever it was made of: it forges no other line and commands no terminal."""
     epoch: int
     at: float
 

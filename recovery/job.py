@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from jrs.recovery.spark.streams import Build, Stream, Streams
 
 
+_MARKS = 64
+"""Finished stages in one commit: with its conditions, less than any backend takes."""
+
+
 @attrs.frozen
 class AttemptContext:
     """What one attempt was started with."""
@@ -104,6 +108,8 @@ class Job:
         self._handles: dict[str, Stream | FinishedStage] = {}
         self._streams: Streams | None = None
         self._draining = False
+        self._serials: dict[tuple[str, ...], int] = {}
+        self._numbering = threading.Lock()
         self._thread = threading.current_thread()
 
     @property
@@ -169,7 +175,7 @@ class Job:
         Raises:
             InvalidInput: a name that was used before in this job, a stage `after` one that is not
                 there yet (stages can not form a circle), or a result that is not JSON.
-            JobHeld: it has finished, and now comes after a stage that has not.
+            JobHeld: it has finished, and now comes after a stage that has not, or did so later.
             TooLarge: the result is over 256 KiB of JSON.
             Fenced: a newer leader exists. Nothing of the stage is visible.
             Whatever `function` raises: nothing of the stage is visible then, either.
@@ -369,29 +375,57 @@ class Job:
         """Return the record of a stage that has finished.
 
         Raises:
-            JobHeld: it now comes after one that has not: what it did can not be right any more.
+            JobHeld: it now comes after a stage that has not finished, or did so later: what it did
+                cannot be right any more.
         """
-        stored = self._context.backend.get(keys.stage(self.job_id, name))
-        if stored is None:
+        record = self._finished(name)
+        if record is None:
             return None
-        record = decode(StageRecord, stored.value, stored.key)
         for other in before:
-            if other not in record.after and not self._is_finished(other):
+            if other in record.after:
+                continue
+            found = self._finished(other)
+            if found is None or not found.finished_before(record):
+                when = "has not" if found is None else "did so later"
                 raise JobHeld(
                     f"stage {name!r} of job {self.job_id!r} has finished, and now comes after "
-                    f"{other!r}, which has not: deploy the code that it ran with, or cancel the "
+                    f"{other!r}, which {when}: deploy the code that it ran with, or cancel the "
                     "job and submit it under another id"
                 )
         return record
 
+    def _finished(self, name: str) -> StageRecord | None:
+        stored = self._context.backend.get(keys.stage(self.job_id, name))
+        return None if stored is None else decode(StageRecord, stored.value, stored.key)
+
     def _is_finished(self, name: str) -> bool:
         return self._context.backend.get(keys.stage(self.job_id, name)) is not None
 
+    def _serial(self, records: Sequence[StageRecord]) -> int:
+        """Return the serial of a commit of finished stages; a repeated commit has the same."""
+        with self._numbering:
+            if not self._serials:
+                stored = self._context.backend.scan(keys.stages(self.job_id))
+                known = (decode(StageRecord, each.value, each.key).serial for each in stored)
+                self._serials[()] = max(known, default=0)
+            names = tuple(one.name for one in records)
+            return self._serials.setdefault(names, max(self._serials.values()) + 1)
+
     def _commit_stages(self, records: Sequence[StageRecord]) -> None:
-        """Commit the marks of finished stages, together, under the fence; a try that may have
-        happened is read back."""
+        """Commit the marks of finished stages under the fence; a try that may have happened is read
+        back.
+
+        More than `_MARKS` take several commits, the first of which decides: once one stream of a
+        drain is marked, the next attempt has no code but that which drains the others.
+        """
+        serial = self._serial(records)
+        marks = [attrs.evolve(one, serial=serial) for one in records]
+        ops = [Create(keys.stage(self.job_id, one.name), encode(one)) for one in marks]
+        for first in range(0, len(ops), _MARKS):
+            self._commit_marks(ops[first : first + _MARKS])
+
+    def _commit_marks(self, ops: Sequence[Create]) -> None:
         context = self._context
-        ops = [Create(keys.stage(self.job_id, one.name), encode(one)) for one in records]
         for last in (False, True):
             try:
                 commit_and_read_back(context.backend, *ops, fence=context.fence)

@@ -10,11 +10,13 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from jrs import versions
 from jrs.backend import Backend, Leadership
 from jrs.clock import Deadline
 from jrs.errors import Fenced, InvalidInput, OutcomeUnknown, Unavailable
 from jrs.model import RunnerKind, check_master_name
-from jrs.mounts import OBJECT_STORES, filesystem_of
+from jrs.mounts import check_storage
+from jrs.recovery.admission import default_slots
 from jrs.recovery.cleanup import CleanupPolicy, JobCleanup, Resource, default_resources
 from jrs.recovery.dispatcher import Dispatcher
 from jrs.recovery.events import Event, Report, tell
@@ -23,6 +25,7 @@ from jrs.recovery.runners.process import ProcessRunner
 from jrs.recovery.runners.thread import ThreadRunner
 from jrs.recovery.spark import class_data
 from jrs.recovery.storage import JobStorage
+from jrs.recovery.trust import Trust
 from jrs.registry import Registration, Registry
 
 EXIT_DEPOSED = 76
@@ -58,11 +61,16 @@ class Master:
         ttl: seconds after which a leader that hangs is replaced.
         name: this master's name among the cluster's masters.
         resources: what jobs leave behind beyond what jrs knows of; see `Resource`.
+        trust: which jobs it runs; by default all.
         report: told of every event, from any thread; must not block.
+        max_attempts: how many attempts in processes of their own run at once while this master
+            leads; other jobs wait, by the time of their submission. By default as many as its cores
+            and memory are good for; see `default_slots`.
 
     Raises:
-        InvalidInput: a storage that can not be used, or none where the backend has no folder of
-            its own; a name or a ttl that can not be used; what is no resource.
+        InvalidInput: a storage that cannot be used, as one on a filesystem that caches names, or
+            none where the backend has no folder of its own; a name, a ttl or a `max_attempts` that
+            cannot be used; what is no resource.
     """
 
     def __init__(
@@ -75,37 +83,39 @@ class Master:
         name: str | None = None,
         resources: Sequence[Resource] = (),
         cleanup_policy: CleanupPolicy | None = None,
+        trust: Trust = Trust(),  # noqa: B008 - it cannot be changed
         report: Report = lambda event: None,
+        max_attempts: int | None = None,
     ) -> None:
         backend.check_ttl(ttl)
+        if max_attempts is not None and max_attempts < 1:
+            raise InvalidInput(f"max_attempts must be at least 1, not {max_attempts}")
         root = storage or backend.default_storage
         if root is None:
             raise InvalidInput(
                 "say where jobs keep their files: --storage FOLDER (or storage=…), one that all "
                 "masters share"
             )
+        folders = JobStorage(root.absolute(), backend.cluster)
+        check_storage(root)
         try:
-            (root / backend.cluster).mkdir(mode=0o700, parents=True, exist_ok=True)
+            folders.make()
         except OSError as error:
             raise InvalidInput(
                 f"jobs can not keep their files in {root}: {error.strerror}; name another folder"
             ) from None
-        if not os.access(root / backend.cluster, os.W_OK | os.X_OK):
+        if not os.access(folders.root, os.W_OK | os.X_OK):
             raise InvalidInput(f"jobs can not keep their files in {root}: no permission")
-        kind = filesystem_of(root)
-        if kind in OBJECT_STORES:
-            raise InvalidInput(
-                f"jobs can not keep their files in {root}: it is on {kind}, where a folder is not "
-                "renamed in one step; name one on a filesystem, local or shared, as NFS or CephFS"
-            )
         self.backend = backend
         self.name = default_name() if name is None else check_master_name(name)
         self._ttl = ttl
-        self._storage = JobStorage(root.absolute(), backend.cluster)
+        self._storage = folders
         self._cleanup = JobCleanup(
             backend, [*default_resources(backend, self._storage), *resources]
         )
         self._policy = cleanup_policy
+        self._max_attempts = max_attempts or default_slots()
+        self._trust = trust
         self._report = report
         self._registry = Registry(backend)
         self._runners: dict[RunnerKind, Runner] = {
@@ -124,7 +134,7 @@ class Master:
         True if the master has nothing more to do. By default it waits.
         """
         lead = lead or _wait_until_over
-        registration = Registration(self._registry, self.name)
+        registration = Registration(self._registry, self.name, max_attempts=self._max_attempts)
         try:
             with class_data.Background():
                 self._campaign(registration, stop, lead)
@@ -143,6 +153,8 @@ class Master:
                 if leadership is None:
                     return
                 with leadership:
+                    # The format may have been raised while this master waited for its turn.
+                    versions.ensure_supported(self.backend, convert=False)
                     if self._lead(leadership, registration, stop, lead):
                         return
             except (Unavailable, OutcomeUnknown) as error:
@@ -167,6 +179,9 @@ class Master:
             cleanup_policy=self._policy,
             report=self._report,
             master=self.name,
+            max_attempts=self._max_attempts,
+            ttl=self._ttl,
+            trust=self._trust,
         )
         over = threading.Event()
         guard = threading.Thread(

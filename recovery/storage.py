@@ -25,6 +25,7 @@ import shutil
 import stat
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from jrs.errors import Fenced, InvalidInput, Unavailable
@@ -42,6 +43,31 @@ class JobStorage:
     def __init__(self, root: Path, cluster: str) -> None:
         self.root = root / cluster
 
+    def make(self) -> None:
+        """Make the folder of all jobs, durably: its name, and those of the folders above it.
+
+        Raises:
+            OSError: it cannot be made.
+        """
+        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for above in self.root.parents:
+            # Some of them may be another user's, and not ours to open.
+            with suppress(OSError):
+                sync_folder(above)
+
+    def make_folder(self, path: Path) -> None:
+        """Make a folder of a job with those above it, durably."""
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.sync_names(path)
+
+    def sync_names(self, path: Path) -> None:
+        """Sync the name of a path in the storage, and those of the folders above it, before a
+        record counts on it."""
+        for above in path.parents:
+            sync_folder(above)
+            if above == self.root.parent:
+                return
+
     def folder(self, job_id: str) -> Path:
         """Return the job's folder; it need not exist."""
         return self.root / check_job_id(job_id)
@@ -55,7 +81,7 @@ class JobStorage:
     def take_over(self, job_id: str, epoch: int) -> Path:
         """Rename the job's newest epoch folder to `epoch`'s and return it, made if there is none.
 
-        From then on no older epoch can publish. What other older folders there are is trash.
+        Durable. From then on no older epoch can publish. Folders of other older epochs are trash.
 
         Raises:
             Fenced: a newer epoch's folder exists.
@@ -78,6 +104,7 @@ class JobStorage:
                 break
             except FileNotFoundError:
                 continue  # Somebody newer was quicker: look again.
+        self.sync_names(target)
         for older in epochs[:-1]:
             self.discard(job_id, folder / f"e{older}")
         return target
@@ -127,6 +154,7 @@ class JobStorage:
             for part in (folder / "streams", path, path / "ck", path / "staging"):
                 # Never with parents: that would make the epoch's folder again.
                 part.mkdir(mode=0o700, exist_ok=True)
+                sync_folder(part.parent)
         except GONE:
             raise Fenced(f"{folder} is gone: epoch {epoch} was replaced") from None
         return path
@@ -160,7 +188,7 @@ class JobStorage:
         if not source.is_dir():
             raise InvalidInput(f"stage {stage!r} is to read {source}, which is no folder here")
         whole = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-        whole.mkdir(mode=0o700, parents=True)
+        self.make_folder(whole)
         root = source.resolve()
         for found in sorted(root.rglob("*")):
             place = found.relative_to(root)
@@ -173,7 +201,7 @@ class JobStorage:
             os.rename(whole, path)
         except OSError:
             self.discard(job_id, whole)  # An attempt before us has closed it.
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
         return path
 
     def make_durable(self, staging: Path) -> bool:
@@ -185,6 +213,7 @@ class JobStorage:
         """
         try:
             sync_tree(staging)
+            sync_folder(staging.parent)
             return any(staging.iterdir())
         except GONE:
             if staging.is_dir():
@@ -210,7 +239,7 @@ class JobStorage:
             if target.exists():
                 return
             raise Fenced(f"{staged} is gone and {target} is not there: epoch {epoch} was replaced")
-        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.make_folder(target.parent)
         if target.exists():
             # Not written by a finished stage of this job, or its record would have been found.
             self.discard(record.job_id, target)
@@ -218,8 +247,8 @@ class JobStorage:
             os.rename(staged, target)
         except GONE:
             raise Fenced(f"{staged} is gone: epoch {epoch} was replaced") from None
-        _sync_folder(target.parent)
-        _sync_folder(staged.parent)
+        sync_folder(target.parent)
+        sync_folder(staged.parent)
 
     def left_in_staging(self, job_id: str) -> list[Path]:
         """Return the job's epoch and temporary folders: what cleanup removes."""
@@ -326,6 +355,7 @@ def _is_job_id(name: str) -> bool:
 
 
 def sync_tree(root: Path) -> None:
+    """Sync all files and folders below a folder, and its own names."""
     for folder, _, files in os.walk(root):
         for name in files:
             path = os.path.join(folder, name)
@@ -336,10 +366,11 @@ def sync_tree(root: Path) -> None:
                 os.fsync(fd)
             finally:
                 os.close(fd)
-        _sync_folder(Path(folder))
+        sync_folder(Path(folder))
 
 
-def _sync_folder(path: Path) -> None:
+def sync_folder(path: Path) -> None:
+    """Sync the names in a folder; one that is gone has none."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError:

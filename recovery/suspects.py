@@ -146,6 +146,12 @@ class Turns:
                 and self._clock() >= turn.since + turn.probation
             )
 
+    def due(self, job_id: str) -> float:
+        """Return when the job's probation is over, on the clock; 0 if it is on none."""
+        with self._lock:
+            turn = self._here.get(job_id)
+            return turn.since + turn.probation if turn is not None and turn.probation else 0.0
+
     def acquit(self, job_id: str) -> None:
         """End the job's probation: others may start beside it."""
         with self._lock:

@@ -20,6 +20,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from jrs.backend import (
+    NEWEST_FORMAT,
     Backend,
     Capabilities,
     Fence,
@@ -28,6 +29,7 @@ from jrs.backend import (
     Op,
     Record,
     Watch,
+    read_marker,
 )
 from jrs.backends.address import Address
 from jrs.backends.diagnosis import diagnose, look_at_each
@@ -48,13 +50,11 @@ from jrs.errors import (
     Refused,
     TooLarge,
     Unavailable,
-    UnsupportedVersion,
 )
 
 DEFAULT_PORT = 2379
 DEFAULT_PREFIX = "jrs"
 OLDEST = (3, 4)
-FORMAT = 1
 
 _AT_FIRST = 1.0
 """Seconds for which a server is asked before it is looked at why it does not answer."""
@@ -127,6 +127,10 @@ def _check_version(status: Any, address: Address) -> None:
         )
 
 
+def _marker(version: int) -> bytes:
+    return json.dumps({"jrs": "cluster", "version": version}).encode()
+
+
 def _version(text: str) -> tuple[int, ...]:
     numbers = text.partition("-")[0].split(".")
     return tuple(int(number) if number.isdigit() else 0 for number in numbers)
@@ -182,20 +186,39 @@ class EtcdBackend(Backend):
                     f"there is no cluster {self.cluster!r} at {self.url}: start a master, or look "
                     "at the prefix and the cluster's name"
                 )
-            value = json.dumps({"jrs": "cluster", "version": FORMAT}).encode()
+            value = _marker(NEWEST_FORMAT)
             compare = rpc.Compare(
                 result=rpc.Compare.EQUAL, target=rpc.Compare.CREATE, key=key, create_revision=0
             )
             put = rpc.RequestOp(request_put=rpc.PutRequest(key=key, value=value))
-            request = rpc.TxnRequest(compare=[compare], success=[put])
-            try:
-                self.connection.write(lambda stubs: stubs.kv.Txn, request, deadline)
-            except OutcomeUnknown as error:
-                raise Unavailable(str(error)) from error  # The next one finds it, or creates it.
+            self._write_marker(rpc.TxnRequest(compare=[compare], success=[put]), deadline)
             found = self._range(key, deadline)
-        self._check_format(found.kvs[0].value)
+        self.marked_format = self._format_in(found.kvs[0].value)
 
-    def _check_format(self, value: bytes) -> None:
+    def mark_format(self, version: int) -> None:
+        deadline = self._deadline()
+        key = self.root + b"format"
+        while self.marked_format < version:
+            found = self._range(key, deadline).kvs[0]
+            self.marked_format = self._format_in(found.value)
+            if self.marked_format >= version:
+                return
+            compare = rpc.Compare(
+                result=rpc.Compare.EQUAL,
+                target=rpc.Compare.MOD,
+                key=key,
+                mod_revision=found.mod_revision,
+            )
+            put = rpc.RequestOp(request_put=rpc.PutRequest(key=key, value=_marker(version)))
+            self._write_marker(rpc.TxnRequest(compare=[compare], success=[put]), deadline)
+
+    def _write_marker(self, request: Any, deadline: Deadline) -> None:
+        try:
+            self.connection.write(lambda stubs: stubs.kv.Txn, request, deadline)
+        except OutcomeUnknown as error:
+            raise Unavailable(str(error)) from error  # The next one finds it, or writes it.
+
+    def _format_in(self, value: bytes) -> int:
         try:
             form = json.loads(value)
             kind, version = form["jrs"], form["version"]
@@ -203,11 +226,7 @@ class EtcdBackend(Backend):
             raise self._foreign() from None
         if kind != "cluster" or type(version) is not int:
             raise self._foreign()
-        if version > FORMAT:
-            raise UnsupportedVersion(
-                f"cluster {self.cluster!r} at {self.url} has format {version}; this jrs reads up "
-                f"to {FORMAT}: upgrade it"
-            )
+        return read_marker(version, f"cluster {self.cluster!r} at {self.url}")
 
     def _foreign(self) -> InvalidInput:
         return InvalidInput(
@@ -360,7 +379,7 @@ class EtcdBackend(Backend):
     # -- the rest --------------------------------------------------------------------------
 
     def watch(self, prefix: str) -> Watch:
-        return EtcdWatch(self.connection, self.name(prefix))
+        return EtcdWatch(self.connection, self.name(prefix), len(self._map))
 
     def campaign(self, candidate: str, *, ttl: float, stop: threading.Event) -> Leadership | None:
         self.check_ttl(ttl)

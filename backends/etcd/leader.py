@@ -119,8 +119,12 @@ def _take(
         answer = backend.connection.read(_keep_alive, keep, deadline, attempt=attempt)
         if answer.TTL <= 0:
             raise Fenced("the lease has ended")
-        found = backend.get(EPOCH_KEY, deadline=deadline)
-        if found is None or found.version != fence.version:
+        # Not `backend.get`, which may first wait for what other threads write: this waits for none.
+        request = rpc.RangeRequest(key=backend.name(EPOCH_KEY))
+        found = backend.connection.read(
+            lambda stubs: stubs.kv.Range, request, deadline, attempt=attempt
+        ).kvs
+        if not found or found[0].mod_revision != fence.version:
             raise Fenced("a newer epoch exists: this leader has been replaced")
 
     return Tenure(

@@ -26,7 +26,7 @@ MAX_BYTES = 1_400_000
 """Bytes of a request; a server takes 1.5 MiB."""
 
 _NESTED = 64
-"""Commits in one request, and operations of a commit that shares one."""
+"""Commits in one request, and conditions of a commit that shares one."""
 
 _OVERHEAD = 64
 _MOST = 2**63 - 1
@@ -49,6 +49,12 @@ class Commit:
     writes: frozenset[str]
     left: bool = False
     """Its caller did not wait for the verdict, and may have read by now what came of it."""
+
+    @property
+    def may_share(self) -> bool:
+        """Return whether it fits beside others: a transaction within one has half the room, its
+        fence included."""
+        return len(self.txn.compare) <= _NESTED
 
     def hurried(self, seconds: float) -> bool:
         """Return whether its caller waits for less than that."""
@@ -116,8 +122,8 @@ def in_requests(commits: Iterable[Commit]) -> Iterator[list[Commit]]:
         apart = (
             len(together) == _NESTED
             or size + commit.size > MAX_BYTES
-            or len(commit.ops) >= _NESTED
-            or (together and len(together[0].ops) >= _NESTED)
+            or not commit.may_share
+            or (together and not together[0].may_share)
             or not writes.isdisjoint(commit.reads)
             or not reads.isdisjoint(commit.writes)
         )

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from jrs.backend import Watch
+from jrs.backends.changes import Changes
 from jrs.backends.etcd._etcd3 import grpc, rpc
 from jrs.backends.etcd.connection import ATTEMPT, Connection, behind
 from jrs.clock import Deadline
@@ -20,16 +21,28 @@ from jrs.errors import JrsError
 _POLL = 5.0
 """Seconds after which a watch fires though nothing was heard."""
 
+_SILENCE = 15.0
+"""Seconds of silence after which a watch says that anything may have changed: its stream may be
+dead. Every master writes a sign of life more often, so a stream that sees those is never silent."""
+
 _PAUSES = (0.1, 2.0)
 """Seconds before a broken stream is made again: at first, and at most."""
 
 
 class EtcdWatch(Watch):
-    """Woken by a stream of etcd's in a thread of its own."""
+    """Woken by a stream of etcd's in a thread of its own.
 
-    def __init__(self, connection: Connection, prefix: bytes) -> None:
+    Args:
+        prefix: of etcd's keys.
+        above: how many bytes of an etcd key are in front of the map's own.
+    """
+
+    def __init__(self, connection: Connection, prefix: bytes, above: int = 0) -> None:
         self._connection = connection
         self._prefix = prefix
+        self._above = above
+        self._changes = Changes()
+        self._heard_at = time.monotonic()
         self._hint = threading.Event()
         self._hint.set()
         self._fired = time.monotonic()
@@ -50,6 +63,17 @@ class EtcdWatch(Watch):
         self._fired = now
         return True
 
+    def changes(self, timeout: float) -> frozenset[str] | None:
+        silent_at = self._heard_at + _SILENCE
+        if self._hint.wait(max(0.0, min(timeout, silent_at - time.monotonic()))):
+            self._hint.clear()
+            return self._changes.take()
+        now = time.monotonic()
+        if now < silent_at:
+            return frozenset()
+        self._heard_at = now
+        return None
+
     def close(self) -> None:
         self._over.set()
         with self._turn:
@@ -68,7 +92,7 @@ class EtcdWatch(Watch):
                 heard = False
                 self._connection.next_member()
             # Whatever happened while nobody listened is told by this.
-            self._hint.set()
+            self._hear(None)
             pause = _PAUSES[0] if heard else min(2 * pause, most)
             self._over.wait(pause)
 
@@ -92,7 +116,10 @@ class EtcdWatch(Watch):
         try:
             for answer in self._stream:
                 heard = True
-                self._hint.set()
+                for event in answer.events:
+                    self._hear(event.kv.key[self._above :].decode())
+                if not answer.events:  # The stream begins, or ends.
+                    self._hear(None)
                 if answer.canceled:
                     break
         except grpc.RpcError:
@@ -101,6 +128,11 @@ class EtcdWatch(Watch):
         finally:
             ended.set()
         return heard
+
+    def _hear(self, key: str | None) -> None:
+        self._changes.add(key)
+        self._heard_at = time.monotonic()
+        self._hint.set()
 
 
 def _requests(create: Any, ended: threading.Event) -> Iterator[Any]:

@@ -10,8 +10,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from jrs.backend import EPOCH_KEY, Backend, Capabilities, Fence, Leadership, Op, Record, Watch
+from jrs.backends.changes import Changes
 from jrs.backends.file import check, leader, lines
-from jrs.backends.file.folder import open_folder, root_of
+from jrs.backends.file.folder import mark_format, open_folder, root_of
 from jrs.backends.file.replica import Replica
 from jrs.backends.group import GroupCommit
 from jrs.clock import Deadline
@@ -54,7 +55,8 @@ class FileBackend(Backend):
         create: bool = True,
         seal_at: int = SEAL_AT,
     ) -> None:
-        folder = open_folder(root, cluster, create=create)
+        folder, self.marked_format = open_folder(root, cluster, create=create)
+        self._root = root
         self.url = root.resolve().as_uri()
         self.default_storage = root.resolve() / "storage"
         self.cluster = cluster
@@ -119,6 +121,10 @@ class FileBackend(Backend):
                 self.replica.seal()
 
         self._group.exclusively(seal, deadline)
+
+    def mark_format(self, version: int) -> None:
+        self._check_process()
+        self.marked_format = mark_format(self._root, version)
 
     def check(self) -> Iterator[str]:
         with self._at_the_end():
@@ -215,6 +221,7 @@ class FileWatch(Watch):
     def __init__(self, backend: FileBackend, prefix: str) -> None:
         self._backend = backend
         self._prefix = prefix
+        self._changes = Changes()
         self._hint = threading.Event()
         self._hint.set()
         backend.add_watch(self)
@@ -222,6 +229,7 @@ class FileWatch(Watch):
     def notice(self, key: str | None) -> None:
         """Take note that `key` has changed; None: that anything may have."""
         if key is None or key.startswith(self._prefix):
+            self._changes.add(key)
             self._hint.set()
 
     def wait(self, timeout: float) -> bool:
@@ -235,6 +243,9 @@ class FileWatch(Watch):
         if hint:
             self._hint.clear()
         return hint
+
+    def changes(self, timeout: float) -> frozenset[str] | None:
+        return self._changes.take() if self.wait(timeout) else frozenset()
 
     def close(self) -> None:
         self._backend.remove_watch(self)

@@ -9,17 +9,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import uuid
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from jrs.errors import InvalidInput, Unavailable, UnsupportedVersion
+from jrs.backend import NEWEST_FORMAT, read_marker
+from jrs.errors import InvalidInput, Unavailable
 from jrs.mounts import filesystem_of
 
 MARKER = "jrs.json"
-FORMAT = 1
 
 # Appends of two hosts are not atomic there, or locks and syncs are not what they say.
 _UNTRUSTED = {
@@ -38,8 +39,9 @@ def root_of(url: str) -> Path:
     return Path(unquote(parts.path))
 
 
-def open_folder(root: Path, cluster: str, *, create: bool) -> Path:
-    """Return the cluster's folder, made where it does not exist and `create` says so.
+def open_folder(root: Path, cluster: str, *, create: bool) -> tuple[Path, int]:
+    """Return the cluster's folder, made where it does not exist and `create` says so, and the
+    format that the marker names.
 
     Raises:
         InvalidInput: not a jrs folder, no permission, or a filesystem that can not be trusted.
@@ -48,20 +50,25 @@ def open_folder(root: Path, cluster: str, *, create: bool) -> Path:
     folder = root / "clusters" / cluster
     try:
         if not create and not folder.is_dir():
-            _check_marker(root)
+            _format_of(root)
             raise InvalidInput(
                 f"there is no jrs cluster {cluster!r} at {root}; a master or a submit creates it"
             )
         if create:
             root.mkdir(mode=0o700, parents=True, exist_ok=True)
         check_filesystem(root)
-        _check_marker(root)
+        _format_of(root)
         if create:
             if not (root / MARKER).exists():
-                publish(root / MARKER, json.dumps({"format": "jrs", "version": FORMAT}).encode())
+                publish(root / MARKER, _marker(NEWEST_FORMAT))
             for part in (root / "clusters", folder, folder / "log", folder / "leader"):
                 part.mkdir(mode=0o700, exist_ok=True)
                 sync_folder(part.parent)
+        if os.statvfs(folder / "log").f_flag & os.ST_RDONLY:
+            raise InvalidInput(
+                f"{root} is mounted read-only, and the log is opened for writing to be read, too: "
+                "mount it for writing, or name a copy of it"
+            )
         if not os.access(folder / "log", os.R_OK | os.W_OK | os.X_OK):
             raise PermissionError(None, None, str(folder / "log"))
     except PermissionError as error:
@@ -73,10 +80,32 @@ def open_folder(root: Path, cluster: str, *, create: bool) -> Path:
         raise InvalidInput(f"{root} is not a folder") from None
     except OSError as error:
         raise Unavailable(f"{root}: {error.strerror}; nothing was changed") from error
-    return folder
+    return folder, _format_of(root) or NEWEST_FORMAT
 
 
-def _check_marker(root: Path) -> None:
+def mark_format(root: Path, version: int) -> int:
+    """Have the marker name at least `version`, durably; return what it names. Idempotent.
+
+    Raises:
+        Unavailable: it cannot be written; nothing was changed.
+    """
+    try:
+        found = _format_of(root) or version
+        if found < version:
+            publish(root / MARKER, _marker(version), replace=True)
+    except OSError as error:
+        raise Unavailable(f"{root / MARKER}: {error.strerror}; nothing was changed") from error
+    return max(found, version)
+
+
+def _marker(version: int) -> bytes:
+    return json.dumps({"format": "jrs", "version": version}).encode()
+
+
+def _format_of(root: Path) -> int | None:
+    """Return the format that the marker names; None where there is neither marker nor anything
+    else.
+    """
     marker = root / MARKER
     try:
         data = json.loads(marker.read_bytes())
@@ -84,22 +113,18 @@ def _check_marker(root: Path) -> None:
         # A name that begins with the marker's is one that was being written when we were killed.
         foreign = [p.name for p in _children(root) if not p.name.startswith("." + MARKER)]
         if foreign and marker.exists():
-            _check_marker(root)  # Somebody made it between our two looks.
-            return
+            return _format_of(root)  # Somebody made it between our two looks.
         if foreign:
             raise InvalidInput(
                 f"{root} is not a jrs folder (it holds {sorted(foreign)[0]!r} and no {MARKER}); "
                 "name an empty or a new one"
             ) from None
-        return
+        return None
     except (ValueError, RecursionError):
         data = None
     if not isinstance(data, dict) or data.get("format") != "jrs":
         raise InvalidInput(f"{root} is not a jrs folder: {MARKER} can not be read")
-    if data.get("version") != FORMAT:
-        raise UnsupportedVersion(
-            f"{root} has format {data.get('version')}; this jrs reads {FORMAT}: upgrade it"
-        )
+    return read_marker(data.get("version"), str(root))
 
 
 def _children(root: Path) -> list[Path]:
@@ -109,8 +134,9 @@ def _children(root: Path) -> list[Path]:
         return []
 
 
-def publish(path: Path, data: bytes) -> None:
-    """Write a file that appears whole or not at all; whoever comes first wins."""
+def publish(path: Path, data: bytes, *, replace: bool = False) -> None:
+    """Write a file that appears whole or not at all; the first one wins, unless it is to
+    `replace` the one before."""
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
@@ -119,11 +145,15 @@ def publish(path: Path, data: bytes) -> None:
             os.fsync(fd)
         finally:
             os.close(fd)
-        os.link(temporary, path)
+        if replace:
+            os.replace(temporary, path)
+        else:
+            os.link(temporary, path)
     except FileExistsError:
         pass
     finally:
-        os.unlink(temporary)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
     sync_folder(path.parent)
 
 

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from jrs.backend import Backend, Capabilities, Fence, Finding, Leadership, Op, Record, Watch
 from jrs.backends.zookeeper import leader, wire
 from jrs.backends.zookeeper.access import Access
-from jrs.backends.zookeeper.cluster import open_cluster
+from jrs.backends.zookeeper.cluster import mark_format, open_cluster
 from jrs.backends.zookeeper.connection import Connection
 from jrs.backends.zookeeper.findings import findings
 from jrs.backends.zookeeper.handshake import shortest_session
@@ -48,7 +48,7 @@ class ZooKeeperBackend(Backend):
         self._connection = Connection(access, timeout=_LONGEST, name=f"jrs-zookeeper-{cluster}")
         self._connection.start(deadline)
         try:
-            layout, directories = open_cluster(
+            layout, directories, self.marked_format = open_cluster(
                 self._connection, access, cluster, deadline, create=create
             )
         except BaseException:
@@ -64,6 +64,7 @@ class ZooKeeperBackend(Backend):
             multi_process=True,
             multi_host=True,
         )
+        self._layout = layout
         self._planner = Planner(layout, access.acl, Sights())
         self._place = Place(self._connection, layout, self._planner.sights)
         self._hub = Hub(self._connection, layout, directories)
@@ -94,6 +95,12 @@ class ZooKeeperBackend(Backend):
 
     def findings(self, ttl: float) -> Iterator[Finding]:
         return findings(self._access, granted=self.capabilities.max_ttl, ttl=ttl)
+
+    def mark_format(self, version: int) -> None:
+        self._check_process()
+        self.marked_format = mark_format(
+            self._connection, self._layout, self._access, version, self._deadline()
+        )
 
     def watch(self, prefix: str) -> Watch:
         self._check_process()

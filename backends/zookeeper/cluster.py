@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 
+from jrs.backend import NEWEST_FORMAT, read_marker
 from jrs.backends.zookeeper import wire
 from jrs.backends.zookeeper.access import Access
 from jrs.backends.zookeeper.connection import Connection
@@ -14,16 +15,15 @@ from jrs.backends.zookeeper.layout import Layout
 from jrs.backends.zookeeper.reading import read
 from jrs.backends.zookeeper.request import refusal
 from jrs.clock import Deadline
-from jrs.errors import InvalidInput, OutcomeUnknown, Unavailable, UnsupportedVersion
+from jrs.errors import InvalidInput, OutcomeUnknown, Unavailable
 
-VERSION = 1
 _DEFAULT_ROOT = "jrs"
 
 
 def open_cluster(
     connection: Connection, access: Access, cluster: str, deadline: Deadline, *, create: bool
-) -> tuple[Layout, set[str]]:
-    """Return the cluster's layout and the names of its directories.
+) -> tuple[Layout, set[str], int]:
+    """Return the cluster's layout, the names of its directories, and its marker's format.
 
     Raises:
         InvalidInput: the root or, without `create`, the cluster does not exist, or what is there
@@ -37,24 +37,40 @@ def open_cluster(
             connection, (wire.get_data(layout.format), wire.get_children(layout.map)), deadline
         )
         if isinstance(marker, wire.Node):
-            _check_marker(marker.value, layout, access)
-            return layout, set(directories) if isinstance(directories, list) else set()
+            version = _format_in(marker.value, layout, access)
+            return layout, set(directories) if isinstance(directories, list) else set(), version
         if _is_absent(connection, layout, access, deadline, create=create):
             _create(connection, layout, access, deadline)
 
 
-def _check_marker(data: bytes, layout: Layout, access: Access) -> None:
+def mark_format(
+    connection: Connection, layout: Layout, access: Access, version: int, deadline: Deadline
+) -> int:
+    """Have the marker name at least `version`; return what it names. Idempotent."""
+    while True:
+        (marker,) = read(connection, [wire.get_data(layout.format)], deadline)
+        if not isinstance(marker, wire.Node):
+            raise _foreign(layout.home, access)
+        found = _format_in(marker.value, layout, access)
+        if found >= version:
+            return found
+        _write(
+            connection, [wire.set_data(layout.format, _marker(version), marker.version)], deadline
+        )
+
+
+def _marker(version: int) -> bytes:
+    return json.dumps({"format": "jrs", "version": version}).encode()
+
+
+def _format_in(data: bytes, layout: Layout, access: Access) -> int:
     try:
         found = json.loads(data)
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict) or found.get("format") != "jrs":
         raise _foreign(layout.home, access)
-    if found.get("version") != VERSION:
-        raise UnsupportedVersion(
-            f"{layout.home} at {access.where} has format {found.get('version')}; this jrs reads "
-            f"{VERSION}: upgrade it"
-        )
+    return read_marker(found.get("version"), f"{layout.home} at {access.where}")
 
 
 def _foreign(path: str, access: Access) -> InvalidInput:
@@ -103,7 +119,6 @@ def _is_absent(
 
 def _create(connection: Connection, layout: Layout, access: Access, deadline: Deadline) -> None:
     """Make the cluster in one write; whoever comes first wins."""
-    marker = json.dumps({"format": "jrs", "version": VERSION}).encode()
     acl = access.acl
     if not access.address.prefix:
         _write(connection, [wire.create(layout.root, b"", acl)], deadline)
@@ -111,7 +126,7 @@ def _create(connection: Connection, layout: Layout, access: Access, deadline: De
         connection,
         [
             wire.create(layout.home, b"", acl),
-            wire.create(layout.format, marker, acl),
+            wire.create(layout.format, _marker(NEWEST_FORMAT), acl),
             wire.create(layout.latch, b"", acl),
             wire.create(layout.map, b"", acl),
         ],
@@ -128,5 +143,5 @@ def _write(connection: Connection, ops: list[bytes], deadline: Deadline) -> None
         return  # Looked at again.
     assert request.reply is not None
     failed = wire.failure(*request.reply)
-    if failed is not None and failed[1] != wire.NODE_EXISTS:
+    if failed is not None and failed[1] not in (wire.NODE_EXISTS, wire.BAD_VERSION):
         raise refusal(failed[1], connection.where)

@@ -12,9 +12,10 @@ import time
 from collections.abc import Iterable
 
 from jrs.backend import Watch
+from jrs.backends.changes import Changes
 from jrs.backends.zookeeper import wire
 from jrs.backends.zookeeper.connection import Connection
-from jrs.backends.zookeeper.layout import Layout, directory_of, touches
+from jrs.backends.zookeeper.layout import Layout, directory_of, prefix_of, touches
 from jrs.backends.zookeeper.reading import Reading
 from jrs.backends.zookeeper.request import Request
 from jrs.clock import Deadline
@@ -22,6 +23,10 @@ from jrs.errors import JrsError, Unavailable
 
 POLL = 5.0
 """Seconds after which a watch fires although nothing was heard of."""
+
+_SILENCE = 15.0
+"""Seconds of silence after which a watch says that anything may have changed. Every master writes a
+sign of life more often, so a watch that sees those is never silent."""
 
 _PAUSE = 0.01
 """Seconds between two settings of one watch: what happens within them is one hint."""
@@ -121,7 +126,7 @@ class Hub:
         if changed and spot.path == self._layout.map:
             self._read_directories()
         elif changed:
-            self._tell(spot, hint=True)
+            self._tell(spot, hint=True, below=prefix_of(spot.path.rpartition("/")[2]))
 
     def _fired(self, spot: _Spot) -> None:
         with self._mutex:
@@ -151,11 +156,11 @@ class Hub:
             spot = self._spots.setdefault(self._layout.map, _Spot(self._layout.map))
         self._tell(spot, hint=True)
 
-    def _tell(self, spot: _Spot, *, hint: bool) -> None:
+    def _tell(self, spot: _Spot, *, hint: bool, below: str = "") -> None:
         with self._mutex:
             told = [one for one in self._watches if spot.path in self._paths(one.prefix)]
         for watch in told:
-            watch.ring(hint=hint)
+            watch.ring(hint=hint, below=below)
 
     def _paths(self, prefix: str) -> list[str]:
         if "/" in prefix:
@@ -171,27 +176,49 @@ class ZooKeeperWatch(Watch):
         self.prefix = prefix
         self._hub = hub
         self._hint = True
+        self._changes = Changes()
         self._bell = threading.Event()
         self._poll_at = time.monotonic() + POLL
+        self._heard_at = time.monotonic()
 
-    def ring(self, *, hint: bool = False) -> None:
-        """Wake who waits: to return, if that is a hint, or else to see to its watches."""
+    def ring(self, *, hint: bool = False, below: str = "") -> None:
+        """Wake who waits: to return, if that is a hint, or else to see to its watches.
+
+        Args:
+            below: the prefix below which the change is; empty if it may be anywhere.
+        """
+        if hint:
+            self._changes.add(below or None)
+            self._heard_at = time.monotonic()
         self._hint = self._hint or hint
         self._bell.set()
 
     def wait(self, timeout: float) -> bool:
+        return self._wait(timeout, poll=True)
+
+    def changes(self, timeout: float) -> frozenset[str] | None:
+        silent_at = self._heard_at + _SILENCE
+        if self._wait(min(timeout, max(0.0, silent_at - time.monotonic())), poll=False):
+            return self._changes.take()
+        now = time.monotonic()
+        if now < silent_at:
+            return frozenset()
+        self._heard_at = now
+        return None
+
+    def _wait(self, timeout: float, *, poll: bool) -> bool:
         end = time.monotonic() + timeout
         while True:
             self._bell.clear()
             again = self._hub.arm(self)
             now = time.monotonic()
-            if self._hint or now >= self._poll_at:
+            if self._hint or (poll and now >= self._poll_at):
                 self._hint = False
                 self._poll_at = now + POLL
                 return True
             if now >= end:
                 return False
-            self._bell.wait(min(again, end - now, self._poll_at - now))
+            self._bell.wait(min(again, end - now, self._poll_at - now if poll else POLL))
 
     def close(self) -> None:
         self._hub.remove(self)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import sys
+from io import TextIOWrapper
 from typing import NoReturn
 
 import click
 
-from jrs.cli.common import EXIT_REFUSED, Place
+from jrs.cli.common import EXIT_REFUSED, Place, say
 from jrs.errors import JrsError
 
 _COMMANDS = {
     "cancel": "jrs.cli.jobs",
     "cleanup": "jrs.cli.upkeep",
+    "cluster-format": "jrs.cli.upkeep",
     "demo": "jrs.cli.demo",
     "doctor": "jrs.cli.doctor",
     "expire": "jrs.cli.upkeep",
@@ -45,7 +47,9 @@ class _Lazy(click.Group):
 
         if cmd_name not in _COMMANDS:
             return None
-        command = getattr(import_module(_COMMANDS[cmd_name]), f"{cmd_name}_command")
+        command = getattr(
+            import_module(_COMMANDS[cmd_name]), f"{cmd_name.replace('-', '_')}_command"
+        )
         assert isinstance(command, click.Command)
         return command
 
@@ -83,6 +87,9 @@ def cli(ctx: click.Context, backend: str | None, cluster: str) -> None:
 
 def main() -> NoReturn:
     """Run the command line; the entry point of ``jrs``."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # Not every terminal's encoding has every character.
+            stream.reconfigure(errors="backslashreplace")
     try:
         status = cli.main(standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
@@ -91,15 +98,21 @@ def main() -> NoReturn:
     except click.ClickException as error:
         usage = getattr(error, "ctx", None)
         where = f" (see {usage.command_path} --help)" if usage else ""
-        print(f"jrs: {' '.join(error.format_message().split())}{where}", file=sys.stderr)
+        say(f"jrs: {' '.join(error.format_message().split())}{where}", err=True)
         status = EXIT_REFUSED
     except click.Abort:
-        print("jrs: interrupted", file=sys.stderr)
+        say("jrs: interrupted", err=True)
         status = 130
     except JrsError as error:
-        print(f"jrs: {' '.join(str(error).split())}", file=sys.stderr)
+        say(f"jrs: {' '.join(str(error).split())}", err=True)
+        status = EXIT_REFUSED
+    except MemoryError:
+        say("jrs: out of memory: allow it more (ulimit -v), or ask for less (--limit)", err=True)
         status = EXIT_REFUSED
     except BrokenPipeError:
         sys.stderr.close()
         status = 141
+    except OSError as error:
+        say(f"jrs: {error}", err=True)
+        status = EXIT_REFUSED
     sys.exit(status if isinstance(status, int) else 0)

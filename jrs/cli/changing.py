@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from jrs.backend import Backend
-from jrs.cli.common import Place, json_option, with_place
+from jrs.cli.common import Place, json_option, say, with_place
 from jrs.cli.snapshots import catalog_of, progress_of, say_restored
 from jrs.cli.upkeep import job_storage, storage_option
 from jrs.errors import InvalidInput, NotFound
@@ -107,13 +107,13 @@ def _started_again(backend: Backend, job_id: str, what: str, *, no_wait: bool) -
     stops = JobStops(backend)
     stop: StopRecord | None = stops.get(job_id)
     if stop is not None and not stop.again:
-        click.echo(f"{job_id} {what} when it is resumed", err=True)
+        say(f"{job_id} {what} when it is resumed", err=True)
         return 0
-    click.echo(f"asked {job_id} to stand, to be started again", err=True)
+    say(f"asked {job_id} to stand, to be started again", err=True)
     if not no_wait:
         with contextlib.suppress(NotFound):  # Gone: that is what was waited for.
             stops.wait(job_id)
-        click.echo(f"{job_id} {what} from now on", err=True)
+        say(f"{job_id} {what} from now on", err=True)
     return 0
 
 

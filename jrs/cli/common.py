@@ -9,12 +9,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import attrs
-import cattrs
 import click
 
 from jrs.backend import Backend, open_backend
+from jrs.codec import to_plain
 from jrs.errors import InvalidInput
 from jrs.model import StopMode, StopRecord, StopState
+from jrs.texts import printable
 
 EXIT_DIFFERS = 1
 EXIT_REFUSED = 2
@@ -61,18 +62,26 @@ def with_place(command: Callable[..., Any]) -> Callable[..., Any]:
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 
-_plain = cattrs.Converter()
-_plain.register_unstructure_hook_func(lambda kind: kind is Any, lambda value: value)
+
+def say(text: str, *, err: bool = False) -> None:
+    """Print one line for people, whatever is in it; see `printable`."""
+    click.echo(printable(text), err=err)
 
 
-def to_json(value: Any) -> str:
-    """Return a value of `jrs.model` (or a list of such) as JSON text."""
-    return json.dumps(_plain.unstructure(value), indent=2)
+def say_json(value: Any, *, indent: int | None = 2) -> None:
+    """Print JSON, or a value of `jrs.model` (or a list of such) as JSON, in ASCII."""
+    text = json.dumps(to_plain(value), indent=indent)
+    click.echo(text.replace("\x7f", "\\u007f"))  # The one control character that JSON leaves.
 
 
 def when(stamp: float) -> str:
     """Return a time stamp as people read it, in UTC."""
-    return datetime.fromtimestamp(stamp, UTC).strftime("%Y-%m-%d %H:%M:%S") if stamp else "-"
+    if not stamp:
+        return "-"
+    try:
+        return datetime.fromtimestamp(stamp, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except (ValueError, OverflowError, OSError):
+        return f"{stamp:g} s"  # No date that there is: a clock that was wrong.
 
 
 def took(seconds: float) -> str:
@@ -97,12 +106,13 @@ def stop_line(stop: StopRecord) -> str:
 
 
 def table(columns: list[str], rows: list[list[str]]) -> None:
-    """Print a table; as wide as it needs to be where nobody watches."""
+    """Print a table, each cell in one line; as wide as it needs to be where nobody watches."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    rows = [[printable(cell) for cell in row] for row in rows]
     console = Console(soft_wrap=False)
     if not console.is_terminal:
         console = Console(width=max(120, 2 + sum(2 + max(map(len, column)) for column in

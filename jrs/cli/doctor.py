@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 from itertools import chain
+from pathlib import Path
 
 import click
 
 from jrs.backend import Finding, redacted
-from jrs.cli.common import EXIT_DIFFERS, Place, json_option, to_json, with_place
+from jrs.cli.common import EXIT_DIFFERS, Place, json_option, say, say_json, with_place
 from jrs.doctor import examine
 
 
 @click.command("doctor")
 @click.option("--ttl", type=click.FloatRange(min=0, min_open=True), default=15.0, show_default=True,
               help="The ttl of the masters, in seconds.")  # fmt: skip
+@click.option("--storage", type=click.Path(path_type=Path, file_okay=False),
+              help="Where jobs keep their files, if the masters are told so.")  # fmt: skip
 @json_option
 @with_place
-def doctor_command(place: Place, ttl: float, as_json: bool) -> int:
+def doctor_command(place: Place, ttl: float, storage: Path | None, as_json: bool) -> int:
     """Look whether a backend is fit for use, as it is reached from here.
 
     Connects, then tries versions, encryption, permissions, sessions, writing, fencing, watching,
-    and the latency of commits. Says one line for each, and what to do about what is wrong. Harmless
-    beside running masters: it works on one key of its own and never campaigns.
+    the latency of commits, and the filesystem that jobs keep their files on. Says one line for
+    each, and what to do about what is wrong. Harmless beside running masters: it works on one key
+    of its own and never campaigns.
 
     Exit code 0: fit. 1: it is not, or only barely. 2: it could not be opened.
 
@@ -31,17 +35,17 @@ def doctor_command(place: Place, ttl: float, as_json: bool) -> int:
     found: list[Finding] = []
     with place.open(create=True) as backend, place.open(create=True) as other:
         opened = Finding("open", f"cluster {backend.cluster!r} at {redacted(place.url)}")
-        for finding in chain([opened], examine(backend, other, ttl=ttl)):
+        for finding in chain([opened], examine(backend, other, ttl=ttl, storage=storage)):
             found.append(finding)
             if not as_json:
-                click.echo(_line(finding))
+                say(_line(finding))
     wrong = sum(finding.remedy is not None for finding in found)
     if as_json:
-        click.echo(to_json(found))
+        say_json(found)
     elif wrong:
-        click.echo(f"not fit: {wrong} of {len(found)} need attention")
+        say(f"not fit: {wrong} of {len(found)} need attention")
     else:
-        click.echo("fit")
+        say("fit")
     return EXIT_DIFFERS if wrong else 0
 
 

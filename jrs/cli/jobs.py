@@ -9,20 +9,14 @@ from typing import Any
 import click
 
 from jrs.backend import Backend
-from jrs.cli.common import (
-    EXIT_DIFFERS,
-    EXIT_TIMEOUT,
-    Place,
-    json_option,
-    to_json,
-    with_place,
-)
+from jrs.cli.common import EXIT_DIFFERS, EXIT_TIMEOUT, Place, json_option, say, say_json, with_place
 from jrs.errors import DuplicateJob, InvalidInput, NoSuchJob
 from jrs.jobs import JobCatalog
 from jrs.model import JobResult, JobSpec, JobStatus, RunnerKind, check_job_id
 from jrs.policy import Keep, RestartPolicy, SnapshotPolicy
 from jrs.recovery import entry_point as entry_points
 from jrs.store import JobResultStore
+from jrs.texts import shown
 
 
 @click.command(
@@ -98,7 +92,7 @@ def submit_command(
             every=snapshot_every,
             keep=keep_snapshots,
             max_age=snapshot_max_age,
-            **dict(map(_at_end, snapshots_at_end)),
+            **dict[str, Any](map(_at_end, snapshots_at_end)),
         ),
     )
     if not no_check:
@@ -110,9 +104,9 @@ def submit_command(
         except DuplicateJob as error:
             if not existing:
                 raise
-            click.echo(f"{job_id} was submitted before ({error.state})", err=True)
+            say(f"{job_id} was submitted before ({error.state})", err=True)
         else:
-            click.echo(f"submitted {job_id}", err=True)
+            say(f"submitted {job_id}", err=True)
         return _wait(backend, job_id, None, as_json=False) if waits else 0
 
 
@@ -141,7 +135,7 @@ def wait_command(place: Place, job_id: str, timeout: float | None, as_json: bool
         try:
             JobCatalog(backend).view(job_id)
         except NoSuchJob as error:
-            click.echo(f"jrs: {error} yet; waiting", err=True)
+            say(f"jrs: {error} yet; waiting", err=True)
         return _wait(backend, job_id, timeout, as_json=as_json)
 
 
@@ -158,10 +152,10 @@ def cancel_command(place: Place, job_id: str, reason: str, waits: bool) -> int:
     """
     with place.open() as backend:
         JobCatalog(backend).cancel(job_id, reason)
-        click.echo(f"asked to cancel {job_id}", err=True)
+        say(f"asked to cancel {job_id}", err=True)
         if waits:
             result = JobResultStore(backend).wait(job_id)
-            click.echo(f"{job_id} ended {result.status.name}", err=True)
+            say(f"{job_id} ended {result.status.name}", err=True)
     return 0
 
 
@@ -179,7 +173,7 @@ def _arguments(pairs: tuple[str, ...], text: str | None) -> dict[str, Any]:
     if text is not None:
         try:
             found = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InvalidInput(f"--args is not JSON: {error}") from None
         if not isinstance(found, dict):
             raise InvalidInput('--args must be a JSON object, like \'{"day": "2026-11-20"}\'')
@@ -191,8 +185,10 @@ def _arguments(pairs: tuple[str, ...], text: str | None) -> dict[str, Any]:
             raise InvalidInput(f"not an argument: {pair!r}; write --arg name=value")
         try:
             found[name] = json.loads(value)
-        except ValueError:
+        except json.JSONDecodeError:
             found[name] = value
+        except (ValueError, RecursionError) as error:  # JSON, but more than anybody reads back.
+            raise InvalidInput(f"--arg {shown(name)}: {error}") from None
     return dict(found)
 
 
@@ -200,7 +196,7 @@ def _wait(backend: Backend, job_id: str, timeout: float | None, *, as_json: bool
     try:
         result = JobResultStore(backend).wait(job_id, timeout)
     except TimeoutError as error:
-        click.echo(f"jrs: {error}", err=True)
+        say(f"jrs: {error}", err=True)
         return EXIT_TIMEOUT
     _print(result, as_json=as_json)
     return 0 if result.status is JobStatus.FINISHED else EXIT_DIFFERS
@@ -208,9 +204,9 @@ def _wait(backend: Backend, job_id: str, timeout: float | None, *, as_json: bool
 
 def _print(result: JobResult, *, as_json: bool) -> None:
     if as_json:
-        click.echo(to_json(result))
+        say_json(result)
     elif result.status is JobStatus.FINISHED:
-        click.echo(json.dumps(result.payload, indent=2))
+        say_json(result.payload)
     else:
         why = result.failure.message if result.failure else "no reason was recorded"
-        click.echo(f"jrs: job {result.job_id!r} ended {result.status.name}: {why}", err=True)
+        say(f"jrs: job {result.job_id!r} ended {result.status.name}: {why}", err=True)

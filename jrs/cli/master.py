@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import sys
 import threading
@@ -11,12 +10,14 @@ from pathlib import Path
 import attrs
 import click
 
-from jrs.cli.common import Place, when, with_place
+from jrs import credentials
+from jrs.cli.common import Place, say, say_json, when, with_place
 from jrs.errors import InvalidInput, JrsError
 from jrs.recovery import entry_point
 from jrs.recovery.cleanup import Resource
 from jrs.recovery.events import Event
 from jrs.recovery.master import Master
+from jrs.recovery.trust import Trust
 
 
 @click.command(
@@ -31,6 +32,12 @@ from jrs.recovery.master import Master
 @click.option("--resource", "resources", multiple=True, metavar="MODULE:FUNCTION",
               help="Something more that jobs leave behind: a function that returns a "
               "jrs.Resource. Repeatable.")  # fmt: skip
+@click.option("--max-attempts", type=click.IntRange(min=1), metavar="N",
+              help="How many attempts run at once while this master leads; other jobs wait, first "
+              "submitted first.  [default: by cores and memory]")  # fmt: skip
+@click.option("--allow-entry", "allowed", multiple=True, metavar="PATTERN",
+              help="Run only jobs whose module, or file, this shell pattern matches, as 'etl.*' or "
+              "'/opt/jobs/*'; others are held. Repeatable.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print events as JSON, one a line.")
 @with_place
 def master_command(
@@ -39,6 +46,8 @@ def master_command(
     ttl: float,
     storage: Path | None,
     resources: tuple[str, ...],
+    max_attempts: int | None,
+    allowed: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Start a master: campaign, and while leading, recover and run submitted jobs.
@@ -51,22 +60,23 @@ def master_command(
     sys.path.insert(0, "")
     stop = threading.Event()
     found = [_resource(text) for text in resources]
+    trust = Trust(allowed)
     printing = threading.Lock()
 
     def report(event: Event) -> None:
         with printing:
             if as_json:
-                line = json.dumps({**attrs.asdict(event), "master": master.name})
+                say_json({**attrs.asdict(event), "master": master.name}, indent=None)
             else:
                 job = f"{event.job_id}: " if event.job_id else ""
-                line = f"{when(event.at)}  epoch {event.epoch}  {job}{event.message}"
-            click.echo(line)
+                say(f"{when(event.at)}  epoch {event.epoch}  {job}{event.message}")
 
     with place.open(create=True) as backend:
         master = Master(
             backend, url=place.url, storage=storage, ttl=ttl, name=name, resources=found,
-            report=report,
+            report=report, max_attempts=max_attempts, trust=trust,
         )  # fmt: skip
+        credentials.take()  # The master has read them; nothing that it starts is to inherit them.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
         master.run(stop)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from jrs.cli.common import say
 from jrs.recovery.spark import class_data
 
 
@@ -19,4 +20,4 @@ def prepare_command() -> None:
     \b
     Example:  jrs prepare
     """
-    click.echo(class_data.make())
+    say(str(class_data.make()))

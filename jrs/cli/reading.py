@@ -12,14 +12,28 @@ import click
 
 from jrs import keys
 from jrs.backend import Backend
-from jrs.cli.common import Place, json_option, stop_line, table, to_json, took, when, with_place
+from jrs.cli.common import (
+    Place,
+    json_option,
+    say,
+    say_json,
+    stop_line,
+    table,
+    took,
+    when,
+    with_place,
+)
 from jrs.codec import decode
 from jrs.errors import CorruptRecord
 from jrs.jobs import JobCatalog, JobView
 from jrs.model import EpochRecord, JobStatus, ResultState
-from jrs.recovery.decision import Attempt, Facts, Result, Spec, Stop, decide
+from jrs.recovery.decision import Action, Attempt, Facts, Result, Spec, Stop, decide
 from jrs.recovery.snapshots import pending
+from jrs.recovery.waiting import place_in_queue
 from jrs.registry import GONE_AFTER, Registry
+
+_MOST_OF_A_NOTE = 200
+"""Characters of a failure or a reason that `jrs list` shows; `jrs show` has all of it."""
 
 
 @click.command("list")
@@ -59,17 +73,17 @@ def list_command(
         )
         found = list(islice(wanted, limit + 1))
     if as_json:
-        click.echo(to_json(found[:limit]))
+        say_json(found[:limit])
         return 0
     if not found:
-        click.echo("no jobs", err=True)
+        say("no jobs", err=True)
         return 0
     table(
         ["JOB", "STATUS", "RESULT", "ATTEMPT", "STAGES", "STARTED (UTC)", "TOOK", ""],
         [_row(view) for view in found[:limit]],
     )
     if len(found) > limit:
-        click.echo(f"there are more: jrs list --after {found[limit - 1].job_id}", err=True)
+        say(f"there are more: jrs list --after {found[limit - 1].job_id}", err=True)
     return 0
 
 
@@ -86,10 +100,10 @@ def show_command(place: Place, job_id: str, as_json: bool) -> int:
     with place.open() as backend:
         view = JobCatalog(backend).view(job_id)
     if as_json:
-        click.echo(to_json(view))
+        say_json(view)
         return 0
     for name, value in _facts_of(view):
-        click.echo(f"{name + ':' if name else '':12} {value}")
+        say(f"{name + ':' if name else '':12} {value}")
     return 0
 
 
@@ -107,11 +121,11 @@ def explain_command(place: Place, job_id: str, as_json: bool) -> int:
         view = JobCatalog(backend).view(job_id)
         said = _explain(backend, view)
     if as_json:
-        click.echo(json.dumps(said, indent=2))
+        say_json(said)
         return 0
-    click.echo(f"{job_id}: {said['decision']} ({said['reason']})")
+    say(f"{job_id}: {said['decision']} ({said['reason']})")
     for line in said["details"]:
-        click.echo(f"  {line}")
+        say(f"  {line}")
     return 0
 
 
@@ -128,7 +142,7 @@ def masters_command(place: Place, as_json: bool) -> int:
         masters = Registry(backend).masters()
         epoch = _epoch(backend)
     if as_json:
-        click.echo(to_json({"epoch": attrs.asdict(epoch) if epoch else None, "masters": masters}))
+        say_json({"epoch": attrs.asdict(epoch) if epoch else None, "masters": masters})
         return 0
     now = time.time()
     rows = []
@@ -141,7 +155,7 @@ def masters_command(place: Place, as_json: bool) -> int:
     if rows:
         table(["MASTER", "ROLE", "HOST", "PID", "STARTED (UTC)", "SEEN"], rows)
     else:
-        click.echo("no masters", err=True)
+        say("no masters", err=True)
     return 0
 
 
@@ -157,6 +171,8 @@ def _row(view: JobView) -> list[str]:
     if result is not None:
         skipped = result.stages_skipped
         stages = f"{len(result.stages) - skipped} run, {skipped} skipped" if result.stages else "-"
+        if result.stages_left_out:
+            stages += f", {result.stages_left_out} more"
         started, attempt = result.started_at, result.attempt
         span = result.finished_at - result.started_at
     return [
@@ -167,8 +183,12 @@ def _row(view: JobView) -> list[str]:
         stages,
         when(started),
         took(span) if started else "-",
-        _note(view),
+        _shortened(_note(view)),
     ]
+
+
+def _shortened(note: str) -> str:
+    return note if len(note) <= _MOST_OF_A_NOTE else f"{note[:_MOST_OF_A_NOTE]}…"
 
 
 def _note(view: JobView) -> str:
@@ -202,6 +222,8 @@ def _facts_of(view: JobView) -> list[tuple[str, str]]:
     if view.entry is not None:
         found.append(("result", view.entry.state.value))
     if result is not None:
+        if result.stages_left_out:
+            found.append(("stages", f"{result.stages_left_out} earlier ones are not listed"))
         for done in result.stages:
             skipped = ", skipped by the last attempt" if done.attempt < result.attempt else ""
             found.append(
@@ -214,14 +236,19 @@ def _facts_of(view: JobView) -> list[tuple[str, str]]:
         ]
         if result.failure is not None:
             found.append(("failure", result.failure.message))
-            found += [("", line) for line in result.failure.detail.splitlines()]
+            found += _lines("", result.failure.detail)
         else:
-            found.append(("payload", json.dumps(result.payload, indent=2)))
+            found += _lines("payload", json.dumps(result.payload, indent=2))
     if view.stop is not None and view.entry is None:
         found.append(("stop", stop_line(view.stop)))
         found += [(f"stage {name}", step) for name, step in view.stop.stages.items()]
     found += [("problem", problem) for problem in view.problems]
     return found
+
+
+def _lines(name: str, text: str) -> list[tuple[str, str]]:
+    """Return a text of several lines as one fact, whose name is before the first."""
+    return [(name if not at else "", line) for at, line in enumerate(text.splitlines())]
 
 
 def _explain(backend: Backend, view: JobView) -> dict[str, Any]:
@@ -238,13 +265,17 @@ def _explain(backend: Backend, view: JobView) -> dict[str, Any]:
     if view.attempt is not None:
         stale = epoch is not None and view.attempt.epoch != epoch.epoch
         if stale and view.entry is None:
-            decision = decide(attrs.evolve(facts, attempt=Attempt.NONE))
+            facts = attrs.evolve(facts, attempt=Attempt.NONE)
+            decision = decide(facts)
         details.append(
             f"attempt {view.attempt.attempt} was started by {view.attempt.master} in epoch "
             f"{view.attempt.epoch}" + (", which is over" if stale else "")
         )
         if view.attempt.failure is not None:
             details.append(f"died {view.attempt.deaths} times: {view.attempt.failure.message}")
+    if decision.action is Action.RECOVER and view.spec is not None and epoch is not None:
+        place = place_in_queue(backend, view.spec, epoch.epoch)
+        decision = decide(attrs.evolve(facts, place=place))
     details += [
         f"stage {stage.name} is finished and will be skipped on recovery"
         for stage in view.stages

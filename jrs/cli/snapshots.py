@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from jrs.backend import Backend
-from jrs.cli.common import Place, json_option, table, to_json, when, with_place
+from jrs.cli.common import Place, json_option, say, say_json, table, when, with_place
 from jrs.cli.upkeep import job_storage, storage_option
 from jrs.errors import InvalidInput
 from jrs.model import check_job_id
@@ -81,9 +81,9 @@ def create_command(
             batches=dict(map(_batch, batches)), progress=progress,
         )  # fmt: skip
     if as_json:
-        click.echo(to_json(record))
+        say_json(record)
     else:
-        click.echo(f"{record}: {_points(record.stages)}, {_size(record.bytes)}")
+        say(f"{record}: {_points(record.stages)}, {_size(record.bytes)}")
 
 
 @_command("list")
@@ -100,7 +100,7 @@ def list_command(catalog: SnapshotCatalog, job_id: str | None, as_json: bool) ->
     jobs = [check_job_id(job_id)] if job_id else list(catalog.jobs())
     records = [record for each in jobs for record in catalog.list(each)]
     if as_json:
-        click.echo(to_json(records))
+        say_json(records)
         return
     table(
         ["job", "snapshot", "name", "taken", "format", "files", "size", "new", "stages", "where"],
@@ -120,16 +120,16 @@ def show_command(catalog: SnapshotCatalog, job_id: str, snapshot: str, as_json: 
     """
     record, manifest = catalog.get(job_id, snapshot), catalog.manifest(job_id, snapshot)
     if as_json:
-        click.echo(to_json(manifest))
+        say_json(manifest)
         return
-    click.echo(f"{record}, {record.format.value}, taken {when(record.created_at)}")
+    say(f"{record}, {record.format.value}, taken {when(record.created_at)}")
     for stage in manifest.stages:
         at = "its beginning" if stage.batch is None else f"batch {stage.batch}"
-        click.echo(f"stage {stage.name}: {at}")
+        say(f"stage {stage.name}: {at}")
     for name in sorted(manifest.records):
-        click.echo(f"record {name}")
+        say(f"record {name}")
     for file in manifest.files:
-        click.echo(f"{file.sha256[:12]} {file.size:>12,} {file.path}")
+        say(f"{file.sha256[:12]} {file.size:>12,} {file.path}")
 
 
 @_command("verify")
@@ -155,10 +155,10 @@ def verify_command(
             usable = catalog.newest_usable(check_job_id(job_id))
             record = usable.record
             for skipped, why in usable.skipped:
-                click.echo(f"{skipped}: {why}", err=True)
+                say(f"{skipped}: {why}", err=True)
     if record is None:
         raise InvalidInput(f"job {job_id!r} has no snapshot that could be restored")
-    click.echo(to_json(record) if as_json else f"{record} is whole")
+    say_json(record) if as_json else say(f"{record} is whole")
     return 0
 
 
@@ -172,7 +172,7 @@ def delete_command(catalog: SnapshotCatalog, job_id: str, snapshot: str) -> None
     Example:  jrs snapshot delete orders 3
     """
     catalog.delete(check_job_id(job_id), snapshot)
-    click.echo(f"snapshot {snapshot} of job {job_id!r} is deleted", err=True)
+    say(f"snapshot {snapshot} of job {job_id!r} is deleted", err=True)
 
 
 @_command("move")
@@ -187,7 +187,7 @@ def move_command(catalog: SnapshotCatalog, job_id: str, snapshot: str, to: Path)
     """
     with progress_of("moving") as progress:
         record = catalog.move(check_job_id(job_id), snapshot, to, progress=progress)
-    click.echo(f"{record} is in {to}", err=True)
+    say(f"{record} is in {to}", err=True)
 
 
 @_command("export")
@@ -204,7 +204,7 @@ def export_command(catalog: SnapshotCatalog, job_id: str, snapshot: str, folder:
     """
     with progress_of("exporting") as progress:
         catalog.export(check_job_id(job_id), snapshot, folder.absolute(), progress=progress)
-    click.echo(f"snapshot {snapshot} of job {job_id!r} is in {folder}", err=True)
+    say(f"snapshot {snapshot} of job {job_id!r} is in {folder}", err=True)
 
 
 @_command("restore")
@@ -282,7 +282,7 @@ def _source(
         return catalog.get(check_job_id(job_id), snapshot)
     usable = catalog.newest_usable(check_job_id(job_id))
     for skipped, why in usable.skipped:
-        click.echo(f"passed over: {skipped}: {why}", err=True)
+        say(f"passed over: {skipped}: {why}", err=True)
     if usable.record is None:
         raise InvalidInput(f"job {job_id!r} has no snapshot that could be restored")
     return usable.record
@@ -292,13 +292,11 @@ def say_restored(restored: Restored, as_json: bool) -> None:
     if as_json:
         fields = {"job_id": restored.job_id, "folder": str(restored.folder)}
         stages = [{"name": stage.name, "batch": stage.batch} for stage in restored.stages]
-        click.echo(
-            to_json({**fields, "stages": stages, "number": restored.number,
-                     "from_job": restored.from_job})
-        )  # fmt: skip
+        say_json({**fields, "stages": stages, "number": restored.number,
+                  "from_job": restored.from_job})  # fmt: skip
         return
     of = f"snapshot {restored.number} of job {restored.from_job!r}"
-    click.echo(f"job {restored.job_id!r} is at {of}: {_points(restored.stages)}")
+    say(f"job {restored.job_id!r} is at {of}: {_points(restored.stages)}")
 
 
 def _batch(text: str) -> tuple[str, int]:

@@ -6,7 +6,7 @@ import math
 
 import click
 
-from jrs.cli.common import EXIT_DIFFERS, EXIT_TIMEOUT, Place, with_place
+from jrs.cli.common import EXIT_DIFFERS, EXIT_TIMEOUT, Place, say, with_place
 from jrs.errors import InvalidInput
 from jrs.model import JobStatus, StopMode, StopRecord
 from jrs.stops import JobStops
@@ -53,7 +53,7 @@ def stop_command(
     with place.open() as backend:
         stops = JobStops(backend)
         stops.request(job_id, wanted, reason=reason, patience=patience)
-        click.echo(f"asked to {wanted.value} {job_id}", err=True)
+        say(f"asked to {wanted.value} {job_id}", err=True)
         if no_wait:
             return 0
         told: dict[str, str] = {}
@@ -62,22 +62,22 @@ def stop_command(
             for name, step in stop.stages.items():
                 if told.get(name) != step:
                     told[name] = step
-                    click.echo(f"  {name}: {step}", err=True)
+                    say(f"  {name}: {step}", err=True)
 
         try:
             stop = stops.wait(job_id, timeout, tell)
         except TimeoutError as error:
-            click.echo(f"jrs: {error}", err=True)
+            say(f"jrs: {error}", err=True)
             return EXIT_TIMEOUT
         if stop is not None and stop.mode is StopMode.HOLD:
             then = "goes on with the drain" if stop.drain else "tries again"
-            click.echo(f"{job_id} is held: {stop.reason}; 'jrs resume {job_id}' {then}", err=True)
+            say(f"{job_id} is held: {stop.reason}; 'jrs resume {job_id}' {then}", err=True)
             return EXIT_DIFFERS
         if stop is not None:
-            click.echo(f"{job_id} is suspended; 'jrs resume {job_id}' lets it go on", err=True)
+            say(f"{job_id} is suspended; 'jrs resume {job_id}' lets it go on", err=True)
             return 0
         result = JobResultStore(backend).wait(job_id, 0)
-        click.echo(f"{job_id} ended {result.status.name}", err=True)
+        say(f"{job_id} ended {result.status.name}", err=True)
         as_wanted = wanted is StopMode.DRAIN and result.status is JobStatus.FINISHED
         return 0 if as_wanted else EXIT_DIFFERS
 
@@ -93,5 +93,5 @@ def resume_command(place: Place, job_id: str) -> int:
     """
     with place.open() as backend:
         JobStops(backend).resume(job_id)
-    click.echo(f"{job_id} goes on", err=True)
+    say(f"{job_id} goes on", err=True)
     return 0

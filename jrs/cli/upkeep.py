@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
-from jrs import keys
-from jrs.backend import Backend
-from jrs.cli.common import EXIT_DIFFERS, EXIT_REFUSED, Place, json_option, with_place
+from jrs import keys, versions
+from jrs.backend import NEWEST_FORMAT, Backend
+from jrs.cli.common import EXIT_DIFFERS, EXIT_REFUSED, Place, json_option, say, say_json, with_place
 from jrs.codec import decode
 from jrs.errors import CorruptRecord, InvalidInput, NoSuchResult
 from jrs.model import (
@@ -19,6 +18,7 @@ from jrs.model import (
     CancelRequest,
     CleanupJournal,
     EpochRecord,
+    FormatRecord,
     JobResult,
     JobSpec,
     MasterInfo,
@@ -28,6 +28,7 @@ from jrs.model import (
     Tombstone,
     check_job_id,
 )
+from jrs.recovery import fencing
 from jrs.recovery.cleanup import JobCleanup, default_resources
 from jrs.recovery.publishing import HalfPublished
 from jrs.recovery.snapshots import left_over, pending
@@ -48,6 +49,7 @@ _KINDS: dict[str, type] = {
     keys.CANCEL: CancelRequest,
     keys.CLEANUP: CleanupJournal,
     keys.MASTERS: MasterInfo,
+    keys.FORMAT: FormatRecord,
     keys.SNAPSHOTS: SnapshotRecord,
 }
 
@@ -85,7 +87,7 @@ def cleanup_command(
         if action == "retry":
             again = cleanup.retry(job_id)
             says = "is tried again at once" if again else "has nothing that is left"
-            click.echo(f"the cleanup of {job_id} {says}", err=True)
+            say(f"the cleanup of {job_id} {says}", err=True)
             return 0
         if action == "force":
             if not store.has_dirty(job_id):
@@ -94,13 +96,13 @@ def cleanup_command(
         else:
             left = cleanup.left(job_id)
     if as_json:
-        click.echo(json.dumps(left, indent=2))
+        say_json(left)
         return 0
     for name, found in left.items():
         for thing in found:
-            click.echo(f"{name}: {thing}")
+            say(f"{name}: {thing}")
     if not left:
-        click.echo("nothing is left", err=True)
+        say("nothing is left", err=True)
     return 0
 
 
@@ -122,7 +124,7 @@ def expire_command(place: Place, age: str, keep: int, as_json: bool) -> int:
         raise InvalidInput(f"not an age: {age!r}; write 90s, 30m, 12h or 7d")
     with place.open() as backend:
         gone = JobResultStore(backend).expire(float(match[1]) * _UNITS[match[2]], keep)
-    click.echo(json.dumps(gone) if as_json else f"expired {len(gone)} results")
+    say_json(gone) if as_json else say(f"expired {len(gone)} results")
     return 0
 
 
@@ -143,7 +145,7 @@ def fsck_command(place: Place, accept_damage: bool, storage: Path | None, as_jso
     """
     with place.open() as backend:
         for line in backend.accept_damage() if accept_damage else ():
-            click.echo(f"accepted the loss of: {line}", err=True)
+            say(f"accepted the loss of: {line}", err=True)
         damage = list(backend.check())
         left: list[str] = []
         try:
@@ -153,15 +155,42 @@ def fsck_command(place: Place, accept_damage: bool, storage: Path | None, as_jso
             if not damage:
                 damage.append(str(error))
     if as_json:
-        click.echo(json.dumps({"damaged": damage, "left_over": left}, indent=2))
+        say_json({"damaged": damage, "left_over": left})
     else:
         for line in (*damage, *left):
-            click.echo(line)
+            say(line)
         if not damage and not left:
-            click.echo("all is well", err=True)
+            say("all is well", err=True)
     if damage:
         return EXIT_REFUSED
     return EXIT_DIFFERS if left else 0
+
+
+@click.command("cluster-format")
+@click.option("--raise", "to_raise", is_flag=True,
+              help="Raise it to the newest that this version knows, for good.")  # fmt: skip
+@json_option
+@with_place
+def cluster_format_command(place: Place, to_raise: bool, as_json: bool) -> int:
+    """Show the format of the cluster's records, or raise it once every master is upgraded.
+
+    Until then a newer version of jrs writes what the older ones read. After it, older versions
+    refuse to open the cluster. It is refused while a master runs that does not know the format.
+
+    \b
+    Example:  jrs cluster-format --raise
+    """
+    with place.open() as backend:
+        before = versions.raise_format(backend) if to_raise else versions.format_of(backend)
+    found = NEWEST_FORMAT if to_raise else before
+    if as_json:
+        say_json({"format": found, "newest": NEWEST_FORMAT, "before": before})
+    elif to_raise:
+        raised = f"raised from {before} to {found}" if before < found else f"{found} already"
+        say(f"the cluster's format is {raised}")
+    else:
+        say(f"format {found}; this version knows up to {NEWEST_FORMAT}")
+    return 0
 
 
 # -- inside --------------------------------------------------------------------------------
@@ -187,6 +216,12 @@ def _unreadable(backend: Backend) -> Iterator[str]:
         for record in backend.scan(prefix):
             if kind is not JobSpec or not pending.is_one(record):
                 yield from _problem(kind, record.value, record.key)
+
+    for record in backend.scan(keys.FENCES):
+        try:
+            fencing.check(record)
+        except CorruptRecord as error:
+            yield str(error)
 
 
 def _problem(kind: type, value: bytes, key: str) -> Iterator[str]:

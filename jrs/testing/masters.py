@@ -124,6 +124,7 @@ class Masters:
     Args:
         on_event: told of every event, from a thread for each master.
         resources: for ``--resource``.
+        options: further arguments of ``jrs master``.
         environment: what the masters' environment holds beyond this process's.
     """
 
@@ -135,6 +136,7 @@ class Masters:
         storage: Path | None = None,
         ttl: float = 5.0,
         resources: Sequence[str] = (),
+        options: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
         on_event: Callable[[MasterEvent], None] = lambda event: None,
     ) -> None:
@@ -150,6 +152,7 @@ class Masters:
             self._arguments += ["--storage", str(storage)]
         for resource in resources:
             self._arguments += ["--resource", resource]
+        self._arguments += options
         self._environment = dict(environment or {})
         self._on_event = on_event
         self._readers: list[threading.Thread] = []

@@ -259,7 +259,8 @@ class _Server:
 
     def commit(self, ops: list[list[Any]], fence: list[int] | None) -> None:
         self.backend.commit(
-            *(_unpacked(op) for op in ops), fence=None if fence is None else Fence(*fence)
+            *(_unpacked(op) for op in ops),
+            fence=None if fence is None else Fence(fence[0], fence[1]),
         )
 
     def get(self, key: str) -> list[Any] | None:
@@ -309,7 +310,8 @@ class _Server:
         for number in range(times):
             self.queued.append(
                 self.backend.commit_async(
-                    Create(f"{prefix}{number}", b""), fence=None if fence is None else Fence(*fence)
+                    Create(f"{prefix}{number}", b""),
+                    fence=None if fence is None else Fence(fence[0], fence[1]),
                 )
             )
 

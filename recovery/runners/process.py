@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from jrs import credentials
 from jrs.clock import Deadline
 from jrs.errors import InvalidInput, Unavailable
 from jrs.fork import forget_in_children
@@ -35,6 +36,7 @@ class ProcessRunner(Runner):
     def __init__(self, url: str, storage: Path) -> None:
         self._url = url
         self._storage = storage
+        self._secrets = credentials.secrets_of(os.environ)
 
     def start(
         self, context: AttemptContext, function: Callable[..., Any] | None, on_end: OnEnd
@@ -60,10 +62,10 @@ class ProcessRunner(Runner):
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
-            env={**os.environ, "PYTHONPATH": _python_path()},
+            env=_environment(),
             pass_fds=inherited,
         )
-        launch = attempt.launch_of(context, self._url, self._storage)
+        launch = attempt.launch_of(context, self._url, self._storage, self._secrets)
         return ProcessAttempt(warden, mark, launch.to_line(), err, on_end)
 
 
@@ -157,6 +159,11 @@ def _tail(path: Path) -> str:
             return file.read().decode(errors="replace")
     except OSError:
         return ""
+
+
+def _environment() -> dict[str, str]:
+    """Return what the watchdog, the attempt and all that it starts inherit: nothing secret."""
+    return {**credentials.without_secrets(os.environ), "PYTHONPATH": _python_path()}
 
 
 def _python_path() -> str:

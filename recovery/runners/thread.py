@@ -31,6 +31,8 @@ class ThreadRunner(Runner):
             the process ends itself: less than it takes to lose the lead.
     """
 
+    _hold = _HOLD
+
     def __init__(self, hold: float = _HOLD) -> None:
         self._hold = hold
 

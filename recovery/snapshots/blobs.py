@@ -22,10 +22,11 @@ class Blobs:
 
     def __init__(self, storage: JobStorage) -> None:
         self.folder = storage.root / ".blobs"
+        self._storage = storage
 
     def hold(self) -> AbstractContextManager[bool]:
         """Keep collectors away; makes the store. Waits for one that is at work."""
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._storage.make_folder(self.folder)
         return folders.locked(self.folder, shared=True, wait=True)
 
     def path(self, digest: str) -> Path:

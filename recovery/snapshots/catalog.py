@@ -1,9 +1,8 @@
 """SnapshotCatalog: the snapshots of a cluster's jobs, owned by the system.
 
 The catalogue is in the backend, the files are beside the job. A snapshot is put together under
-another name, synced, renamed, and only then listed; it is deleted the other way round. So what the
-catalogue lists is whole, and what a crash leaves is either not listed or not there, which `fsck`
-names and the next call cleans up.
+another name, synced, renamed, and only then listed; when it is deleted, its entry goes first. So
+what the catalogue lists is whole, and what a crash leaves is not listed, which `fsck` names.
 
 The rule of this file: a snapshot's folder is written, read and removed under its lock only.
 """
@@ -200,8 +199,8 @@ class SnapshotCatalog:
     def delete(self, job_id: str, which: Which, *, fence: Fence | None = None) -> None:
         """Delete a snapshot; in any order, since none depends on another.
 
-        A repeat after a crash goes on where that was cut off. A folder that is not listed can be
-        deleted by its number.
+        Its entry goes first. A folder that is not listed, as a crash leaves it, can be deleted by
+        its number.
 
         Raises:
             NoSuchSnapshot: it is neither listed nor there.

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jrs import keys
@@ -46,7 +49,10 @@ def delete(
 def remove(
     backend: Backend, storage: JobStorage, record: SnapshotRecord, fence: Fence | None
 ) -> None:
-    """Delete a snapshot: its files, then its record, then the blobs that were its alone.
+    """Delete a snapshot: its record, then its files, then the blobs that were its alone.
+
+    The record's delete is fenced, so that a leader that was replaced removes nothing. A crash
+    behind it leaves a folder that is not listed, which `fsck` names.
 
     Raises:
         Unavailable: a storage that it is in is not mounted; its files would have no record.
@@ -65,15 +71,21 @@ def remove(
             record = current
         for place in places(storage, record):
             check_mounted(place, record)
-        for place in places(storage, record):
-            discard(place, record.job_id, record.number)
-        if stored is None:
-            break
-        try:
-            backend.commit(Delete(key, stored.version), fence=fence)
-            break
-        except Conflict:
-            continue  # Moved, or gone, in this moment: look again.
+        with ExitStack() as held:
+            # Held first: nobody reads what is no longer listed, or moves it meanwhile.
+            found = [
+                (place, held.enter_context(_alone(place, record.job_id, record.number)))
+                for place in _distinct(places(storage, record))
+            ]
+            if stored is not None:
+                try:
+                    backend.commit(Delete(key, stored.version), fence=fence)
+                except Conflict:
+                    continue  # Moved, or gone, in this moment: look again.
+            for place, theirs in found:
+                for folder in theirs:
+                    place.discard(record.job_id, folder)
+        break
     if record.format is SnapshotFormat.CAS:
         for place in places(storage, record):
             collect(place)
@@ -94,18 +106,42 @@ def discard(storage: JobStorage, job_id: str, number: int) -> None:
     Raises:
         SnapshotInUse: one of them is being written or read.
     """
-    for folder in (
-        folders.building(storage, job_id, number),
-        folders.snapshot(storage, job_id, number),
-    ):
-        if folder.is_symlink():
+    with _alone(storage, job_id, number) as found:
+        for folder in found:
             storage.discard(job_id, folder)
-        elif folder.is_dir():
-            with folders.locked(folder) as mine:
-                if mine:
-                    storage.discard(job_id, folder)
-                elif folder.is_dir():
-                    raise SnapshotInUse(f"{folder} is being written or read; try again later")
+
+
+@contextmanager
+def _alone(storage: JobStorage, job_id: str, number: int) -> Iterator[list[Path]]:
+    """Hold the folders that a storage has of a snapshot, so that they can be removed.
+
+    Raises:
+        SnapshotInUse: one of them is being written or read.
+    """
+    found = []
+    with ExitStack() as held:
+        for folder in (
+            folders.building(storage, job_id, number),
+            folders.snapshot(storage, job_id, number),
+        ):
+            if not folder.is_symlink():
+                if not folder.is_dir():
+                    continue
+                if not held.enter_context(folders.locked(folder)):
+                    if folder.is_dir():
+                        raise SnapshotInUse(f"{folder} is being written or read; try again later")
+                    continue
+            found.append(folder)
+        yield found
+
+
+def _distinct(storages: Iterable[JobStorage]) -> list[JobStorage]:
+    """Return storages without those that are another one by another name."""
+    found: list[JobStorage] = []
+    for storage in storages:
+        if not any(storage.root.samefile(known.root) for known in found):
+            found.append(storage)
+    return found
 
 
 def collect(storage: JobStorage) -> None:

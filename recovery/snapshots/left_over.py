@@ -62,7 +62,7 @@ def _of_folders(storage: JobStorage, records: list[SnapshotRecord]) -> Iterator[
     here = {
         (record.job_id, record.number)
         for record in records
-        if record.storage is None or record.copy == str(storage.root.parent)
+        if record.storage is None or str(storage.root.parent) in (record.storage, record.copy)
     }
     for job_id in storage.jobs():
         for number in sorted(folders.unfinished(storage, job_id)):

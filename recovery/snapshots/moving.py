@@ -149,7 +149,7 @@ def _copy(
         deleting.discard(target, record.job_id, record.number)
         with transfer.writing(f"the move of {record}"):
             # What is listed and not there is taken for a storage that is not mounted.
-            target.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            target.make()
         # Where the copy is going to be is listed first: whatever happens, it is known.
         record = _update(catalog, record, fence, copy=str(target.root.parent))
         try:
@@ -185,6 +185,7 @@ def _copy_to(
                 # Without its digest, for what the store has of it may be damaged.
                 digest, _ = blobs.add(found.locate(file), file.size, None)
                 _check_digest(found, file, digest)
+            transfer.sync(blobs.folder)
         else:
             _copy_files(found, building / folders.FILES, progress)
         shutil.copyfile(found.folder / folders.MANIFEST, building / folders.MANIFEST)
@@ -192,7 +193,7 @@ def _copy_to(
         transfer.sync_folders(building)
         whole = folders.snapshot(target, record.job_id, record.number)
         os.rename(building, whole)
-        transfer.sync(whole.parent)
+        target.sync_names(whole)
     there = attrs.evolve(record, storage=str(target.root.parent))
     check(str(record), read(catalog.storage, there), thorough=True)
 

@@ -9,7 +9,10 @@ from pathlib import Path
 
 import attrs
 
-from jrs.errors import DamagedSnapshot, InvalidInput, Unavailable
+from jrs import keys
+from jrs.codec import decode
+from jrs.errors import CorruptRecord, DamagedSnapshot, InvalidInput, Unavailable
+from jrs.model import StageRecord
 from jrs.recovery.snapshots import folders, manifest, transfer
 from jrs.recovery.snapshots.blobs import Blobs
 from jrs.recovery.snapshots.manifest import Locate
@@ -72,6 +75,7 @@ def read(own: JobStorage, source: SnapshotRecord | Path) -> Opened:
         found = manifest.read(folder)
         if found.format is SnapshotFormat.CAS:
             raise InvalidInput(f"{folder} needs the blobs of its cluster: export it first")
+        _check_records(folder, found)
         return Opened(folder, found, _locator(folder, found, own))
     found = manifest.read(folder, source.manifest)
     return Opened(folder, found, _locator(folder, found, place(own, source)))
@@ -97,6 +101,21 @@ def _folder(own: JobStorage, source: SnapshotRecord | Path) -> Path:
     if isinstance(source, Path):
         return source
     return folders.snapshot(place(own, source), source.job_id, source.number)
+
+
+def _check_records(folder: Path, found: Manifest) -> None:
+    """Raise `DamagedSnapshot` if a stage of a snapshot that anybody may have written would be
+    published from or to a folder that is not its own."""
+    for key, text in found.records.items():
+        if not key.startswith(keys.STAGES):
+            continue
+        try:
+            stage = decode(StageRecord, text.encode("ascii", "surrogateescape"), key)
+        except CorruptRecord as error:
+            raise DamagedSnapshot(str(folder), (str(error),)) from error
+        staged = stage.published or stage.name
+        if stage.name != key.removeprefix(keys.STAGES) or "/" in staged or staged in (".", ".."):
+            raise DamagedSnapshot(str(folder), (f"{key} names another folder than its own",))
 
 
 def _locator(folder: Path, found: Manifest, storage: JobStorage) -> Locate:

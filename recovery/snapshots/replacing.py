@@ -28,6 +28,7 @@ from jrs.backend import (
 from jrs.codec import decode, encode, with_job_id
 from jrs.errors import Conflict, CorruptRecord, Fenced, JobIsRunning, SnapshotInUse, Unavailable
 from jrs.model import EpochRecord, JobSpec, StageRecord, StreamRecord
+from jrs.recovery import fencing
 from jrs.recovery.snapshots import deleting, pending, transfer
 from jrs.recovery.snapshots.contents import epoch_folder
 from jrs.snapshots import Manifest, RestoreRecord, SnapshotRecord
@@ -103,7 +104,8 @@ def claim(
     )
     own = Create(key, value) if before is None else Update(key, value, before.version)
     try:
-        commit_and_read_back(backend, own, *guards, fence=wish.fence)
+        shut_out = fencing.shut_out_ops(backend, job_id)
+        commit_and_read_back(backend, own, *guards, *shut_out, fence=wish.fence)
     except Conflict:
         raise JobIsRunning(
             f"job {job_id!r} was started, resumed or submitted in this moment; nothing was changed"
@@ -168,7 +170,7 @@ def swap(
                 ) from error
     if epoch_folder(storage, job_id) != target:
         raise _changed(job_id)
-    transfer.sync(folder)
+    storage.sync_names(target)
     return target
 
 

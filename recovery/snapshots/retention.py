@@ -62,6 +62,9 @@ class Snapshots(Resource):
         self._results = JobResultStore(backend)
 
     def clean(self, job_id: str) -> None:
+        self.clean_fenced(job_id, None)
+
+    def clean_fenced(self, job_id: str, fence: Fence | None) -> None:
         catalog, storage = self._catalog, self._catalog.storage
         taking.remove_left_overs(storage, job_id)
         if not self._deletes(job_id):
@@ -75,7 +78,7 @@ class Snapshots(Resource):
         kept = []
         for record in catalog.list(job_id):
             if (other := begun.get(str(record.number))) is None:
-                deleting.remove(catalog.backend, storage, record, None)
+                deleting.remove(catalog.backend, storage, record, fence)
             else:
                 kept.append(
                     f"{record} is what job {other!r} is being restored from; finish that: "

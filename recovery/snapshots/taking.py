@@ -96,7 +96,7 @@ def create(
                 whole = folders.snapshot(storage, job_id, number)
                 os.rename(folder, whole)
                 folder = whole
-                transfer.sync(folder.parent)
+                storage.sync_names(folder)
             record = _record(found, digest, taken.new_bytes)
             key = keys.snapshot(job_id, number)
             commit_and_read_back(backend, Create(key, encode(record)), fence=fence)
@@ -244,6 +244,8 @@ def _fill(
         file, new = _put(item, files_at / item.path, wish.format, known.get(item.path), copy, blobs)
         files.append(file)
         new_bytes += new
+    if wish.format is SnapshotFormat.CAS:
+        transfer.sync(blobs.folder)
     wish.progress(len(found.items), len(found.items))
     return tuple(files), new_bytes
 

@@ -23,6 +23,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from jrs import credentials
 from jrs.errors import InvalidInput, Unavailable
 from jrs.recovery.snapshots.transfer import sync
 
@@ -187,6 +188,7 @@ def _maker(*arguments: str) -> subprocess.Popen[bytes]:
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
+        env=credentials.without_secrets(os.environ),
     )
 
 

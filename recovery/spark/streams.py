@@ -148,7 +148,7 @@ class Streams:
         writer = writer.queryName(title).option("checkpointLocation", str(checkpoint))
         if queries.uses_sink(writer):
             queries.register_sink(session)
-            output.mkdir(mode=0o700, parents=True, exist_ok=True)
+            context.storage.make_folder(output)
             writer = writer.option("staging", str(folder / "staging")).option("out", str(output))
         once = RestartPolicy(attempts=1)
         stage = StageQuery(

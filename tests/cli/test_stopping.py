@@ -42,6 +42,7 @@ def test_a_suspended_job_is_left_alone_by_the_next_leader(
 ) -> None:
     """Nobody starts it before it is resumed; and it can be canceled as it stands."""
     jrs("submit", "long", "jobs_here:sleeps")
+    until(lambda: json.loads(jrs("show", "long", "--json").stdout)["attempt"], "it was started")
     jrs("stop", "long")
     before = json.loads(jrs("show", "long", "--json").stdout)["attempt"]["attempt"]
     master.kill()

@@ -77,7 +77,25 @@ class Faults:
         self.down = False
         self.reads: list[str] = []
         self.commits: list[tuple[Op, ...]] = []
+        self._interruption: tuple[str, int, Callable[[], None]] | None = None
+        self._before_commit: tuple[str, Callable[[], None]] | None = None
         super().__init__(*args, **kwargs)
+
+    def before_read(self, part: str, number: int, action: Callable[[], None]) -> None:
+        """Call `action` once, before the read of that number (from 0) of a key with `part`."""
+        self._interruption = part, number, action
+
+    def before_commit(self, prefix: str, action: Callable[[], None]) -> None:
+        """Call `action` before each commit that creates a key with that prefix."""
+        self._before_commit = prefix, action
+
+    def _interrupt(self, key: str) -> None:
+        if self._interruption is None or self._interruption[0] not in key:
+            return
+        part, number, action = self._interruption
+        self._interruption = (part, number - 1, action) if number else None
+        if not number:
+            action()
 
     def fault(self, key: str, error: type[Exception], **how: Any) -> Fault:
         fault = Fault(key, error, **how)
@@ -86,6 +104,10 @@ class Faults:
 
     def _commit(self, ops: tuple[Op, ...], fence: Fence | None, deadline: Deadline) -> None:
         self._check_up()
+        if self._before_commit is not None:
+            prefix, action = self._before_commit
+            if any(isinstance(op, Create) and op.key.startswith(prefix) for op in ops):
+                action()
         fault = next((fault for fault in self.faults if fault.hits(ops)), None)
         if fault is not None and not fault.after:
             fault.happened += 1
@@ -98,12 +120,14 @@ class Faults:
 
     def _get(self, key: str, deadline: Deadline) -> Record | None:
         self._check_up()
+        self._interrupt(key)
         self.reads.append(key)
         found: Record | None = super()._get(key, deadline)  # type: ignore[misc]
         return found
 
     def _page(self, prefix: str, after: str | None, limit: int, deadline: Deadline) -> list[Record]:
         self._check_up()
+        self._interrupt(prefix)
         page: list[Record] = super()._page(prefix, after, limit, deadline)  # type: ignore[misc]
         self.reads.extend(record.key for record in page)
         return page
@@ -255,6 +279,8 @@ class Leader:
         clock: Clock = time.monotonic,
         report: Callable[[Event], None] = lambda event: None,
         candidate: str = "leader",
+        max_attempts: int | None = None,
+        ttl: float | None = None,
     ) -> None:
         self.backend = backend
         self.events: list[Event] = []
@@ -276,6 +302,8 @@ class Leader:
             cleanup_policy=policy,
             report=self._report,
             master=candidate,
+            max_attempts=max_attempts,
+            ttl=ttl,
             clock=clock,
         )
 
@@ -301,8 +329,8 @@ class Leader:
             until(lambda job_id=job_id: self.store.has_clean(job_id), f"{job_id} is clean")
 
     def look(self) -> None:
-        """Make the dispatcher look at everything again."""
-        self.dispatcher.provide("", print)
+        """Make the dispatcher ask for all changes, and look at what is due."""
+        self.dispatcher.resync()
 
     def stop(self, timeout: float = BOUND) -> bool:
         return self.dispatcher.stop(Deadline.after(timeout))

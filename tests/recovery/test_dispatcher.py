@@ -70,7 +70,8 @@ def test_a_job_that_is_submitted_later_is_started_at_once(memory: FaultyMemory, 
         JobCatalog(memory).submit(spec("job"))
         attempt = leader.runner.of("job")
 
-        assert (attempt.context.attempt, attempt.context.fence) == (1, leader.fence)
+        assert attempt.context.attempt == 1
+        assert attempt.context.fence.check() == leader.fence.check()
 
 
 def test_a_death_is_followed_by_the_next_attempt_after_the_policys_delay(
@@ -140,7 +141,7 @@ def test_a_death_while_the_backend_is_away_is_counted_when_it_is_back(
         attempt = leader.runner.of("job")
         memory.down = True
         attempt.die("in the dark")
-        leader.until_said("waiting")
+        leader.until_said("error", "job", "away")
         memory.down = False
 
         assert ended(leader, "job").failure.message == "in the dark"  # type: ignore[union-attr]
@@ -647,6 +648,7 @@ def test_after_a_while_without_the_backend_it_goes_on(memory: FaultyMemory, root
         catalog.submit(spec("running"))
         attempt = leader.runner.of("running")
         memory.down = True
+        leader.look()
         leader.until_said("waiting")
         memory.down = False
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from jrs import keys
+from jrs import keys, mounts
 from jrs.backend import Leadership
 from jrs.backends.memory import Space
 from jrs.errors import InvalidInput
@@ -371,6 +371,6 @@ def test_no_jobs_on_an_object_store(
     """Where folders are not renamed in one step, jobs can not keep their files: the rename is the
     fence of all that Spark writes.
     """
-    monkeypatch.setattr(master_module, "filesystem_of", lambda root: "fuse.s3fs")
+    monkeypatch.setattr(mounts, "filesystem_of", lambda root, _: "fuse.s3fs")
     with pytest.raises(InvalidInput, match=r"it is on fuse.s3fs, where a folder is not renamed"):
         Master(memory, url=memory.url, storage=tmp_path)

@@ -10,11 +10,12 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import attrs
 import pytest
 
 from jrs import keys
 from jrs.backend import Backend, Leadership, open_backend
-from jrs.errors import Fenced, InvalidInput, OutcomeUnknown, TooLarge, Unavailable
+from jrs.errors import Fenced, InvalidInput, JobHeld, OutcomeUnknown, TooLarge, Unavailable
 from jrs.model import JobResult, JobStatus
 from jrs.recovery.attempt import run_attempt
 from jrs.recovery.cleanup import JobCleanup, default_resources
@@ -459,3 +460,47 @@ def test_a_stage_of_another_job_is_not_taken_for_ones_own(lead: Lead) -> None:
 
     assert other.result() == "mine"
     assert Job(context).stage("s", lambda stage: "theirs").result() == "theirs"
+
+
+# -- other code ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("now", [lambda: 0.0, lambda: 1e9], ids=["behind", "ahead"])
+def test_new_work_before_a_finished_stage(lead: Lead, now: Callable[[], float]) -> None:
+    """S2: a finished batch stage is not handed back as what came after work that is new, whatever
+    the clock of the next attempt's host says; with the code that it ran with, it is."""
+    first = Job(attrs.evolve(lead.context(1), now=lambda: 1000.0))
+    first.stage("totals", writes("old", "old"))
+
+    second = Job(attrs.evolve(lead.context(2), now=now))
+    dedup = second.stage("dedup", writes("new"))
+    with pytest.raises(JobHeld, match=r"'totals' .* now comes after 'dedup', which did so later: "):
+        second.stage("totals", never, after=[dedup])
+
+    assert lead.job(3).stage("totals", never).result() == "old"
+
+
+def test_an_order_that_was_kept(lead: Lead) -> None:
+    """S2: a stage that had finished before may be named, though the code did not name it then."""
+    first = lead.job(1)
+    first.stage("dedup", writes("x"))
+    first.stage("totals", writes("y", 7))
+
+    second = lead.job(2)
+    dedup = second.stage("dedup", never)
+    assert second.stage("totals", never, after=[dedup]).result() == 7
+    with pytest.raises(JobHeld, match=r"'dedup' .* now comes after 'totals', which did so later"):
+        third = lead.job(3)
+        third.stage("dedup", never, after=[third.stage("totals", never)])
+
+
+def test_publishing_what_is_new(lead: Lead, tmp_path: Path) -> None:
+    """S2: the same of a place of the user's own: what was published there is not taken for the
+    output of another stage."""
+    first = lead.job(1)
+    first.publish(tmp_path / "table", first.stage("a", writes("a")))
+
+    second = lead.job(2)
+    second.stage("a", never)
+    with pytest.raises(JobHeld, match=r"'publish' .* now comes after 'b', which did so later"):
+        second.publish(tmp_path / "table", second.stage("b", writes("b")))

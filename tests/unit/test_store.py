@@ -132,7 +132,7 @@ class TestCreateDirty:
     @pytest.mark.parametrize("payload", [math.nan, {1, 2}, {1: 2}, b"x", [math.inf]], ids=repr)
     def test_what_is_not_json(self, store: JobResultStore, backend: Backend, payload: Any) -> None:
         """A payload that is not JSON is refused by name and writes nothing."""
-        with pytest.raises(InvalidInput, match="not JSON: the result of job 'job'"):
+        with pytest.raises(InvalidInput, match="payload is not JSON"):
             store.create_dirty(result(payload=payload), None)
         assert contents(backend) == {}
 

@@ -13,9 +13,26 @@ from jrs.backend import (
     Delete,
     Leadership,
     Update,
+    Watch,
 )
+from jrs.clock import Deadline
 from jrs.errors import Fenced
 from jrs.testing.contract.fixtures import BOUND, Hang, Opener, contents, lead, present
+
+
+def named(watch: Watch, *keys: str) -> set[str]:
+    """Wait until the watch has named all of the keys, or says that anything may have changed;
+    return what it named."""
+    deadline = Deadline.after(BOUND)
+    heard: set[str] = set()
+    while not deadline.expired:
+        names = watch.changes(deadline.remaining())
+        if names is None:
+            return heard
+        heard |= names
+        if all({key, f"{key.partition('/')[0]}/"} & heard for key in keys):
+            return heard
+    raise AssertionError(f"{keys} were not named, only {heard}")
 
 
 class WatchContract:
@@ -37,6 +54,32 @@ class WatchContract:
                 assert watch.wait(BOUND)
                 client.commit(Delete("w/k"))
                 assert watch.wait(BOUND)
+
+    def test_changes_are_named(self, backend: Backend, other: Backend) -> None:
+        """B5: a watch names each key that any client creates, updates or deletes, or the prefix it
+        is below, or says that anything may have changed; a new one says so first."""
+        with backend.watch("") as watch:
+            assert watch.changes(BOUND) is None
+            for client in (backend, other):
+                client.commit(Create("w/k", b"1"), Create("v/k", b"1"))
+                named(watch, "w/k", "v/k")
+                client.commit(Update("w/k", b"2", present(client, "w/k").version))
+                named(watch, "w/k")
+                client.commit(Delete("w/k"), Delete("v/k"))
+                named(watch, "w/k", "v/k")
+
+    def test_names_are_of_the_watched_prefix(self, backend: Backend) -> None:
+        """B5: a watch names nothing that is outside of the directory of its prefix, and in the end
+        nothing at all."""
+        with backend.watch("w/") as watch:
+            assert watch.changes(BOUND) is None
+            backend.commit(Create("v/k", b"1"))
+            backend.commit(Create("w/k", b"1"))
+            heard = named(watch, "w/k")
+            while names := watch.changes(0.01):
+                heard |= names
+
+            assert all(name.startswith("w/") for name in heard)
 
     def test_a_quiet_watch_gives_up(self, backend: Backend) -> None:
         """A wait in which nothing happens returns False in the end."""

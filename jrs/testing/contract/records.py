@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+import attrs
 import pytest
 
 from jrs.backend import (
@@ -279,6 +280,55 @@ class FencingContract:
             pass
 
         assert present(backend, EPOCH_KEY).version == leadership.fence.version
+
+    def test_the_fence_of_an_attempt(self, backend: Backend, other: Backend) -> None:
+        """An attempt's write is refused on every client, and changes nothing, once the record that
+        let it in has changed or is gone; also under an epoch that still holds."""
+        with lead(backend) as leadership:
+            backend.commit(Create("fence/j", b"1.1.a"))
+            let_in = Check("fence/j", present(backend, "fence/j").version)
+            fence = attrs.evolve(leadership.fence, attempt=let_in)
+            backend.commit(Create("k", b""), fence=fence)
+            other.commit_async(Create("l", b""), fence=fence).result(BOUND)
+            assert other.holds(fence)
+            with pytest.raises(Conflict):
+                backend.commit(Create("k", b""), fence=fence)
+            for op in (Update("fence/j", b"none", let_in.version), Delete("fence/j")):
+                backend.commit(op, fence=leadership.fence)
+                for client in (backend, other):
+                    with pytest.raises(Fenced):
+                        client.commit(Create("m", b""), fence=fence)
+                    with pytest.raises(Fenced):
+                        client.commit_async(Create("k", b""), fence=fence).result(BOUND)
+                    assert not client.holds(fence)
+                    assert client.holds(leadership.fence)
+
+        assert contents(backend) == {"k": b"", "l": b""}
+
+    def test_an_attempt_closes_its_own_fence(self, backend: Backend) -> None:
+        """A commit may change the record that lets its writer in: once, and then no more."""
+        with lead(backend) as leadership:
+            backend.commit(Create("fence/j", b"1.1.a"))
+            let_in = Check("fence/j", present(backend, "fence/j").version)
+            fence = attrs.evolve(leadership.fence, attempt=let_in)
+            last = Update("fence/j", b"none", let_in.version)
+            backend.commit(Create("k", b""), last, fence=fence)
+            with pytest.raises(Fenced):
+                backend.commit(Create("l", b""), last, fence=fence)
+
+        assert contents(backend) == {"fence/j": b"none", "k": b""}
+
+    def test_the_fence_of_an_attempt_has_room(self, backend: Backend) -> None:
+        """The largest commit fits under an attempt's fence, too."""
+        with lead(backend) as leadership:
+            backend.commit(Create("fence/j", b"1.1.a"))
+            let_in = Check("fence/j", present(backend, "fence/j").version)
+            fence = attrs.evolve(leadership.fence, attempt=let_in)
+            most = backend.capabilities.max_ops
+            backend.commit(*(Create(f"k/{number}", b"") for number in range(most)), fence=fence)
+            backend.commit_async(Create("l", b""), fence=fence).result(BOUND)
+
+        assert len(contents(backend, "k/")) == most
 
     def test_a_fence_that_never_was(self, backend: Backend) -> None:
         """A fence is refused where no epoch has begun."""

@@ -1,0 +1,84 @@
+"""Texts from elsewhere: how long they may be where they are stored, how they look when printed.
+
+Failures, reasons, names and paths come from jobs, users and disks. They can be of any size and hold
+whatever a terminal obeys.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+
+LIMIT = 16 * 1024
+"""The most that a stored text takes, in bytes of its stored form (JSON, in ASCII)."""
+MAP_LIMIT = 128 * 1024
+"""The most that a stored mapping of texts takes, in the same bytes."""
+
+_LEAST = 64
+"""Bytes below which a text in a mapping says nothing."""
+_ENTRY = 8
+"""Bytes of an entry's quotes, colon and comma, generously."""
+_SHOWN = 80
+
+# C0, DEL and C1, line ends beyond those, marks that turn the direction of writing, surrogates.
+_UNPRINTABLE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+def bounded(text: str, limit: int = LIMIT) -> str:
+    """Return `text`, or its end behind a note of what was cut, in at most `limit` stored bytes.
+
+    The end is kept: it is where a traceback says what happened. Bounding twice changes nothing.
+    """
+    end = text[-limit:]  # Each character takes a byte at least.
+    if len(end) == len(text) and _stored(text) <= limit:
+        return text
+    # As long as any that can be needed, so that what is left for the end is known.
+    room = limit - len(_note(len(text)))
+    fewest, most = 0, max(0, min(len(end), room))
+    while fewest < most:
+        middle = (fewest + most + 1) // 2
+        if _stored(end[-middle:]) <= room:
+            fewest = middle
+        else:
+            most = middle - 1
+    return _note(len(text) - fewest) + (end[-fewest:] if fewest else "")
+
+
+def bounded_map(texts: Mapping[str, str], limit: int = MAP_LIMIT) -> dict[str, str]:
+    """Return named texts in at most `limit` stored bytes: each bounded, and the last ones left out
+    if there are too many. The names are left as they are."""
+    room, share = limit, max(_LEAST, limit // max(1, len(texts)) - _ENTRY)
+    kept: dict[str, str] = {}
+    for name, text in texts.items():
+        text = bounded(text, max(_LEAST, min(LIMIT, share - _stored(name))))
+        room -= _stored(name) + _stored(text) + _ENTRY
+        if room < 0:
+            break
+        kept[name] = text
+    return kept
+
+
+def printable(text: str) -> str:
+    """Return `text` in one line that a terminal only shows: control characters, line ends and lone
+    surrogates as the escapes of a Python literal."""
+    return _UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def shown(value: object) -> str:
+    """Return how a value that is refused looks in a message: short, whatever it is."""
+    try:
+        text = repr(value)
+    except Exception:  # A number of too many digits, or whatever somebody's own class raises.
+        return f"a {type(value).__qualname__} that cannot be shown"
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(text):,} characters)"
+
+
+def _stored(text: str) -> int:
+    return len(json.dumps(text)) - 2
+
+
+def _note(cut: int) -> str:
+    return f"[{cut} characters cut] "

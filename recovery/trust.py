@@ -1,0 +1,44 @@
+"""What a master lets jobs run. A job that it does not trust is held with the reason, not failed."""
+
+from __future__ import annotations
+
+import os
+from fnmatch import fnmatchcase
+
+import attrs
+
+from jrs.errors import InvalidInput, JobHeld
+from jrs.model import JobSpec
+
+
+def _patterns(instance: object, attribute: object, value: tuple[str, ...]) -> None:
+    if not all(value):
+        raise InvalidInput("an empty --allow-entry allows nothing: write a pattern, as 'etl.*'")
+
+
+@attrs.frozen
+class Trust:
+    """What a master goes by. Without patterns, any entry point may run."""
+
+    allow: tuple[str, ...] = attrs.field(default=(), validator=_patterns)
+    """Shell patterns, in which ``*`` stands for any text: of modules and of files' real paths, or
+    with a colon of whole entry points."""
+
+    def check(self, spec: JobSpec) -> None:
+        """Raise `JobHeld` if the job is not to run here."""
+        if not self.allow or spec.only_in_driver:  # The latter is code of the driver's own.
+            return
+        entry = _real(spec.entry_point)
+        place = entry.rpartition(":")[0]
+        if not any(fnmatchcase(entry if ":" in one else place, one) for one in self.allow):
+            raise JobHeld(
+                f"the masters do not run {entry!r}: they allow {', '.join(self.allow)}; start them "
+                f"with another --allow-entry and then: jrs resume {spec.job_id}; or: jrs cancel "
+                f"{spec.job_id}"
+            )
+
+
+def _real(entry_point: str) -> str:
+    """Return an entry point as it is loaded: a file by its real path, whatever leads there."""
+    place, colon, name = entry_point.rpartition(":")
+    return f"{os.path.realpath(place)}:{name}" if colon and place.endswith(".py") else entry_point

@@ -1,0 +1,211 @@
+"""Whatever is stored, what is printed neither commands a terminal nor forges a line."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jrs.backend import open_backend
+from jrs.cli import _COMMANDS, main, prepare
+from jrs.jobs import JobCatalog
+from jrs.model import JobSpec
+from jrs.policy import RestartPolicy
+from jrs.recovery.events import Event
+from jrs.store import JobResultStore
+from tests.cli.hostile import EVIL, TOLD, make
+from tests.support import until
+
+ENDED = ["failed", "done", "vast"]
+JOBS = [*ENDED, "dying", "held", "drained", "suspending", "snapped", "huge", "torn"]
+COMMANDS: list[list[str]] = [
+    ["list"],
+    ["list", "--json"],
+    ["list", "--state", "dirty"],
+    ["list", "--after", TOLD],
+    *(["show", job_id, *more] for job_id in JOBS for more in ([], ["--json"])),
+    *(["explain", job_id, *more] for job_id in JOBS for more in ([], ["--json"])),
+    *(["wait", job_id, "--timeout", "0"] for job_id in JOBS),
+    *(["wait", job_id, "--timeout", "0", "--json"] for job_id in ENDED),
+    *([command, TOLD] for command in ("show", "explain", "wait", "cancel", "stop", "resume")),
+    ["masters"],
+    ["masters", "--json"],
+    ["fsck"],
+    ["fsck", "--json"],
+    ["fsck", "--storage", TOLD],
+    ["cleanup", "dry-run", "failed"],
+    ["cleanup", "dry-run", "failed", "--json"],
+    ["cleanup", "retry", "failed"],
+    ["cleanup", "force", "failed"],
+    ["cleanup", "force", "vast"],
+    ["expire", "--older-than", "1s"],
+    ["expire", "--older-than", "1s", "--json"],
+    ["expire", "--older-than", TOLD],
+    ["cancel", "held", "--reason", TOLD],
+    ["stop", "huge", "--reason", TOLD, "--no-wait"],
+    ["stop", "suspending", "--timeout", "0"],
+    ["stop", "drained", "--drain", "--timeout", "0"],
+    ["stop", "held"],
+    ["resume", "held"],
+    ["resume", "suspending"],
+    ["submit", TOLD, TOLD],
+    ["submit", "j", TOLD],
+    ["submit", "j", TOLD, "--no-check", "--arg", f"{TOLD}={TOLD}"],
+    ["submit", "j", "m:f", "--args", TOLD],
+    ["submit", "j", "m:f", "--arg", TOLD],
+    ["submit", "done", "m:f", "--no-check", "--existing", "--wait"],
+    ["submit", "failed", "m:f", "--no-check", "--existing", "--wait"],
+    ["upgrade", "held", "--entry", TOLD],
+    ["upgrade", "held", "--entry", TOLD, "--no-check", "--no-wait"],
+    ["rescale", "dying", "--partitions", "2", "--no-wait"],
+    ["fork", "dying", "--as", TOLD],
+    ["fork", "dying", "--as", "new"],
+    ["snapshot", "list"],
+    ["snapshot", "list", "--json"],
+    ["snapshot", "create", "dying", "--name", TOLD],
+    ["snapshot", "create", "dying", "--batch", TOLD],
+    ["snapshot", "show", "snapped", "1"],
+    ["snapshot", "show", "snapped", TOLD],
+    ["snapshot", "verify", "snapped", "1"],
+    ["snapshot", "verify", "snapped"],
+    ["snapshot", "move", "snapped", "1", "/nowhere/else"],
+    ["snapshot", "export", "snapped", "1", TOLD],
+    ["snapshot", "restore", "snapped"],
+    ["snapshot", "restore", "--finish", TOLD],
+    ["snapshot", "fork", "snapped", "1", "--as", "new"],
+    ["snapshot", "delete", "snapped", "1"],
+    ["cluster-format"],
+    ["cluster-format", "--json"],
+    ["cluster-format", "--raise"],
+    ["doctor"],
+    ["doctor", "--json"],
+    ["master", "--name", TOLD],
+    ["master", "--resource", TOLD],
+    ["master", "--storage", f"/proc/{TOLD}"],
+    ["--backend", f"etcd://{TOLD}", "list"],
+    ["--backend", f"file:///nowhere/{TOLD}", "list"],
+    ["--cluster", TOLD, "list"],
+    [TOLD],
+]
+
+
+def harmless(printed: bytes) -> None:
+    """Assert that what was printed is lines of text alone, none of them forged, no traceback."""
+    text = printed.decode()  # No lone surrogate either: it would not be UTF-8.
+    assert not re.findall("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e]", text), text
+    assert not re.findall(r"(?m)^\s{0,8}FORGED", text), text
+    assert "Traceback (most recent call last)" not in text
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> str:
+    make(tmp_path / "store")
+    return f"file://{tmp_path}/store"
+
+
+def test_every_command_is_tried() -> None:
+    """X1: a command that is added is added here too. The demo prints what it has made itself."""
+    tried = {word for command in COMMANDS for word in command}
+    assert set(_COMMANDS) - tried == {"demo", "prepare"}
+
+
+@pytest.mark.parametrize("args", COMMANDS, ids=lambda args: ascii(" ".join(args))[1:60])
+def test_what_a_command_prints(
+    cluster: str,
+    args: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capfdbinary: pytest.CaptureFixture[bytes],
+    tmp_path: Path,
+) -> None:
+    """X1: no command prints a control character, a forged line or a traceback."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("JRS_BACKEND", cluster)
+    monkeypatch.setattr(sys, "argv", ["jrs", *args])
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    with pytest.raises(SystemExit):
+        main()
+    out, err = capfdbinary.readouterr()
+    assert out or err
+    harmless(out + err)
+
+
+@pytest.mark.parametrize(
+    ("args", "encoding"),
+    [(["list"], "ascii"), (["show", "failed"], "utf-8"), (["show", TOLD], "utf-8")],
+)
+def test_what_a_process_prints(cluster: str, args: list[str], encoding: str) -> None:
+    """X1: nor does a real process, whatever the encoding of its terminal is."""
+    done = subprocess.run(
+        [sys.executable, "-m", "jrs", *args],
+        env={**os.environ, "JRS_BACKEND": cluster, "PYTHONIOENCODING": encoding},
+        capture_output=True,
+        timeout=120,
+    )
+    assert done.returncode in (0, 1, 2)
+    harmless(done.stdout + done.stderr)
+
+
+def test_what_prepare_prints(
+    monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """X1: nor does `jrs prepare`, wherever Spark is installed."""
+    monkeypatch.setattr(prepare.class_data, "make", lambda: EVIL)
+    prepare.prepare_command.main([], standalone_mode=False)
+    harmless(capfdbinary.readouterr().out)
+
+
+BOOM = f"""
+EVIL = {EVIL!a}
+
+def boom(job):
+    raise ValueError(EVIL)
+
+class Stubborn(__import__("jrs").Resource):
+    name = "stubborn"
+    def clean(self, job_id):
+        raise OSError(EVIL)
+
+def stubborn():
+    return Stubborn()
+"""
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_what_a_master_logs(url: str, home: Path, tmp_path: Path, as_json: bool) -> None:
+    """X1: a job, a resource or a hold forges no line of the master's log."""
+    (home / "hostile_jobs.py").write_text(BOOM)
+    log = tmp_path / "log"
+    command = [sys.executable, "-m", "jrs", "--backend", url, "master", "--ttl", "5"]
+    with open_backend(url) as backend, log.open("wb") as file:
+        restart = RestartPolicy(on_exception=True, delay=0.0, attempts=2)
+        for spec in (JobSpec("bad", "hostile_jobs:boom", restart=restart), JobSpec("no", EVIL)):
+            JobCatalog(backend).submit(spec)
+        master = subprocess.Popen(
+            [*command, "--resource", "hostile_jobs:stubborn", *(["--json"] if as_json else [])],
+            cwd=home, stdout=file, stderr=file,
+        )  # fmt: skip
+        try:
+            for job_id in ("bad", "no"):
+                assert JobResultStore(backend).wait(job_id, 60.0).failure
+                until(lambda: log.read_bytes().count(b"stubborn is left"), f"{job_id} is left")
+        finally:
+            master.send_signal(signal.SIGTERM)
+            master.wait(60)
+    harmless(log.read_bytes())
+    start = rb"\{.*\}" if as_json else rb"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  epoch \d+  .*"
+    for line in log.read_bytes().splitlines():
+        assert re.fullmatch(start, line), line
+
+
+def test_what_events_hold() -> None:
+    """X1: a message is one harmless line for whoever is told of it, and of bounded size."""
+    event: Any = Event("died", "j", EVIL * 10_000, 1, 1.0)
+
+    harmless(event.message.encode())
+    assert len(event.message) < 20_000

@@ -1,0 +1,121 @@
+"""Numbers without end, disks that take nothing, memory that is over: one line each."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jrs import keys
+from jrs.backend import Backend, Create, Fence, open_backend
+from jrs.codec import encode, with_job_id
+from jrs.errors import CorruptRecord, Fenced
+from jrs.model import AttemptRecord, JobResult, JobSpec, JobStatus
+from jrs.recovery.cleanup import JobCleanup, Records
+from jrs.recovery.decision import Action, Attempt, Facts, Spec, Stop, decide
+from jrs.store import JobResultStore
+from jrs.testing.contract import contents, lead
+from tests.cli.conftest import Jrs
+from tests.cli.hostile import HUGE, sealed
+from tests.cli.test_bad_input import refused
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["--arg", "a=" + "9" * 5000],
+        ["--arg", "a=" + "[" * 100_000],
+        ["--args", '{"a": ' + "9" * 5000 + "}"],
+        ["--args", "[" * 100_000],
+        ["--partitions", "9" * 5000],
+        ["--delay", "9" * 5000],
+    ],
+    ids=lambda args: f"{args[0]} {args[1][:8]}",
+)
+def test_what_nobody_could_read_back(jrs: Jrs, args: list[str]) -> None:
+    """D8: a number of 5,000 digits, or JSON that is nested too deeply, is refused in one line."""
+    refused(jrs("submit", "j", "m:f", "--no-check", *args))
+
+
+@pytest.mark.parametrize("body", [b'{"job_id":"j","a":%s}' % HUGE, b"[" * 100_000])
+def test_a_record_of_which_nobody_knows_the_type(body: bytes) -> None:
+    """D8: such a number in a record of any type is damage when it is read."""
+    with pytest.raises(CorruptRecord, match="here"):
+        with_job_id(sealed("spec", body), "k", "here")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root to mount")
+@pytest.mark.parametrize("command", [["list"], ["show", "j"], ["submit", "k", "m:f", "--no-check"]])
+def test_a_disk_that_is_mounted_read_only(
+    url: str, tmp_path: Path, home: Path, command: list[str]
+) -> None:
+    """D8: what is wrong with a read-only disk is said, for reading commands, too."""
+    with open_backend(url) as backend:
+        backend.commit(Create(keys.JOBS + "j", encode(JobSpec("j", "m:f"))))
+    store = tmp_path / "store"
+    script = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" || exit 77; shift; exec "$@"'
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", script, "sh", store, sys.executable, "-m", "jrs", *command],
+        cwd=home, env={**os.environ, "JRS_BACKEND": url}, capture_output=True, text=True,
+        timeout=120,
+    )  # fmt: skip
+    if done.returncode == 77 or "unshare" in done.stderr:
+        pytest.skip(f"nothing can be mounted here: {done.stderr}")
+
+    refused(done, "read-only")
+
+
+HUNGRY = """
+import resource, sys
+from jrs.cli import main
+import jrs.cli.reading
+size = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (size + (48 << 20),) * 2)
+sys.argv = ["jrs", "list", "--json", "--limit", "1000"]
+main()
+"""
+
+
+def test_too_little_memory(url: str, home: Path) -> None:
+    """D8: a command that has too little memory says so in one line."""
+    with open_backend(url) as backend:
+        store = JobResultStore(backend)
+        for number in range(200):
+            result = JobResult(f"j{number}", JobStatus.FINISHED, "x" * 250_000)
+            store.create_dirty(result, None)
+    done = subprocess.run(
+        [sys.executable, "-c", HUNGRY], cwd=home, env={**os.environ, "JRS_BACKEND": url},
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+
+    refused(done, "memory")
+
+
+def test_a_cleanup_of_a_replaced_leader(backend: Backend, other: Backend) -> None:
+    """D8: a leader that is replaced between its look at the fence and its cleaning removes no
+    record of a job."""
+    backend.commit(Create(keys.ATTEMPTS + "j", encode(AttemptRecord("j"))))
+    JobResultStore(backend).create_dirty(JobResult("j", JobStatus.FINISHED), None)
+    with lead(backend) as leadership:
+        old: Fence = leadership.fence
+    with lead(other):
+        before = contents(backend)
+        held, backend.holds = backend.holds, lambda fence: True  # type: ignore[method-assign]
+        try:
+            with pytest.raises(Fenced):
+                JobCleanup(backend, [Records(backend, keys.ATTEMPTS)]).run("j", old)
+        finally:
+            backend.holds = held  # type: ignore[method-assign]
+        assert contents(backend) == before
+
+
+def test_a_job_that_holds_itself() -> None:
+    """D8: an attempt that is ended because its job is held is not said to be suspended by wish."""
+    held = decide(Facts(spec=Spec.READABLE, attempt=Attempt.RUNNING, stop=Stop.HELD))
+
+    assert held.action is Action.SUSPEND
+    assert "held" in held.reason
+    assert "somebody" not in held.reason

@@ -1,0 +1,106 @@
+"""Which jobs a master runs, and what becomes of the others."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jrs.backend import open_backend
+from jrs.errors import InvalidInput, JobHeld
+from jrs.jobs import JobCatalog
+from jrs.model import JobSpec, JobStatus, StopMode, StopState
+from jrs.recovery.trust import Trust
+from jrs.stops import JobStops
+from jrs.store import JobResultStore
+from jrs.testing.masters import Masters
+from tests.recovery.support import JOBS, job
+from tests.support import BOUND
+
+
+def jrs(url: str, *arguments: str, code: int = 0) -> str:
+    """Run a command; return all that it printed."""
+    done = subprocess.run(
+        [sys.executable, "-m", "jrs", "--backend", url, *arguments],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == code, done.stderr
+    return done.stdout + done.stderr
+
+
+# -- allowed entry points ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("entry", "patterns", "runs"),
+    [
+        ("etl.jobs:nightly", ("etl.*",), True),
+        ("etl.jobs:nightly", ("other", "etl.*"), True),
+        ("etl:nightly", ("etl.*",), False),
+        ("etlx.jobs:nightly", ("etl.*",), False),
+        ("ETL.jobs:nightly", ("etl.*",), False),
+        ("os:system", ("etl.*",), False),
+        ("etl.jobs:nightly", ("etl.jobs:nightly",), True),
+        ("etl.jobs:subprocess.run", ("etl.jobs:nightly",), False),
+        ("/opt/jobs/a.py:f", ("/opt/jobs/*",), True),
+        ("/opt/jobs/../../tmp/a.py:f", ("/opt/jobs/*",), False),
+        ("etl.x/../../../tmp/a.py:f", ("etl.*",), False),
+        ("driver:f", ("etl.*",), True),
+        ("os:system", (), True),
+    ],
+)
+def test_allowed(entry: str, patterns: tuple[str, ...], runs: bool) -> None:
+    """X3: by module, by file or by the whole entry point; without a pattern, all."""
+    trust = Trust(patterns)
+    if runs:
+        trust.check(JobSpec("job", entry))
+    else:
+        with pytest.raises(JobHeld, match="the masters do not run"):
+            trust.check(JobSpec("job", entry))
+
+
+def test_a_link_out_of_it(tmp_path: Path) -> None:
+    """X3: a file counts by where it really is."""
+    (tmp_path / "allowed").mkdir()
+    (tmp_path / "evil.py").write_text("")
+    (tmp_path / "allowed" / "nice.py").symlink_to(tmp_path / "evil.py")
+    with pytest.raises(JobHeld, match=r"evil.py:f"):
+        Trust((f"{tmp_path}/allowed/*",)).check(JobSpec("job", f"{tmp_path}/allowed/nice.py:f"))
+
+
+def test_no_pattern() -> None:
+    """X3: an empty variable in a start script is no pattern."""
+    with pytest.raises(InvalidInput, match="allows nothing"):
+        Trust(("etl.*", ""))
+
+
+def test_held_and_not_failed(tmp_path: Path) -> None:
+    """X3: what a master may not run is held with the reason, nothing of it is executed, and with
+    another pattern it runs."""
+    url = (tmp_path / "store").as_uri()
+    marker = tmp_path / "ran"
+    evil = tmp_path / "evil.py"
+    evil.write_text(f"open({str(marker)!r}, 'w').close()\ndef main(job): pass\n")
+    with Masters(url, options=["--allow-entry", str(JOBS)]) as masters:
+        catalog, stops = JobCatalog(masters.backend), JobStops(masters.backend)
+        catalog.submit(JobSpec("evil", f"{evil}:main"))
+        catalog.submit(JobSpec("good", job("add")))
+        masters.start("m1")
+        result = JobResultStore(masters.backend).wait("good", BOUND)
+        masters.until(lambda: stops.get("evil") is not None, "the job is held")
+        held = stops.get("evil")
+        said = jrs(url, "explain", "evil")
+        assert not marker.exists()
+
+    assert result.status is JobStatus.FINISHED
+    assert held is not None
+    assert (held.mode, held.state) == (StopMode.HOLD, StopState.DONE)
+    assert f"do not run '{evil}:main': they allow {JOBS}" in said
+    with open_backend(url) as backend:
+        assert JobResultStore(backend).get("evil") is None
+    jrs(url, "resume", "evil")
+    with Masters(url, options=["--allow-entry", str(JOBS), "--allow-entry", f"{evil}:*"]) as more:
+        more.start("m2")
+        assert JobResultStore(more.backend).wait("evil", BOUND).status is JobStatus.FINISHED
