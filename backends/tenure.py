@@ -1,10 +1,10 @@
 """Tenure: leadership that lasts as long as its heartbeats are acknowledged, by our own clock.
 
 A server reports the end of a session only to those it can talk to, so whoever is cut off has to
-know by itself. A tenure is valid until a safe fraction of the ttl after the last acknowledged
-heartbeat was *sent*: the server can not have counted from an earlier moment, so the leader knows
-before anybody else can lead. That is for the sake of what a leader does outside of the map; inside
-of it the fence decides, and no clock is trusted.
+know by itself; a folder reports nothing to a leader that hangs. A tenure is valid until a safe
+fraction of the ttl after the last acknowledged heartbeat was *sent*: nobody can have counted from
+an earlier moment, so the leader knows before anybody else can lead. That is for the sake of what a
+leader does outside of the map; inside of it the fence decides, and no clock is trusted.
 """
 
 from __future__ import annotations
@@ -13,18 +13,17 @@ import mmap
 import os
 import struct
 import threading
-import time
 from collections.abc import Callable
 
 from jrs.backend import Fence, Leadership, Lifeline
 from jrs.backends.guardian import Guardian
-from jrs.clock import Deadline
+from jrs.clock import NAP, Deadline, lease_time
 from jrs.errors import JrsError, Refused
 
 SAFE = 0.75
 """The part of the ttl for which a heartbeat counts: the rest is for ending what is running."""
 
-_BEATS = 5
+BEATS = 5
 """Heartbeats in one ttl."""
 
 
@@ -34,12 +33,14 @@ class Tenure(Leadership):
     Args:
         epoch, fence: what the campaign won.
         ttl: of the session, in seconds.
-        sent: when, on the monotonic clock, the last acknowledged request that kept the session
-            alive was sent.
+        sent: when, by `lease_time`, the last acknowledged request that kept the session alive was
+            sent.
         beat: keeps the session alive once, within the deadline. Raises `Refused` if it is over,
             any other `JrsError` if that is not known.
         end: ends the session at once, so that the next candidate leads. May raise `JrsError`.
-        guardian: guards this session; dismissed along with the leadership.
+        held: for the lifeline; see `Lifeline`.
+        guardian: guards this session, if it needs one; dismissed along with the leadership.
+        beats: heartbeats in one ttl.
     """
 
     def __init__(
@@ -51,7 +52,9 @@ class Tenure(Leadership):
         sent: float,
         beat: Callable[[Deadline], None],
         end: Callable[[], None],
-        guardian: Guardian,
+        held: int,
+        guardian: Guardian | None = None,
+        beats: int = BEATS,
     ) -> None:
         self.epoch = epoch
         self.fence = fence
@@ -60,8 +63,9 @@ class Tenure(Leadership):
         self._beat = beat
         self._end = end
         self._guardian = guardian
+        self._interval = ttl / beats
         self._clock = _SharedMoment(sent + ttl * SAFE)
-        self.lifeline = Lifeline(until=self._clock.fd, held=guardian.lifeline)
+        self.lifeline = Lifeline(until=self._clock.fd, held=held)
         self._ending = threading.Lock()
         self._ended = False
         # The clock has a thread of its own: a heartbeat may hang in a client library.
@@ -76,7 +80,7 @@ class Tenure(Leadership):
 
     @property
     def valid_until(self) -> float:
-        """When, on the monotonic clock, this leadership is over unless a heartbeat succeeds."""
+        """When, by `lease_time`, this leadership is over unless a heartbeat succeeds."""
         return self._clock.read()
 
     def resign(self) -> None:
@@ -93,35 +97,40 @@ class Tenure(Leadership):
             except JrsError:
                 # The handle is closed, or nobody answers: the guardian has a connection of its
                 # own. If it fails, too, the session ends by itself, after its ttl.
-                self._guardian.dismiss(ended=False)
+                if self._guardian is not None:
+                    self._guardian.dismiss(ended=False)
             else:
-                self._guardian.dismiss()
+                if self._guardian is not None:
+                    self._guardian.dismiss()
             self._clock.close()
 
     def _heartbeat(self) -> None:
-        while not self.lost.wait(self._ttl / _BEATS):
-            sent = time.monotonic()
+        while not self.lost.wait(self._interval):
+            sent = lease_time()
             try:
-                self._beat(Deadline.after(self._ttl / _BEATS))
+                self._beat(Deadline.after(self._interval))
             except Refused:
                 self.lost.set()
             except JrsError:
                 continue  # Not known: the clock decides.
             else:
                 with self._ending:
+                    if lease_time() >= self.valid_until:
+                        self.lost.set()
                     if self.lost.is_set():
                         return  # Too late: what is over is not prolonged, and may be closed.
                     self._clock.write(sent + self._ttl * SAFE)
-                self._guardian.beat()
+                if self._guardian is not None:
+                    self._guardian.beat()
 
     def _watch_clock(self) -> None:
-        while not self.lost.wait(max(0.0, self.valid_until - time.monotonic())):
-            if time.monotonic() >= self.valid_until:
+        while not self.lost.wait(min(NAP, max(0.0, self.valid_until - lease_time()))):
+            if lease_time() >= self.valid_until:
                 self.lost.set()
 
 
 class _SharedMoment:
-    """A moment on the monotonic clock, in memory that other processes of this host can be given."""
+    """A moment by `lease_time`, in memory that other processes of this host can be given."""
 
     _FORMAT = struct.Struct("d")
 

@@ -200,8 +200,9 @@ class Lifeline:
     Both are file descriptors, to be inherited by whoever ends an attempt, and by nobody else.
 
     Attributes:
-        until: eight bytes, a native double: when, on this host's monotonic clock, the leadership
-            is over unless the moment has moved by then. Attempts must have ended soon after it.
+        until: eight bytes, a native double: when, by `jrs.clock.lease_time` of this host, the
+            leadership is over unless the moment has moved by then. Attempts must have ended soon
+            after it.
         held: nobody else leads before the ttl is over, although the leader died, as long as a
             process holds this open.
     """
@@ -401,6 +402,21 @@ class Backend(abc.ABC):
     def accept_damage(self) -> list[str]:
         """Go on, for good, without what is damaged; return what can still be read of it."""
         return []
+
+    def overwrite(self, key: str, value: bytes) -> None:
+        """Write a record whatever it was, also over one that cannot be read. For operators: it
+        checks no fence and loses to no other write. Durable, idempotent.
+
+        Raises:
+            Conflict: it was written by somebody else at the same moment.
+            Unavailable, OutcomeUnknown: as `commit`.
+        """
+        found = self.get(key)
+        self.commit(Create(key, value) if found is None else Update(key, value, found.version))
+
+    def epochs(self) -> Iterator[int]:
+        """Yield the epochs of which there are traces below the map."""
+        yield from ()
 
     # -- what an adapter implements --------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Time: deadlines on the monotonic clock, and the injected sources of both clocks."""
+"""Time: deadlines on the monotonic clock, leases on one that counts a host's sleep, too."""
 
 from __future__ import annotations
 
@@ -12,7 +12,21 @@ from jrs.errors import InvalidInput
 from jrs.texts import shown
 
 Clock = Callable[[], float]
-"""Returns seconds. ``time.monotonic`` for durations, ``time.time`` for stamps that people read."""
+"""Returns seconds. ``time.monotonic`` for durations, ``time.time`` for stamps that people read,
+`lease_time` for what others judge meanwhile."""
+
+NAP = 0.25
+"""The longest wait at a time, in seconds, for a moment of `lease_time`: the kernel's timeouts stand
+still while the host sleeps."""
+
+
+def lease_time() -> float:
+    """Return seconds on the clock by which leases are judged, the same for all processes of a host.
+
+    Unlike ``time.monotonic`` it counts while the host sleeps: the hosts that may lead next do not
+    sleep with it.
+    """
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 @attrs.frozen

@@ -157,22 +157,45 @@ def with_job_id(data: bytes, job_id: str, where: str) -> bytes:
     Raises:
         CorruptRecord: it is no record, or not one of a job.
     """
+    kind, fields = _opened(data, where)
+    if "job_id" not in fields:
+        name = kind.decode().partition("/")[0]
+        raise CorruptRecord(f"{where}: a {name!r}, which is not a job's")
+    return with_fields(data, where, job_id=job_id)
+
+
+def fields_of(data: bytes, where: str) -> dict[str, Any]:
+    """Return the fields of a stored record of whatever type, also those of a later version.
+
+    Raises:
+        CorruptRecord: it is no record.
+    """
+    return _opened(data, where)[1]
+
+
+def with_fields(data: bytes, where: str, **fields: Any) -> bytes:
+    """Return a stored record of whatever type with other values of some fields.
+
+    Raises:
+        CorruptRecord: it is no record.
+    """
+    kind, before = _opened(data, where)
+    body = _to_json({**before, **fields}).encode("ascii")
+    return b'{"jrs":"%s","crc":"%08x","body":%s}' % (kind, zlib.crc32(body), body)
+
+
+def _opened(data: bytes, where: str) -> tuple[bytes, dict[str, Any]]:
+    """Return the type and version of a stored record, as they are written, and its fields."""
     match = _ENVELOPE.fullmatch(data)
     if match is None or b"%08x" % zlib.crc32(match[4]) != match[3]:
         raise CorruptRecord(f"{where}: not a record of jrs, or a damaged one")
     try:
-        value = json.loads(match[4])
+        fields = json.loads(match[4])
     except (ValueError, RecursionError) as error:
-        raise CorruptRecord(f"{where}: {error}") from None
-    if "job_id" not in value:
-        raise CorruptRecord(f"{where}: a {match[1].decode()!r}, which is not a job's")
-    body = _to_json({**value, "job_id": job_id}).encode("ascii")
-    return b'{"jrs":"%s/%s","crc":"%08x","body":%s}' % (
-        match[1],
-        match[2],
-        zlib.crc32(body),
-        body,
-    )
+        raise CorruptRecord(f"{where}: not a record of jrs: {error}") from error
+    if not isinstance(fields, dict):
+        raise CorruptRecord(f"{where}: not a record of jrs, or a damaged one")
+    return match[1] + b"/" + match[2], fields
 
 
 def decode(kind: type[T], data: bytes, where: str) -> T:

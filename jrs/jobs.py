@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import attrs
 
 from jrs import keys
-from jrs.backend import Absent, Backend, Create, commit_and_read_back
+from jrs.backend import Absent, Backend, Create, Update, commit_and_read_back
 from jrs.clock import Clock
 from jrs.codec import T, decode, encode
 from jrs.errors import (
@@ -30,6 +30,7 @@ from jrs.model import (
     StopState,
     check_job_id,
 )
+from jrs.signing import SpecKey
 from jrs.store import JobResultStore
 from jrs.texts import shown
 
@@ -53,10 +54,17 @@ class JobView:
 
 
 class JobCatalog:
-    """The jobs of one cluster. Needs no leader: a submission is durable when it is acknowledged."""
+    """The jobs of one cluster. Needs no leader: a submission is durable when it is acknowledged.
 
-    def __init__(self, backend: Backend, *, now: Clock = time.time) -> None:
+    Args:
+        spec_key: signs what is submitted; see `jrs.signing`.
+    """
+
+    def __init__(
+        self, backend: Backend, *, now: Clock = time.time, spec_key: SpecKey | None = None
+    ) -> None:
         self._backend = backend
+        self._spec_key = spec_key
         self._now = now
         self._results = JobResultStore(backend, now=now)
 
@@ -72,10 +80,13 @@ class JobCatalog:
             raise InvalidInput(f"not a JobSpec: {shown(spec)}")
         self._check_free(spec.job_id)
         spec = attrs.evolve(spec, submitted_at=self._now())
+        stored = encode(spec)
+        if self._spec_key is not None:
+            stored = self._spec_key.sign(stored, spec.job_id)
         try:
             commit_and_read_back(
                 self._backend,
-                Create(keys.JOBS + spec.job_id, encode(spec)),
+                Create(keys.JOBS + spec.job_id, stored),
                 Absent(keys.RESULTS + spec.job_id),
                 Absent(keys.TOMBSTONES + spec.job_id),
             )
@@ -84,6 +95,27 @@ class JobCatalog:
             self._check_free(spec.job_id)
             raise
         return spec
+
+    def sign(self, job_id: str) -> None:
+        """Sign a job's spec as it is stored now. Durable; idempotent.
+
+        Raises:
+            NoSuchJob: it was not submitted, or has ended.
+            InvalidInput: there is no key, or the job was changed in this moment.
+            CorruptRecord: the spec cannot be read, or the job is being restored.
+        """
+        check_job_id(job_id)
+        if self._spec_key is None:
+            raise InvalidInput("no key to sign with: give --spec-key FILE")
+        stored = self._backend.get(keys.JOBS + job_id)
+        if stored is None:
+            raise NoSuchJob(f"there is no job {job_id!r} to be signed")
+        decode(JobSpec, stored.value, stored.key)
+        signed = self._spec_key.sign(stored.value, stored.key)
+        try:
+            self._backend.commit(Update(stored.key, signed, stored.version))
+        except Conflict:
+            raise InvalidInput(f"job {job_id!r} was changed in this moment; look again") from None
 
     def cancel(self, job_id: str, reason: str = "") -> None:
         """Ask for the job to be canceled; the leader does it. Idempotent, durable.

@@ -139,6 +139,8 @@ class JobSpec(Stored):
     )
     """Over how many partitions its streams' state is spread; None leaves it to Spark."""
     snapshots: SnapshotPolicy = attrs.field(factory=SnapshotPolicy)
+    signature: str = ""
+    """Over all of the record; see `jrs.signing`. Empty if nobody has signed it."""
 
     @arguments.validator
     def _check_arguments(self, attribute: object, value: object) -> None:
@@ -260,6 +262,11 @@ class AttemptRecord(Stored):
     unheard: tuple[int, ...] = ()
     """The epochs in which it was on probation when the leader was replaced, whose last words may
     still come: a process that hangs is replaced before it is dead."""
+    mark: str = ""
+    """What this attempt's processes were born with, by which they are found; empty if the attempt
+    was started by a version that had no such marks."""
+    earlier_marks: tuple[str, ...] = ()
+    """The marks of the attempts before it, the newest last: some may have run on another host."""
 
 
 @attrs.frozen

@@ -30,15 +30,23 @@ from jrs.clock import Clock, Deadline
 from jrs.codec import decode, encode
 from jrs.errors import Conflict, CorruptRecord, InvalidInput, NoSuchJob, NotFound
 from jrs.model import JobSpec, StopMode, StopRecord, StopState, StreamRecord, check_job_id
+from jrs.signing import SpecKey, renewed
 from jrs.snapshots import RestoreRecord
 from jrs.store import JobResultStore
 
 
 class JobStops:
-    """The stops of one cluster's jobs."""
+    """The stops of one cluster's jobs.
 
-    def __init__(self, backend: Backend, *, now: Clock = time.time) -> None:
+    Args:
+        spec_key: signs a spec again that is changed; see `jrs.signing`.
+    """
+
+    def __init__(
+        self, backend: Backend, *, now: Clock = time.time, spec_key: SpecKey | None = None
+    ) -> None:
         self._backend = backend
+        self._spec_key = spec_key
         self._now = now
 
     def request(
@@ -124,7 +132,8 @@ class JobStops:
 
         Raises:
             NoSuchJob: no such job was submitted.
-            InvalidInput: it has ended, a stop is under way, or the value makes no sense.
+            InvalidInput: it has ended, a stop is under way, the value makes no sense, or the spec
+                is signed and cannot be signed again.
             CorruptRecord: its spec cannot be read.
             OutcomeUnknown: look at the job's spec; then repeat.
         """
@@ -147,9 +156,10 @@ class JobStops:
             again = StopRecord(job_id, StopMode.SUSPEND, requested_at=self._now(), again=True)
             key, value = keys.STOPS + job_id, encode(again)
             ops.append(Create(key, value) if stored is None else Update(key, value, stored.version))
+        rewritten = renewed(encode(changed), spec.value, self._spec_key, job_id)
         try:
             self._backend.commit(
-                Update(spec.key, encode(changed), spec.version),
+                Update(spec.key, rewritten, spec.version),
                 Absent(keys.RESULTS + job_id),
                 *ops,
             )

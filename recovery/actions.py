@@ -6,7 +6,6 @@ learns it returns, what must outlive this leader it commits under the fence.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -45,12 +44,13 @@ from jrs.model import (
     StopRecord,
     StopState,
 )
-from jrs.recovery import fencing, last_words, processes, suspects
+from jrs.recovery import fencing, last_words, left_over, suspects
 from jrs.recovery.attempts import Attempts, Begun
 from jrs.recovery.cleanup import CleanupPolicy, JobCleanup
 from jrs.recovery.decision import Stop
 from jrs.recovery.job import AttemptContext
 from jrs.recovery.last_words import LeaderEnd
+from jrs.recovery.processes import new_mark
 from jrs.recovery.runners import Ended, Runner
 from jrs.recovery.snapshots import pending
 from jrs.recovery.state import JobState
@@ -104,6 +104,7 @@ class Actions:
         master: str,
         now: Clock,
         trust: Trust,
+        mark: Callable[[], str] = new_mark,
     ) -> None:
         self._backend = backend
         self._leadership = leadership
@@ -117,11 +118,12 @@ class Actions:
         self._master = master
         self._now = now
         self._trust = trust
+        self._mark = mark
         self._store = JobResultStore(backend, now=now)
         self._stops = JobStops(backend, now=now)
-        self._state = JobState(backend, storage, self._fence, say)
         self._leaders = storage.root / ".leaders"
         self._last_words = last_words.LastWords(self._leaders, self._fence.epoch)
+        self._state = JobState(backend, storage, self._fence, say, spec_key=trust.key)
 
     # -- running ---------------------------------------------------------------------------
 
@@ -158,6 +160,7 @@ class Actions:
             now=self._now,
             lifeline=self._leadership.lifeline,
             last_words=self._last_words,
+            mark=record.mark,
         )
         how = ", alone" if record.on_probation else ""
         if kind is not spec.runner:
@@ -179,6 +182,8 @@ class Actions:
         """Count an attempt that ended without a result, durably, so that failovers do not reset
         the restart policy. Return None if it was no death."""
         job_id = spec.job_id
+        if ended.lapsed:
+            return None  # Its leadership failed it: the leader has yet to notice.
         if self._store.has_entry(job_id) or self._backend.get(keys.CANCEL + job_id) is not None:
             return None
         stop = self._stops.get(job_id)
@@ -399,10 +404,8 @@ class Actions:
                 f"backend was new; restore the job: jrs snapshot restore --from {folder}/snapshots/"
                 f"NUMBER; or move the folder away; then: jrs resume {job_id}"
             )
-        orphans = processes.end(
-            processes.mark_of_job(self._backend.url, self._backend.cluster, job_id),
-            Deadline.after(_KILL),
-            up_to_epoch=self._fence.epoch,
+        orphans = left_over.end(
+            self._backend, job_id, Deadline.after(_KILL), up_to_epoch=self._fence.epoch
         )
         if orphans:
             self._say("orphans", job_id, f"killed {len(orphans)} left-over processes")
@@ -435,8 +438,10 @@ class Actions:
             suspicion=before.suspicion if before else 0,
             on_probation=before is not None and suspects.is_on_probation(spec, before.suspicion),
             unheard=before.unheard if before else (),
+            mark=self._mark(),
+            earlier_marks=left_over.marks_after(before),
         )
-        name = fencing.name_of(record.epoch, record.attempt, secrets.token_hex(8))
+        name = fencing.name_of(record.epoch, record.attempt, record.mark)
         let_in = fencing.let_in_ops(self._backend, job_id, name)
         try:
             self._put(keys.ATTEMPTS + job_id, encode(record), version, *guards, *let_in)
@@ -461,7 +466,7 @@ class Actions:
         # Not by its version: that is another one after this leader's own restore, too.
         if decode(JobSpec, stored.value, key) != spec:
             return None
-        self._trust.check(spec)
+        self._trust.check(spec, stored.value)
         if stop is None:
             return [Check(key, stored.version), Absent(stop_key)]
         if Stop.of(decode(StopRecord, stop.value, stop.key)) is not Stop.NONE:

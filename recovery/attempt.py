@@ -2,7 +2,7 @@
 
 The order is the promise: the dirty result first, before anybody is told and before anything is
 cleaned up. As a program (``python -m jrs.recovery.attempt``) it reads its launch from standard
-input, written by the warden, and is what a `process` attempt runs.
+input, written by its watchdog, and is what a `process` attempt runs.
 """
 
 from __future__ import annotations
@@ -61,6 +61,7 @@ class Launch:
     attempt_fence: int | None
     """The version of the record that lets it write; None where there is none."""
     first_started_at: float
+    mark: str
     secrets: dict[str, str] = attrs.field(factory=dict, repr=False)
     """Environment variables that the backend is opened with, and that nobody inherits."""
 
@@ -82,6 +83,7 @@ class Launch:
             backend=backend,
             storage=JobStorage(Path(self.storage), self.cluster),
             first_started_at=self.first_started_at,
+            mark=self.mark,
         )
 
 
@@ -98,6 +100,7 @@ def launch_of(context: AttemptContext, url: str, storage: Path, secrets: dict[st
         attempt_fence=None if context.fence.attempt is None else context.fence.attempt.version,
         first_started_at=context.first_started_at,
         secrets=secrets,
+        mark=context.mark,
     )
 
 
@@ -222,7 +225,7 @@ def main() -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     # What the function left running (a JVM, threads) must not keep a finished attempt alive; the
-    # warden ends the rest of its processes.
+    # watchdog ends the rest of its processes.
     os._exit(status)
 
 

@@ -23,7 +23,7 @@ from jrs.clock import Deadline
 from jrs.codec import decode, encode
 from jrs.errors import Conflict, CorruptRecord, Fenced, InvalidInput, OutcomeUnknown
 from jrs.model import CleanupJournal
-from jrs.recovery import processes
+from jrs.recovery import left_over
 from jrs.recovery.pools import side_by_side
 from jrs.recovery.storage import JobStorage
 from jrs.store import JobResultStore
@@ -66,16 +66,14 @@ class Processes(Resource):
     name = "processes"
     prioritised = True
 
-    def __init__(self, url: str, cluster: str) -> None:
-        self._url = url
-        self._cluster = cluster
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
 
     def clean(self, job_id: str) -> None:
-        processes.end(processes.mark_of_job(self._url, self._cluster, job_id), Deadline.after(30.0))
+        left_over.end(self._backend, job_id, Deadline.after(30.0))
 
     def describe(self, job_id: str) -> list[str]:
-        mark = processes.mark_of_job(self._url, self._cluster, job_id)
-        return [f"process {pid}" for pid in processes.marked(mark)]
+        return [f"process {pid}" for pid in left_over.find(self._backend, job_id)]
 
 
 class Staging(Resource):
@@ -132,7 +130,7 @@ def default_resources(backend: Backend, storage: JobStorage) -> list[Resource]:
     from jrs.recovery.snapshots.retention import Snapshots
 
     return [
-        Processes(backend.url, backend.cluster),
+        Processes(backend),
         HalfPublished(backend),
         Staging(storage),
         SinkLogs(storage),

@@ -56,6 +56,8 @@ class AttemptContext:
     """Ties a process of its own to the leadership it was started under; see `Lifeline`."""
     last_words: LastWords | None = None
     """Where an attempt in its master's own process tells how that process ended."""
+    mark: str = ""
+    """What its processes are born with; recorded before they are. See `jrs.recovery.processes`."""
 
 
 class Stage:

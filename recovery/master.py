@@ -13,9 +13,17 @@ from pathlib import Path
 from jrs import versions
 from jrs.backend import Backend, Leadership
 from jrs.clock import Deadline
-from jrs.errors import Fenced, InvalidInput, OutcomeUnknown, Unavailable
+from jrs.errors import (
+    CorruptRecord,
+    Fenced,
+    InvalidInput,
+    OutcomeUnknown,
+    Unavailable,
+    UnsupportedVersion,
+)
 from jrs.model import RunnerKind, check_master_name
 from jrs.mounts import check_storage
+from jrs.recovery import processes
 from jrs.recovery.admission import default_slots
 from jrs.recovery.cleanup import CleanupPolicy, JobCleanup, Resource, default_resources
 from jrs.recovery.dispatcher import Dispatcher
@@ -70,7 +78,8 @@ class Master:
     Raises:
         InvalidInput: a storage that cannot be used, as one on a filesystem that caches names, or
             none where the backend has no folder of its own; a name, a ttl or a `max_attempts` that
-            cannot be used; what is no resource.
+            cannot be used; what is no resource; a host or container where this process cannot see
+            itself in /proc.
     """
 
     def __init__(
@@ -106,6 +115,10 @@ class Master:
             ) from None
         if not os.access(folders.root, os.W_OK | os.X_OK):
             raise InvalidInput(f"jobs can not keep their files in {root}: no permission")
+        try:
+            processes.check_visible()
+        except Unavailable as error:
+            raise InvalidInput(f"no master can run here: {error}") from None
         self.backend = backend
         self.name = default_name() if name is None else check_master_name(name)
         self._ttl = ttl
@@ -147,19 +160,32 @@ class Master:
         stop: threading.Event,
         lead: Callable[[Dispatcher, Leadership, threading.Event], bool],
     ) -> None:
+        said = ""
         while not stop.is_set():
             try:
-                leadership = self.backend.campaign(self.name, ttl=self._ttl, stop=stop)
+                leadership = self._won(stop)
                 if leadership is None:
                     return
+                said = ""
                 with leadership:
                     # The format may have been raised while this master waited for its turn.
                     versions.ensure_supported(self.backend, convert=False)
                     if self._lead(leadership, registration, stop, lead):
                         return
             except (Unavailable, OutcomeUnknown) as error:
-                self._say("waiting", 0, f"the backend does not answer: {error}")
+                # It passes, or somebody mends it: a master waits for either, and says once why.
+                if str(error) != said:
+                    said = str(error)
+                    self._say("waiting", 0, f"the backend does not answer: {error}")
                 stop.wait(_PAUSE)
+
+    def _won(self, stop: threading.Event) -> Leadership | None:
+        try:
+            return self.backend.campaign(self.name, ttl=self._ttl, stop=stop)
+        except UnsupportedVersion:
+            raise
+        except CorruptRecord as error:
+            raise Unavailable(f"{error}; restore the epoch with 'jrs fsck --repair'") from error
 
     def _lead(
         self,

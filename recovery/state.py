@@ -24,6 +24,7 @@ from jrs.recovery.snapshots.retention import retain
 from jrs.recovery.spark import rescaling
 from jrs.recovery.spark.ending import position
 from jrs.recovery.storage import JobStorage
+from jrs.signing import SpecKey
 
 
 class JobState:
@@ -35,12 +36,14 @@ class JobState:
         storage: JobStorage,
         fence: Fence,
         say: Callable[[str, str, str], None],
+        *,
+        spec_key: SpecKey | None = None,
     ) -> None:
         self._backend = backend
         self._storage = storage
         self._fence = fence
         self._say = say
-        self._catalog = SnapshotCatalog(backend, storage)
+        self._catalog = SnapshotCatalog(backend, storage, spec_key=spec_key)
 
     def check_new(self, job_id: str) -> None:
         """Raise `JobHeld` if a job that was never started has files in its folder already.

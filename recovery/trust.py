@@ -9,6 +9,7 @@ import attrs
 
 from jrs.errors import InvalidInput, JobHeld
 from jrs.model import JobSpec
+from jrs.signing import SpecKey
 
 
 def _patterns(instance: object, attribute: object, value: tuple[str, ...]) -> None:
@@ -24,9 +25,30 @@ class Trust:
     """Shell patterns, in which ``*`` stands for any text: of modules and of files' real paths, or
     with a colon of whole entry points."""
 
-    def check(self, spec: JobSpec) -> None:
-        """Raise `JobHeld` if the job is not to run here."""
-        if not self.allow or spec.only_in_driver:  # The latter is code of the driver's own.
+    key: SpecKey | None = None
+    """Whoever has it may say what runs; None if everybody may who can write to the backend."""
+
+    def check(self, spec: JobSpec, stored: bytes) -> None:
+        """Raise `JobHeld` if the job is not to run here.
+
+        Args:
+            stored: the record that the spec was read from.
+        """
+        if spec.only_in_driver:
+            return  # Its code is the driver's own.
+        self._check_signature(spec.job_id, stored)
+        self._check_entry(spec)
+
+    def _check_signature(self, job_id: str, stored: bytes) -> None:
+        if self.key is not None and not self.key.has_signed(stored, f"the spec of job {job_id!r}"):
+            raise JobHeld(
+                f"the spec of job {job_id!r} is not signed with the masters' key: look at it: "
+                f"jrs show {job_id}; then: jrs sign {job_id}, and: jrs resume {job_id}; or: "
+                f"jrs cancel {job_id}"
+            )
+
+    def _check_entry(self, spec: JobSpec) -> None:
+        if not self.allow:
             return
         entry = _real(spec.entry_point)
         place = entry.rpartition(":")[0]

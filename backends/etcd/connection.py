@@ -21,6 +21,7 @@ from typing import Any
 from jrs.backends.address import Address, Tls
 from jrs.backends.etcd._etcd3 import grpc, rpc
 from jrs.backends.etcd.refusals import NeverSent, answered, expired, judge, not_logged_in, words
+from jrs.backends.shelter import Shelter
 from jrs.clock import Deadline
 from jrs.errors import InvalidInput, JrsError, Unavailable
 
@@ -80,6 +81,7 @@ class Connection:
         self._login = threading.Lock()
         self._token: str | None = None
         self._over = threading.Event()
+        self._shelter = Shelter("jrs-etcd-shelter")
 
     @property
     def closed(self) -> bool:
@@ -135,10 +137,16 @@ class Connection:
         self._over.set()
         for stubs in self._members:
             stubs.channel.close()
+        self._shelter.close(ATTEMPT)
 
     # -- inside ----------------------------------------------------------------------------
 
     def _call(
+        self, method: Method, request: Any, deadline: Deadline, attempt: float, *, wrote: bool
+    ) -> Any:
+        return self._shelter.run(lambda: self._ask(method, request, deadline, attempt, wrote=wrote))
+
+    def _ask(
         self, method: Method, request: Any, deadline: Deadline, attempt: float, *, wrote: bool
     ) -> Any:
         why = "no answer within the deadline"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import threading
-import time
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
@@ -22,7 +21,7 @@ from jrs.backends.etcd.connection import Connection
 from jrs.backends.etcd.watch import EtcdWatch
 from jrs.backends.guardian import Ender, Guardian
 from jrs.backends.tenure import Tenure
-from jrs.clock import Deadline
+from jrs.clock import Deadline, lease_time
 from jrs.codec import decode, encode
 from jrs.errors import Fenced, JrsError, NotFound, OutcomeUnknown, Unavailable
 from jrs.model import EpochRecord
@@ -97,7 +96,7 @@ def _take(
     backend: EtcdBackend, latch: bytes, candidate: str, ttl: float, guardian: Guardian
 ) -> Leadership | None:
     """Create the latch and bump the epoch; None if somebody else was quicker."""
-    sent = time.monotonic()
+    sent = lease_time()
     lease, granted = grant(backend, ttl, Deadline.after(backend.timeout))
     guardian.guard(lease.to_bytes(8, "big"))
     try:
@@ -134,6 +133,7 @@ def _take(
         sent=sent,
         beat=beat,
         end=lambda: revoke(backend, lease, Deadline.after(min(ttl, backend.timeout))),
+        held=guardian.lifeline,
         guardian=guardian,
     )
 

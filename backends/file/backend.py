@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 from jrs.backend import EPOCH_KEY, Backend, Capabilities, Fence, Leadership, Op, Record, Watch
 from jrs.backends.changes import Changes
@@ -23,6 +25,8 @@ SEAL_AT = 8 << 20
 """Bytes of log behind a base at which a segment is sealed, if its base is not larger than that."""
 
 _WATCH_POLL = 0.01
+
+R = TypeVar("R")
 
 
 def open_file(url: str, cluster: str, create: bool = True) -> FileBackend:
@@ -76,24 +80,24 @@ class FileBackend(Backend):
         forget_in_children(self)
 
     def _get(self, key: str, deadline: Deadline) -> Record | None:
-        with self._current(deadline):
-            return self.replica.get(key)
+        return self._read(lambda: self.replica.get(key), deadline)
 
     def _get_many(
         self, keys: Sequence[str], deadline: Deadline
     ) -> list[Record | CorruptRecord | None]:
-        found: list[Record | CorruptRecord | None] = []
-        with self._current(deadline):
+        def read() -> list[Record | CorruptRecord | None]:
+            found: list[Record | CorruptRecord | None] = []
             for key in keys:
                 try:
                     found.append(self.replica.get(key))
                 except CorruptRecord as error:
                     found.append(error)
-        return found
+            return found
+
+        return self._read(read, deadline)
 
     def _page(self, prefix: str, after: str | None, limit: int, deadline: Deadline) -> list[Record]:
-        with self._current(deadline):
-            return self.replica.page(prefix, after, limit)
+        return self._read(lambda: self.replica.page(prefix, after, limit), deadline)
 
     def _commit(self, ops: tuple[Op, ...], fence: Fence | None, deadline: Deadline) -> None:
         self._check_process()
@@ -113,58 +117,67 @@ class FileBackend(Backend):
 
     def compact(self) -> None:
         """Seal the segment now and begin the next one. Any process may, at any time."""
-        self._check_process()
-        deadline = self._deadline()
-
-        def seal() -> None:
-            with self._locked(deadline):
-                self.replica.seal()
-
-        self._group.exclusively(seal, deadline)
+        # As long as it takes to merge everything.
+        self._alone(lambda: self.replica.seal(math.inf), Deadline.after(math.inf))
 
     def mark_format(self, version: int) -> None:
         self._check_process()
         self.marked_format = mark_format(self._root, version)
 
     def check(self) -> Iterator[str]:
-        with self._at_the_end():
-            found = list(check.problems(self.replica.log_path, self.replica.base))
-        yield from found
-
-    def accept_damage(self) -> list[str]:
-        with self._at_the_end():
-            accepted = check.accept(self.replica.log_path)
-            while True:
-                try:
-                    self.replica.catch_up()
-                    return accepted
-                except UnsupportedVersion:
-                    raise
-                except CorruptRecord as error:
-                    # A commit that needs what a damaged base hides.
-                    if not check.accept_line(self.replica.log_path, self.replica.tail_bytes):
-                        raise
-                    accepted.append(str(error))
-
-    @contextmanager
-    def _at_the_end(self) -> Iterator[None]:
-        """Hold the replica still, as far along as it can be read."""
-        with self._locked(self._deadline()):
+        def look() -> list[str]:
             with suppress(CorruptRecord):
                 self.replica.catch_up()
-            yield
+            return list(check.problems(self.replica.log_path, self.replica.base))
+
+        # As long as it takes to read everything.
+        yield from self._alone(look, Deadline.after(math.inf))
+
+    def accept_damage(self) -> list[str]:
+        return self._alone(self._accept_damage, Deadline.after(math.inf))
+
+    def _accept_damage(self) -> list[str]:
+        with suppress(CorruptRecord):
+            self.replica.catch_up()
+        accepted = check.accept(self.replica.log_path)
+        while True:
+            try:
+                self.replica.catch_up()
+                return accepted
+            except UnsupportedVersion:
+                raise
+            except CorruptRecord as error:
+                # A commit that needs what a damaged base hides.
+                if not check.accept_line(self.replica.log_path, self.replica.tail_bytes):
+                    raise
+                accepted.append(str(error))
+
+    def overwrite(self, key: str, value: bytes) -> None:
+        try:
+            super().overwrite(key, value)
+        except UnsupportedVersion:
+            raise
+        except CorruptRecord:
+            # A damaged base hides it: no operation on it could be judged.
+            self._group.commit((lines.overwrite_line(key, value), []), (), self._deadline())
+
+    def epochs(self) -> Iterator[int]:
+        return leader.epochs(self._leader_folder)
 
     def close(self) -> None:
         if self._forked:
             return
         self._group.close(self.timeout)
-        with self._lock:
-            self.replica.close()
+        # A disk that hangs keeps the lock; what is open then ends with the process.
+        if self._lock.acquire(timeout=self.timeout):
+            try:
+                self.replica.close()
+            finally:
+                self._lock.release()
 
     def refresh(self, deadline: Deadline) -> None:
         """Apply what other processes have appended; wakes the watches it concerns."""
-        with self._current(deadline):
-            pass
+        self._read(lambda: None, deadline)
 
     def forget(self) -> Iterable[int]:
         self._forked = True
@@ -177,21 +190,39 @@ class FileBackend(Backend):
         self.replica.seal_if_due()
         return verdicts
 
-    @contextmanager
-    def _locked(self, deadline: Deadline) -> Iterator[None]:
-        self._check_process()
-        if not self._lock.acquire(timeout=deadline.bounded()):
-            raise Unavailable(f"{self.url}: the disk did not answer within the deadline")
-        try:
-            yield
-        finally:
-            self._lock.release()
+    def _read(self, read: Callable[[], R], deadline: Deadline) -> R:
+        """Return what `read` finds in the newest state.
 
-    @contextmanager
-    def _current(self, deadline: Deadline) -> Iterator[None]:
-        with self._locked(deadline):
+        Where nothing is new a thread looks for itself, without a switch to the serving thread and
+        back. The main thread never does: a signal handler could raise there while it holds the
+        lock. And what is new is read by the serving thread alone, which no handler interrupts
+        between two steps of one change.
+        """
+        self._check_process()
+        if threading.current_thread() is not threading.main_thread():
+            if not self._lock.acquire(timeout=deadline.bounded()):
+                raise Unavailable(f"{self.url}: the disk did not answer within the deadline")
+            try:
+                if self.replica.is_current():
+                    return read()
+            finally:
+                self._lock.release()
+
+        def caught_up() -> R:
             self.replica.catch_up()
-            yield
+            return read()
+
+        return self._alone(caught_up, deadline)
+
+    def _alone(self, action: Callable[[], R], deadline: Deadline) -> R:
+        """Run what changes the replica: in the serving thread, between two batches."""
+        self._check_process()
+
+        def locked() -> R:
+            with self._lock:
+                return action()
+
+        return self._group.run(locked, deadline)
 
     def _check_process(self) -> None:
         if self._forked:

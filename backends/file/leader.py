@@ -3,8 +3,8 @@
 Each leadership has a lock file of its own, named in the epoch record. Its holder locks it before
 the epoch is bumped, so that a candidate that can take the lock knows the holder is gone: failover
 after a crash takes milliseconds. A holder that is alive but hangs stops writing its heartbeat into
-that file; candidates judge it by their own monotonic clock ("unchanged for ttl"). Neither is
-trusted for safety: that is the fence, checked where commits are judged.
+that file; candidates judge it by their own clock ("unchanged for ttl"), later than it judges itself
+(see `Tenure`). Neither is trusted for safety: that is the fence, checked where commits are judged.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ import contextlib
 import fcntl
 import os
 import threading
-import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jrs.backend import EPOCH_KEY, Create, Fence, Leadership, Op, Record, Update
-from jrs.clock import Deadline
+from jrs.backends.tenure import Tenure
+from jrs.clock import Deadline, lease_time
 from jrs.codec import decode, encode
-from jrs.errors import Conflict, JrsError, OutcomeUnknown
+from jrs.errors import Conflict, Fenced, JrsError, OutcomeUnknown, Unavailable
 from jrs.fork import forget_in_children
 from jrs.model import EpochRecord
 
@@ -32,64 +32,86 @@ if TYPE_CHECKING:
 POLL = 0.01
 """Seconds between a candidate's looks at the lock: most of the failover time after a crash."""
 
+_BEATS = 10
+"""Heartbeats in one ttl."""
 
-class FileLeadership(Leadership):
-    """A locked lock file and the thread that writes its heartbeat."""
 
-    def __init__(self, backend: FileBackend, epoch: int, fence: Fence, lock: int, path: Path,
-                 ttl: float) -> None:  # fmt: skip
-        self.epoch = epoch
-        self.fence = fence
-        self.lost = threading.Event()
+class FileLeadership(Tenure):
+    """A locked lock file, and the heartbeat that is written into it.
+
+    Its lifeline holds the lock: what ends the attempts of a leader that died keeps the lock until
+    they are dead, also in a PID namespace that the next leader does not see.
+    """
+
+    def __init__(
+        self,
+        backend: FileBackend,
+        epoch: int,
+        fence: Fence,
+        lock: int,
+        path: Path,
+        ttl: float,
+        sent: float,
+    ) -> None:
         self._backend = backend
         self._lock = lock
         self._path = path
-        self._ttl = ttl
-        self._release = threading.Lock()
+        self._beats = 0
         self._released = False
-        self._thread = threading.Thread(
-            target=self._heartbeat, name=f"jrs-heartbeat-e{epoch}", daemon=True
-        )
         forget_in_children(self)
-        self._thread.start()
+        super().__init__(
+            epoch,
+            fence,
+            ttl=ttl,
+            sent=sent,
+            beat=lambda deadline: self._write_beat(),
+            end=self._unlock,
+            held=lock,
+            beats=_BEATS,
+        )
 
     def forget(self) -> Iterable[int]:
         """A child must not hold the lock when its parent dies."""
-        self._release = threading.Lock()  # A thread that is not here may have held it.
+        self._ending = threading.Lock()  # A thread that is not here may have held it.
         held = () if self._released else (self._lock,)
         self._released = True
         return held
 
-    def resign(self) -> None:
-        self.lost.set()
-        if self._thread is not threading.current_thread():
-            self._thread.join(self._ttl)
-        with self._release:
-            if not self._released:
-                self._released = True
-                with contextlib.suppress(OSError):
-                    os.unlink(self._path)
-                os.close(self._lock)
+    def _write_beat(self) -> None:
+        self._beats += 1
+        try:
+            os.pwrite(self._lock, _beat(self._beats, self._ttl), 0)
+            replaced = self._is_replaced()
+        except OSError as error:
+            # The disk may come back; but a leader that cannot show that it is alive has to
+            # assume, before its candidates do, that it has been replaced.
+            raise Unavailable(f"no heartbeat in {self._path}: {error.strerror}") from error
+        if replaced:
+            raise Fenced(f"epoch {self.epoch} is over: a newer epoch exists")
 
-    def _heartbeat(self) -> None:
-        beat = 0
-        good = time.monotonic()
-        while not self.lost.wait(self._ttl / 10):
-            beat += 1
-            try:
-                os.pwrite(self._lock, _beat(beat, self._ttl), 0)
-                # Not the backend's own timeout: candidates do not wait for that, either.
-                deadline = Deadline.after(self._ttl * 0.3)
-                record = self._backend.get(EPOCH_KEY, deadline=deadline)
-                if record is None or record.version != self.fence.version:
-                    break
-                good = time.monotonic()
-            except (JrsError, OSError):
-                # The disk may come back; but a leader that can not show that it is alive has to
-                # assume, before its candidates do, that it has been replaced.
-                if time.monotonic() - good > self._ttl * 0.7:
-                    break
-        self.lost.set()
+    def _unlock(self) -> None:
+        if not self._released:
+            self._released = True
+            # Before it is closed: what ends our attempts may hold it for longer.
+            with contextlib.suppress(OSError):
+                os.unlink(self._path)
+            os.close(self._lock)
+
+    def _is_replaced(self) -> bool:
+        """Return whether a newer epoch is known to exist.
+
+        The lock file tells, which a successor removes. The epoch's record tells too, of a successor
+        that died before it removed the file. The heartbeat does not depend on that answer: it takes
+        long while other threads of this process keep the replica busy, and candidates see the file.
+        """
+        if not os.fstat(self._lock).st_nlink:
+            return True
+        try:
+            deadline = Deadline.after(self._ttl / 10)
+            record = self._backend.get(EPOCH_KEY, deadline=deadline)
+        except JrsError:
+            return False
+        return record is None or record.version != self.fence.version
 
 
 def campaign(
@@ -100,14 +122,18 @@ def campaign(
     while not stop.is_set():
         record = backend.get(EPOCH_KEY)
         current = decode(EpochRecord, record.value, EPOCH_KEY) if record else None
-        if (
-            current is None
-            or _is_free(folder / current.token)
-            or suspicion.hangs(folder / current.token)
-        ):
-            won = _take(backend, folder, candidate, ttl, record, current)
-            if won is not None:
-                return won
+        try:
+            if (
+                current is None
+                or _is_free(folder / current.token)
+                or suspicion.hangs(folder / current.token)
+            ):
+                won = _take(backend, folder, candidate, ttl, record, current)
+                if won is not None:
+                    return won
+        except OSError as error:
+            # A full disk, no descriptor left, a disk that can be read only: it may pass.
+            raise Unavailable(f"{folder}: {error.strerror}; nobody can lead from here") from error
         stop.wait(POLL)
     return None
 
@@ -129,6 +155,7 @@ def _take(
         os.pwrite(lock, _beat(0, ttl), 0)
         value = encode(EpochRecord(epoch, candidate, token))
         bump: Op = Update(EPOCH_KEY, value, record.version) if record else Create(EPOCH_KEY, value)
+        sent = lease_time()
         try:
             backend.commit(bump)
         except Conflict:
@@ -140,11 +167,12 @@ def _take(
         if stored is None or stored.value != value:
             _withdraw(lock, path)
             return None
+        won = FileLeadership(backend, epoch, Fence(epoch, stored.version), lock, path, ttl, sent)
     except BaseException:
         _withdraw(lock, path)
         raise
     _sweep(folder, epoch)
-    return FileLeadership(backend, epoch, Fence(epoch, stored.version), lock, path, ttl)
+    return won
 
 
 def _withdraw(lock: int, path: Path) -> None:
@@ -168,13 +196,22 @@ def _is_free(path: Path) -> bool:
     return True
 
 
-def _sweep(folder: Path, epoch: int) -> None:
-    """Remove the lock files of older epochs; a file that is still locked is just unlinked."""
+def epochs(folder: Path) -> Iterator[int]:
+    """Yield the epochs whose lock files exist."""
     for name in os.listdir(folder):
         number = name.partition("-")[0]
-        if number.isdigit() and int(number) < epoch:
-            with contextlib.suppress(OSError):
-                os.unlink(folder / name)
+        if number.isdigit():
+            yield int(number)
+
+
+def _sweep(folder: Path, epoch: int) -> None:
+    """Remove the lock files of older epochs; a file that is still locked is just unlinked."""
+    with contextlib.suppress(OSError):
+        for name in os.listdir(folder):
+            number = name.partition("-")[0]
+            if number.isdigit() and int(number) < epoch:
+                with contextlib.suppress(OSError):
+                    os.unlink(folder / name)
 
 
 class _Suspicion:
@@ -190,7 +227,7 @@ class _Suspicion:
             seen = (path, path.read_bytes())
         except OSError:
             return False
-        now = time.monotonic()
+        now = lease_time()
         if seen != self._seen:
             self._seen, self._since = seen, now
         return now - self._since >= max(self._ttl, _ttl_of(seen[1]))

@@ -4,6 +4,7 @@
 
     ~~                                            begins every batch that is appended
     <crc> C <fence> <op> <op> …                   a commit; fence is KEY:VERSION, or -
+    <crc> R <key> <value>                         a record, whatever it was; written by fsck alone
     <crc> S                                       the seal: the segment ends here
     <crc> <version> <key> <value>                 a line of a base
 
@@ -82,6 +83,11 @@ def commit_line(ops: tuple[Op, ...], fence: tuple[str, int] | None) -> CommitLin
         else:
             fields.append(b"!" + key)
     return _line(b"\t".join(fields)), keys
+
+
+def overwrite_line(key: str, value: bytes) -> bytes:
+    """Return the line that writes a record whatever it was; an operator's last resort."""
+    return _line(b"R\t%s\t%s" % (key.encode(), escape(value)))
 
 
 def base_line(version: int, key: bytes, value: bytes) -> bytes:

@@ -21,6 +21,7 @@ from jrs.backend import EPOCH_KEY, Record
 from jrs.backends.file import lines, segments
 from jrs.backends.file.base import Base
 from jrs.backends.file.check import marker
+from jrs.backends.file.compaction import PATIENCE, Compaction
 from jrs.backends.file.folder import sync_folder
 from jrs.backends.group import ACCEPTED, FENCED
 from jrs.backends.ordered import OrderedMap
@@ -43,13 +44,22 @@ class Replica:
     """One process's view of a cluster's log."""
 
     def __init__(
-        self, folder: Path, *, seal_at: int, on_change: Callable[[str | None], None] | None = None
+        self,
+        folder: Path,
+        *,
+        seal_at: int,
+        on_change: Callable[[str | None], None] | None = None,
+        compaction: Compaction | None = None,
     ) -> None:
         self.folder = folder
+        self._compaction = compaction or Compaction(folder)
         self._seal_at = seal_at
         self.on_change = on_change
         self._fd = -1
         self._broken: str | None = None
+        self._failed = False
+        """Whether a sync failed: the newest segment is opened again before anything else."""
+        self._suspects: set[int] = set()
         self._sealed: int | None = None
         self._trusted = False
         self._found: dict[str, int | None] = {}
@@ -78,17 +88,31 @@ class Replica:
                 self._trusted = True
                 return
             if size > self._synced:
+                if self._is_suspect():
+                    self._renew(size)
+                    continue
                 # Not written by us: make it durable before believing it, or a power cut could
                 # take back what we have shown to somebody.
                 try:
                     self._sync(size)
                 except OutcomeUnknown as error:
-                    raise Unavailable(self._broken) from error  # We ourselves wrote nothing.
+                    # We ourselves wrote nothing.
+                    raise Unavailable(f"{self.folder}: a sync failed; retry") from error
             self._trusted = False
             self._replay(self._synced)
             if self._sealed is None:
                 self._trusted = True
                 return
+
+    def is_current(self) -> bool:
+        """Return whether everything that the log holds by now is applied; changes nothing."""
+        return (
+            self._trusted
+            and self._broken is None
+            and not self._failed
+            and self._sealed is None
+            and self._start + os.fstat(self._fd).st_size <= self._applied
+        )
 
     def get(self, key: str) -> Record | None:
         stored = self._tail.get(key)
@@ -191,6 +215,8 @@ class Replica:
         except OutcomeUnknown as unknown:
             return [unknown] * len(batch)
         try:
+            if self._applied != begin and self._is_suspect():
+                raise Unavailable("another process could not sync what is before it")
             self._replay(begin)
             if self._sealed is not None:
                 return None
@@ -225,20 +251,29 @@ class Replica:
         """
         if self._applied - self._start < max(self._seal_at, self._base.size):
             return
-        with contextlib.suppress(Unavailable, OutcomeUnknown, CorruptRecord, OSError):
-            self.seal()
+        with contextlib.suppress(Unavailable):
+            self._write_seal()  # Whoever comes next rolls: nobody's commit waits for the merge.
 
-    def seal(self) -> None:
-        """End the segment and move to the next one."""
+    def seal(self, patience: float = PATIENCE) -> None:
+        """End the segment and move to the next one, within that many seconds."""
         self.catch_up()
+        self._write_seal()
+        self._compaction.patience = patience
+        try:
+            self.catch_up()
+        finally:
+            self._compaction.patience = PATIENCE
+
+    def _write_seal(self) -> None:
+        self._trusted = False
         try:
             os.write(self._fd, lines.BATCH + lines.SEAL_LINE)
         except OSError as error:
             raise _unavailable(error, self._log_path) from error
-        self.catch_up()
 
     def close(self) -> None:
         self._broken = self._broken or "this handle is closed"
+        self._compaction.close()
         self._close_segment()
 
     # -- replay ----------------------------------------------------------------------------
@@ -306,6 +341,9 @@ class Replica:
     def _apply(self, body: bytes, version: int) -> int:
         """Judge one commit and apply it if every condition holds; return the verdict."""
         fields = body.split(b"\t")
+        if fields[0] == b"R":
+            self._write([(fields[1].decode(), fields[2])], version)
+            return ACCEPTED
         if fields[0] != b"C":
             raise self._newer("line", version)
         fence = fields[1]
@@ -315,7 +353,7 @@ class Replica:
                 return FENCED
             if name == EPOCH_KEY:
                 self._good_fence = fence
-        tail, in_tail = self._tail, self._tail.get
+        in_tail = self._tail.get
         writes: list[tuple[str, bytes | None]] = []
         index, i, end = 0, 2, len(fields)
         while i < end:
@@ -352,7 +390,11 @@ class Replica:
             else:
                 raise self._newer("operation", version)
             index += 1
-        on_change = self.on_change
+        self._write(writes, version)
+        return ACCEPTED
+
+    def _write(self, writes: list[tuple[str, bytes | None]], version: int) -> None:
+        tail, on_change = self._tail, self.on_change
         for key_text, value in writes:
             if value is None and not self._may_be_in_base(key_text):
                 tail.discard(key_text)
@@ -362,7 +404,6 @@ class Replica:
                 self._good_fence = None
             if on_change is not None:
                 on_change(key_text)
-        return ACCEPTED
 
     def _newer(self, what: str, version: int) -> UnsupportedVersion:
         return UnsupportedVersion(
@@ -418,9 +459,8 @@ class Replica:
         assert self._sealed is not None
         sealed = self._sealed
         try:
-            if segments.newest(self.folder) < self._sealed:
-                changes = self._tail.after("", inclusive=True)
-                segments.begin(self.folder, self._sealed, self._base, changes)
+            size = self._base.size + sealed - self._start
+            self._compaction.await_base(sealed, size, self._write_base)
             self._open_newest()
         except OSError as error:
             raise _unavailable(error, self.folder) from error
@@ -431,6 +471,11 @@ class Replica:
             # before what it replaces is gone.
             sync_folder(self.folder)
             segments.sweep(self.folder, self._start)
+
+    def _write_base(self) -> None:
+        assert self._sealed is not None
+        changes = self._tail.after("", inclusive=True)
+        segments.begin(self.folder, self._sealed, self._base, changes)
 
     def _open_newest(self) -> None:
         """Open the newest base and its log, forgetting all state."""
@@ -453,18 +498,47 @@ class Replica:
         try:
             os.fdatasync(self._fd)
         except OSError as error:
-            # The kernel has marked the pages clean: a second sync would succeed and mean nothing.
-            self._broken = f"{self._log_path}: a sync failed ({error.strerror}); open it again"
+            # The kernel has marked the pages clean: a second sync would succeed and mean nothing,
+            # and so would that of a process that opens the log from now on.
+            self._suspects.add(self._start)
+            with contextlib.suppress(OSError):
+                segments.suspect_path(self.folder, self._start).touch(mode=0o600)
+            path = self._log_path
+            self._failed = True
             self._close_segment()
             raise OutcomeUnknown(
-                f"{self._log_path}: the sync failed ({error.strerror}), so the commit may or may "
-                "not be durable; open the backend again and read it back"
+                f"{path}: the sync failed ({error.strerror}), so the commit may or may not be "
+                "durable; read it back"
             ) from error
         self._synced = until
+
+    def _is_suspect(self) -> bool:
+        """Return whether a sync of this segment has failed, of this process or another one."""
+        start = self._start
+        return start in self._suspects or segments.suspect_path(self.folder, start).exists()
+
+    def _renew(self, size: int) -> None:
+        """Seal a segment of which a sync failed, and read it as far as it can be read back.
+
+        None of it is believed, or shown, before it is in the next base, which is written and synced
+        as a whole: the page cache may hold what the disk does not.
+        """
+        self._replay(size)
+        if self._sealed is None:
+            self._write_seal()
+            self._replay(self._start + os.fstat(self._fd).st_size)
 
     def _check_usable(self) -> None:
         if self._broken is not None:
             raise Unavailable(self._broken)
+        if self._failed:
+            try:
+                self._open_newest()
+            except OSError as error:
+                raise _unavailable(error, self.folder) from error
+            self._failed = False
+            if self.on_change is not None:
+                self.on_change(None)
 
 
 def _unavailable(error: OSError, path: Path) -> Unavailable:

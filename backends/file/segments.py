@@ -30,6 +30,14 @@ def index_path(folder: Path, start: int) -> Path:
     return folder / f"{start:020}.index"
 
 
+def suspect_path(folder: Path, start: int) -> Path:
+    """Return the file that tells that a sync of this segment's log has failed.
+
+    It need not be durable: after a power cut there is no page cache to mistrust.
+    """
+    return folder / f"{start:020}.suspect"
+
+
 def newest(folder: Path) -> int:
     """Return where the newest segment begins; 0 for the first."""
     starts = [

@@ -28,6 +28,7 @@ from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.states import KazooState, KeeperState
 from kazoo.retry import RetryFailedError
 
+from jrs.backends.shelter import Shelter
 from jrs.backends.zookeeper import wire
 from jrs.backends.zookeeper.access import Access
 from jrs.backends.zookeeper.request import Request
@@ -166,6 +167,7 @@ class Connection:
         self._over = threading.Event()
         self.on_tick: Callable[[], None] = lambda: None
         """Called a few times a second."""
+        self.shelter = Shelter(f"{name}-shelter")
         self._keeper = threading.Thread(target=self._keep, name=f"{name}-keeper", daemon=True)
 
     @property
@@ -210,6 +212,9 @@ class Connection:
         Raises:
             Unavailable: it was closed.
         """
+        self.shelter.run(lambda: self._submit(requests))
+
+    def _submit(self, requests: Sequence[Request]) -> None:
         with self._mutex:
             if self._closed:
                 raise Unavailable("this handle is closed")
@@ -232,6 +237,7 @@ class Connection:
         for request in unsent:
             request.set_exception(Unavailable("this handle was closed; nothing was changed"))
         self._over.set()
+        self.shelter.close(_FAREWELL)
         if self._keeper.ident is not None:
             self._keeper.join()
         self._handler.given_up = not connected

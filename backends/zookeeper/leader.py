@@ -16,7 +16,6 @@ so: then a leader that is cut off may know later than its successor, and the fen
 from __future__ import annotations
 
 import threading
-import time
 import uuid
 from typing import Any
 
@@ -31,7 +30,7 @@ from jrs.backends.zookeeper.plan import Planner
 from jrs.backends.zookeeper.reading import read
 from jrs.backends.zookeeper.request import Request, refusal
 from jrs.backends.zookeeper.sights import Sight
-from jrs.clock import Deadline
+from jrs.clock import Deadline, lease_time
 from jrs.codec import decode, encode
 from jrs.errors import Fenced, InvalidInput, OutcomeUnknown, Unavailable
 from jrs.model import EpochRecord
@@ -200,7 +199,7 @@ class _Candidacy:
 
     def _take(self, deadline: Deadline) -> Tenure | None:
         """Bump the epoch; None if the place is lost, or somebody else was faster."""
-        sent = time.monotonic()
+        sent = lease_time()
         sight, value = self._epoch(deadline)
         current = None if value is None else decode(EpochRecord, value, EPOCH_KEY)
         epoch = current.epoch + 1 if current else 1
@@ -261,6 +260,7 @@ class _Candidacy:
             sent=sent,
             beat=beat,
             end=self._connection.close,
+            held=self._guardian.lifeline,
             guardian=self._guardian,
         )
 

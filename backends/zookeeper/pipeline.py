@@ -84,8 +84,13 @@ class Pipeline:
         commit = Commit(ops, fence, deadline)
         commit.wake = threading.Lock()
         commit.wake.acquire()
-        self._begin(commit)
-        if not commit.wake.acquire(timeout=deadline.bounded()):
+        try:
+            self._begin(commit)
+            answered = commit.wake.acquire(timeout=deadline.bounded())
+        except BaseException:
+            self._give_up(commit)  # Interrupted by a signal handler, or closed.
+            raise
+        if not answered:
             self._give_up(commit)
             commit.wake.acquire()  # Released by whoever settled it.
         if commit.error is not None:
@@ -129,13 +134,17 @@ class Pipeline:
 
     def _locked(self, do: Callable[[_Finished], None]) -> None:
         """Change what is on its way, and tell of what has finished by that."""
-        finished: _Finished = []
-        with self._turn:
-            do(finished)
-            for commit, _ in finished:
-                commit.settled = True
-        for commit, error in finished:
-            commit.deliver(error)
+
+        def step() -> None:
+            finished: _Finished = []
+            with self._turn:
+                do(finished)
+                for commit, _ in finished:
+                    commit.settled = True
+            for commit, error in finished:
+                commit.deliver(error)
+
+        self._connection.shelter.run(step)
 
     def _enter(self, commit: Commit, finished: _Finished) -> None:
         self._held.append(commit)
@@ -246,8 +255,9 @@ class Pipeline:
     def _abandon(self, commit: Commit, finished: _Finished) -> None:
         if commit.settled:
             return
-        if commit in self._held:
-            self._held.remove(commit)
+        if commit.request is None or commit in self._held:
+            if commit in self._held:
+                self._held.remove(commit)
             if commit.looking is not None:
                 commit.looking.cancel()
             where = self._connection.where

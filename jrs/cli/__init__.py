@@ -28,6 +28,7 @@ _COMMANDS = {
     "rescale": "jrs.cli.changing",
     "resume": "jrs.cli.stopping",
     "show": "jrs.cli.reading",
+    "sign": "jrs.cli.jobs",
     "stop": "jrs.cli.stopping",
     "snapshot": "jrs.cli.snapshots",
     "submit": "jrs.cli.jobs",

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from jrs.backend import Backend
-from jrs.cli.common import Place, json_option, say, with_place
+from jrs.cli.common import Place, json_option, say, spec_key_option, with_place
 from jrs.cli.snapshots import catalog_of, progress_of, say_restored
 from jrs.cli.upkeep import job_storage, storage_option
 from jrs.errors import InvalidInput, NotFound
@@ -17,6 +17,7 @@ from jrs.jobs import JobCatalog
 from jrs.model import StopRecord, check_job_id
 from jrs.recovery import entry_point as entry_points
 from jrs.recovery.spark import rescaling
+from jrs.signing import SpecKey
 from jrs.stops import JobStops
 
 _no_wait = click.option("--no-wait", is_flag=True, help="Only leave the request.")
@@ -28,9 +29,15 @@ _no_wait = click.option("--no-wait", is_flag=True, help="Only leave the request.
               help="Over how many partitions the state of its streams is spread.")  # fmt: skip
 @_no_wait
 @storage_option
+@spec_key_option
 @with_place
 def rescale_command(
-    place: Place, job_id: str, partitions: int, no_wait: bool, storage: Path | None
+    place: Place,
+    job_id: str,
+    partitions: int,
+    no_wait: bool,
+    storage: Path | None,
+    spec_key: SpecKey | None,
 ) -> int:
     """Spread the state of a job's streams over another number of partitions.
 
@@ -44,7 +51,7 @@ def rescale_command(
     check_job_id(job_id)
     with place.open() as backend:
         _check_stores(backend, storage, job_id)
-        JobStops(backend).change(job_id, partitions=partitions)
+        JobStops(backend, spec_key=spec_key).change(job_id, partitions=partitions)
         return _started_again(backend, job_id, f"has {partitions} partitions", no_wait=no_wait)
 
 
@@ -55,9 +62,15 @@ def rescale_command(
 @click.option("--no-check", is_flag=True,
               help="Do not import the entry point here: only the masters have it.")  # fmt: skip
 @_no_wait
+@spec_key_option
 @with_place
 def upgrade_command(
-    place: Place, job_id: str, entry_point: str, no_check: bool, no_wait: bool
+    place: Place,
+    job_id: str,
+    entry_point: str,
+    no_check: bool,
+    no_wait: bool,
+    spec_key: SpecKey | None,
 ) -> int:
     """Have another version of its code go on from where a job stands.
 
@@ -74,7 +87,7 @@ def upgrade_command(
             spec = JobCatalog(backend).view(job_id).spec
             entry_points.check_call(entry_point, spec.arguments if spec else {})
         absolute = entry_points.absolute(entry_point)
-        JobStops(backend).change(job_id, entry_point=absolute)
+        JobStops(backend, spec_key=spec_key).change(job_id, entry_point=absolute)
         return _started_again(backend, job_id, f"runs {entry_point}", no_wait=no_wait)
 
 
@@ -82,10 +95,16 @@ def upgrade_command(
 @click.argument("job_id")
 @click.option("--as", "as_job", required=True, metavar="NEW", help="The id of the new job.")
 @storage_option
+@spec_key_option
 @json_option
 @with_place
 def fork_command(
-    place: Place, job_id: str, as_job: str, storage: Path | None, as_json: bool
+    place: Place,
+    job_id: str,
+    as_job: str,
+    storage: Path | None,
+    spec_key: SpecKey | None,
+    as_json: bool,
 ) -> int:
     """Make another job of where a job is now; the job itself goes on as it did.
 
@@ -98,7 +117,8 @@ def fork_command(
     """
     check_job_id(job_id)
     with place.open() as backend, progress_of("forking") as progress:
-        restored = catalog_of(backend, storage).fork(job_id, as_job, progress=progress)
+        catalog = catalog_of(backend, storage, spec_key)
+        restored = catalog.fork(job_id, as_job, progress=progress)
     say_restored(restored, as_json)
     return 0
 

@@ -6,6 +6,7 @@ import functools
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -13,8 +14,10 @@ import click
 
 from jrs.backend import Backend, open_backend
 from jrs.codec import to_plain
+from jrs.credentials import SPEC_KEY_FILE
 from jrs.errors import InvalidInput
 from jrs.model import StopMode, StopRecord, StopState
+from jrs.signing import SpecKey
 from jrs.texts import printable
 
 EXIT_DIFFERS = 1
@@ -59,6 +62,19 @@ def with_place(command: Callable[..., Any]) -> Callable[..., Any]:
 
     return wrapper
 
+
+def _read_key(ctx: click.Context, option: click.Parameter, path: Path | None) -> SpecKey | None:
+    return None if path is None else SpecKey.read(path)
+
+
+spec_key_option = click.option(
+    "--spec-key",
+    type=click.Path(path_type=Path),
+    envvar=SPEC_KEY_FILE,
+    show_envvar=True,
+    callback=_read_key,
+    help="The file of the key that specs are signed with.",
+)
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 

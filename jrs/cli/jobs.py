@@ -9,12 +9,22 @@ from typing import Any
 import click
 
 from jrs.backend import Backend
-from jrs.cli.common import EXIT_DIFFERS, EXIT_TIMEOUT, Place, json_option, say, say_json, with_place
+from jrs.cli.common import (
+    EXIT_DIFFERS,
+    EXIT_TIMEOUT,
+    Place,
+    json_option,
+    say,
+    say_json,
+    spec_key_option,
+    with_place,
+)
 from jrs.errors import DuplicateJob, InvalidInput, NoSuchJob
 from jrs.jobs import JobCatalog
 from jrs.model import JobResult, JobSpec, JobStatus, RunnerKind, check_job_id
 from jrs.policy import Keep, RestartPolicy, SnapshotPolicy
 from jrs.recovery import entry_point as entry_points
+from jrs.signing import SpecKey
 from jrs.store import JobResultStore
 from jrs.texts import shown
 
@@ -54,6 +64,7 @@ from jrs.texts import shown
               help="An id that was submitted before is no error: with --wait, its result "
               "is returned.")  # fmt: skip
 @click.option("--wait", "waits", is_flag=True, help="Wait for the result and print it.")
+@spec_key_option
 @with_place
 def submit_command(
     place: Place,
@@ -73,6 +84,7 @@ def submit_command(
     no_check: bool,
     existing: bool,
     waits: bool,
+    spec_key: SpecKey | None,
 ) -> int:
     """Submit a job, durably. Needs no leader: whoever leads next sees it.
 
@@ -100,7 +112,7 @@ def submit_command(
         entry_points.check_call(entry_point, spec.arguments)
     with place.open(create=True) as backend:
         try:
-            JobCatalog(backend).submit(spec)
+            JobCatalog(backend, spec_key=spec_key).submit(spec)
         except DuplicateJob as error:
             if not existing:
                 raise
@@ -210,3 +222,22 @@ def _print(result: JobResult, *, as_json: bool) -> None:
     else:
         why = result.failure.message if result.failure else "no reason was recorded"
         say(f"jrs: job {result.job_id!r} ended {result.status.name}: {why}", err=True)
+
+
+@click.command("sign")
+@click.argument("job_id")
+@spec_key_option
+@with_place
+def sign_command(place: Place, job_id: str, spec_key: SpecKey | None) -> int:
+    """Sign a job's spec as it is stored now, so that masters with the same key run it.
+
+    Look at it first: jrs show JOB_ID. A job that was held for its signature is then resumed with
+    jrs resume.
+
+    \b
+    Example:  jrs sign nightly-2026-11-20 --spec-key /etc/jrs/spec.key
+    """
+    with place.open() as backend:
+        JobCatalog(backend, spec_key=spec_key).sign(job_id)
+    say(f"{job_id} is signed", err=True)
+    return 0

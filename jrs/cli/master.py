@@ -11,13 +11,15 @@ import attrs
 import click
 
 from jrs import credentials
-from jrs.cli.common import Place, say, say_json, when, with_place
+from jrs.cli import pid1
+from jrs.cli.common import Place, say, say_json, spec_key_option, when, with_place
 from jrs.errors import InvalidInput, JrsError
 from jrs.recovery import entry_point
 from jrs.recovery.cleanup import Resource
 from jrs.recovery.events import Event
 from jrs.recovery.master import Master
 from jrs.recovery.trust import Trust
+from jrs.signing import SpecKey
 
 
 @click.command(
@@ -38,6 +40,7 @@ from jrs.recovery.trust import Trust
 @click.option("--allow-entry", "allowed", multiple=True, metavar="PATTERN",
               help="Run only jobs whose module, or file, this shell pattern matches, as 'etl.*' or "
               "'/opt/jobs/*'; others are held. Repeatable.")  # fmt: skip
+@spec_key_option
 @click.option("--json", "as_json", is_flag=True, help="Print events as JSON, one a line.")
 @with_place
 def master_command(
@@ -48,6 +51,7 @@ def master_command(
     resources: tuple[str, ...],
     max_attempts: int | None,
     allowed: tuple[str, ...],
+    spec_key: SpecKey | None,
     as_json: bool,
 ) -> None:
     """Start a master: campaign, and while leading, recover and run submitted jobs.
@@ -57,10 +61,11 @@ def master_command(
     \b
     Example:  jrs --backend file:///var/lib/jrs master --name m1
     """
+    pid1.stay_behind()
     sys.path.insert(0, "")
     stop = threading.Event()
     found = [_resource(text) for text in resources]
-    trust = Trust(allowed)
+    trust = Trust(allowed, spec_key)
     printing = threading.Lock()
 
     def report(event: Event) -> None:

@@ -11,11 +11,21 @@ from typing import Any
 import click
 
 from jrs.backend import Backend
-from jrs.cli.common import Place, json_option, say, say_json, table, when, with_place
+from jrs.cli.common import (
+    Place,
+    json_option,
+    say,
+    say_json,
+    spec_key_option,
+    table,
+    when,
+    with_place,
+)
 from jrs.cli.upkeep import job_storage, storage_option
 from jrs.errors import InvalidInput
 from jrs.model import check_job_id
 from jrs.recovery.snapshots import Restored, SnapshotCatalog
+from jrs.signing import SpecKey
 from jrs.snapshots import SnapshotFormat, SnapshotRecord, SnapshotStage
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -42,8 +52,9 @@ def _command(name: str) -> Callable[[Callable[..., Any]], click.Command]:
 
     def wrap(function: Callable[..., Any]) -> click.Command:
         def command(place: Place, storage: Path | None, **options: Any) -> Any:
+            spec_key = options.pop("spec_key", None)
             with place.open() as backend:
-                return function(catalog_of(backend, storage), **options)
+                return function(catalog_of(backend, storage, spec_key), **options)
 
         command.__doc__ = function.__doc__
         command.__click_params__ = getattr(  # type: ignore[attr-defined]
@@ -215,6 +226,7 @@ def export_command(catalog: SnapshotCatalog, job_id: str, snapshot: str, folder:
 @click.option("--as", "as_job", metavar="NEW", help="Restore it as a new job.")
 @click.option("--claim", is_flag=True, help="Use the snapshot up; by default it stays.")
 @click.option("--finish", metavar="JOB", help="Carry out a restore that was cut off.")
+@spec_key_option
 @json_option
 def restore_command(
     catalog: SnapshotCatalog, job_id: str | None, snapshot: str | None, folder: Path | None,
@@ -244,6 +256,7 @@ def restore_command(
 @click.argument("job_id")
 @click.argument("snapshot", required=False)
 @click.option("--as", "as_job", required=True, metavar="NEW", help="The id of the new job.")
+@spec_key_option
 @json_option
 def fork_command(
     catalog: SnapshotCatalog, job_id: str, snapshot: str | None, as_job: str, as_json: bool
@@ -262,11 +275,13 @@ def fork_command(
 # -- inside --------------------------------------------------------------------------------
 
 
-def catalog_of(backend: Backend, storage: Path | None) -> SnapshotCatalog:
+def catalog_of(
+    backend: Backend, storage: Path | None, spec_key: SpecKey | None = None
+) -> SnapshotCatalog:
     found = job_storage(backend, storage)
     if found is None:
         raise InvalidInput("say where jobs keep their files: --storage DIR")
-    return SnapshotCatalog(backend, found)
+    return SnapshotCatalog(backend, found, spec_key=spec_key)
 
 
 def _source(

@@ -30,6 +30,7 @@ from jrs.model import (
 )
 from jrs.recovery import fencing
 from jrs.recovery.cleanup import JobCleanup, default_resources
+from jrs.recovery.epochs import restore_epoch
 from jrs.recovery.publishing import HalfPublished
 from jrs.recovery.snapshots import left_over, pending
 from jrs.recovery.storage import JobStorage
@@ -131,14 +132,18 @@ def expire_command(place: Place, age: str, keep: int, as_json: bool) -> int:
 @click.command("fsck")
 @click.option("--accept-damage", is_flag=True,
               help="Go on, for good, without log lines that are damaged.")  # fmt: skip
+@click.option("--repair", is_flag=True,
+              help="Restore a damaged epoch, so that masters can lead again.")  # fmt: skip
 @storage_option
 @json_option
 @with_place
-def fsck_command(place: Place, accept_damage: bool, storage: Path | None, as_json: bool) -> int:
+def fsck_command(
+    place: Place, accept_damage: bool, repair: bool, storage: Path | None, as_json: bool
+) -> int:
     """Look everything over: damage, records that can not be read, left-overs without an owner.
 
-    Changes nothing, unless told to accept damage. Exit 0: all is well; 1: something is left over;
-    2: something is damaged.
+    Changes nothing, unless told to accept damage or to repair. Exit 0: all is well; 1: something is
+    left over; 2: something is damaged.
 
     \b
     Example:  jrs fsck
@@ -146,6 +151,10 @@ def fsck_command(place: Place, accept_damage: bool, storage: Path | None, as_jso
     with place.open() as backend:
         for line in backend.accept_damage() if accept_damage else ():
             say(f"accepted the loss of: {line}", err=True)
+        if repair:
+            restored = restore_epoch(backend, job_storage(backend, storage))
+            if restored is not None:
+                say(f"restored {keys.EPOCH}: epoch {restored}", err=True)
         damage = list(backend.check())
         left: list[str] = []
         try:

@@ -1,12 +1,11 @@
 """The process runner: a session of its own for every attempt, ended as a whole.
 
-Master, warden, attempt: the master holds one end of a pipe, the warden the other; see `warden`.
+Master, watchdog, attempt: the master holds one end of a pipe, the watchdog the other; see `warden`.
 """
 
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -21,12 +20,16 @@ from jrs.fork import forget_in_children
 from jrs.recovery import attempt, processes
 from jrs.recovery.job import AttemptContext
 from jrs.recovery.runners import Ended, OnEnd, Runner, RunningAttempt
+from jrs.recovery.warden import Word
 
 _STDERR_TAIL = 4096
 
+_WATCHDOG = 1.0
+"""Seconds for which a watchdog that was told to end its attempt is left to it."""
+
 
 class ProcessRunner(Runner):
-    """Runs attempts as ``python -m jrs.recovery.attempt`` under a warden.
+    """Runs attempts as ``python -m jrs.recovery.attempt`` under a watchdog.
 
     Args:
         url: the backend's URL as the attempt opens it, secrets included.
@@ -43,102 +46,114 @@ class ProcessRunner(Runner):
     ) -> RunningAttempt:
         if function is not None:
             raise InvalidInput("a function of the driver can not run in a process of its own")
+        processes.check_visible()
         spec = context.spec
-        mark = processes.mark_of_attempt(
-            context.backend.url,
-            context.backend.cluster,
-            spec.job_id,
-            context.fence.epoch,
-            context.attempt,
+        url, cluster = context.backend.url, context.backend.cluster
+        old_mark = processes.old_mark(
+            url, cluster, spec.job_id, context.fence.epoch, context.attempt
         )
         logs = context.storage.logs(spec.job_id)
         out, err = (logs / f"attempt-{context.attempt}.{kind}" for kind in ("out", "err"))
         line = context.lifeline
         inherited = (line.until, line.held) if line else ()
-        until = [str(line.until)] if line else []
-        warden = subprocess.Popen(
-            [sys.executable, "-m", "jrs.recovery.warden", mark, out, err, *until],
+        watchdog = subprocess.Popen(
+            [sys.executable, "-m", "jrs.recovery.warden", old_mark, out, err, *map(str, inherited)],
             stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
-            env=_environment(),
+            env={**_environment(), processes.MARK: context.mark},
             pass_fds=inherited,
         )
         launch = attempt.launch_of(context, self._url, self._storage, self._secrets)
-        return ProcessAttempt(warden, mark, launch.to_line(), err, on_end)
+        return ProcessAttempt(watchdog, spec.job_id, context.mark, launch.to_line(), err, on_end)
 
 
 class ProcessAttempt(RunningAttempt):
-    """One warden and what it guards."""
+    """One watchdog and what it guards."""
 
     def __init__(
         self,
-        warden: subprocess.Popen[bytes],
+        watchdog: subprocess.Popen[bytes],
+        job_id: str,
         mark: str,
         launch: bytes,
         stderr: Path,
         on_end: OnEnd,
     ) -> None:
-        self._warden = warden
-        self._mark = mark
+        self._watchdog = watchdog
+        self._marks = processes.marks_of(mark)
         self._stderr = stderr
         self._on_end = on_end
         self._pipe = threading.Lock()
-        assert warden.stdin is not None
+        self._is_dead = False
+        assert watchdog.stdin is not None
         try:
-            warden.stdin.write(launch)
-            warden.stdin.flush()
+            watchdog.stdin.write(launch)
+            watchdog.stdin.flush()
         except BrokenPipeError:
             pass  # It died at once; the waiter says how.
         self._waiter = threading.Thread(
-            target=self._wait, name=f"jrs-attempt-{mark.split(':')[1]}", daemon=True
+            target=self._wait, name=f"jrs-attempt-{job_id}", daemon=True
         )
         forget_in_children(self)
         self._waiter.start()
 
     def end(self, deadline: Deadline) -> bool:
         self._close_pipe()
-        try:
-            # Not left to the warden alone: somebody may have stopped or killed it.
-            processes.end(self._mark, deadline)
-        except Unavailable:
-            return False
-        self._waiter.join(deadline.bounded())
-        if self._waiter.is_alive():
-            self._warden.kill()
+        self._waiter.join(min(_WATCHDOG, deadline.remaining() / 2))
+        if not self._is_dead:
+            # Not left to the watchdog alone: somebody may have stopped it.
+            try:
+                processes.end(self._marks, deadline)
+            except Unavailable:
+                return False
             self._waiter.join(deadline.bounded())
-        return not processes.marked(self._mark)
+        return True
 
     def _wait(self) -> None:
-        code = self._warden.wait()
+        code = self._watchdog.wait()
+        word = self._word() or Word(code, clean=False, lapsed=False)
         self._close_pipe()
-        # A warden that was itself killed leaves its attempt to us.
-        try:
-            processes.end(self._mark, Deadline.after(60.0))
-        except Unavailable:
-            pass  # The next attempt looks again before it starts.
-        status = 128 - code if 128 < code <= 128 + signal.SIGRTMAX else code
+        self._is_dead = word.clean or self._ends_all()
         self._on_end(
             Ended(
-                message=_says(status),
+                message="its leadership was over" if word.lapsed else _says(word.status),
                 detail=_tail(self._stderr),
-                exit_status=status,
-                fenced=status == attempt.EXIT_FENCED,
+                exit_status=word.status,
+                fenced=word.status == attempt.EXIT_FENCED,
+                lapsed=word.lapsed,
             )
         )
 
+    def _word(self) -> Word | None:
+        """Return the last word of the watchdog, or None if it was killed before."""
+        assert self._watchdog.stdout is not None
+        with self._watchdog.stdout as pipe:
+            # A child that was forked just then may hold the other end: no end of file to wait for.
+            os.set_blocking(pipe.fileno(), False)
+            said = pipe.read()
+        return Word.from_line(said) if said else None
+
+    def _ends_all(self) -> bool:
+        """End what a watchdog that was itself killed has left to us."""
+        try:
+            processes.end(self._marks, Deadline.after(60.0))
+        except Unavailable:
+            return False  # The next attempt looks again before it starts.
+        return True
+
     def _close_pipe(self) -> None:
         with self._pipe:
-            if self._warden.stdin is not None and not self._warden.stdin.closed:
+            if self._watchdog.stdin is not None and not self._watchdog.stdin.closed:
                 try:
-                    self._warden.stdin.close()
+                    self._watchdog.stdin.close()
                 except BrokenPipeError:
                     pass
 
     def forget(self) -> Iterable[int]:
         """A child must not hold the pipe open for its parent."""
-        pipe = self._warden.stdin
+        pipe = self._watchdog.stdin
         return () if pipe is None or pipe.closed else (pipe.fileno(),)
 
 

@@ -32,6 +32,7 @@ from jrs.recovery.snapshots import deleting, folders, moving, pending, restoring
 from jrs.recovery.snapshots.opening import check, opened, places
 from jrs.recovery.snapshots.replacing import Wish
 from jrs.recovery.storage import JobStorage
+from jrs.signing import SpecKey
 from jrs.snapshots import (
     Manifest,
     RestoreRecord,
@@ -60,6 +61,8 @@ class SnapshotCatalog:
         storage: where the jobs keep their files.
         now: the clock of time stamps.
         sleep: waits between two looks at a job that changes.
+        spec_key: signs the spec of a job that is restored under another id, if it was signed
+            before; see `jrs.signing`.
     """
 
     def __init__(
@@ -69,11 +72,13 @@ class SnapshotCatalog:
         *,
         now: Clock = time.time,
         sleep: Callable[[float], None] = time.sleep,
+        spec_key: SpecKey | None = None,
     ) -> None:
         self.backend = backend
         self.storage = storage
         self.now = now
         self.sleep = sleep
+        self.spec_key = spec_key
 
     # -- taking and reading ----------------------------------------------------------------
 

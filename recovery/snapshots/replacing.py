@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from jrs import keys
+from jrs import keys, signing
 from jrs.backend import (
     Absent,
     Backend,
@@ -69,6 +69,13 @@ def kept_spec(before: Record | None) -> bytes | None:
     except CorruptRecord:
         return None
     return text
+
+
+def check_key(catalog: SnapshotCatalog, found: Manifest, job_id: str) -> None:
+    """Raise `InvalidInput` if the spec would lose its signature."""
+    if job_id != found.job_id and SPEC in found.records:
+        spec = found.records[SPEC].encode(*_AS_STORED)
+        signing.check_key(spec, catalog.spec_key, found.job_id)
 
 
 def standing(backend: Backend, job_id: str) -> list[Op]:
@@ -211,7 +218,12 @@ def commit(
     spec = kept_spec(claimed)
     if spec is None:
         spec = found.records[SPEC].encode(*_AS_STORED)
-        spec = spec if job_id == found.job_id else with_job_id(spec, job_id, SPEC)
+        if job_id != found.job_id:
+            signs, before = catalog.spec_key, spec
+            spec = with_job_id(before, job_id, SPEC)
+            # Else it stays as it is, and masters that have a key hold the job.
+            if signs is not None and signs.has_signed(before, SPEC):
+                spec = signs.sign(spec, SPEC)
         decode(JobSpec, spec, SPEC)  # No master could start what it can not read.
     if SPEC in found.records and _code(spec) != _code(found.records[SPEC].encode(*_AS_STORED)):
         # The job was upgraded since: its queries are others, and go on from these checkpoints.

@@ -98,6 +98,8 @@ def restore(catalog: SnapshotCatalog, wish: Wish) -> Restored:
     with opened(storage, wish.source) as found:
         job_id = check_job_id(wish.as_job or found.manifest.job_id)
         _check_restorable(found, job_id)
+        if wish.left is None:  # A leader carries out what was begun.
+            replacing.check_key(catalog, found.manifest, job_id)
         # The lock first: what is found under it is still so when it is claimed and replaced.
         with _building(storage, job_id) as built:
             guards = replacing.standing(catalog.backend, job_id)

@@ -24,10 +24,10 @@ def sleep_at_the_next_write(when):
     def write(fd, data):
         os.write = real
         if when == "before":
-            os.kill(os.getpid(), signal.SIGSTOP)
+            signal.raise_signal(signal.SIGSTOP)  # This very thread: it stops at once.
         written = real(fd, data)
         if when == "after":
-            os.kill(os.getpid(), signal.SIGSTOP)
+            signal.raise_signal(signal.SIGSTOP)  # This very thread: it stops at once.
         return written
     os.write = write
 os.sleep_at_the_next_write = sleep_at_the_next_write

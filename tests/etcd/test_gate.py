@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -178,17 +179,20 @@ def test_who_leaves_before_his_commit_is_sent_reads_for_good(
 def test_an_interrupted_caller_leaves_nothing_on_its_way(
     backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ctrl-C ends the waiting, not what was sent."""
-    held = []
+    """D6: Ctrl-C ends the waiting, not what was sent; what is read afterwards holds."""
+    held, go = [], threading.Event()
 
     def interrupted(method: Any, request: Any, deadline: Deadline) -> None:
         held.append(request)
-        raise KeyboardInterrupt
+        _thread.interrupt_main()
+        assert go.wait(BOUND)
+        raise OutcomeUnknown("interrupted")
 
     with monkeypatch.context() as patch:
         patch.setattr(backend.connection, "write", interrupted)
         with pytest.raises(KeyboardInterrupt):
             backend.commit(Create("k", b"late"))
+        go.set()
     assert backend.get("k") is None
 
     assert not arrive(backend, held[0])

@@ -44,7 +44,7 @@ def test_who_is_in_a_hurry_writes_for_himself_alone(etcd_server: EtcdServer) -> 
             threads.append(threading.Thread(target=commit, args=[key, seconds]))
             threads[-1].start()
             group = backend._group
-            until(lambda: group._busy and len(group._queue) == queued, f"{key} stands in the queue")
+            until(lambda: group._log.locked() and len(group._queue) == queued, f"{key} waits")
 
         etcd_server.pause()
         try:

@@ -99,6 +99,21 @@ def note(path: str, pid: int | None = None) -> None:
         file.write(f"{pid or os.getpid()}\n")
 
 
+def litter(job: Job, pids: str, count: int) -> None:
+    """Leave orphans that end at once, and run for ever."""
+    reader, writer = os.pipe()
+    for _ in range(count):
+        middle = os.fork()
+        if middle == 0:
+            if os.fork() == 0:
+                os.read(reader, 1)  # Not before its parent has ended.
+            os._exit(0)
+        os.waitpid(middle, 0)
+    os.write(writer, b"." * count)
+    note(pids)
+    time.sleep(_FOREVER)
+
+
 def leave_child(job: Job, pids: str) -> str:
     """End at once, and leave a child running."""
     child = subprocess.Popen(

@@ -12,8 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from jrs import keys
 from jrs.backend import Lifeline, open_backend
+from jrs.clock import lease_time
+from jrs.codec import decode
 from jrs.jobs import JobCatalog
+from jrs.model import AttemptRecord
 from jrs.recovery import processes
 from jrs.recovery.runners.process import ProcessRunner
 from tests.recovery.support import CLUSTER, Leader, gone, job, noted, spec
@@ -29,11 +33,15 @@ class Line:
         self.given = Lifeline(until=moment, held=held)
         self._silent = threading.Event()
         self._move()
+        self.speak()
+
+    def speak(self) -> None:
+        self._silent.clear()
         self._thread = threading.Thread(target=self._beat)
         self._thread.start()
 
     def _move(self) -> None:
-        os.pwrite(self.given.until, struct.pack("d", time.monotonic() + 2.0), 0)
+        os.pwrite(self.given.until, struct.pack("d", lease_time() + 2.0), 0)
 
     def _beat(self) -> None:
         while not self._silent.wait(0.1):
@@ -79,28 +87,45 @@ def leader(tmp_path: Path, line: Line) -> Iterator[Leader]:
 def test_an_attempt_ends_when_its_leadership_is_over_although_its_master_is_not(
     leader: Leader, line: Line, tmp_path: Path
 ) -> None:
-    """A master that was cut off does nothing at all: the warden ends the attempt by itself."""
+    """A master that was cut off does nothing at all: the watchdog ends the attempt by itself."""
     first = noted(tmp_path / "pids", 1)
     born = time.monotonic()
     until(lambda: time.monotonic() > born + 3.0, "the first moment has passed")
     assert not gone(first)
 
     line.fall_silent()
-    until(lambda: gone(first), "the warden ends it")
+    until(lambda: gone(first), "the watchdog ends it")
+
+
+def test_the_end_of_a_leadership_is_no_death_of_the_job(
+    leader: Leader, line: Line, tmp_path: Path
+) -> None:
+    """B7: an attempt that its watchdog has ended counts for nothing against its job, which starts
+    again as soon as its leader is one again."""
+    first = noted(tmp_path / "pids", 1)
+    line.fall_silent()
+    until(lambda: gone(first), "the watchdog ends it")
+    line.speak()
+    noted(tmp_path / "pids", 2)
+    record = leader.backend.get(keys.ATTEMPTS + "job")
+    assert record is not None
+
+    assert decode(AttemptRecord, record.value, record.key).deaths == 0
+    assert leader.said("died") == []
 
 
 def test_nobody_lets_go_of_the_pipe_before_the_attempt_is_dead(
     leader: Leader, line: Line, tmp_path: Path
 ) -> None:
-    """What waits for the end of the pipe finds every process of the attempt gone; the attempt
-    itself does not hold it, so one that will not die costs a ttl and no more."""
+    """B10: what waits for the end of the pipe finds every process of the attempt gone, also if its
+    watchdog was killed: the attempt holds the pipe itself."""
     running = noted(tmp_path / "pids", 1)
     line.let_go()
     assert line.is_held
 
     for pid in running:
         held = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
-        assert os.readlink(f"/proc/self/fd/{line.ears}") not in held
+        assert os.readlink(f"/proc/self/fd/{line.ears}") in held
     assert leader.stop()
-    until(lambda: not line.is_held, "the warden lets go")
+    until(lambda: not line.is_held, "attempt and watchdog let go")
     assert processes.marked(processes.mark_of_cluster(leader.backend.url, CLUSTER)) == []

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -21,8 +22,11 @@ from jrs.codec import decode
 from jrs.jobs import JobCatalog
 from jrs.model import AttemptRecord, Failure, JobResult, JobStatus
 from jrs.policy import RestartPolicy
-from jrs.recovery import processes
+from jrs.recovery import left_over, processes
+from jrs.recovery.job import AttemptContext
+from jrs.recovery.runners import RunningAttempt
 from jrs.recovery.runners.process import ProcessRunner
+from jrs.recovery.storage import JobStorage
 from jrs.store import JobResultStore
 from jrs.testing.masters import Masters
 from tests.recovery.support import CLUSTER, Leader, gone, job, noted, spec, state_of
@@ -90,9 +94,9 @@ def test_an_attempt_dies_with_its_master_by_kill_9(
     pids = tmp_path / "pids"
     submit(masters, "job", function, arguments={"pids": str(pids), **arguments})
     started = noted(pids, count)
-    warden = parent_of(started[-1])
+    watchdog = parent_of(started[-1])
     masters.leader().kill()
-    until(lambda: gone([*started, warden]), "all of the attempt is gone")
+    until(lambda: gone([*started, watchdog]), "all of the attempt is gone")
 
     assert marked(masters) == []
 
@@ -125,11 +129,11 @@ def test_a_master_that_is_told_to_stop_leaves_no_process(masters: Masters, tmp_p
     assert not any(JobResultStore(masters.backend).has_entry(f"job-{n}") for n in range(6))
 
 
-def test_when_the_warden_is_killed_the_master_ends_the_attempt(
+def test_when_the_watchdog_is_killed_the_master_ends_the_attempt(
     masters: Masters, tmp_path: Path
 ) -> None:
-    """An attempt without its warden does not run on unguarded: the master notices, ends all of it,
-    and counts a death."""
+    """An attempt without its watchdog does not run on unguarded: the master notices, ends all of
+    it, and counts a death."""
     pids = tmp_path / "pids"
     submit(masters, "job", "family", arguments={"pids": str(pids)})
     started = noted(pids, 5)
@@ -139,31 +143,90 @@ def test_when_the_warden_is_killed_the_master_ends_the_attempt(
     assert gone(started)
 
 
-def test_when_master_and_warden_are_killed_the_next_leader_ends_the_attempt(
-    masters: Masters, tmp_path: Path
-) -> None:
-    """With nobody left to end an attempt, the next leader finds and kills its processes before it
-    starts the job again."""
-    pids, go, wrote = tmp_path / "pids", tmp_path / "go", tmp_path / "wrote"
-    submit(masters, "job", "write_when_told", arguments={
-        "started": str(pids), "go": str(go), "wrote": str(wrote)})  # fmt: skip
-    noted(pids, 1)
-    old = marked(masters)
-    warden = parent_of(old[0])
-    os.kill(warden, signal.SIGSTOP)
+def kill_with_its_watchdog(masters: Masters, attempt: int) -> None:
+    """Kill -9 the leader and the watchdog of its attempt, so that neither can do anything."""
+    watchdog = parent_of(attempt)
+    os.kill(watchdog, signal.SIGSTOP)
     masters.leader().kill()
-    os.kill(warden, signal.SIGKILL)
+    os.kill(watchdog, signal.SIGKILL)
 
-    assert not gone(old)
+
+@pytest.mark.parametrize("server", ["file", "etcd"])
+@pytest.mark.parametrize("stopped", [False, True], ids=["running", "stopped"])
+def test_an_attempt_dies_with_its_watchdog(
+    request: pytest.FixtureRequest, tmp_path: Path, server: str, stopped: bool
+) -> None:
+    """B10: when master and watchdog are killed -9 together, the attempt ends by itself, also if it
+    is stopped, and although there is no other master."""
+    url = (tmp_path / "store").as_uri()
+    if server == "etcd":
+        url = request.getfixturevalue("etcd_server").url()
+    cluster = f"b10-{uuid.uuid4().hex[:8]}"
+    with Masters(url, cluster=cluster, storage=tmp_path / "jobs", ttl=30.0) as masters:
+        masters.start("m1")
+        pids = tmp_path / "pids"
+        submit(masters, "job", "hang", arguments={"pids": str(pids)})
+        [attempt] = noted(pids, 1)
+        if stopped:
+            os.kill(attempt, signal.SIGSTOP)
+        kill_with_its_watchdog(masters, attempt)
+        until(lambda: gone([attempt]), "the attempt is gone")
+
+
+def test_when_master_and_watchdog_are_killed_the_next_leader_ends_what_is_left(
+    cluster: Callable[..., Masters], tmp_path: Path
+) -> None:
+    """With nobody left to end what an attempt has started, the next leader finds and kills it
+    before it starts the job again. What was forked by the attempt holds its lock for a ttl."""
+    masters = cluster(ttl=2.0)
+    masters.start("m1")
+    pids = tmp_path / "pids"
+    submit(masters, "job", "family", arguments={"pids": str(pids)})
+    started = noted(pids, 5)
+    kill_with_its_watchdog(masters, started[-1])
+    until(lambda: gone(started[-1:]), "the attempt is gone")
+
+    assert not gone(started)
 
     masters.start("m2")
+    noted(pids, 10)
 
-    assert noted(pids, 2) == [1, 2]
-    assert gone(old)
+    assert gone(started)
+    assert masters.event(lambda event: event.kind == "orphans", "it is told").job_id == "job"
 
-    go.touch()
 
-    assert ended(masters, "job").payload == "epoch 2"
+def test_an_attempt_outlives_the_thread_that_started_it(tmp_path: Path) -> None:
+    """B10: the kernel goes by the thread that forked. An attempt is started by one that lives as
+    long as its process, whatever pool asked for it."""
+    url, pids = (tmp_path / "store").as_uri(), tmp_path / "pids"
+    over = threading.Event()
+    running: list[RunningAttempt] = []
+    with open_backend(url, cluster=CLUSTER) as backend:
+        leadership = backend.campaign("m1", ttl=30.0, stop=threading.Event())
+        assert leadership is not None
+        with leadership:
+            context = AttemptContext(
+                spec=spec("job", job("hang"), arguments={"pids": str(pids)}),
+                attempt=1,
+                fence=leadership.fence,
+                backend=backend,
+                storage=JobStorage(tmp_path / "jobs", CLUSTER),
+                first_started_at=0.0,
+                mark=processes.new_mark(),
+            )
+            runner = ProcessRunner(url, tmp_path / "jobs")
+            starter = threading.Thread(
+                target=lambda: running.append(runner.start(context, None, lambda ended: over.set()))
+            )
+            starter.start()
+            starter.join()
+            started = noted(pids, 1)
+
+            assert not gone(started)
+            assert not over.is_set()
+            assert running[0].end(Deadline.after(30))
+            assert gone(started)
+            assert over.is_set()
 
 
 def test_a_forked_child_of_the_master_does_not_keep_attempts_alive(tmp_path: Path) -> None:
@@ -324,7 +387,7 @@ def test_arguments_of_the_largest_size_arrive(masters: Masters) -> None:
 
 
 def test_the_attempt_knows_who_it_is(masters: Masters) -> None:
-    """Job id, attempt and epoch arrive in the process, which is neither master nor warden."""
+    """Job id, attempt and epoch arrive in the process, which is neither master nor watchdog."""
     submit(masters, "job", "where")
     payload = ended(masters, "job").payload
 
@@ -364,9 +427,9 @@ def test_no_process_shows_the_launch_to_others(tmp_path: Path) -> None:
 def test_a_leader_that_slept_finds_itself_replaced_and_does_no_harm(
     cluster: Callable[..., Masters], tmp_path: Path
 ) -> None:
-    """While the leader is stopped for longer than its ttl, the next one kills the orphaned attempt
-    before it starts the job again; the old one, continued, steps down, and neither it nor its
-    attempt touches the new attempt, the job's files or its result."""
+    """While the leader and its watchdog are stopped for longer than the ttl, the next one kills the
+    orphaned attempt before it starts the job again; the old one, continued, steps down, and neither
+    it nor its attempt touches the new attempt, the job's files or its result."""
     masters = cluster(ttl=1.0)
     masters.start("m1")
     old = masters.leader()
@@ -375,6 +438,7 @@ def test_a_leader_that_slept_finds_itself_replaced_and_does_no_harm(
         "started": str(started), "go": str(go), "wrote": str(wrote)})  # fmt: skip
     noted(started, 1)
     orphans = marked(masters)
+    os.kill(parent_of(orphans[0]), signal.SIGSTOP)
     old.pause()
     masters.start("m2")
 
@@ -410,12 +474,13 @@ def test_a_leader_that_slept_does_not_kill_the_new_leaders_attempt(tmp_path: Pat
         with Leader(backend, tmp_path / "jobs", runner=runner) as leader:
             JobCatalog(backend).submit(spec("job", job("hang"), arguments={"pids": str(pids)}))
             started = noted(pids, 1)
-            mark = processes.mark_of_job(backend.url, CLUSTER, "job")
 
             assert leader.fence.epoch == 2
-            assert processes.end(mark, Deadline.after(30), up_to_epoch=1) == []
+            assert left_over.end(backend, "job", Deadline.after(30), up_to_epoch=1) == []
             assert not gone(started)
-            assert processes.end(mark, Deadline.after(30), up_to_epoch=2) == started
+            assert set(started) < set(
+                left_over.end(backend, "job", Deadline.after(30), up_to_epoch=2)
+            )
             assert gone(started)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from jrs.backend import open_backend
+from jrs.codec import encode
 from jrs.errors import InvalidInput, JobHeld
 from jrs.jobs import JobCatalog
 from jrs.model import JobSpec, JobStatus, StopMode, StopState
@@ -28,6 +29,11 @@ def jrs(url: str, *arguments: str, code: int = 0) -> str:
     )  # fmt: skip
     assert done.returncode == code, done.stderr
     return done.stdout + done.stderr
+
+
+def check(trust: Trust, entry: str) -> None:
+    spec = JobSpec("job", entry)
+    trust.check(spec, encode(spec))
 
 
 # -- allowed entry points ------------------------------------------------------------------------
@@ -55,10 +61,10 @@ def test_allowed(entry: str, patterns: tuple[str, ...], runs: bool) -> None:
     """X3: by module, by file or by the whole entry point; without a pattern, all."""
     trust = Trust(patterns)
     if runs:
-        trust.check(JobSpec("job", entry))
+        check(trust, entry)
     else:
         with pytest.raises(JobHeld, match="the masters do not run"):
-            trust.check(JobSpec("job", entry))
+            check(trust, entry)
 
 
 def test_a_link_out_of_it(tmp_path: Path) -> None:
@@ -67,7 +73,7 @@ def test_a_link_out_of_it(tmp_path: Path) -> None:
     (tmp_path / "evil.py").write_text("")
     (tmp_path / "allowed" / "nice.py").symlink_to(tmp_path / "evil.py")
     with pytest.raises(JobHeld, match=r"evil.py:f"):
-        Trust((f"{tmp_path}/allowed/*",)).check(JobSpec("job", f"{tmp_path}/allowed/nice.py:f"))
+        check(Trust((f"{tmp_path}/allowed/*",)), f"{tmp_path}/allowed/nice.py:f")
 
 
 def test_no_pattern() -> None:

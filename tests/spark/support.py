@@ -52,11 +52,11 @@ def marked(backend: Backend, job_id: str) -> dict[int, str]:
 
 
 def wardens(backend: Backend) -> list[int]:
-    """Return the wardens of the cluster's attempts. They wear no mark: they carry it."""
-    mark = processes.mark_of_cluster(backend.url, backend.cluster)
+    """Return the watchdogs of the cluster's attempts, by their arguments."""
+    mark = processes.old_mark(backend.url, backend.cluster, "", 0, 0).partition(":")[0]
     pids = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
     lines = command_lines(pids)
-    return [pid for pid, line in lines.items() if f"jrs.recovery.warden {mark}" in line]
+    return [pid for pid, line in lines.items() if f"jrs.recovery.warden {mark}:" in line]
 
 
 def published(storage: JobStorage, job_id: str) -> dict[str, list[str]]:

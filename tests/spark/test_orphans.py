@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from jrs import Master, open_backend
+from jrs.backend import Backend
 from jrs.model import JobStatus
-from jrs.recovery import processes
+from jrs.recovery import left_over as left
 from jrs.recovery.events import Event
 
 from .conftest import Cluster
@@ -29,7 +30,11 @@ class Successor:
         self._stop = threading.Event()
         storage = cluster.storage.root.parent
         master = Master(
-            self._backend, url=cluster.masters.url, storage=storage, report=self.events.append
+            self._backend,
+            url=cluster.masters.url,
+            storage=storage,
+            ttl=5.0,
+            report=self.events.append,
         )
         self._thread = threading.Thread(target=master.run, args=(self._stop,))
 
@@ -80,21 +85,19 @@ def lives(pid: int) -> bool:
 
 
 def before_orphans_end(
-    monkeypatch: pytest.MonkeyPatch, cluster: Cluster, job_id: str, look: Callable[[], None]
+    monkeypatch: pytest.MonkeyPatch, job_id: str, look: Callable[[], None]
 ) -> None:
     """Call `look` once, when the next leader is about to kill the job's orphans."""
-    backend = cluster.masters.backend
-    mark = processes.mark_of_job(backend.url, backend.cluster, job_id)
-    end = processes.end
+    end = left.end
     looked = threading.Event()
 
-    def look_then_end(beginning: str, *arguments: Any, **options: Any) -> list[int]:
-        if beginning == mark and not looked.is_set():
+    def look_then_end(backend: Backend, ended: str, *arguments: Any, **options: Any) -> list[int]:
+        if ended == job_id and not looked.is_set():
             looked.set()
             look()
-        return end(beginning, *arguments, **options)
+        return end(backend, ended, *arguments, **options)
 
-    monkeypatch.setattr(processes, "end", look_then_end)
+    monkeypatch.setattr(left, "end", look_then_end)
 
 
 def epochs(cluster: Cluster, job_id: str) -> list[str]:
@@ -121,7 +124,7 @@ def test_an_orphan_jvm_is_fenced_then_killed(
         seen["attempts"] = [e.message for e in successor.events if e.kind == "attempt"]
         seen["published"] = published(cluster.storage, "long")
 
-    before_orphans_end(monkeypatch, cluster, "long", look)
+    before_orphans_end(monkeypatch, "long", look)
     try:
         attempt.stop()
         first.kill()
@@ -163,7 +166,7 @@ def test_a_python_that_wakes_up_publishes_nothing(
         seen["result"] = cluster.results.get("late")
         seen["stages"] = list(cluster.masters.backend.scan("stages/"))
 
-    before_orphans_end(monkeypatch, cluster, "late", look)
+    before_orphans_end(monkeypatch, "late", look)
     try:
         attempt.stop()
         first.kill()

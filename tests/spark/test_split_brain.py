@@ -17,9 +17,10 @@ from typing import Any
 
 import pytest
 
+from jrs.backend import Backend
 from jrs.clock import Deadline
 from jrs.model import JobStatus, StopMode
-from jrs.recovery import processes
+from jrs.recovery import left_over as left
 from jrs.stops import JobStops
 
 from . import events
@@ -44,19 +45,17 @@ def send(pids: list[int], number: int) -> None:
             pass
 
 
-def spare_orphans(monkeypatch: pytest.MonkeyPatch, cluster: Cluster) -> None:
+def spare_orphans(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the next leader find no process of an earlier one, as if it ran on a host that is cut
     off: all that it has against them is its fence."""
-    backend = cluster.masters.backend
-    mark = processes.mark_of_job(backend.url, backend.cluster, "job")
-    end = processes.end
+    end = left.end
 
-    def spare(beginning: str, *arguments: Any, **options: Any) -> list[int]:
-        if beginning == mark and "up_to_epoch" in options:
+    def spare(backend: Backend, job_id: str, *arguments: Any, **options: Any) -> list[int]:
+        if job_id == "job" and "up_to_epoch" in options:
             return []
-        return end(beginning, *arguments, **options)
+        return end(backend, job_id, *arguments, **options)
 
-    monkeypatch.setattr(processes, "end", spare)
+    monkeypatch.setattr(left, "end", spare)
 
 
 def newest(cluster: Cluster, epoch: int) -> int:
@@ -76,11 +75,10 @@ def trial(cluster: Cluster, folder: Path, kind: str, chance: random.Random) -> N
         rows += events.write(folder, 2, first=2)
         moment = Deadline.after(chance.uniform(0.0, 2.0))
         until(lambda: moment.expired, "a moment of the batches that follow")
-        os.kill(attempt.warden, signal.SIGSTOP)
+        os.kill(attempt.warden, signal.SIGSTOP)  # For good: without it the attempt would end.
         stopped = {PYTHON: [attempt.python], ALL: old, NOTHING: []}[kind]
         send(stopped, signal.SIGSTOP)
         first.kill()
-        os.kill(attempt.warden, signal.SIGKILL)
         successor.start()
         rows += events.write(folder, 1, first=4)
         until(lambda: newest(cluster, 2) > newest(cluster, 1), "the new driver has begun")
@@ -117,7 +115,7 @@ def test_the_new_driver_survives(
     """F7: with two drivers of one job alive, no row is doubled, none is lost, and the new leader's
     goes on, in its first attempt.
     """
-    spare_orphans(monkeypatch, cluster)
+    spare_orphans(monkeypatch)
     trial(cluster, tmp_path / "in", kind, random.Random(kind))
 
 
@@ -136,7 +134,7 @@ def test_the_new_driver_survives_ten_times(
     chance = random.Random(kind)
     for number in range(10):
         cluster = new_cluster(f"trial-{number}")
-        spare_orphans(monkeypatch, cluster)
+        spare_orphans(monkeypatch)
         trial(cluster, tmp_path / str(number), kind, chance)
         cluster.masters.close()
     print(f"jrs, {kind}: the new driver survived 10 of 10, no row doubled, none lost")

@@ -1,0 +1,99 @@
+"""Shelter: threads that do for the main thread what nothing may interrupt.
+
+A signal handler runs in the main thread between any two instructions, and may raise there: a lock
+would stay taken, a request half made. No handler runs in any other thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import TypeVar
+
+R = TypeVar("R")
+
+_IDLE = 2
+"""Threads that wait for work at most."""
+
+_LOOK = 1.0
+"""Seconds between two looks whether it was closed, while a call takes that long."""
+
+
+class Shelter:
+    """Runs calls, each in a thread of its own: one that was interrupted holds up no other.
+
+    Args:
+        name: of its threads.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._mutex = threading.Lock()
+        self._idle = 0
+        self._closed = False
+        self._threads: set[threading.Thread] = set()
+        self._start()
+
+    def run(self, call: Callable[[], R]) -> R:
+        """Return what `call` returns; called right here if this is not the main thread.
+
+        A caller that is interrupted does not keep the call from being carried out whole.
+        """
+        if threading.current_thread() is not threading.main_thread() or self._closed:
+            return call()
+        done = threading.Lock()
+        done.acquire()
+        results: list[R] = []
+        errors: list[BaseException] = []
+
+        def sheltered() -> None:
+            try:
+                results.append(call())
+            except BaseException as error:
+                errors.append(error)
+            finally:
+                done.release()
+
+        self._calls.put(sheltered)
+        while not done.acquire(timeout=_LOOK):
+            if self._is_over():
+                sheltered()  # It was closed before it came to this one.
+        if errors:
+            raise errors[0]
+        return results[0]
+
+    def close(self, timeout: float) -> None:
+        """End the threads; wait that many seconds for those that are in a call. Idempotent."""
+        with self._mutex:
+            self._closed = True
+            threads = list(self._threads)
+        for _ in threads:
+            self._calls.put(None)
+        for thread in threads:
+            if thread is not threading.current_thread():
+                thread.join(timeout)
+
+    def _is_over(self) -> bool:
+        return self._closed and not self._threads
+
+    def _start(self) -> None:
+        thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
+        self._threads.add(thread)
+        self._idle += 1
+        thread.start()
+
+    def _serve(self) -> None:
+        while (call := self._calls.get()) is not None:
+            with self._mutex:
+                self._idle -= 1
+                if not self._idle and not self._closed:
+                    self._start()
+            call()
+            with self._mutex:
+                if self._idle >= _IDLE:
+                    break
+                self._idle += 1
+        with self._mutex:
+            self._threads.discard(threading.current_thread())

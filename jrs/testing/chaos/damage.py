@@ -1,0 +1,150 @@
+"""The damage fuzzer: one damaged file per store, every answer compared with the truth.
+
+    python -m jrs.testing.chaos.damage --cases 200000 --seed 1 --resume damage.jsonl
+
+Each case follows from the seed and its number. Cases are judged in processes of their own, in
+chunks; a chunk that has been judged is a line of the file that `--resume` names, and is not judged
+again. Exit status 1 if anything was wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import json
+import os
+import random
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from jrs.testing.chaos import runs
+from jrs.testing.chaos.figures import scratch
+from jrs.testing.chaos.operators import Damage, choose
+from jrs.testing.chaos.runs import Run, Tally
+from jrs.testing.chaos.truth import Truth, make_truths
+from jrs.testing.chaos.verdicts import WALL_LIMIT, judge
+
+_MODULE = "jrs.testing.chaos.damage"
+_CHUNK = 400
+NEVER = ("wrong", "hangs", "raw", "silent", "overreach")
+"""The counts that must be 0; see `Verdict`."""
+COUNTED = ("cases", "lookups", *NEVER, "newest_tail", "held", "omitted", "refused")
+
+
+def run_case(
+    seed: int, case: int, truths: Sequence[Truth], root: Path, only: str | None = None
+) -> Tally:
+    """Lay out, damage and judge one store in the folder `root`, which is removed again.
+
+    Must run in the main thread of a process of its own (see `judge`).
+    """
+    truth, damage, rng = damage_of(seed, case, truths, only)
+    truth.write(root)
+    target = root / damage.path
+    if damage.data is None:
+        target.unlink()
+    else:
+        target.write_bytes(damage.data)
+    try:
+        verdict = judge(root, truth, damage, rng)
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+    tally = Tally()
+    counts = tally.counts
+    counts["cases"] += 1
+    counts["lookups"] += verdict.lookups
+    counts["held"] += verdict.held
+    counts["omitted"] += verdict.omitted
+    counts["refused"] += not verdict.opened
+    counts["newest_tail"] += verdict.newest_tail
+    for kind, found in verdict.bad.items():
+        tally.note(case, kind, f"{truth.name}, {damage}", found[0])
+    return tally
+
+
+def damage_of(
+    seed: int, case: int, truths: Sequence[Truth], only: str | None = None
+) -> tuple[Truth, Damage, random.Random]:
+    """Return the store and the damage of a case, and the rest of its chance.
+
+    Args:
+        truths: the stores, then as many foreign ones in the same order.
+        only: the name of the only operator that is wanted.
+    """
+    rng = random.Random(f"{seed}:{case}")
+    own = len(truths) // 2
+    number = rng.choice((0, *range(own), own - 2))
+    while True:
+        damage = choose(rng, truths[number], truths[own + number])
+        if only is None or damage.operator == only:
+            return truths[number], damage, rng
+
+
+def fuzz(
+    seed: int,
+    cases: range,
+    *,
+    workers: int = 2,
+    jobs: int = 150,
+    only: str | None = None,
+    resume: Path | None = None,
+    report: Callable[[Tally], None] = lambda tally: None,
+) -> Tally:
+    """Judge the cases in processes of their own; return what was found.
+
+    Args:
+        jobs: how many jobs the largest stores have.
+        only: the only operator to use.
+        resume: a file with the chunks that were judged before; more are appended.
+        report: told of the whole tally after each chunk.
+    """
+    with tempfile.TemporaryDirectory(prefix="jrs-damage-", dir=scratch()) as folder:
+        truths = Path(folder, "truths")
+        made = [*make_truths(seed, jobs=jobs), *make_truths(seed + 1, jobs=jobs)]
+        truths.write_text(json.dumps([truth.as_json() for truth in made]))
+        run = Run(
+            _MODULE,
+            ["--seed", str(seed), *(("--only", only) if only else ())],
+            cases,
+            chunk=_CHUNK,
+            workers=workers,
+            resume=resume,
+            private=["--truths", str(truths)],
+        )
+        return run.tally(report)
+
+
+def _work(seed: int, cases: range, truths: Path, only: str | None) -> None:
+    stores = [Truth.from_json(one) for one in json.loads(truths.read_text())]
+
+    def judged(case: int) -> Tally:
+        faulthandler.dump_traceback_later(3 * WALL_LIMIT, exit=True)
+        folder = truths.parent / f"{os.getpid()}-{case}"
+        return run_case(seed, case, stores, folder, only)
+
+    runs.work(cases, judged)
+
+
+def main() -> int:
+    parser = runs.parser(_MODULE, 2000)
+    parser.add_argument("--only", metavar="OPERATOR", help="no other damage than this")
+    parser.add_argument("--truths", type=Path, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    cases = range(given.first, given.first + given.cases)
+    if given.worker:
+        _work(given.seed, cases, given.truths, given.only)
+        return 0
+    return runs.show(
+        lambda report: fuzz(
+            given.seed, cases, workers=given.workers, only=given.only, resume=given.resume,
+            report=report,
+        ),
+        NEVER, COUNTED, given.show,
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,220 @@
+"""Long runs: numbered cases, judged in processes of their own, in chunks that are resumed.
+
+A program that uses this judges a range of cases itself when it is told to be a worker, and prints
+the tally of each case as a line of JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any, Self
+
+import attrs
+
+from jrs.testing.chaos.figures import proof_line
+
+AGAIN = 75
+"""The exit status of a worker that wants a new process for the cases behind the last one."""
+_WORDS = 200
+"""Bad cases of a chunk that are kept in words."""
+
+
+@attrs.frozen
+class Finding:
+    """Something that is not allowed to happen.
+
+    Attributes:
+        case: its number; with the seed it tells everything.
+        kind: the name of its count.
+        subject: what was done.
+        what: the first thing that was wrong, in words.
+    """
+
+    case: int
+    kind: str
+    subject: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"case {self.case}: {self.kind} ({self.subject}): {self.what}"
+
+
+@attrs.define
+class Tally:
+    """The counts of many cases, and what was wrong in words."""
+
+    counts: Counter[str] = attrs.field(factory=Counter)
+    found: list[Finding] = attrs.field(factory=list)
+
+    def add(self, other: Tally) -> None:
+        self.counts.update(other.counts)
+        self.found += other.found
+
+    def note(self, case: int, kind: str, subject: str, what: str) -> None:
+        """Count something bad."""
+        self.counts[kind] += 1
+        self.found.append(Finding(case, kind, subject, what))
+
+    def of(self, kinds: Iterable[str]) -> dict[str, int]:
+        """Return the counts of some kinds, also those that are 0."""
+        return {kind: self.counts[kind] for kind in kinds}
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.found[:20]))
+
+    def as_json(self) -> dict[str, Any]:
+        return attrs.asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Self:
+        return cls(Counter(data["counts"]), [Finding(**one) for one in data["found"]])
+
+
+@attrs.frozen
+class Run:
+    """A long run of a program.
+
+    Attributes:
+        module: the program, started as ``python -m``.
+        arguments: what its workers are told, besides which cases are theirs; with `module` they say
+            which chunks of a file belong to this run.
+        cases: the numbers of the cases.
+        chunk: how many of them one process judges.
+        workers: how many processes there are at a time.
+        resume: a file with the chunks that were judged before; more are appended.
+        private: further arguments of the workers, that differ from run to run.
+    """
+
+    module: str
+    arguments: Sequence[str]
+    cases: range
+    chunk: int
+    workers: int
+    resume: Path | None = None
+    private: Sequence[str] = ()
+
+    def tally(self, report: Callable[[Tally], None] = lambda tally: None) -> Tally:
+        """Judge what was not judged before; return the tally of all. `report` is told of the
+        whole tally after each chunk."""
+        total = Tally()
+        done = self._judged_before(total)
+        chunks = [
+            range(first, min(first + self.chunk, self.cases.stop))
+            for first in range(self.cases.start, self.cases.stop, self.chunk)
+            if first not in done
+        ]
+        with ThreadPoolExecutor(self.workers, thread_name_prefix="jrs-chaos") as pool:
+            futures = {pool.submit(self._judge, chunk): chunk for chunk in chunks}
+            try:
+                for future in as_completed(futures):
+                    tally = future.result()
+                    self._remember(futures[future], tally)
+                    total.add(tally)
+                    report(total)
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+        return total
+
+    def _judge(self, cases: range) -> Tally:
+        """Judge a chunk in a process; begin another one behind a case that ended the process."""
+        total, first = Tally(), cases.start
+        while first < cases.stop:
+            command = [sys.executable, "-m", self.module, "--worker", *self.arguments,
+                       *self.private, "--first", str(first),
+                       "--cases", str(cases.stop - first)]  # fmt: skip
+            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+                assert process.stdout is not None
+                for line in process.stdout:
+                    total.add(Tally.from_json(json.loads(line)))
+                    first += 1
+            if process.returncode not in (0, AGAIN):
+                if not total.counts["cases"]:
+                    raise RuntimeError(f"the first case ended its process: {' '.join(command)}")
+                total.counts["cases"] += 1
+                total.note(first, "hangs", "?", f"its process ended: {process.returncode}")
+                first += 1
+        del total.found[_WORDS:]
+        return total
+
+    def _key(self, cases: range) -> list[Any]:
+        return [self.module, *self.arguments, cases.start, len(cases)]
+
+    def _judged_before(self, total: Tally) -> set[int]:
+        """Return the first cases of the chunks in the file, and add what they found."""
+        done: set[int] = set()
+        if self.resume is None or not self.resume.exists():
+            return done
+        for line in self.resume.read_text().splitlines():
+            try:
+                chunk = json.loads(line)
+            except ValueError:
+                continue  # It was being written when the run was killed.
+            first, size = chunk["key"][-2:]
+            cases = range(first, first + size)
+            if chunk["key"] == self._key(cases) and first in self.cases:
+                done.add(first)
+                total.add(Tally.from_json(chunk))
+        return done
+
+    def _remember(self, cases: range, tally: Tally) -> None:
+        if self.resume is not None:
+            with self.resume.open("a") as file:
+                file.write(json.dumps({"key": self._key(cases), **tally.as_json()}) + "\n")
+
+
+def work(cases: range, judge: Callable[[int], Tally]) -> None:
+    """Judge cases in this process, which is a worker."""
+    for case in cases:
+        tally = judge(case)
+        print(json.dumps(tally.as_json()), flush=True)
+        if tally.counts["hangs"]:
+            # A thread of it may still be computing.
+            os._exit(AGAIN)
+
+
+def parser(module: str, cases: int) -> argparse.ArgumentParser:
+    """Return a parser with the options that all programs have; `cases` is the default."""
+    made = argparse.ArgumentParser(prog=f"python -m {module}")
+    made.add_argument("--cases", type=int, default=cases, help="how many (default: %(default)s)")
+    made.add_argument("--first", type=int, default=0, help="the first one's number")
+    made.add_argument("--seed", type=int, default=1)
+    made.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    made.add_argument("--resume", type=Path, metavar="FILE", help="where chunks are kept")
+    made.add_argument("--show", type=int, default=20, help="findings that are printed in words")
+    made.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    return made
+
+
+def show(run: Callable[[Callable[[Tally], None]], Tally], never: Sequence[str],
+         counted: Sequence[str], limit: int) -> int:  # fmt: skip
+    """Run, print what is found and the line of figures; return the exit status.
+
+    Args:
+        never: the counts that must be 0.
+        counted: all counts, in the order in which they are printed.
+        limit: findings that are printed in words.
+    """
+    began = time.monotonic()
+    shown = 0
+
+    def report(total: Tally) -> None:
+        nonlocal shown
+        for finding in total.found[shown:limit]:
+            print(finding, flush=True)
+        shown = len(total.found)
+        bad = sum(total.of(never).values())
+        print(f"{total.counts['cases']:,} cases, {bad:,} findings", file=sys.stderr, flush=True)
+
+    total = run(report)
+    print(proof_line(total.of(counted), time.monotonic() - began))
+    return 1 if any(total.of(never).values()) else 0

@@ -1,0 +1,286 @@
+"""The truth: a store of the file backend as bytes, and what it held after each commit.
+
+Nothing here knows the files' names or form. The files are what lies in the folder; the log is the
+one that grows with a commit.
+"""
+
+from __future__ import annotations
+
+import enum
+import itertools
+import random
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from jrs import keys
+from jrs.backend import Backend, Create, Delete, Record, Update
+from jrs.backends.file import FileBackend
+from jrs.jobs import JobCatalog
+from jrs.model import JobResult, JobSpec, JobStatus
+from jrs.store import JobResultStore
+from jrs.testing.chaos.forms import raise_form
+
+CLUSTER = "default"
+
+State = dict[str, Record]
+"""Every record of the map, by key."""
+
+
+class Role(enum.Enum):
+    """What a file is, told by its place and by what becomes of it."""
+
+    LOG = "log"
+    """Grows with every commit."""
+    OTHER = "other"
+    """Lies next to the log: a base, an index, an older segment."""
+    MARKER = "marker"
+    """In the root of the store."""
+    LOCK = "lock"
+    """Of a leadership."""
+
+
+@attrs.frozen
+class Truth:
+    """A store as it lay on the disk, and its history.
+
+    Attributes:
+        name: of the kind of store: ``young`` has one segment and nothing compacted; ``grown`` was
+            compacted several times; ``unswept`` is a grown one that still has its older files.
+        files: content by path within the store's folder.
+        roles: of each file.
+        older: earlier contents of files of each role, the newest last.
+        states: what the map held after each acknowledged commit; the last one is the truth.
+        synced: bytes of the log before the last commit was begun.
+        jobs: the ids of all jobs that were ever submitted.
+        alive, once: the keys that are there, and those that are or were.
+    """
+
+    name: str
+    files: dict[str, bytes]
+    roles: dict[str, Role]
+    older: dict[Role, list[bytes]]
+    states: list[State]
+    synced: int
+    jobs: list[str]
+    alive: list[str]
+    once: list[str]
+
+    @property
+    def records(self) -> State:
+        return self.states[-1]
+
+    @property
+    def log(self) -> str:
+        """The path of the log."""
+        return next(path for path, role in self.roles.items() if role is Role.LOG)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as what JSON can hold; `from_json` gives it back."""
+        return {
+            "name": self.name,
+            "files": {path: _text(data) for path, data in self.files.items()},
+            "roles": {path: role.value for path, role in self.roles.items()},
+            "older": {role.value: list(map(_text, found)) for role, found in self.older.items()},
+            "changes": [_changes(*pair) for pair in itertools.pairwise([{}, *self.states])],
+            "synced": self.synced,
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Truth:
+        states: list[State] = []
+        state: State = {}
+        for changes in data["changes"]:
+            state = dict(state)
+            for key, change in changes.items():
+                if change is None:
+                    del state[key]
+                else:
+                    state[key] = Record(key, _bytes(change[0]), change[1])
+            states.append(state)
+        return cls.of(
+            data["name"],
+            {path: _bytes(text) for path, text in data["files"].items()},
+            {path: Role(role) for path, role in data["roles"].items()},
+            {Role(role): list(map(_bytes, found)) for role, found in data["older"].items()},
+            states,
+            data["synced"],
+        )
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        files: dict[str, bytes],
+        roles: dict[str, Role],
+        older: dict[Role, list[bytes]],
+        states: list[State],
+        synced: int,
+    ) -> Truth:
+        """Return the truth with what follows from its history."""
+        once = sorted({key for state in states for key in state})
+        jobs = [key.split("/")[1] for key in once if key.startswith(keys.JOBS)]
+        return cls(name, files, roles, older, states, synced, jobs, sorted(states[-1]), once)
+
+    def write(self, root: Path) -> None:
+        """Lay the store out in the empty folder `root`."""
+        for path, data in self.files.items():
+            file = root / path
+            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            file.write_bytes(data)
+
+
+def make_truths(seed: int, *, jobs: int, folder: Path | None = None) -> list[Truth]:
+    """Make a store of every kind, under a temporary folder in `folder`."""
+    return [
+        _make(name, random.Random(f"{name}:{seed}"), jobs if name != "young" else jobs // 3, folder)
+        for name in ("young", "grown", "unswept")
+    ]
+
+
+def contents_of(root: Path) -> dict[str, bytes]:
+    """Return every file below `root` by its path there."""
+    return {
+        str(path.relative_to(root)): path.read_bytes()
+        for path in sorted(root.rglob("*"))
+        if path.is_file()
+    }
+
+
+# -- inside --------------------------------------------------------------------------------
+
+
+def _make(name: str, rng: random.Random, jobs: int, folder: Path | None) -> Truth:
+    seal_at = 1 << 40 if name == "young" else 40_000
+    with tempfile.TemporaryDirectory(dir=folder) as temporary:
+        root = Path(temporary)
+        with FileBackend(root, CLUSTER, seal_at=seal_at) as backend:
+            leads = backend.campaign("truth", ttl=3600.0, stop=threading.Event())
+            assert leads is not None
+            raise_form(backend)
+            history = _History(backend, root, name != "young")
+            for step in _steps(backend, rng, jobs):
+                history.note(step)
+            truth = history.end(name)
+            leads.resign()
+    return truth
+
+
+def _changes(before: State, after: State) -> dict[str, tuple[str, int] | None]:
+    gone: dict[str, tuple[str, int] | None] = dict.fromkeys(before.keys() - after.keys())
+    return gone | {
+        key: (_text(record.value), record.version)
+        for key, record in after.items()
+        if before.get(key) != record
+    }
+
+
+def _text(data: bytes) -> str:
+    return data.decode("latin-1")
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("latin-1")
+
+
+class _History:
+    """Takes down what the store held after each step, and how its files changed."""
+
+    def __init__(self, backend: FileBackend, root: Path, compacts: bool) -> None:
+        self._backend = backend
+        self._root = root
+        self._compacts = compacts
+        self._states = [_state(backend)]
+        self._kept: dict[str, list[bytes]] = {}
+        self._older: dict[Role, list[bytes]] = {role: [] for role in Role}
+
+    def note(self, step: int) -> None:
+        self._states.append(_state(self._backend))
+        if self._compacts and step in (120, 260, 420):
+            self._keep()
+            self._backend.compact()
+        elif step % 97 == 50:
+            self._keep()
+
+    def end(self, name: str) -> Truth:
+        before = contents_of(self._root)
+        self._backend.commit(Create("last", b"the newest commit"))
+        self._states.append(_state(self._backend))
+        files = contents_of(self._root)
+        roles = {path: self._role(path, before, files) for path in files}
+        log = next(path for path, role in roles.items() if role is Role.LOG)
+        for path, versions in self._kept.items():
+            role = roles.get(path, Role.OTHER)
+            self._older[role] += [data for data in versions if data != files.get(path)]
+            if name == "unswept" and path not in files:
+                files[path] = versions[-1]
+                roles[path] = Role.OTHER
+        # A log of an earlier segment is an older log, too.
+        self._older[Role.LOG] += self._older[Role.OTHER][:2]
+        return Truth.of(name, files, roles, self._older, self._states, len(before[log]))
+
+    def _keep(self) -> None:
+        for path, data in contents_of(self._root).items():
+            self._kept.setdefault(path, []).append(data)
+
+    def _role(self, path: str, before: dict[str, bytes], after: dict[str, bytes]) -> Role:
+        parts = Path(path).parts
+        if len(parts) == 1:
+            return Role.MARKER
+        if len(after[path]) > len(before.get(path, b"")) and path in before:
+            return Role.LOG
+        lock = "leader" in parts
+        return Role.LOCK if lock else Role.OTHER
+
+
+def _state(backend: Backend) -> State:
+    return {record.key: record for record in backend.scan("")}
+
+
+def _steps(backend: Backend, rng: random.Random, jobs: int) -> Iterator[int]:
+    """Commit what masters and clients commit, and plain records; yield after each commit."""
+    catalog, store = JobCatalog(backend, now=lambda: 1e9), JobResultStore(backend, now=lambda: 2e9)
+    number = 0
+    for job in range(jobs):
+        name = f"job-{job:04}"
+        for action in _life(catalog, store, rng, name):
+            action()
+            number += 1
+            yield number
+        if job % 3 == 0:
+            key = f"plain/{rng.randrange(jobs):04}"
+            _churn(backend, rng, key)
+            number += 1
+            yield number
+
+
+def _life(
+    catalog: JobCatalog, store: JobResultStore, rng: random.Random, name: str
+) -> Iterator[Callable[[], object]]:
+    yield lambda: catalog.submit(JobSpec(name, "jobs:work", {"n": rng.randrange(10**6)}))
+    if rng.random() < 0.15:
+        return
+    status = rng.choice([JobStatus.FINISHED, JobStatus.FAILED])
+    result = JobResult(name, status, payload={"rows": rng.randrange(10**6), "text": "ab~\n\t\0"})
+    yield lambda: store.create_dirty(result, None)
+    if rng.random() < 0.2:
+        return
+    yield lambda: store.mark_clean(name, None)
+    if rng.random() < 0.15:
+        yield lambda: store.delete(name)
+
+
+def _churn(backend: Backend, rng: random.Random, key: str) -> None:
+    """Create, change or delete a plain record."""
+    found = backend.get(key)
+    value = rng.randbytes(rng.randrange(60)) + b"\n~~\n"
+    if found is None:
+        backend.commit(Create(key, value))
+    elif rng.random() < 0.5:
+        backend.commit(Update(key, value, found.version))
+    else:
+        backend.commit(Delete(key, found.version))
