@@ -247,10 +247,21 @@ class AttemptRecord(Stored):
     master: str = ""
     started_at: float = 0.0
     deaths: int = 0
-    """Attempts so far that died under a living leader; what the restart policy counts."""
+    """Attempts so far that died under a living leader, or alone in a leader that died with them;
+    what the restart policy counts."""
     failure: Failure | None = None
     """Why the newest of those died."""
     first_started_at: float = 0.0
+    retry_at: float = 0.0
+    """When the next attempt may start, by the clock of the leader that noted this one's end; 0
+    while no end is noted."""
+    suspicion: int = 0
+    """Above 0: a leader died in whose process the job ran; see `jrs.recovery.suspects`."""
+    on_probation: bool = False
+    """Whether it runs alone in its leader's process for a while, since it is suspected."""
+    unheard: tuple[int, ...] = ()
+    """The epochs in which it was on probation when the leader was replaced, whose last words may
+    still come: a process that hangs is replaced before it is dead."""
     mark: str = ""
     """What this attempt's processes were born with, by which they are found; empty if the attempt
     was started by a version that had no such marks."""

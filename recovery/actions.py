@@ -22,6 +22,7 @@ from jrs.backend import (
     Fence,
     Leadership,
     Op,
+    Record,
     Update,
     commit_and_read_back,
 )
@@ -43,11 +44,12 @@ from jrs.model import (
     StopRecord,
     StopState,
 )
-from jrs.recovery import fencing, left_over
+from jrs.recovery import fencing, last_words, left_over, suspects
 from jrs.recovery.attempts import Attempts, Begun
 from jrs.recovery.cleanup import CleanupPolicy, JobCleanup
 from jrs.recovery.decision import Stop
 from jrs.recovery.job import AttemptContext
+from jrs.recovery.last_words import LeaderEnd
 from jrs.recovery.processes import new_mark
 from jrs.recovery.runners import Ended, Runner
 from jrs.recovery.snapshots import pending
@@ -59,6 +61,9 @@ from jrs.store import JobResultStore
 
 _KILL = 30.0
 """Seconds that processes are given to die after SIGKILL."""
+
+_AGAIN = 1.0
+"""Seconds until an attempt is tried again that this process could not begin."""
 
 Say = Callable[[str, str, str], None]
 """Tells whoever watches: kind, job id, message."""
@@ -116,6 +121,8 @@ class Actions:
         self._mark = mark
         self._store = JobResultStore(backend, now=now)
         self._stops = JobStops(backend, now=now)
+        self._leaders = storage.root / ".leaders"
+        self._last_words = last_words.LastWords(self._leaders, self._fence.epoch)
         self._state = JobState(backend, storage, self._fence, say, spec_key=trust.key)
 
     # -- running ---------------------------------------------------------------------------
@@ -142,8 +149,9 @@ class Actions:
         if recorded is None:
             return
         record, fence = recorded
+        kind = suspects.runner_of(spec, record.suspicion)
         context = AttemptContext(
-            spec=spec,
+            spec=attrs.evolve(spec, runner=kind),
             attempt=record.attempt,
             fence=fence,
             backend=self._backend,
@@ -151,12 +159,16 @@ class Actions:
             first_started_at=record.first_started_at,
             now=self._now,
             lifeline=self._leadership.lifeline,
+            last_words=self._last_words,
             mark=record.mark,
         )
-        self._say("attempt", job_id, f"attempt {record.attempt} starts")
+        how = ", alone" if record.on_probation else ""
+        if kind is not spec.runner:
+            how = " in a process of its own: a leader died in whose process it ran"
+        self._say("attempt", job_id, f"attempt {record.attempt} starts{how}")
         self._attempts.begin(
             job_id,
-            lambda ended: self._runners[spec.runner].start(context, function, ended),
+            lambda ended: self._runners[kind].start(context, function, ended),
             on_end,
         )
 
@@ -181,12 +193,21 @@ class Actions:
             raise Fenced(f"the attempt of {job_id!r} was fenced: {ended.message}")
         before, version = self.stored_attempt(job_id)
         before = before or AttemptRecord(job_id)
+        if not ended.begun:
+            self._say("waiting", job_id, f"{ended.message}; trying again")
+            return Death(before.deaths, _AGAIN)
         deaths = before.deaths + 1
         failure = Failure("exit", ended.message, ended.detail, ended.exit_status)
-        record = attrs.evolve(before, deaths=deaths, failure=failure)
-        self._put(keys.ATTEMPTS + job_id, encode(record), version)
         policy = spec.restart
         delay = policy.delay_after(deaths)
+        record = attrs.evolve(
+            before,
+            deaths=deaths,
+            failure=failure,
+            retry_at=self._now() + delay,
+            on_probation=False,
+        )
+        self._put(keys.ATTEMPTS + job_id, encode(record), version)
         left = policy.attempts - deaths
         said = f"attempt {record.attempt} died: {ended.message}"
         said += f"; {left} left, next in {delay:g} s" if left > 0 else "; none left"
@@ -202,6 +223,54 @@ class Actions:
             return decode(AttemptRecord, record.value, record.key), record.version
         except CorruptRecord:
             return None, record.version  # It only counts; counting anew is no harm.
+
+    def settle(self, spec: JobSpec, stored: Record | None) -> tuple[AttemptRecord | None, float]:
+        """Return the job's newest attempt, and the seconds until another may start.
+
+        An attempt that ran in an earlier leader's process is judged by how that leader ended, and
+        that is noted, durably, so that the next leader does not judge it again.
+
+        Raises:
+            OSError: the leader's last words cannot be read now.
+            Fenced, Unavailable, OutcomeUnknown: from the backend; it may be repeated.
+        """
+        job_id, policy = spec.job_id, spec.restart
+        try:
+            record = decode(AttemptRecord, stored.value, stored.key) if stored else None
+        except CorruptRecord:
+            record = None  # It only counts; to count again from none is no harm.
+        if record is None or stored is None:
+            return None, 0.0
+        is_old = record.epoch < self._fence.epoch
+        if is_old and suspects.ran_in_its_leader(record, spec):
+            stop = self._stops.get(job_id)
+            stopped = stop is not None and stop.state is StopState.DONE
+
+            def end_of(epoch: int) -> LeaderEnd:
+                if stopped:
+                    return LeaderEnd(orderly=True)  # It had come to its stop before.
+                return last_words.read(self._leaders, epoch, job_id)
+
+            before, record = record, suspects.settled(record, policy, end_of, self._now())
+            if record != before:
+                self._put(stored.key, encode(record), stored.version)
+                why = end_of(record.epoch).fatal or "it has left no word"
+                said = f"the leader of epoch {record.epoch} died while it ran there: {why}"
+                if record.deaths > before.deaths:
+                    said += f"; it died of it alone, {record.deaths} times by now"
+                self._say("suspect", job_id, said)
+        return record, suspects.remaining_delay(record, policy, self._now())
+
+    def end_probation(self, job_id: str) -> None:
+        """Note that the job has run alone for long enough: no later death of its leader is its."""
+        record, version = self.stored_attempt(job_id)
+        if record is not None and record.on_probation and record.epoch == self._fence.epoch:
+            record = attrs.evolve(record, on_probation=False)
+            self._put(keys.ATTEMPTS + job_id, encode(record), version)
+
+    def farewell(self) -> None:
+        """Say that this leadership has ended, and that no attempt has killed its process."""
+        self._last_words.farewell()
 
     # -- results ---------------------------------------------------------------------------
 
@@ -366,6 +435,9 @@ class Actions:
             deaths=before.deaths if before else 0,
             failure=before.failure if before else None,
             first_started_at=before.first_started_at if before else self._now(),
+            suspicion=before.suspicion if before else 0,
+            on_probation=before is not None and suspects.is_on_probation(spec, before.suspicion),
+            unheard=before.unheard if before else (),
             mark=self._mark(),
             earlier_marks=left_over.marks_after(before),
         )

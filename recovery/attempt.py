@@ -12,6 +12,7 @@ import os
 import sys
 import threading
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +130,7 @@ def run_attempt(context: AttemptContext, function: Any = None) -> JobResult:
         if function is None:
             function = entry_point.load(context.spec.entry_point)
         with StopWatch(job):
-            payload = check_json(function(job, **context.spec.arguments), "the job's result")
+            payload = check_json(_call(function, job, context), "the job's result")
             job.wait()
     except BaseException as raised:  # SystemExit, and asyncio's CancelledError, are the job's own.
         error = job.failure or raised
@@ -167,6 +168,16 @@ def run_attempt(context: AttemptContext, function: Any = None) -> JobResult:
     )
     record_result(context.backend, result, context.fence, context.lost)
     return result
+
+
+def _call(function: Callable[..., Any], job: Job, context: AttemptContext) -> Any:
+    """Call the job's function; what it has forked ends with it, and is no attempt of the job."""
+    here = os.getpid()
+    try:
+        return function(job, **context.spec.arguments)
+    finally:
+        if os.getpid() != here:
+            os._exit(EXIT_DIED)
 
 
 def record_result(backend: Backend, result: JobResult, fence: Fence, stop: threading.Event) -> None:

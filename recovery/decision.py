@@ -96,6 +96,9 @@ class Facts:
     stop: Stop = Stop.NONE
     startable: bool = True
     """False for a job whose function only the driver's own main can give, and has not yet."""
+    turn: bool = True
+    """False while this master starts one job at a time, since a leader died, and it is another's
+    turn."""
     place: int = 0
     """Its place among the jobs that wait for a slot, from 1; 0 if it waits for none."""
 
@@ -142,6 +145,8 @@ def _without_result(facts: Facts) -> Decision:
         return Decision(Action.WAIT, "it died; the restart policy's delay has not passed")
     if not facts.startable:
         return Decision(Action.WAIT, "the driver's main has not come to it yet")
+    if not facts.turn:
+        return Decision(Action.WAIT, "a leader died; what ran in its process starts one at a time")
     if facts.place:
         return Decision(Action.WAIT, f"it waits for a slot, at place {facts.place} in the queue")
     return Decision(Action.RECOVER, "it has no result and no attempt is running")

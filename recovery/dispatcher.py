@@ -22,6 +22,7 @@ from jrs.backend import Backend, Leadership
 from jrs.clock import Clock, Deadline
 from jrs.errors import CorruptRecord, Fenced, JrsError, OutcomeUnknown, Unavailable
 from jrs.model import JobSpec, RunnerKind
+from jrs.recovery import suspects
 from jrs.recovery.actions import Actions, Death, Left
 from jrs.recovery.admission import Admission
 from jrs.recovery.agenda import Agenda
@@ -39,6 +40,8 @@ from jrs.recovery.trust import Trust
 
 _HELD = 30.0
 """Seconds after which a held job is looked at although nothing named it."""
+_TURN = 0.25
+"""Seconds after which a job that waits for another one's probation is looked at."""
 _RESYNC = 60.0
 """Seconds after which a leader asks for all changes, whatever its watch has told."""
 _PAGE = 256
@@ -66,6 +69,7 @@ class Dispatcher:
         report: told of every event, from any thread; must not block.
         max_attempts: how many attempts in processes of their own run at once; None: any number.
         ttl: of the leadership, in seconds; None: no attempt is put off for the leader being late.
+        probation: seconds that a job runs alone which may have killed a leader.
     """
 
     def __init__(
@@ -84,6 +88,7 @@ class Dispatcher:
         trust: Trust = Trust(),  # noqa: B008 - it cannot be changed
         clock: Clock = time.monotonic,
         now: Clock = time.time,
+        probation: float = suspects.PROBATION,
     ) -> None:
         self._backend = backend
         self._leadership = leadership
@@ -106,7 +111,15 @@ class Dispatcher:
             now=now,
             trust=trust,
         )
-        self._facts = Gatherer(backend, self._attempts, say=self._say, clock=clock)
+        self._turns = suspects.Turns(probation, clock)
+        self._facts = Gatherer(
+            backend,
+            self._attempts,
+            settle=self._actions.settle,
+            turns=self._turns,
+            say=self._say,
+            clock=clock,
+        )
         self._jobs: dict[str, Tracked] = {}
         self._functions: dict[str, Callable[..., Any]] = {}
         self._agenda = Agenda(clock)
@@ -163,7 +176,9 @@ class Dispatcher:
 
         Safe to call from any thread, whatever the others are busy with.
         """
-        return not self._attempts.end_all(deadline)
+        dead = not self._attempts.end_all(deadline)
+        self._actions.farewell()
+        return dead
 
     def stop(self, deadline: Deadline) -> bool:
         """End every attempt and all threads; return whether every attempt is known to be dead.
@@ -278,7 +293,7 @@ class Dispatcher:
         facts = look.facts
         decision = decide(facts)
         may_try = self._errands.may_try(job, decision.action)
-        if decision.action is Action.RECOVER and may_try and self._needs_slot(look):
+        if decision.action is Action.RECOVER and may_try and self._needs_slot(job, look):
             if not self._admission.has_slot(job_id):
                 assert look.spec is not None
                 self._admission.ask(job_id, look.spec.submitted_at)
@@ -303,11 +318,13 @@ class Dispatcher:
     def _plan(self, job_id: str, job: Tracked, decision: Decision, look: Look) -> None:
         """See to it that the job is looked at when time alone changes what is decided of it."""
         now = self._clock()
-        moments = [job.restart_at, job.cleanup_at, look.stop_due or 0.0]
+        moments = [job.restart_at, job.cleanup_at, look.stop_due or 0.0, self._turns.due(job_id)]
         if job.failing is not None:
             moments.append(job.failing.until)
         if decision.action is Action.HOLD:
             moments.append(now + _HELD)
+        if not look.facts.turn:
+            moments.append(now + _TURN)
         for moment in moments:
             if moment > now:
                 self._agenda.at(moment, job_id)
@@ -359,11 +376,19 @@ class Dispatcher:
         elif spec is None:
             return
         elif action is Action.RECOVER:
+            if self._runner_of(job, spec) is RunnerKind.THREAD:
+                self._turns.enter(job_id, job.suspicion)
             offload(pools.starts, lambda: self._start(spec))
         elif action is Action.SUSPEND:
             offload(pools.ends, lambda: do.suspend(spec))
         elif action is Action.FAIL:
             offload(pools.records, lambda: do.fail(spec))
+        elif action is Action.LEAVE and self._turns.has_survived(job_id):
+            offload(
+                pools.records,
+                lambda: do.end_probation(job_id),
+                lambda _: self._turns.acquit(job_id),
+            )
         elif action is Action.LEAVE and self._snapshot_is_due(job_id, job, spec):
             offload(pools.snapshots, lambda: do.pin(spec), pins=True)
 
@@ -384,8 +409,12 @@ class Dispatcher:
 
     # -- slots -----------------------------------------------------------------------------
 
-    def _needs_slot(self, look: Look) -> bool:
-        return look.spec is not None and look.spec.runner is RunnerKind.PROCESS
+    def _needs_slot(self, job: Tracked, look: Look) -> bool:
+        return look.spec is not None and self._runner_of(job, look.spec) is RunnerKind.PROCESS
+
+    @staticmethod
+    def _runner_of(job: Tracked, spec: JobSpec) -> RunnerKind:
+        return suspects.runner_of(spec, job.suspicion)
 
     def _admit(self) -> None:
         """Give free slots to the jobs that wait longest, and say of the others that they wait.

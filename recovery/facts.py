@@ -18,9 +18,10 @@ from jrs.backend import Backend, Record
 from jrs.clock import Clock
 from jrs.codec import decode
 from jrs.errors import CorruptRecord
-from jrs.model import AttemptRecord, CleanupJournal, JobResult, JobSpec, StopRecord
+from jrs.model import AttemptRecord, CleanupJournal, JobResult, JobSpec, RunnerKind, StopRecord
+from jrs.recovery import suspects
 from jrs.recovery.attempts import Attempts
-from jrs.recovery.decision import Action, Attempt, Decision, Facts, Result, Spec, Stop
+from jrs.recovery.decision import Action, Attempt, Decision, Facts, Result, Spec, Stop, decide
 from jrs.recovery.runners import Ended
 from jrs.recovery.snapshots import pending
 from jrs.store import JobResultStore
@@ -33,6 +34,10 @@ SCANNED = (keys.JOBS, keys.DIRTY, keys.CANCEL, keys.STOPS, keys.CLEANUP)
 
 _READ = (*SCANNED[:1], keys.RESULTS, *SCANNED[1:], keys.ATTEMPTS, keys.TOMBSTONES)
 """What is read of a job. A result goes before its marker and its tombstone: see `_result`."""
+
+
+_AGAIN = 1.0
+"""Seconds until the storage is asked again that could not be read."""
 
 
 @attrs.define(eq=False)
@@ -63,6 +68,7 @@ class Tracked:
     """When the next attempt may start; like all of these on the monotonic clock."""
     deaths: int | None = None
     """None until the stored attempt was read."""
+    suspicion: int = 0
     cleanup_at: float = 0.0
     cleanup_tries: int = 0
     said: Decision | None = None
@@ -102,6 +108,9 @@ class Gatherer:
     """Gathers the facts about the jobs of one leadership; called by its dispatcher's thread.
 
     Args:
+        settle: returns a job's newest attempt, once the end of an earlier leader's is judged, and
+            the seconds until the next one may start.
+        turns: whose turn it is to run in this process.
         say: told of what can not be read, once until something else was decided of its job.
     """
 
@@ -110,11 +119,15 @@ class Gatherer:
         backend: Backend,
         attempts: Attempts,
         *,
+        settle: Callable[[JobSpec, Record | None], tuple[AttemptRecord | None, float]],
+        turns: suspects.Turns,
         say: Callable[[str, str, str], None],
         clock: Clock,
     ) -> None:
         self._backend = backend
         self._attempts = attempts
+        self._settle = settle
+        self._turns = turns
         self._say = say
         self._clock = clock
         self._store = JobResultStore(backend)
@@ -190,6 +203,8 @@ class Gatherer:
             stop=stop,
             startable=spec is None or not spec.only_in_driver or driven,
         )
+        if spec is not None and decide(facts).action is Action.RECOVER:
+            facts = attrs.evolve(facts, turn=self._may_start(spec, job.suspicion))
         return Look(facts, spec, stored[keys.CLEANUP], stop_due)
 
     def _spec(self, job_id: str, job: Tracked, record: Stored) -> tuple[JobSpec | None, Spec]:
@@ -239,13 +254,27 @@ class Gatherer:
     ) -> Attempt:
         if self._attempts.is_running(job_id):
             return Attempt.RUNNING
+        self._turns.leave(job_id)
         if spec is None:
             return Attempt.NONE
         if job.deaths is None:
-            job.deaths = _deaths(stored[keys.ATTEMPTS])
+            record = stored[keys.ATTEMPTS]
+            try:
+                newest, delay = self._settle(spec, record if isinstance(record, Record) else None)
+            except OSError as error:
+                self._say("waiting", job_id, f"its leader's last words cannot be read: {error}")
+                job.restart_at = self._clock() + _AGAIN
+                return Attempt.BACKING_OFF
+            job.suspicion = newest.suspicion if newest else 0
+            job.restart_at = self._clock() + delay
+            job.deaths = newest.deaths if newest else 0
         if job.deaths >= spec.restart.attempts:
             return Attempt.SPENT
         return Attempt.BACKING_OFF if self._clock() < job.restart_at else Attempt.NONE
+
+    def _may_start(self, spec: JobSpec, suspicion: int) -> bool:
+        here = suspects.runner_of(spec, suspicion) is RunnerKind.THREAD
+        return not here or self._turns.may_start(spec.job_id, suspicion)
 
     def _stop(self, job_id: str, job: Tracked, record: Stored) -> tuple[Stop, float | None]:
         if record is None:
@@ -277,14 +306,3 @@ def _differs(job: Tracked, found: dict[str, Stored]) -> bool:
         for prefix, seen in zip(SCANNED, job.seen, strict=True)
         if prefix in found
     )
-
-
-def _deaths(record: Stored) -> int:
-    """Return how many attempts have died. A record that can not be read only counts; to count
-    again from none is no harm."""
-    try:
-        if not isinstance(record, Record):
-            return 0
-        return decode(AttemptRecord, record.value, record.key).deaths
-    except CorruptRecord:
-        return 0

@@ -26,6 +26,7 @@ from jrs.model import (
 )
 from jrs.policy import RestartPolicy
 from jrs.recovery import publishing
+from jrs.recovery.last_words import LastWords
 from jrs.recovery.storage import JobStorage
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ class AttemptContext:
     now: Clock = time.time
     lifeline: Lifeline | None = None
     """Ties a process of its own to the leadership it was started under; see `Lifeline`."""
+    last_words: LastWords | None = None
+    """Where an attempt in its master's own process tells how that process ended."""
     mark: str = ""
     """What its processes are born with; recorded before they are. See `jrs.recovery.processes`."""
 

@@ -133,7 +133,7 @@ class Master:
         self._registry = Registry(backend)
         self._runners: dict[RunnerKind, Runner] = {
             RunnerKind.PROCESS: ProcessRunner(url, root.absolute()),
-            RunnerKind.THREAD: ThreadRunner(),
+            RunnerKind.THREAD: ThreadRunner(hold=ttl / 2),
         }
 
     def run(

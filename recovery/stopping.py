@@ -10,7 +10,7 @@ import threading
 
 import attrs
 
-from jrs.errors import Fenced, JrsError
+from jrs.errors import Fenced, JrsError, Unavailable
 from jrs.model import StopMode, StopRecord, StopState
 from jrs.recovery.job import Job
 from jrs.recovery.state import JobState
@@ -20,8 +20,17 @@ _LOOK = 0.5
 """Seconds between two looks for a request."""
 
 
+class NotBegun(Unavailable):
+    """This process cannot run an attempt now, for want of what the system gives it: no fault of the
+    job, whose function was not called."""
+
+
 class StopWatch:
-    """Looks for a stop while the job's function runs; a context manager."""
+    """Looks for a stop while the job's function runs; a context manager.
+
+    Raises:
+        NotBegun: on entry; the system gives this process no thread.
+    """
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -31,7 +40,10 @@ class StopWatch:
         self._thread = threading.Thread(target=self._watch, name="jrs-stop-watch", daemon=True)
 
     def __enter__(self) -> StopWatch:
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            raise NotBegun(f"job {self._job.job_id!r} cannot be started now: {error}") from error
         return self
 
     def __exit__(self, *exc: object) -> None:

@@ -23,6 +23,8 @@ class Ended:
     """The exit code, or minus the signal's number."""
     fenced: bool = False
     """It ended because a newer leader exists."""
+    begun: bool = True
+    """False if the job's function was not called, for no fault of the job's."""
     lapsed: bool = False
     """Its watchdog ended it, since its leadership was over: no death of the job's."""
 

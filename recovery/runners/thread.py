@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import traceback
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from jrs.clock import Deadline
@@ -17,24 +18,42 @@ from jrs.recovery.attempt import AttemptDied, run_attempt
 from jrs.recovery.job import AttemptContext
 from jrs.recovery.runners import Ended, OnEnd, Runner, RunningAttempt
 from jrs.recovery.spark import cancel_work
+from jrs.recovery.stopping import NotBegun
+
+_HOLD = 7.5  # Half of the default ttl.
 
 
 class ThreadRunner(Runner):
-    """Runs each attempt in a thread of its own."""
+    """Runs each attempt in a thread of its own.
+
+    Args:
+        hold: seconds of processor time for which an attempt may hold the interpreter's lock before
+            the process ends itself: less than it takes to lose the lead.
+    """
+
+    _hold = _HOLD
+
+    def __init__(self, hold: float = _HOLD) -> None:
+        self._hold = hold
 
     def start(
         self, context: AttemptContext, function: Callable[..., Any] | None, on_end: OnEnd
     ) -> RunningAttempt:
-        return ThreadAttempt(context, function, on_end)
+        return ThreadAttempt(context, function, on_end, self._hold)
 
 
 class ThreadAttempt(RunningAttempt):
     """One thread."""
 
     def __init__(
-        self, context: AttemptContext, function: Callable[..., Any] | None, on_end: OnEnd
+        self,
+        context: AttemptContext,
+        function: Callable[..., Any] | None,
+        on_end: OnEnd,
+        hold: float,
     ) -> None:
         self._context = context
+        self._hold = hold
         self._function = function
         self._on_end = on_end
         self._thread = threading.Thread(
@@ -50,12 +69,21 @@ class ThreadAttempt(RunningAttempt):
 
     def _run(self) -> None:
         try:
-            run_attempt(self._context, self._function)
+            with self._last_words():
+                run_attempt(self._context, self._function)
             ended = Ended()
         except Fenced as error:
             ended = Ended(message=str(error), fenced=True)
+        except NotBegun as error:
+            ended = Ended(message=str(error), begun=False)
         except BaseException as error:  # An end that is not told would look like a long run.
             known = isinstance(error, (AttemptDied, JrsError))
             message = str(error) if known else f"{type(error).__name__}: {error}"
             ended = Ended(message=message, detail=traceback.format_exc())
         self._on_end(ended)
+
+    def _last_words(self) -> AbstractContextManager[None]:
+        words = self._context.last_words
+        return (
+            nullcontext() if words is None else words.attempt(self._context.spec.job_id, self._hold)
+        )

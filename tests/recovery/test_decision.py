@@ -10,36 +10,40 @@ from jrs.recovery.decision import Action, Attempt, Facts, Result, Spec, Stop, de
 
 ANY = object()
 
-# spec, result, attempt, cancel, stop, startable -> action; the first row that fits counts. The rows
-# with a blank in the design's table ("–") have ANY there.
+# spec, result, attempt, cancel, stop, startable, turn -> action; the first row that fits counts.
+# The rows with a blank in the design's table ("–") have ANY there.
 TABLE = [
-    ((ANY, Result.UNREADABLE, ANY, ANY, ANY, ANY), Action.HOLD),
-    ((Spec.UNREADABLE, Result.NONE, ANY, False, ANY, ANY), Action.HOLD),
-    ((Spec.UNREADABLE, Result.NONE, ANY, True, ANY, ANY), Action.CANCEL),
-    ((ANY, Result.CLEAN, ANY, ANY, ANY, ANY), Action.SKIP),
-    ((ANY, Result.EXPIRED, ANY, ANY, ANY, ANY), Action.SKIP),
-    ((ANY, Result.DIRTY, ANY, ANY, ANY, ANY), Action.CLEAN_UP),
-    ((Spec.NONE, Result.NONE, ANY, ANY, ANY, ANY), Action.NOTHING),
-    ((Spec.RESTORING, Result.NONE, ANY, False, ANY, ANY), Action.RESTORE),
-    ((Spec.RESTORING, Result.NONE, ANY, True, ANY, ANY), Action.CANCEL),
+    ((ANY, Result.UNREADABLE, ANY, ANY, ANY, ANY, ANY), Action.HOLD),
+    ((Spec.UNREADABLE, Result.NONE, ANY, False, ANY, ANY, ANY), Action.HOLD),
+    ((Spec.UNREADABLE, Result.NONE, ANY, True, ANY, ANY, ANY), Action.CANCEL),
+    ((ANY, Result.CLEAN, ANY, ANY, ANY, ANY, ANY), Action.SKIP),
+    ((ANY, Result.EXPIRED, ANY, ANY, ANY, ANY, ANY), Action.SKIP),
+    ((ANY, Result.DIRTY, ANY, ANY, ANY, ANY, ANY), Action.CLEAN_UP),
+    ((Spec.NONE, Result.NONE, ANY, ANY, ANY, ANY, ANY), Action.NOTHING),
+    ((Spec.RESTORING, Result.NONE, ANY, False, ANY, ANY, ANY), Action.RESTORE),
+    ((Spec.RESTORING, Result.NONE, ANY, True, ANY, ANY, ANY), Action.CANCEL),
     # From here on there is a spec and no result. Canceling overrides a stop, and a stop
     # comes before all else.
-    ((Spec.READABLE, Result.NONE, ANY, True, ANY, ANY), Action.CANCEL),
-    ((Spec.READABLE, Result.NONE, ANY, False, Stop.UNREADABLE, ANY), Action.HOLD),
-    ((Spec.READABLE, Result.NONE, Attempt.RUNNING, False, Stop.ASKED, ANY), Action.LEAVE),
-    ((Spec.READABLE, Result.NONE, ANY, False, Stop.ASKED, ANY), Action.SUSPEND),
-    ((Spec.READABLE, Result.NONE, ANY, False, Stop.STANDS, ANY), Action.SUSPEND),
-    ((Spec.READABLE, Result.NONE, Attempt.RUNNING, False, Stop.SUSPENDED, ANY), Action.SUSPEND),
-    ((Spec.READABLE, Result.NONE, Attempt.RUNNING, False, Stop.HELD, ANY), Action.SUSPEND),
-    ((Spec.READABLE, Result.NONE, ANY, False, Stop.HELD, ANY), Action.HOLD),
-    ((Spec.READABLE, Result.NONE, ANY, False, Stop.SUSPENDED, ANY), Action.WAIT),
-    ((Spec.READABLE, Result.NONE, Attempt.RUNNING, False, ANY, ANY), Action.LEAVE),
-    ((Spec.READABLE, Result.NONE, Attempt.SPENT, False, ANY, ANY), Action.FAIL),
-    ((Spec.READABLE, Result.NONE, Attempt.BACKING_OFF, False, ANY, ANY), Action.WAIT),
-    ((Spec.READABLE, Result.NONE, Attempt.NONE, False, ANY, False), Action.WAIT),
-    ((Spec.READABLE, Result.NONE, Attempt.NONE, False, ANY, True), Action.RECOVER),
+    ((Spec.READABLE, Result.NONE, ANY, True, ANY, ANY, ANY), Action.CANCEL),
+    ((Spec.READABLE, Result.NONE, ANY, False, Stop.UNREADABLE, ANY, ANY), Action.HOLD),
+    ((Spec.READABLE, Result.NONE, Attempt.RUNNING, False, Stop.ASKED, ANY, ANY), Action.LEAVE),
+    ((Spec.READABLE, Result.NONE, ANY, False, Stop.ASKED, ANY, ANY), Action.SUSPEND),
+    ((Spec.READABLE, Result.NONE, ANY, False, Stop.STANDS, ANY, ANY), Action.SUSPEND),
+    (
+        (Spec.READABLE, Result.NONE, Attempt.RUNNING, False, Stop.SUSPENDED, ANY, ANY),
+        Action.SUSPEND,
+    ),
+    ((Spec.READABLE, Result.NONE, Attempt.RUNNING, False, Stop.HELD, ANY, ANY), Action.SUSPEND),
+    ((Spec.READABLE, Result.NONE, ANY, False, Stop.HELD, ANY, ANY), Action.HOLD),
+    ((Spec.READABLE, Result.NONE, ANY, False, Stop.SUSPENDED, ANY, ANY), Action.WAIT),
+    ((Spec.READABLE, Result.NONE, Attempt.RUNNING, False, ANY, ANY, ANY), Action.LEAVE),
+    ((Spec.READABLE, Result.NONE, Attempt.SPENT, False, ANY, ANY, ANY), Action.FAIL),
+    ((Spec.READABLE, Result.NONE, Attempt.BACKING_OFF, False, ANY, ANY, ANY), Action.WAIT),
+    ((Spec.READABLE, Result.NONE, Attempt.NONE, False, ANY, False, ANY), Action.WAIT),
+    ((Spec.READABLE, Result.NONE, Attempt.NONE, False, ANY, True, False), Action.WAIT),
+    ((Spec.READABLE, Result.NONE, Attempt.NONE, False, ANY, True, True), Action.RECOVER),
 ]
-PRODUCT = list(product(Spec, Result, Attempt, (False, True), Stop, (False, True)))
+PRODUCT = list(product(Spec, Result, Attempt, (False, True), Stop, (False, True), (False, True)))
 
 
 def by_table(facts: tuple[object, ...]) -> Action:
@@ -50,8 +54,8 @@ def by_table(facts: tuple[object, ...]) -> Action:
 
 
 def test_every_combination_of_facts_is_decided_as_the_table_says() -> None:
-    """The decision is total, and the table's, for each of the 1,920 combinations of facts."""
-    assert len(PRODUCT) == 4 * 5 * 4 * 2 * 6 * 2
+    """The decision is total, and the table's, for each of the 3,840 combinations of facts."""
+    assert len(PRODUCT) == 4 * 5 * 4 * 2 * 6 * 2 * 2
 
     wrong = {
         facts: decision.action

@@ -1,0 +1,311 @@
+"""LastWords: how a leader that ran attempts in its own process has ended, told by itself.
+
+A process that dies of a fatal error, exits by `os._exit`, or is ended because a thread held the
+interpreter's lock for too long leaves a trace in a file of its leadership; one that resigned or
+was replaced leaves a farewell. One that was killed from outside leaves nothing: so nobody takes
+that for the deed of a job.
+
+::
+
+    <storage>/<cluster>/.leaders/e<epoch>    lines of JSON, and what faulthandler writes
+
+What nobody can tell from a kill from outside: a process that kills itself by SIGKILL, and one that
+the kernel kills for want of memory, if the next leader is on another host.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import json
+import os
+import re
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from jrs.fork import forget_in_children
+
+HELD = "a thread held the interpreter's lock for so long that its master could not beat"
+STARVED = "the kernel killed a process of its host for want of memory"
+
+_KEPT = 16
+"""So many leaderships' files are kept; those of older ones nobody asks for any more."""
+_LONGEST = 256 * 1024
+_DETAIL = 4096
+_ENDED_BY = signal.SIGVTALRM
+_FILE = re.compile(r"e([0-9]+)")
+
+
+@attrs.frozen
+class LeaderEnd:
+    """How a leadership ended, as far as it can be told."""
+
+    orderly: bool = False
+    """It was resigned or lost; its attempts were told to end."""
+    fatal: str = ""
+    """What shows that its process was not killed from outside, in one line."""
+    detail: str = ""
+    """The traceback of its threads."""
+
+
+@attrs.frozen
+class Memory:
+    """How often the kernel has killed a process of this host for want of memory, since it began."""
+
+    boot: str
+    kills: int
+
+    @classmethod
+    def now(cls) -> Memory:
+        boot, kills = "", 0
+        with suppress(OSError, ValueError):
+            boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+            for line in Path("/proc/vmstat").read_text().splitlines():
+                if line.startswith("oom_kill "):
+                    kills = int(line.split()[1])
+        return cls(boot, kills)
+
+
+class LastWords:
+    """The last words of one leadership, while attempts run in this process.
+
+    Nothing is changed in the process before the first of them begins. From then until the
+    farewell, faulthandler writes here and not to stderr.
+
+    Args:
+        folder: of all leaderships of the cluster, shared by its masters.
+    """
+
+    def __init__(
+        self, folder: Path, epoch: int, *, memory: Callable[[], Memory] = Memory.now
+    ) -> None:
+        self._path = folder / f"e{epoch}"
+        self._memory = memory
+        self._turn = threading.Lock()
+        self._over = threading.Event()
+        self._file: int | None = None
+        self._timers: set[_CpuTimer] = set()
+        self._restore: list[Callable[[], None]] = []
+        self._beat: threading.Thread | None = None
+
+    @contextmanager
+    def attempt(self, job_id: str, hold: float) -> Iterator[None]:
+        """Have the process leave its last words while the calling thread runs an attempt.
+
+        Args:
+            hold: seconds of its own processor time for which that thread may hold the
+                interpreter's lock; then the process ends itself, since its lead is as good as lost.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        memory = self._memory()
+        with self._turn:
+            if not self._over.is_set():
+                self._open(hold)
+                self._say({"began": job_id, "boot": memory.boot, "kills": memory.kills})
+        timer = _CpuTimer(hold)
+        with self._turn:
+            if not self._over.is_set():
+                timer.arm()
+                self._timers.add(timer)
+        try:
+            yield
+        finally:
+            with self._turn:
+                self._timers.discard(timer)
+                timer.delete()
+
+    def farewell(self) -> None:
+        """Say that this leadership has ended in an orderly way. Idempotent."""
+        with self._turn:
+            if self._over.is_set():
+                return
+            self._over.set()
+            for timer in self._timers:
+                timer.disarm()
+            if self._file is not None:
+                with suppress(OSError):  # Then its jobs are suspects, which costs time alone.
+                    self._say({"farewell": True})
+                for restore in self._restore:
+                    restore()
+                os.close(self._file)
+                self._file = None
+        if self._beat is not None:
+            self._beat.join()
+
+    def forget(self) -> Iterable[int]:
+        """What becomes of a forked child is no news of this process."""
+        return () if self._file is None else (self._file,)
+
+    # -- inside ----------------------------------------------------------------------------
+
+    def _open(self, hold: float) -> None:
+        if self._file is not None:
+            return
+        folder = self._path.parent
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for old in sorted(_epochs(folder))[:-_KEPT]:
+            (folder / f"e{old}").unlink(missing_ok=True)
+        self._path.unlink(missing_ok=True)  # One of an earlier life of the backend.
+        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
+        self._file = os.open(self._path, flags, 0o600)
+        forget_in_children(self)
+        self._listen(self._file)
+        self._beat = threading.Thread(
+            target=self._rearm, args=(hold / 8,), name="jrs-last-words", daemon=True
+        )
+        self._beat.start()
+
+    def _say(self, words: dict[str, Any]) -> None:
+        assert self._file is not None
+        os.write(self._file, json.dumps(words).encode() + b"\n")
+
+    def _listen(self, file: int) -> None:
+        was_enabled = faulthandler.is_enabled()
+        faulthandler.enable(file, all_threads=True)
+        faulthandler.register(_ENDED_BY, file, all_threads=True, chain=True)
+        exits, owner = os._exit, os.getpid()
+
+        def exit_at_once(status: int) -> Any:
+            if os.getpid() == owner:
+                with suppress(OSError, ValueError):
+                    os.write(file, b"os._exit(%d) was called\n" % status)
+                    faulthandler.dump_traceback(file, all_threads=False)
+            exits(status)
+
+        os._exit = exit_at_once
+
+        def restore() -> None:
+            if os._exit is exit_at_once:
+                os._exit = exits
+            faulthandler.unregister(_ENDED_BY)
+            faulthandler.disable()
+            with suppress(OSError, ValueError):  # Closed, or a notebook's: no file of the system.
+                if was_enabled and sys.__stderr__ is not None:
+                    faulthandler.enable(sys.__stderr__)
+
+        self._restore.append(restore)
+
+    def _rearm(self, interval: float) -> None:
+        """Show that threads of this process get the interpreter's lock."""
+        while not self._over.wait(interval):
+            with self._turn:
+                if not self._over.is_set():
+                    for timer in self._timers:
+                        timer.arm()
+
+
+def read(
+    folder: Path, epoch: int, job_id: str, *, memory: Callable[[], Memory] = Memory.now
+) -> LeaderEnd:
+    """Return how the leadership of `epoch` ended, in whose process an attempt of the job ran.
+
+    Raises:
+        OSError: the storage cannot be read.
+    """
+    try:
+        with (folder / f"e{epoch}").open("rb") as file:
+            lines = file.read(_LONGEST).decode(errors="replace").splitlines()
+    except FileNotFoundError:
+        return LeaderEnd()
+    began: dict[str, Any] = {}
+    trace: list[str] = []
+    for line in lines:
+        said = _ours(line)
+        if "farewell" in said:
+            return LeaderEnd(orderly=True)
+        if said.get("began") == job_id:
+            began = said
+        if not said:
+            trace.append(line)
+    detail = "\n".join(trace)[-_DETAIL:]
+    if trace:
+        known = trace[0].startswith(("Fatal Python error", "os._exit"))
+        return LeaderEnd(fatal=trace[0] if known else HELD, detail=detail)
+    now = memory()
+    if began and began["boot"] == now.boot and now.kills > began["kills"]:
+        return LeaderEnd(fatal=STARVED)
+    return LeaderEnd()
+
+
+def _ours(line: str) -> dict[str, Any]:
+    if not line.startswith("{"):
+        return {}
+    try:
+        said = json.loads(line)
+    except ValueError:
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
+def _epochs(folder: Path) -> Iterator[int]:
+    for name in os.listdir(folder):
+        if match := _FILE.fullmatch(name):
+            yield int(match.group(1))
+
+
+# -- timers of the kernel -----------------------------------------------------------------------
+
+
+class _Event(ctypes.Structure):
+    """``struct sigevent``."""
+
+    _fields_ = (
+        ("value", ctypes.c_void_p),
+        ("signo", ctypes.c_int),
+        ("notify", ctypes.c_int),
+        ("rest", ctypes.c_char * 48),
+    )
+
+
+class _Spec(ctypes.Structure):
+    """``struct itimerspec``."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_long) for name in ("every_s", "every_ns", "first_s", "first_ns")
+    )
+
+
+class _CpuTimer:
+    """Ends the process once the calling thread has used so much processor time, unless it is armed
+    again before. Only the kernel can: no other thread of a process gets to run while one holds the
+    interpreter's lock. One that waits, or is stopped, uses none.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._id: ctypes.c_void_p | None = None
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        clock = time.pthread_getcpuclockid(threading.get_ident())
+        event, made = _Event(signo=_ENDED_BY), ctypes.c_void_p()
+        try:
+            if self._libc.timer_create(clock, ctypes.byref(event), ctypes.byref(made)) == 0:
+                self._id = made
+        except AttributeError:
+            pass  # A C library without: its leader is then replaced when its ttl has passed.
+
+    def arm(self) -> None:
+        self._set(self._seconds)
+
+    def disarm(self) -> None:
+        self._set(0.0)
+
+    def delete(self) -> None:
+        if self._id is not None:
+            self._libc.timer_delete(self._id)
+            self._id = None
+
+    def _set(self, seconds: float) -> None:
+        if self._id is not None:
+            whole = int(seconds)
+            spec = _Spec(0, 0, whole, int((seconds - whole) * 1e9))
+            self._libc.timer_settime(self._id, 0, ctypes.byref(spec), None)
