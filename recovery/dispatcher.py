@@ -281,6 +281,8 @@ class Dispatcher:
             if self._over():
                 return
             try:
+                if isinstance(look, Exception):
+                    raise look
                 self._reconcile(job_id, jobs[job_id], look)
             except (Fenced, Unavailable, OutcomeUnknown):
                 raise
@@ -292,6 +294,10 @@ class Dispatcher:
     def _reconcile(self, job_id: str, job: Tracked, look: Look) -> None:
         facts = look.facts
         decision = decide(facts)
+        # Not gathered with a page: what the jobs before it on the page began counts, too.
+        if decision.action is Action.RECOVER and not self._has_its_turn(job, look.spec):
+            facts = attrs.evolve(facts, turn=False)
+            decision = decide(facts)
         may_try = self._errands.may_try(job, decision.action)
         if decision.action is Action.RECOVER and may_try and self._needs_slot(job, look):
             if not self._admission.has_slot(job_id):
@@ -301,7 +307,7 @@ class Dispatcher:
                 return
         elif facts.attempt is not Attempt.RUNNING:
             self._admission.release(job_id)
-        self._plan(job_id, job, decision, look)
+        self._plan(job_id, job, decision, look, turn=facts.turn)
         if may_try:
             self._decided(job_id, decision)
             self._act(job_id, job, decision.action, look)
@@ -315,7 +321,9 @@ class Dispatcher:
             del self._jobs[job_id]
             self._functions.pop(job_id, None)
 
-    def _plan(self, job_id: str, job: Tracked, decision: Decision, look: Look) -> None:
+    def _plan(
+        self, job_id: str, job: Tracked, decision: Decision, look: Look, *, turn: bool
+    ) -> None:
         """See to it that the job is looked at when time alone changes what is decided of it."""
         now = self._clock()
         moments = [job.restart_at, job.cleanup_at, look.stop_due or 0.0, self._turns.due(job_id)]
@@ -323,7 +331,7 @@ class Dispatcher:
             moments.append(job.failing.until)
         if decision.action is Action.HOLD:
             moments.append(now + _HELD)
-        if not look.facts.turn:
+        if not turn:
             moments.append(now + _TURN)
         for moment in moments:
             if moment > now:
@@ -408,6 +416,11 @@ class Dispatcher:
         )
 
     # -- slots -----------------------------------------------------------------------------
+
+    def _has_its_turn(self, job: Tracked, spec: JobSpec | None) -> bool:
+        if spec is None or self._runner_of(job, spec) is not RunnerKind.THREAD:
+            return True
+        return self._turns.may_start(spec.job_id, job.suspicion)
 
     def _needs_slot(self, job: Tracked, look: Look) -> bool:
         return look.spec is not None and self._runner_of(job, look.spec) is RunnerKind.PROCESS

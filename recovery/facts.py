@@ -17,11 +17,11 @@ from jrs import keys
 from jrs.backend import Backend, Record
 from jrs.clock import Clock
 from jrs.codec import decode
-from jrs.errors import CorruptRecord
-from jrs.model import AttemptRecord, CleanupJournal, JobResult, JobSpec, RunnerKind, StopRecord
+from jrs.errors import CorruptRecord, Fenced, OutcomeUnknown, Unavailable
+from jrs.model import AttemptRecord, CleanupJournal, JobResult, JobSpec, StopRecord
 from jrs.recovery import suspects
 from jrs.recovery.attempts import Attempts
-from jrs.recovery.decision import Action, Attempt, Decision, Facts, Result, Spec, Stop, decide
+from jrs.recovery.decision import Action, Attempt, Decision, Facts, Result, Spec, Stop
 from jrs.recovery.runners import Ended
 from jrs.recovery.snapshots import pending
 from jrs.store import JobResultStore
@@ -164,8 +164,9 @@ class Gatherer:
         jobs: Mapping[str, Tracked],
         known: Mapping[str, dict[str, Stored]],
         driven: Collection[str],
-    ) -> dict[str, Look]:
-        """Return the facts about a page of jobs, read by one request.
+    ) -> dict[str, Look | Exception]:
+        """Return the facts about a page of jobs, read by one request; of a job about which they
+        cannot be told, what was raised.
 
         Args:
             known: by job and prefix, what was just read of them.
@@ -186,10 +187,15 @@ class Gatherer:
         stored = {job_id: dict(known.get(job_id, {})) for job_id in jobs}
         for (job_id, prefix), record in zip(wanted, read, strict=True):
             stored[job_id][prefix] = record
-        return {
-            job_id: self._look(job_id, job, stored[job_id], driven=job_id in driven)
-            for job_id, job in jobs.items()
-        }
+        found: dict[str, Look | Exception] = {}
+        for job_id, job in jobs.items():
+            try:
+                found[job_id] = self._look(job_id, job, stored[job_id], driven=job_id in driven)
+            except (Fenced, Unavailable, OutcomeUnknown):
+                raise
+            except Exception as error:
+                found[job_id] = error
+        return found
 
     def _look(self, job_id: str, job: Tracked, stored: dict[str, Stored], *, driven: bool) -> Look:
         job.seen = tuple(_version(stored[prefix]) for prefix in SCANNED)
@@ -203,8 +209,6 @@ class Gatherer:
             stop=stop,
             startable=spec is None or not spec.only_in_driver or driven,
         )
-        if spec is not None and decide(facts).action is Action.RECOVER:
-            facts = attrs.evolve(facts, turn=self._may_start(spec, job.suspicion))
         return Look(facts, spec, stored[keys.CLEANUP], stop_due)
 
     def _spec(self, job_id: str, job: Tracked, record: Stored) -> tuple[JobSpec | None, Spec]:
@@ -271,10 +275,6 @@ class Gatherer:
         if job.deaths >= spec.restart.attempts:
             return Attempt.SPENT
         return Attempt.BACKING_OFF if self._clock() < job.restart_at else Attempt.NONE
-
-    def _may_start(self, spec: JobSpec, suspicion: int) -> bool:
-        here = suspects.runner_of(spec, suspicion) is RunnerKind.THREAD
-        return not here or self._turns.may_start(spec.job_id, suspicion)
 
     def _stop(self, job_id: str, job: Tracked, record: Stored) -> tuple[Stop, float | None]:
         if record is None:
