@@ -10,12 +10,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from jrs.backend import EPOCH_KEY, Backend, Capabilities, Fence, Leadership, Op, Record, Watch
-from jrs.backends.file import check, leader, lines
+from jrs.backends.file import leader, lines
 from jrs.backends.file.folder import open_folder, root_of
 from jrs.backends.file.replica import Replica
 from jrs.backends.group import GroupCommit
 from jrs.clock import Deadline
-from jrs.errors import CorruptRecord, InvalidInput, Unavailable, UnsupportedVersion
+from jrs.errors import CorruptRecord, InvalidInput, Unavailable
 from jrs.fork import forget_in_children
 
 SEAL_AT = 8 << 20
@@ -122,23 +122,12 @@ class FileBackend(Backend):
 
     def check(self) -> Iterator[str]:
         with self._at_the_end():
-            found = list(check.problems(self.replica.log_path, self.replica.base))
+            found = list(self.replica.problems())
         yield from found
 
     def accept_damage(self) -> list[str]:
         with self._at_the_end():
-            accepted = check.accept(self.replica.log_path)
-            while True:
-                try:
-                    self.replica.catch_up()
-                    return accepted
-                except UnsupportedVersion:
-                    raise
-                except CorruptRecord as error:
-                    # A commit that needs what a damaged base hides.
-                    if not check.accept_line(self.replica.log_path, self.replica.tail_bytes):
-                        raise
-                    accepted.append(str(error))
+            return self.replica.accept_damage()
 
     @contextmanager
     def _at_the_end(self) -> Iterator[None]:

@@ -3,7 +3,7 @@
 ::
 
     <root>/jrs.json                       the marker: format and version
-    <root>/clusters/<cluster>/log/        segments and bases, named by the log offset they begin at
+    <root>/clusters/<cluster>/log/        segments, named by the log offset they begin at
     <root>/clusters/<cluster>/leader/     one lock file per leadership
 """
 
@@ -19,7 +19,9 @@ from jrs.errors import InvalidInput, Unavailable, UnsupportedVersion
 from jrs.mounts import filesystem_of
 
 MARKER = "jrs.json"
-FORMAT = 1
+FORMAT = 2
+"""What this code makes. 1 is that of the first releases, whose processes refuse anything newer."""
+OLD_FORMAT = 1
 
 # Appends of two hosts are not atomic there, or locks and syncs are not what they say.
 _UNTRUSTED = {
@@ -42,7 +44,8 @@ def open_folder(root: Path, cluster: str, *, create: bool) -> Path:
     """Return the cluster's folder, made where it does not exist and `create` says so.
 
     Raises:
-        InvalidInput: not a jrs folder, no permission, or a filesystem that can not be trusted.
+        InvalidInput: not a jrs folder, no permission, a filesystem that cannot be trusted, or a
+            folder of an older jrs that may not be converted now.
         UnsupportedVersion: made by a newer jrs.
     """
     folder = root / "clusters" / cluster
@@ -55,13 +58,24 @@ def open_folder(root: Path, cluster: str, *, create: bool) -> Path:
         if create:
             root.mkdir(mode=0o700, parents=True, exist_ok=True)
         check_filesystem(root)
-        _check_marker(root)
+        if _check_marker(root) == OLD_FORMAT:
+            if not create:
+                raise InvalidInput(
+                    f"{root} was made by an older jrs: stop all of its processes, then start a "
+                    "master of this one, which converts it"
+                )
+            # Late: what it needs lies above this module.
+            from jrs.backends.file.conversion import convert
+
+            convert(root)
         if create:
             if not (root / MARKER).exists():
-                publish(root / MARKER, json.dumps({"format": "jrs", "version": FORMAT}).encode())
-            for part in (root / "clusters", folder, folder / "log", folder / "leader"):
+                publish(root / MARKER, marker_text())
+            for part in (root / "clusters", folder, folder / "leader"):
                 part.mkdir(mode=0o700, exist_ok=True)
                 sync_folder(part.parent)
+        if create or (folder / "log").is_dir():
+            _make_log(folder / "log")
         if not os.access(folder / "log", os.R_OK | os.W_OK | os.X_OK):
             raise PermissionError(None, None, str(folder / "log"))
     except PermissionError as error:
@@ -76,7 +90,27 @@ def open_folder(root: Path, cluster: str, *, create: bool) -> Path:
     return folder
 
 
-def _check_marker(root: Path) -> None:
+def marker_text() -> bytes:
+    return json.dumps({"format": "jrs", "version": FORMAT}).encode()
+
+
+def _make_log(log: Path) -> None:
+    """Make the log's folder: it appears whole, with its first segment."""
+    from jrs.backends.file import segments
+
+    if not log.exists():
+        segments.create(log)
+    elif any(log.iterdir()):
+        segments.fence(log)
+    else:
+        raise Unavailable(
+            f"{log} is empty: files were removed by something that is not jrs; restore the folder "
+            "from a copy"
+        )
+
+
+def _check_marker(root: Path) -> int:
+    """Check that it is a folder of ours, or an empty one; return its format."""
     marker = root / MARKER
     try:
         data = json.loads(marker.read_bytes())
@@ -84,22 +118,23 @@ def _check_marker(root: Path) -> None:
         # A name that begins with the marker's is one that was being written when we were killed.
         foreign = [p.name for p in _children(root) if not p.name.startswith("." + MARKER)]
         if foreign and marker.exists():
-            _check_marker(root)  # Somebody made it between our two looks.
-            return
+            return _check_marker(root)  # Somebody made it between our two looks.
         if foreign:
             raise InvalidInput(
                 f"{root} is not a jrs folder (it holds {sorted(foreign)[0]!r} and no {MARKER}); "
                 "name an empty or a new one"
             ) from None
-        return
+        return FORMAT
     except (ValueError, RecursionError):
         data = None
     if not isinstance(data, dict) or data.get("format") != "jrs":
-        raise InvalidInput(f"{root} is not a jrs folder: {MARKER} can not be read")
-    if data.get("version") != FORMAT:
+        raise InvalidInput(f"{root} is not a jrs folder: {MARKER} cannot be read")
+    version = data.get("version")
+    if version not in (OLD_FORMAT, FORMAT):
         raise UnsupportedVersion(
-            f"{root} has format {data.get('version')}; this jrs reads {FORMAT}: upgrade it"
+            f"{root} has format {version}; this jrs reads up to {FORMAT}: upgrade it"
         )
+    return int(version)
 
 
 def _children(root: Path) -> list[Path]:
@@ -124,6 +159,19 @@ def publish(path: Path, data: bytes) -> None:
         pass
     finally:
         os.unlink(temporary)
+    sync_folder(path.parent)
+
+
+def replace(path: Path, data: bytes) -> None:
+    """Replace a file by one with this content: a crash leaves the one or the other."""
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(fd, data)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    os.replace(temporary, path)
     sync_folder(path.parent)
 
 
