@@ -316,6 +316,11 @@ def _open_new(folder: Path, start: int) -> Segment:
                 f"{log}: its first line and {header_path(folder, start)} are damaged, or do not "
                 "belong together; restore both from a copy"
             )
+        if os.fstat(fd).st_size < len(header.line()):
+            raise CorruptRecord(
+                f"{log}: cut off within its first line, with all that was committed behind it; "
+                "restore it from a copy"
+            )
         base = Base(None)
         for name, trailer in header.runs:
             base = Base(run_path(folder, name), trailer=trailer)
