@@ -144,7 +144,7 @@ def _memory() -> tuple[float, float]:
     for line in Path("/proc/self/smaps").read_text().splitlines():
         name, _, rest = line.partition(" ")
         if not name.endswith(":"):
-            counts = not line.endswith(".base")
+            counts = not line.endswith(".run")
         elif counts and name in ("Private_Clean:", "Private_Dirty:"):
             private += int(rest.split()[0]) * 1024
     return private, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -13,8 +13,8 @@ from typing import TypeVar
 
 from jrs.backend import EPOCH_KEY, Backend, Capabilities, Fence, Leadership, Op, Record, Watch
 from jrs.backends.changes import Changes
-from jrs.backends.file import check, leader, lines
-from jrs.backends.file.folder import mark_format, open_folder, root_of
+from jrs.backends.file import leader, lines
+from jrs.backends.file.folder import open_folder, root_of
 from jrs.backends.file.replica import Replica
 from jrs.backends.group import GroupCommit
 from jrs.clock import Deadline
@@ -60,7 +60,6 @@ class FileBackend(Backend):
         seal_at: int = SEAL_AT,
     ) -> None:
         folder, self.marked_format = open_folder(root, cluster, create=create)
-        self._root = root
         self.url = root.resolve().as_uri()
         self.default_storage = root.resolve() / "storage"
         self.cluster = cluster
@@ -121,36 +120,20 @@ class FileBackend(Backend):
         self._alone(lambda: self.replica.seal(math.inf), Deadline.after(math.inf))
 
     def mark_format(self, version: int) -> None:
-        self._check_process()
-        self.marked_format = mark_format(self._root, version)
+        """Do nothing: the marker serves every cluster of the folder. The record of the format keeps
+        older versions out of this one."""
 
     def check(self) -> Iterator[str]:
         def look() -> list[str]:
             with suppress(CorruptRecord):
                 self.replica.catch_up()
-            return list(check.problems(self.replica.log_path, self.replica.base))
+            return list(self.replica.problems())
 
         # As long as it takes to read everything.
         yield from self._alone(look, Deadline.after(math.inf))
 
     def accept_damage(self) -> list[str]:
-        return self._alone(self._accept_damage, Deadline.after(math.inf))
-
-    def _accept_damage(self) -> list[str]:
-        with suppress(CorruptRecord):
-            self.replica.catch_up()
-        accepted = check.accept(self.replica.log_path)
-        while True:
-            try:
-                self.replica.catch_up()
-                return accepted
-            except UnsupportedVersion:
-                raise
-            except CorruptRecord as error:
-                # A commit that needs what a damaged base hides.
-                if not check.accept_line(self.replica.log_path, self.replica.tail_bytes):
-                    raise
-                accepted.append(str(error))
+        return self._alone(self.replica.accept_damage, Deadline.after(math.inf))
 
     def overwrite(self, key: str, value: bytes) -> None:
         try:

@@ -1,9 +1,19 @@
 """A base: the live records at a seal, one line each, sorted by key; searched where it lies.
 
-It is mapped, never loaded, and every line that a search visits is checked by its checksum. A
-damaged line costs the answers that depend on it, and no others. An index beside it has the first
-key of every block of about 16 KB and the block's checksum, so that a search needs no more than one
-look through one block; without it, or where it is damaged, searches only take longer.
+It is mapped, never loaded. Its index (`jrs.backends.file.index`) has the first key of every block
+of about 16 KB and the block's checksum. A look-up reads one block and checks it: only a block that
+is what it was when it was written is believed. Damage costs the keys that it may have held, and no
+others:
+
+- in a block that is not what was written, only the lines that were in it are believed (each line's
+  checksum is on record); where one is missing, the keys between its neighbours are held;
+- where the file is shorter than what was written, the keys behind its last sound line are held.
+
+A held key is a `CorruptRecord`, never absent. A base in the old form (format 2) has no trailer, and
+its index is a file of its own, which may be missing or of another base, and no line's checksum is
+on record. There the keys between the neighbours of a line that fits no checksum are held, and all
+of a block that is not what was written in any other way. (One thing cannot be told in it: foreign
+lines that fit their checksums right next to one that does not.)
 """
 
 from __future__ import annotations
@@ -11,48 +21,90 @@ from __future__ import annotations
 import mmap
 import os
 import zlib
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Iterator
+from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
 
 from jrs.backend import Record
-from jrs.backends.file.lines import checked, unescape
+from jrs.backends.file import index as indexes
+from jrs.backends.file.index import Index, Trailer
+from jrs.backends.file.lines import checked, held_line, unescape
 from jrs.errors import CorruptRecord, Unavailable
 
 BLOCK = 16 << 10
 """Bytes after which a block ends: a few microseconds' worth of search."""
 
 _CHUNK = 64 << 10
-
 _ABOVE_ALL = b"\x7f"
 """Above every byte of a key."""
 
 
-class Base:
-    """A mapped base, or the empty one where `path` is None."""
+class State(Enum):
+    """What a block is found to be."""
 
-    def __init__(self, path: Path | None, index: Path | None = None) -> None:
+    SOUND = "sound"
+    DAMAGED = "damaged"
+    """It has lines that fit no checksum; those between sound ones are told apart."""
+    HELD = "held"
+    """Its lines are not those that were written, and which are cannot be told."""
+
+
+class Base:
+    """A mapped base, or the empty one where `path` is None.
+
+    Args:
+        path: the file.
+        index: the index's file, in format 2.
+        trailer: what the file has to end with, in format 3.
+    """
+
+    def __init__(
+        self, path: Path | None, index: Path | None = None, trailer: Trailer | None = None
+    ) -> None:
         self.path = path
         self.size = 0
+        """Bytes of lines."""
+        self.flaws: list[str] = []
+        """What is wrong with the file as a whole, a line for each."""
         self._fd = -1
         self._map: mmap.mmap | bytes = b""
-        self._index_path = index
-        self._index: _Index | None = None
-        self._sound: dict[int, bool] = {}
+        self._index = Index([])
+        self._bound = trailer is not None
+        """The index is known to be of this base."""
+        self._lost = False
+        """Nothing in the file can be believed."""
+        self._cut = False
+        """Keys behind the last line may have been lost."""
+        self._places: list[tuple[int, int]] | None = None
+        """Where each block lies now, if lines before it were removed or doubled."""
+        self._compared = False
+        """All of it was compared with its index."""
+        self._states: dict[int, State] = {}
+        self._checks: bytes | None = None
+        """The checksum of every line that was written, where they can be told."""
+        self._trailer = trailer
+        self._remains: dict[int, _Remains] = {}
+        """What is left of the damaged blocks."""
         self._last_block = -1
         self._gap = (b"", b"")
         """Two keys with none between them."""
         self._few: dict[str, frozenset[str] | None] = {}
-        if path is not None:
-            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                self.size = os.fstat(self._fd).st_size
-                if self.size:
-                    self._map = mmap.mmap(self._fd, self.size, prot=mmap.PROT_READ)
-            except OSError:
-                self.close()
-                raise
+        if path is None:
+            return
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self.size = os.fstat(self._fd).st_size
+            if self.size:
+                self._map = mmap.mmap(self._fd, self.size, prot=mmap.PROT_READ)
+            if trailer is None:
+                self._open_two_files(index)
+            else:
+                self._open_run(trailer)
+        except OSError:
+            self.close()
+            raise
 
     def close(self) -> None:
         if isinstance(self._map, mmap.mmap):
@@ -61,16 +113,23 @@ class Base:
             os.close(self._fd)
             self._fd = -1
         self._map, self.size = b"", 0
-        self._index = None
+        self._index = Index([])
+
+    @property
+    def answers(self) -> bool:
+        """Return whether a look-up can find anything: a record, or that its key is held."""
+        return bool(self.size or self._lost or self._cut or self._index.lines)
 
     def get(self, key: str) -> Record | None:
         """Return the record of `key`, or None.
 
         Raises:
-            CorruptRecord: a damaged line stands where the key would be.
+            CorruptRecord: the key is held: damage may have hit it.
         """
-        if not self.size:
+        if not self.answers:
             return None
+        if self._lost:
+            raise self._held(key, "the file is not what was written")
         few = self._few_of(key.partition("/")[0])
         if few is not None and key not in few:
             return None
@@ -78,40 +137,51 @@ class Base:
         after, before = self._gap
         if after < name < before:
             return None
-        number, low, high = self._block(name)
-        if self._loaded().lines:
-            block = self._read(low, high)
-            # Values have no tabs, so this is where the key of a line stands.
-            field = block.find(b"\t%s\t" % name)
-            if field >= 0:
+        if self._index.lines:
+            number = self._index.find(name)
+            block = self._read(*self._edges(number))
+            state = self._state(number, block)
+            if state is State.HELD:
+                raise self._held(key, f"the block at byte {self._edges(number)[0]} is another")
+            if state is State.SOUND:
+                # Values have no tabs, so this is where the key of a line is.
+                field = block.find(b"\t%s\t" % name)
+                if field < 0:
+                    self._note_gap(number, block, name)
+                    return None
                 begin = block.rfind(b"\n", 0, field) + 1
                 record = _record(block[begin : block.find(b"\n", field)])
                 if record is not None and record.key == key:
                     return record
-            elif self._is_sound(number, block):
-                self._note_gap(number, block, name)
-                return None
+            elif number in self._remains:
+                remains = self._remains[number]
+                line = remains.lines.get(name)
+                if line is None and remains.holds(name):
+                    raise self._held(key, "a line is missing or damaged there")
+                return None if line is None else _record(line)
         at, suspect = self._lower_bound(name)
-        while at < self.size:
+        behind = False
+        while at < self.size and not behind:
             line, at = self._line(at)
             record = _record(line)
             if record is not None:
                 if record.key == key:
                     return record
-                break
+                behind = True
         if suspect is not None:
-            raise CorruptRecord(
-                f"{key}: can not be told from the damaged line at byte {suspect} of {self.path}"
-            )
+            raise self._held(key, f"the line at byte {suspect} is damaged")
+        if self._cut and not behind:
+            raise self._held(key, "its end is missing")
         return None
 
     def after(self, start: str, *, inclusive: bool) -> Iterator[Record]:
         """Yield the records from `start` in key order.
 
         A damaged line is yielded as far as it can be read, so that what decodes its value refuses
-        it by name; one without a readable key is passed over here and named by `damage`.
+        it by name; one without a readable key, and a block whose lines are not those that were
+        written, are passed over here and named by `damage`.
         """
-        if not self.size:
+        if not self.size or self._lost:
             return
         last = start
         doubtful: list[Record] = []
@@ -126,13 +196,10 @@ class Base:
                     yield salvaged
             doubtful.clear()
 
-        for _, line in self._lines(self._lower_bound(start.encode())[0], self.size):
-            record = _record(line)
-            if record is None:
-                salvaged = _salvaged(line)
-                if salvaged is not None:
-                    doubtful.append(salvaged)
-            elif record.key > start or (inclusive and record.key == start):
+        for record, sound in self._records(start.encode()):
+            if not sound:
+                doubtful.append(record)
+            elif record.key > last or (inclusive and record.key == last == start):
                 yield from fitting(record.key)
                 last = record.key
                 yield record
@@ -140,34 +207,198 @@ class Base:
 
     def blocks(self) -> Iterator[Block]:
         """Yield all of it, block by block."""
-        index = self._loaded()
+        if self._lost:
+            yield Block(0, None, None, 0, 0, None, held=True)
+            return
+        for number in range(len(self._index.lines)):
+            self._state(number)  # All of them first: they show what to think of the index.
+        index = self._index
         for number in range(max(1, len(index.lines))):
             begin, end = self._edges(number)
-            data = self._read(begin, end) if index.lines else b""
-            sound = bool(data) and self._is_sound(number, data)
+            state = self._state(number) if index.lines else State.DAMAGED
+            data = self._read(begin, end) if state is State.SOUND else None
             yield Block(
-                index.key(number), index.key(number + 1), begin, end, data if sound else None
-            )
+                number, index.key(number), index.key(number + 1), begin, end, data,
+                held=state is State.HELD,
+            )  # fmt: skip
 
     def lines(self, block: Block) -> Iterator[tuple[bytes | None, bytes]]:
         """Yield every line as (key, line with its newline); the key of a damaged one is None."""
-        for _, line in self._lines(block.begin, block.end):
-            body = checked(line)
-            yield None if body is None else body.split(b"\t", 2)[1], line + b"\n"
+        remains = self._remains.get(block.number)
+        if block.held:
+            yield None, held_line(block.first or b"?")
+        elif remains is not None:
+            yield from remains.all()
+        else:
+            for _, line in self._lines(block.begin, block.end):
+                body = checked(line)
+                yield None if body is None else body.split(b"\t", 2)[1], line + b"\n"
+        if self._cut and block.following is None:
+            yield None, held_line(_ABOVE_ALL)
 
-    def damage(self) -> Iterator[tuple[int, str]]:
-        """Yield the offset and the apparent key of every damaged line; reads the whole base."""
+    def damage(self) -> Iterator[str]:
+        """Yield a line for everything that is wrong with it; reads all of it."""
+        yield from (f"{self.path}: {flaw}" for flaw in self.flaws)
+        if self._lost:
+            return
+        for number in range(len(self._index.lines)):
+            if self._state(number) is State.HELD or number in self._remains:
+                first, following = self._index.key(number), self._index.key(number + 1)
+                upto = f"up to {following.decode()}" if following else "onwards"
+                held = "its keys are" if self._state(number) is State.HELD else "some keys may be"
+                yield (
+                    f"{self.path}: the block at byte {self._edges(number)[0]}, of the keys from "
+                    f"{(first or b'?').decode(errors='replace')} {upto}, is not what was written; "
+                    f"{held} held"
+                )
+        if self._bound and self._index.lines and not self._checked_lines():
+            yield f"{self.path}: its checks are damaged"
         last = b""
         for at, line in self._lines(0, self.size):
             body = checked(line)
             key = body.split(b"\t", 2)[1] if body is not None else b""
             if body is None or key <= last:
                 salvaged = _salvaged(line)
-                yield at, salvaged.key if salvaged else "?"
+                what = salvaged.key if salvaged else "?"
+                yield f"{self.path}: the record of {what} at byte {at} is damaged; it is held"
             else:
                 last = key
 
+    # -- opening ---------------------------------------------------------------------------
+
+    def _open_two_files(self, path: Path | None) -> None:
+        """Open a base of format 2: its index is the only witness of where it ends."""
+        loaded = indexes.load(path)
+        if loaded is None:
+            self.flaws += [] if path is None else [f"{path} is missing or damaged: compact it away"]
+            return
+        self._index = loaded
+        last = len(loaded.lines) - 1
+        if last < 0:
+            if self.size and checked(self._line(0)[0]) is not None:
+                self.flaws.append("its index is of another base: compact it away")
+            return
+        if not self._begins(loaded.start(last) or 0, loaded.key(last)):
+            self._place()
+
+    def _open_run(self, expected: Trailer) -> None:
+        """Open a run: check its trailer, and that its index is the one that belongs to it."""
+        size = self.size
+        end = bytes(self._map[max(0, size - indexes.TRAILER_MOST) :])
+        found = Trailer.at_the_end(end)
+        if found is not None and found != expected:
+            self._lost, self.size = True, 0
+            self.flaws.append("it is another run than the one that its segment names")
+            return
+        if size != expected.total():
+            self.flaws.append(f"it has {size} bytes instead of {expected.total()}")
+        elif found is None:
+            self.flaws.append("its trailer is damaged")
+        # Where lines were removed, the index is found from the end.
+        parts = expected.index_size + expected.checks_size
+        behind = size - len(expected.line()) if found else expected.size + parts
+        for begin in (behind - parts, expected.size):
+            body = bytes(self._map[max(0, begin) : begin + expected.index_size])
+            if begin >= 0 and indexes.digest_of(body) == expected.digest:
+                self.size, self._index = begin, indexes.parse(body)
+                break
+        else:
+            self.size = min(size, expected.size)
+            self._cut = size < expected.size
+            if not self._cut:
+                self.flaws.append("its index is damaged")
+                # The index may have been hit together with the lines in front of it.
+                if not self._is_as_checked():
+                    self._lost, self.size = True, 0
+        if self.size != expected.size and self._index.lines:
+            self._place(expected.size)
+
+    def _place(self, size: int | None = None) -> None:
+        """Find where each block lies now: lines were removed, doubled, or cut off somewhere.
+
+        `size` is that of the lines when they were written, where that is known.
+        """
+        index, count = self._index, len(self._index.lines)
+        self._compared = True
+        starts = [index.start(number) or 0 for number in range(count)]
+        if size is not None:
+            shift = self.size - size
+        else:
+            at = self._map.find(b"\t%s\t" % index.key(count - 1))
+            begin = self._map.rfind(b"\n", 0, max(at, 0)) + 1
+            shift = begin - starts[-1] if at >= 0 else 0
+            size = self.size - shift
+        ends = [*starts[1:], size]
+        places: list[tuple[int, int] | None] = []
+        for number, (begin, end) in enumerate(zip(starts, ends, strict=True)):
+            fits = None
+            for moved in (0, shift):
+                data = bytes(self._map[max(0, begin + moved) : max(0, end + moved)])
+                if len(data) == end - begin and self._fits(number, data):
+                    fits = (begin + moved, end + moved)
+                    break
+            places.append(fits)
+        fitting = sum(place is not None for place in places)
+        cut = starts[-1] >= self.size
+        if not self._bound and not cut and 2 * fitting < count and self._is_whole():
+            self._disown()
+            return
+        if not shift and not cut:
+            return  # Nothing has moved.
+        # What lies between two blocks that fit is what is left of those that do not.
+        self._places = []
+        at = 0
+        for number, place in enumerate(places):
+            if place is None:
+                after = next((p[0] for p in places[number + 1 :] if p), self.size)
+                last_lost = number + 1 >= count or places[number + 1] is not None
+                end = max(at, after) if last_lost else max(at, min(ends[number], after))
+                place = (at, end)
+            self._places.append(place)
+            at = place[1]
+
+    def _is_as_checked(self) -> bool:
+        """Return whether every line is the one that was written; reads all of it."""
+        checks = self._checked_lines()
+        found = b"".join(check_of(line) for _, line in self._lines(0, self.size))
+        return found == checks and all(
+            checked(line) is not None or line[:1] == b"?" for _, line in self._lines(0, self.size)
+        )
+
+    def _is_whole(self) -> bool:
+        """Return whether every line fits its checksum and the order: then the index is wrong."""
+        last = b""
+        for at, line in self._lines(0, self.size):
+            body = checked(line)
+            if body is None or at + len(line) >= self.size:
+                return False
+            last, before = body.split(b"\t", 2)[1], last
+            if last <= before:
+                return False
+        return bool(last)
+
+    def _disown(self) -> None:
+        """Go on without an index that is of another base."""
+        self.flaws.append("its index is of another base: compact it away")
+        self._index = Index([])
+        self._places = None
+        self._states.clear()
+        self._remains.clear()
+
     # -- inside ----------------------------------------------------------------------------
+
+    def _held(self, key: str, why: str) -> CorruptRecord:
+        return CorruptRecord(
+            f"{key}: held, since it cannot be told from the damage in {self.path} ({why}); "
+            "restore the file from a copy"
+        )
+
+    def _begins(self, at: int, key: bytes | None) -> bool:
+        """Return whether a sound line with `key` begins at byte `at`."""
+        if key is None or at >= self.size or (at and self._map[at - 1 : at] != b"\n"):
+            return False
+        body = checked(self._line(at)[0])
+        return body is not None and body.split(b"\t", 2)[1] == key
 
     def _few_of(self, folder: str) -> frozenset[str] | None:
         """Return the keys that begin with this part, if they are few and none is in doubt.
@@ -179,42 +410,103 @@ class Base:
             return self._few[folder]
         except KeyError:
             pass
-        low, suspect = self._lower_bound(folder.encode())
-        high, above = self._lower_bound(folder.encode() + _ABOVE_ALL)
-        few: set[str] | None = None
-        if high - low <= BLOCK and suspect is None and above is None:
-            few = set()
-            for _, line in self._lines(low, high):
-                record = _record(line)
-                if record is None:
-                    few = None
-                    break
-                few.add(record.key)
-        found = self._few[folder] = None if few is None else frozenset(few)
+        name = folder.encode()
+        found: frozenset[str] | None = None
+        index = self._index
+        numbers = range(index.find(name), index.find(name + _ABOVE_ALL) + 1) if index.lines else ()
+        if (
+            not self._cut
+            and len(numbers) < 4
+            and all(self._state(number) is State.SOUND for number in numbers)
+        ):
+            low, suspect = self._lower_bound(name)
+            high, above = self._lower_bound(name + _ABOVE_ALL)
+            if high - low <= BLOCK and suspect is None and above is None:
+                records = [_record(line) for _, line in self._lines(low, high)]
+                if None not in records:
+                    found = frozenset(record.key for record in records if record)
+        self._few[folder] = found
         return found
 
-    def _loaded(self) -> _Index:
-        if self._index is None:
-            self._index = _load_index(self._index_path)
-        return self._index
-
-    def _block(self, key: bytes) -> tuple[int, int, int]:
-        """Return the number of the block where `key` stands if it does, its begin and its end."""
-        number = self._loaded().find(key)
-        return number, *self._edges(number)
-
     def _edges(self, number: int) -> tuple[int, int]:
-        index = self._loaded()
-        end = index.start(number + 1)
-        return index.start(number) or 0, self.size if end is None else end
+        """Return where a block begins and ends; within the file, whatever the index says."""
+        if self._places is not None:
+            return self._places[number]
+        begin, end = self._index.start(number) or 0, self._index.start(number + 1)
+        end = self.size if end is None else min(end, self.size)
+        return min(begin, end), end
 
-    def _is_sound(self, number: int, block: bytes) -> bool:
-        """Return whether no line of a block is damaged; computed once, as it takes longer than a
-        search."""
-        sound = self._sound.get(number)
-        if sound is None:
-            sound = self._sound[number] = self._loaded().crc(number) == b"%08x" % zlib.crc32(block)
-        return sound
+    def _state(self, number: int, block: bytes | None = None) -> State:
+        """Return what a block is; computed once, as it takes longer than a search."""
+        state = self._states.get(number)
+        if state is None:
+            state = self._judge(
+                number, self._read(*self._edges(number)) if block is None else block
+            )
+            if self._index.lines:
+                self._states[number] = state
+        return state
+
+    def _judge(self, number: int, block: bytes) -> State:
+        index, end = self._index, self._edges(number)[1]
+        crc = index.crc(number) or b""
+        following = index.key(number + 1)
+        if self._fits(number, block) and (
+            self._bound or (following is None or self._begins(end, following))
+        ):
+            return State.DAMAGED if crc[:1] in b"!-" else State.SOUND
+        if self._bound:
+            checks = self._checks_of(number)
+            first = (index.key(number) or b"") if number else b""
+            if checks is None:
+                return State.HELD
+            self._remains[number] = _Remains(
+                block,
+                checks,
+                first,
+                following or _ABOVE_ALL,
+            )
+            return State.DAMAGED
+        if not self._compared:
+            self._place()
+            if not self._index.lines:
+                return State.DAMAGED
+        if self._fits(number, block):
+            return State.SOUND  # Its neighbour is damaged, not the index.
+        if crc == b"-":
+            return State.DAMAGED
+        begin = self._edges(number)[0]
+        whole_lines = not begin or self._map[begin - 1 : begin] == b"\n"
+        if (
+            whole_lines
+            and (following is None or self._begins(end, following))
+            and _is_one_gap(block)
+        ):
+            return State.DAMAGED
+        return State.HELD
+
+    def _checks_of(self, number: int) -> list[bytes] | None:
+        """Return the checksums of the lines that were written into a block; None if damaged."""
+        checks = self._checked_lines()
+        if not checks:
+            return None
+        low, high = self._index.ordinal(number), self._index.ordinal(number + 1)
+        part = checks[4 * (low or 0) : len(checks) if high is None else 4 * high]
+        return [part[at : at + 4] for at in range(0, len(part), 4)]
+
+    def _checked_lines(self) -> bytes:
+        """Return the checks of all lines; none, if they are damaged."""
+        if self._checks is None:
+            assert self._trailer is not None
+            begin = self.size + self._trailer.index_size
+            checks = bytes(self._map[begin : begin + self._trailer.checks_size])
+            fit = indexes.digest_of(checks) == self._trailer.checks_digest
+            self._checks = checks if fit else b""
+        return self._checks
+
+    def _fits(self, number: int, block: bytes) -> bool:
+        crc = (self._index.crc(number) or b"").removeprefix(b"!")
+        return crc == b"%08x" % zlib.crc32(block)
 
     def _note_gap(self, number: int, block: bytes, key: bytes) -> None:
         """Take note of the keys around one that is not there: new keys often come in order, and so
@@ -222,14 +514,18 @@ class Base:
         if number == self._last_block:
             keys = [line.split(b"\t", 3)[2] for line in block.split(b"\n")[:-1]]
             at = bisect_right(keys, key)
-            following = self._loaded().key(number + 1) or _ABOVE_ALL
+            following = self._index.key(number + 1) or _ABOVE_ALL
             before = keys[at] if at < len(keys) else following
             self._gap = (keys[at - 1] if at else b"", before)
         self._last_block = number
 
     def _lower_bound(self, key: bytes) -> tuple[int, int | None]:
         """Return where the first key >= `key` begins, and a damaged line just before it, if any."""
-        _, low, high = self._block(key)
+        low, high = 0, self.size
+        if self._index.lines:
+            number = self._index.find(key)
+            if self._bound or self._compared or self._state(number) is State.SOUND:
+                low, high = self._edges(number)
         suspect: int | None = None
         while high > low:
             start = pivot = self._map.rfind(b"\n", low, (low + high) // 2) + 1 or low
@@ -253,7 +549,7 @@ class Base:
         return low, suspect
 
     def _line(self, start: int) -> tuple[bytes, int]:
-        end = self._map.find(b"\n", start)
+        end = self._map.find(b"\n", start, self.size)
         if end < 0:
             end = self.size
         return bytes(self._map[start:end]), end + 1
@@ -272,12 +568,111 @@ class Base:
                 yield at, line
                 at += len(line) + 1
 
+    def _records(self, start: bytes) -> Iterator[tuple[Record, bool]]:
+        """Yield what can be read from a key on, or a little before; and whether it is believed."""
+        index = self._index
+        number = index.find(start)
+        at = -1
+        while number < len(index.lines):
+            begin, end = self._edges(number)
+            state = self._state(number)
+            if self._index is not index:
+                break  # It was of another base.
+            remains = self._remains.get(number)
+            if at < 0:
+                begin = self._lower_bound(start)[0] if state is State.SOUND else begin
+            if remains is not None:
+                for line in remains.lines.values():
+                    record = _record(line)
+                    if record is not None:
+                        yield record, True
+            else:
+                yield from self._raw(begin, end if state is not State.HELD else begin)
+            number, at = number + 1, end
+        if not self._index.lines:
+            yield from self._raw(self._lower_bound(start)[0] if at < 0 else at, self.size)
+
+    def _raw(self, at: int, end: int) -> Iterator[tuple[Record, bool]]:
+        for _, line in self._lines(at, end):
+            record = _record(line)
+            if record is None:
+                record = _salvaged(line)
+                if record is not None:
+                    yield record, False
+            else:
+                yield record, True
+
     def _read(self, begin: int, end: int) -> bytes:
         """Return a small part: read, since mapping its pages would take longer."""
         try:
             return os.pread(self._fd, end - begin, begin)
         except OSError as error:
             raise Unavailable(f"{self.path}: {error.strerror}") from error
+
+
+def check_of(line: bytes) -> bytes:
+    """Return the check of a line: its checksum, or none that fits where it has none."""
+    try:
+        return bytes.fromhex(line[:8].decode())
+    except ValueError:
+        return bytes(4)
+
+
+class _Remains:
+    """What is left of a block: the lines that were written into it, and what is held between."""
+
+    def __init__(self, block: bytes, checks: list[bytes], first: bytes, following: bytes) -> None:
+        self.lines: dict[bytes, bytes] = {}
+        """By key, in order; without their newlines."""
+        self._held: list[tuple[bytes, bytes]] = []
+        """From a key up to another one, which is not in it."""
+        found: dict[bytes, tuple[bytes, bytes]] = {}
+        for line in block.split(b"\n"):
+            body = checked(line)
+            if body is not None and body.count(b"\t") >= 2:
+                found[check_of(line)] = body.split(b"\t", 2)[1], line
+        low, missing = first, False
+        for check in checks:
+            if check in found:
+                key, line = found[check]
+                if missing:
+                    self._held.append((low, key))
+                low, missing = key + b"!", False  # No key has a byte as low as that.
+                self.lines[key] = line
+            else:
+                missing = True
+        if missing:
+            self._held.append((low, following))
+
+    def holds(self, key: bytes) -> bool:
+        return any(low <= key < high for low, high in self._held)
+
+    def all(self) -> Iterator[tuple[bytes | None, bytes]]:
+        """Yield its lines as `Base.lines` does."""
+        parts: list[tuple[bytes, bytes | None, bytes]] = [
+            (low, None, held_line(low)) for low, _ in self._held
+        ]
+        parts += [(key, key, line + b"\n") for key, line in self.lines.items()]
+        for _, key, line in sorted(parts, key=lambda part: part[0]):
+            yield key, line
+
+
+def _is_one_gap(block: bytes) -> bool:
+    """Return whether lines fit no checksum at one place of a block, and all others are in order."""
+    last, gaps, sound = b"", 0, True
+    if not block:
+        return False
+    for line in block.split(b"\n")[: -1 if block.endswith(b"\n") else None]:
+        body = checked(line)
+        if body is not None:
+            key = body.split(b"\t", 2)[1]
+            if key <= last:
+                return False
+            last = key
+        elif sound:
+            gaps += 1
+        sound = body is not None
+    return gaps == 1
 
 
 def _record(line: bytes) -> Record | None:
@@ -289,6 +684,8 @@ def _record(line: bytes) -> Record | None:
 
 
 def _salvaged(line: bytes) -> Record | None:
+    if line.startswith(b"?"):
+        return None  # It only holds what is around it.
     try:
         _, version, key, value = line.split(b"\t", 3)
         return Record(key.decode("ascii"), value, int(version))
@@ -299,6 +696,7 @@ def _salvaged(line: bytes) -> Record | None:
 class Block(NamedTuple):
     """A part of a base: whole lines from one that begins a block to the next such."""
 
+    number: int
     first: bytes | None
     following: bytes | None
     """The first key of the next block."""
@@ -306,41 +704,5 @@ class Block(NamedTuple):
     end: int
     data: bytes | None
     """All of it, if no line of it is damaged."""
-
-
-class _Index:
-    """The blocks of a base: one line each, of the block's first key, where it begins, and its
-    checksum, or ``-`` where a damaged line was in it already when it was written."""
-
-    def __init__(self, lines: list[bytes]) -> None:
-        self.lines = lines
-
-    def find(self, key: bytes) -> int:
-        """Return the number of the block where `key` stands if it does."""
-        # What follows a key in its line sorts before whatever could continue the key.
-        return max(0, bisect_left(self.lines, key + b"\n") - 1)
-
-    def key(self, number: int) -> bytes | None:
-        return self._field(number, 0)
-
-    def start(self, number: int) -> int | None:
-        field = self._field(number, 1)
-        return None if field is None else int(field)
-
-    def crc(self, number: int) -> bytes | None:
-        return self._field(number, 2)
-
-    def _field(self, number: int, at: int) -> bytes | None:
-        return self.lines[number].split(b"\t")[at] if number < len(self.lines) else None
-
-
-def _load_index(path: Path | None) -> _Index:
-    """Return an index; an empty one, if it is not there or damaged."""
-    try:
-        data = b"" if path is None else path.read_bytes()
-    except OSError:
-        data = b""
-    crc, _, body = data.partition(b"\n")
-    if not body or crc != b"%08x" % zlib.crc32(body):
-        return _Index([])
-    return _Index(body.removesuffix(b"\n").split(b"\n"))
+    held: bool
+    """Nothing in it can be believed."""

@@ -2,64 +2,69 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from jrs.backends.file import lines
-from jrs.backends.file.base import Base
+from jrs.backends.file.batches import Reader
 from jrs.backends.file.folder import sync_folder
 
 
 def damaged_lines(log: Path) -> Iterator[int]:
-    """Yield where each line begins that was valid once and is not any more."""
+    """Yield where each line of a log of the old form begins that was valid once and is not now."""
     at = 0
     with log.open("rb") as file:
         for line in file:
-            whole = line.endswith(b"\n")
-            text = line[:-1]
-            if (
-                whole
-                and text != lines.MARK
-                and lines.checked(text) is None
-                and not lines.is_remnant(text)
-            ):
+            text = line.removesuffix(b"\n")
+            if text is line:
+                if lines.lost_its_newline(text):
+                    yield at
+            elif text != lines.MARK and lines.checked(text) is None and not lines.is_remnant(text):
                 yield at
             at += len(line)
 
 
+def damaged_batches(log: Path, start: int, first: bytes) -> list[int]:
+    """Return where each batch begins that is not what was written, or shows that others are not."""
+    found: list[int] = []
+
+    def accepted(at: int) -> bool:
+        found.append(at)
+        return True
+
+    fd = os.open(log, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        for _ in Reader(fd, start, first, accepted).read(os.fstat(fd).st_size):
+            pass
+    finally:
+        os.close(fd)
+    return found
+
+
 def marker(log: Path, at: int) -> Path:
-    """Return the file by which an operator has decided to go on without the line at `at`."""
+    """Return the file by which an operator has decided to go on without what is at `at`."""
     return log.with_name(f"{log.stem}.damaged.{at}")
 
 
-def problems(log: Path, base: Base) -> Iterator[str]:
-    """Yield a line for each damaged place that nobody has accepted yet."""
-    for at in damaged_lines(log):
-        if not marker(log, at).exists():
-            yield f"{log}: the line at byte {at} is damaged"
-    for at, key in base.damage():
-        yield f"{base.path}: the record of {key} at byte {at} is damaged; it is held"
+def text_at(log: Path, at: int) -> str:
+    """Return what can still be read at byte `at` of a log, for an operator to look at."""
+    with log.open("rb") as file:
+        file.seek(at)
+        text = file.read(400).split(b"\n~~")[0]
+    return text[:200].decode(errors="replace").replace("\t", " ").strip()
 
 
-def accept(log: Path) -> list[str]:
-    """Decide, durably and for every process, to go on without the log's damaged lines.
+def accept(log: Path, places: list[int]) -> list[str]:
+    """Decide, durably and for every process, to go on without what is at these bytes of a log.
 
-    Return what they still show. What they committed is lost: look whether a job whose result was
-    among it must not run again.
+    Return what they still show. What was committed there is lost: look whether a job whose result
+    was among it must not run again.
     """
     accepted = []
-    data = log.read_bytes()
-    for at in damaged_lines(log):
-        if accept_line(log, at):
-            text = data[at : data.index(b"\n", at)]
-            accepted.append(text[:200].decode(errors="replace").replace("\t", " "))
-    return accepted
-
-
-def accept_line(log: Path, at: int) -> bool:
-    """Decide to go on without the line at `at`; return False if that was decided before."""
-    if marker(log, at).exists():
-        return False
-    marker(log, at).touch(mode=0o600)
+    for at in places:
+        if not marker(log, at).exists():
+            marker(log, at).touch(mode=0o600)
+            accepted.append(text_at(log, at))
     sync_folder(log.parent)
-    return True
+    return accepted

@@ -3,7 +3,7 @@
 ::
 
     <root>/jrs.json                       the marker: format and version
-    <root>/clusters/<cluster>/log/        segments and bases, named by the log offset they begin at
+    <root>/clusters/<cluster>/log/        segments, named by the log offset they begin at
     <root>/clusters/<cluster>/leader/     one lock file per leadership
 """
 
@@ -44,7 +44,8 @@ def open_folder(root: Path, cluster: str, *, create: bool) -> tuple[Path, int]:
     format that the marker names.
 
     Raises:
-        InvalidInput: not a jrs folder, no permission, or a filesystem that can not be trusted.
+        InvalidInput: not a jrs folder, no permission, a filesystem that cannot be trusted, or a
+            folder of an older jrs that may not be converted now.
         UnsupportedVersion: made by a newer jrs.
     """
     folder = root / "clusters" / cluster
@@ -57,13 +58,23 @@ def open_folder(root: Path, cluster: str, *, create: bool) -> tuple[Path, int]:
         if create:
             root.mkdir(mode=0o700, parents=True, exist_ok=True)
         check_filesystem(root)
-        _format_of(root)
+        if _format_of(root) == 1:
+            if not create:
+                raise InvalidInput(
+                    f"{root} was made by an older jrs: stop all of its processes, then start a "
+                    "master of this one, which converts it"
+                )
+            # Late: what it needs lies above this module.
+            from jrs.backends.file.conversion import convert
+
+            convert(root)
         if create:
             if not (root / MARKER).exists():
                 publish(root / MARKER, _marker(NEWEST_FORMAT))
-            for part in (root / "clusters", folder, folder / "log", folder / "leader"):
+            for part in (root / "clusters", folder, folder / "leader"):
                 part.mkdir(mode=0o700, exist_ok=True)
                 sync_folder(part.parent)
+            _make_log(folder / "log", _format_of(root) or NEWEST_FORMAT)
         if os.statvfs(folder / "log").f_flag & os.ST_RDONLY:
             raise InvalidInput(
                 f"{root} is mounted read-only, and the log is opened for writing to be read, too: "
@@ -81,6 +92,22 @@ def open_folder(root: Path, cluster: str, *, create: bool) -> tuple[Path, int]:
     except OSError as error:
         raise Unavailable(f"{root}: {error.strerror}; nothing was changed") from error
     return folder, _format_of(root) or NEWEST_FORMAT
+
+
+def _make_log(log: Path, version: int) -> None:
+    """Make the log's folder. From format 3 on it appears whole, with its first segment."""
+    from jrs.backends.file import segments
+
+    if version < segments.NEW_FORM:
+        log.mkdir(mode=0o700, exist_ok=True)
+        sync_folder(log.parent)
+    elif not log.exists():
+        segments.create(log)
+    elif not any(log.iterdir()):
+        raise Unavailable(
+            f"{log} is empty: files were removed by something that is not jrs; restore the folder "
+            "from a copy"
+        )
 
 
 def mark_format(root: Path, version: int) -> int:

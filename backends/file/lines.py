@@ -8,6 +8,9 @@
     <crc> S                                       the seal: the segment ends here
     <crc> <version> <key> <value>                 a line of a base
 
+In a log of format 3 a batch begins with a head that vouches for what is in front of it
+(`jrs.backends.file.batches`); in one of format 2, with ``~~`` alone.
+
 Fields are separated by tabs; ``<op>`` is one of ``+key value`` (create), ``=key version value``
 (update), ``-key version`` (delete; version ``-``: any), ``?key version`` (check) and ``!key``
 (absent). Values are the bytes as they are, with backslash, tab, newline, NUL and ~ escaped: the
@@ -24,6 +27,7 @@ been damaged since. Two of them, because one can come from a flipped bit in the 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from zlib import crc32
 
 from jrs.backend import Check, Create, Delete, Op, Update
@@ -34,11 +38,12 @@ _ESCAPED = re.compile(rb"\\(.)", re.DOTALL)
 _BACK = {b"\\": b"\\", b"t": b"\t", b"n": b"\n", b"0": b"\0", b"w": b"~"}
 
 
-def _line(body: bytes) -> bytes:
+def sealed(body: bytes) -> bytes:
+    """Return a line: `body` behind its checksum, and a newline."""
     return b"%08x\t%s\n" % (crc32(body), body)
 
 
-SEAL_LINE = _line(b"S")
+SEAL_LINE = sealed(b"S")
 
 
 def escape(value: bytes) -> bytes:
@@ -82,23 +87,68 @@ def commit_line(ops: tuple[Op, ...], fence: tuple[str, int] | None) -> CommitLin
             fields += (b"?" + key, b"%d" % op.version)
         else:
             fields.append(b"!" + key)
-    return _line(b"\t".join(fields)), keys
+    return sealed(b"\t".join(fields)), keys
+
+
+ANY = -1
+"""Whatever the version is, if the key is present."""
+
+
+def conditions(body: bytes) -> list[tuple[str, int | None]]:
+    """Return the version that each key of a commit must have, the fence's first (with no key, if
+    there is none); None for a key that must be absent."""
+    fields = body.split(b"\t")
+    name, _, version = fields[1].decode().rpartition(":")
+    found: list[tuple[str, int | None]] = [(name, int(version) if name else None)]
+    for kind, key, rest in _operations(fields):
+        if kind in b"+!":
+            found.append((key, None))
+        else:
+            found.append((key, ANY if rest == b"-" else int(rest)))
+    return found
+
+
+def written(body: bytes) -> list[str]:
+    """Return the keys that a commit writes or deletes."""
+    return [key for kind, key, _ in _operations(body.split(b"\t")) if kind in b"+-="]
+
+
+def _operations(fields: list[bytes]) -> Iterator[tuple[bytes, str, bytes]]:
+    """Yield kind, key and what follows the key."""
+    index = 2
+    while index < len(fields):
+        kind, key = fields[index][:1], fields[index][1:].decode()
+        yield kind, key, fields[index + 1] if kind != b"!" else b""
+        index += {b"=": 3, b"!": 1}.get(kind, 2)
 
 
 def overwrite_line(key: str, value: bytes) -> bytes:
     """Return the line that writes a record whatever it was; an operator's last resort."""
-    return _line(b"R\t%s\t%s" % (key.encode(), escape(value)))
+    return sealed(b"R\t%s\t%s" % (key.encode(), escape(value)))
 
 
 def base_line(version: int, key: bytes, value: bytes) -> bytes:
     """Return a line of a base; `value` is escaped already."""
-    return _line(b"%d\t%s\t%s" % (version, key, value))
+    return sealed(b"%d\t%s\t%s" % (version, key, value))
+
+
+def held_line(key: bytes) -> bytes:
+    """Return a line of a base that holds `key`, of which nothing can be told."""
+    return b"????????\t0\t%s\t\n" % key
 
 
 def checked(line: bytes) -> bytes | None:
     """Return a line's body (given without its newline), or None if its checksum does not fit."""
     body = line[9:]
     return body if line[:9] == b"%08x\t" % crc32(body) else None
+
+
+def lost_its_newline(line: bytes) -> bool:
+    """Return whether the last line of a log, which has no newline, is whole but for that.
+
+    With a zero or the next batch's mark in its place it was torn, not damaged.
+    """
+    return line[-1:] not in (b"", b"\0", b"~") and checked(line[:-1]) is not None
 
 
 def is_remnant(line: bytes) -> bool:
@@ -108,6 +158,8 @@ def is_remnant(line: bytes) -> bool:
     only its damaged newline joins to the next batch is no part (unless that is a zero, which no
     single flipped bit makes of a newline), and a single zero elsewhere (no line holds one) no run.
     """
+    if line.endswith(b"\0~"):
+        return True  # Only the mark's first byte was lost, at the edge of a sector.
     if line.endswith(MARK):
         rest = line.rstrip(b"~")  # Marks may have been torn, too, one behind the other.
         return rest.endswith(b"\0") or checked(rest[:-1]) is None

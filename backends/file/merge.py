@@ -7,21 +7,51 @@ the lines that go in, so it does not matter which process writes them.
 from __future__ import annotations
 
 import os
+import re
 import zlib
 from collections.abc import Iterable, Iterator
 
-from jrs.backends.file.base import BLOCK, Base, Block
-from jrs.backends.file.lines import base_line
+from jrs.backends.file.base import BLOCK, Base, Block, check_of
+from jrs.backends.file.index import Trailer, digest_of
+from jrs.backends.file.lines import base_line, held_line
 
 _CHUNK = 1 << 20
+_LINES = re.compile(rb"[^\n]+").findall
 
 Change = tuple[str, tuple[bytes | None, int]]
 """A key with its escaped value and version; None for a record that was deleted."""
 
+HELD = -1
+"""The version of a key of which nothing can be told: the commit that wrote it, or may have, cannot
+be judged."""
+
 
 def write_base(fd: int, base: Base, changes: Iterable[Change]) -> bytes:
-    """Write `base` with `changes` (in key order) over it to `fd`; sync it, return its index."""
-    writer = _Writer(fd)
+    """Write `base` with `changes` (in key order) over it to `fd`, in format 2; sync it, return its
+    index."""
+    writer = _Writer(fd, flag=False)
+    _write(writer, base, changes)
+    index = writer.finish()
+    os.fsync(fd)
+    return b"%08x\n%s" % (zlib.crc32(index), index)
+
+
+def write_run(fd: int, base: Base, changes: Iterable[Change]) -> Trailer:
+    """Write `base` with `changes` (in key order) over it to `fd`, in format 3; sync it, and return
+    what it ends with."""
+    writer = _Writer(fd, flag=True)
+    _write(writer, base, changes)
+    index = writer.finish()
+    checks = bytes(writer.checks)
+    trailer = Trailer(
+        writer.size, writer.count, len(index), digest_of(index), len(checks), digest_of(checks)
+    )
+    write_all(fd, index + checks + trailer.line())
+    os.fsync(fd)
+    return trailer
+
+
+def _write(writer: _Writer, base: Base, changes: Iterable[Change]) -> None:
     ahead = _Ahead(changes)
     for block in base.blocks():
         if block.data is not None and block.first is not None and not ahead.concerns(block):
@@ -29,7 +59,6 @@ def write_base(fd: int, base: Base, changes: Iterable[Change]) -> bytes:
         else:
             for line, sound in _merged(base, block, ahead):
                 writer.add_line(line, sound)
-    return writer.finish()
 
 
 class _Ahead:
@@ -58,7 +87,7 @@ class _Ahead:
 def _merged(base: Base, block: Block, ahead: _Ahead) -> Iterator[tuple[bytes, bool]]:
     """Yield the lines of a block with its changes, and whether each is sound.
 
-    A damaged line stays beside every key that it may have held, so that what can not be told does
+    A damaged line stays next to every key that it may have held, so that what cannot be told does
     not become absent: it follows the sound line that it followed, and again what comes behind it.
     """
     below = base.lines(block)
@@ -83,7 +112,9 @@ def _merged(base: Base, block: Block, ahead: _Ahead) -> Iterator[tuple[bytes, bo
             key, line = following()
             yield from gap
         value, version = ahead.take()
-        if value is not None:
+        if version == HELD:
+            yield held_line(name), False
+        elif value is not None:
             yield base_line(version, name, value), True
         if key == name:
             key, line = following()
@@ -97,10 +128,17 @@ def _merged(base: Base, block: Block, ahead: _Ahead) -> Iterator[tuple[bytes, bo
 
 
 class _Writer:
-    """Writes lines and blocks, and their index."""
+    """Writes lines and blocks, and their index.
 
-    def __init__(self, fd: int) -> None:
+    With `flag` a block with damaged lines in it has a checksum, too, and a flag; format 2 has none.
+    """
+
+    def __init__(self, fd: int, *, flag: bool) -> None:
         self._fd = fd
+        self._flag = flag
+        self.count = 0
+        self.checks = bytearray()
+        self._before = 0
         self._buffer = bytearray()
         self._index = bytearray()
         self._at = 0
@@ -114,6 +152,9 @@ class _Writer:
         if sound and self._first is None:
             self._first = line.split(b"\t", 3)[2]
         self._sound = self._sound and sound
+        self.count += sound
+        if self._flag:
+            self.checks += check_of(line)
         self._crc = zlib.crc32(line, self._crc)
         self._add(line)
 
@@ -121,22 +162,32 @@ class _Writer:
         """Add lines that are all sound."""
         self._end_block()
         self._first = first
-        self._crc = zlib.crc32(data)
+        self._crc = zlib.crc32(data, self._crc)  # Damaged lines may lead it.
+        self.count += data.count(b"\n")
+        if self._flag:
+            self.checks += b"".join(bytes.fromhex(line[:8].decode()) for line in _LINES(data))
         self._add(data)
 
+    @property
+    def size(self) -> int:
+        return self._at
+
     def finish(self) -> bytes:
-        """Write and sync the rest; return the index."""
+        """Write the rest; return the index."""
         self._end_block()
         self._flush()
-        os.fsync(self._fd)
-        return b"%08x\n%s" % (zlib.crc32(self._index), self._index)
+        return bytes(self._index)
 
     def _end_block(self) -> None:
         """A block ends where the next one's first line is sound; damaged ones lead none."""
         if self._first is None:
             return
-        crc = b"%08x" % self._crc if self._sound else b"-"
-        self._index += b"%s\t%d\t%s\n" % (self._first, self._begin, crc)
+        crc = b"%08x" % self._crc
+        if not self._sound:
+            crc = b"!" + crc if self._flag else b"-"
+        ordinal = b"\t%d" % self._before if self._flag else b""
+        self._index += b"%s\t%d\t%s%s\n" % (self._first, self._begin, crc, ordinal)
+        self._before = len(self.checks) // 4
         self._begin, self._crc, self._first, self._sound = self._at, 0, None, True
 
     def _add(self, data: bytes) -> None:

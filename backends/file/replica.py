@@ -18,11 +18,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from jrs.backend import EPOCH_KEY, Record
-from jrs.backends.file import lines, segments
+from jrs.backends.file import check, lines, segments
 from jrs.backends.file.base import Base
-from jrs.backends.file.check import marker
+from jrs.backends.file.batches import Batch, Damaged, Reader
 from jrs.backends.file.compaction import PATIENCE, Compaction
 from jrs.backends.file.folder import sync_folder
+from jrs.backends.file.merge import HELD
 from jrs.backends.group import ACCEPTED, FENCED
 from jrs.backends.ordered import OrderedMap
 from jrs.errors import (
@@ -34,10 +35,17 @@ from jrs.errors import (
 
 _CHUNK = 4 << 20
 _REMEMBERED = 4096
+NEVER = 1 << 62
+"""Bytes at which a segment is never sealed."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 Stored = tuple[bytes | None, int]
-"""An escaped value and its version; None for a record of the base that was deleted since."""
+"""An escaped value and its version; None for a record of the base that was deleted since, or, at
+version `HELD`, one of which nothing can be told."""
+
+_UNKNOWN: Stored = (None, HELD)
+_UNJUDGED = -3
+"""The verdict on a commit that needs what damage hides: its keys are held."""
 
 
 class Replica:
@@ -68,6 +76,16 @@ class Replica:
         self._base = Base(None)
         self._tail: OrderedMap[Stored] = OrderedMap()
         self._start = self._applied = self._synced = 0
+        self._form = segments.OLD_FORM
+        self._first = b""
+        self._reader: Reader | None = None
+        """Reads the log, in the new form."""
+        self.flaws: list[str] = []
+        """What is wrong with the segment's files besides its log and its base."""
+        self.unjudged: dict[int, str] = {}
+        """The commits that cannot be judged: where each line begins, and the keys it writes."""
+        self.damaged_at: int | None = None
+        """The byte of the log behind which nothing was read, if it is damaged there."""
         self._open_newest()
 
     # -- reading ---------------------------------------------------------------------------
@@ -119,6 +137,7 @@ class Replica:
         if stored is None:
             return self._base.get(key)
         if stored[0] is None:
+            self._check_known(key, stored)
             return None
         return Record(key, lines.unescape(stored[0]), stored[1])
 
@@ -165,7 +184,7 @@ class Replica:
                     self.catch_up()
             except (Unavailable, CorruptRecord) as error:
                 return [error] * len(batch)
-            if self._base.size:
+            if self._base.answers:
                 hidden = [self._hidden(keys) for _, keys in batch]
                 if any(hidden):
                     return self._append_rest(batch, hidden)
@@ -183,20 +202,25 @@ class Replica:
         return [why or next(verdicts) for why in hidden]
 
     def _hidden(self, keys: list[str]) -> CorruptRecord | None:
-        """Return why a commit can not be judged: it needs what a damaged line of the base hides.
+        """Return why a commit cannot be judged: it needs what a damaged line of the base hides.
 
-        Written all the same, it would keep every reader from what stands behind it.
+        Written all the same, it would only hold more keys.
         """
         in_tail = self._tail.get
         try:
             for key in keys:
-                if key not in self._found and in_tail(key) is None:
+                stored = in_tail(key)
+                if stored is not None:
+                    self._check_known(key, stored)
+                elif key not in self._found:
                     self._base_version_of(key)
         except CorruptRecord as error:
             return error
         return None
 
     def _append_to_segment(self, batch: list[bytes]) -> list[int | Exception] | None:
+        if self._reader is not None:
+            return self._append_batch(self._reader, batch)
         data = lines.BATCH + b"".join(batch)
         try:
             written = os.write(self._fd, data)
@@ -232,7 +256,8 @@ class Replica:
         as_written = back == data
         for line in batch:
             if as_written or back[at : at + len(line)] == line:
-                verdicts.append(self._apply(line[9:-1], begin + at))
+                number = begin + at
+                verdicts.append(self._replay_commit(line[9:-1], number, number - self._start))
             else:
                 verdicts.append(failure)
             at += len(line)
@@ -241,6 +266,36 @@ class Replica:
         else:
             # Whole lines only: our own torn one is judged like anybody's.
             self._applied = begin + back.rfind(b"\n") + 1
+        return verdicts
+
+    def _append_batch(self, reader: Reader, batch: list[bytes]) -> list[int | Exception] | None:
+        """Append a batch of the new form: it is whole, or it is nothing."""
+        body = b"".join(batch)
+        data = reader.head_for(body) + body
+        try:
+            written = os.write(self._fd, data)
+        except OSError as error:
+            return [_unavailable(error, self._log_path)] * len(batch)
+        if written < len(data):
+            failure = Unavailable(f"{self._log_path}: the disk is full; nothing was changed")
+            return [failure] * len(batch)
+        end = self._start + os.lseek(self._fd, 0, os.SEEK_CUR)
+        try:
+            self._sync(end)
+        except OutcomeUnknown as unknown:
+            return [unknown] * len(batch)
+        try:
+            if self._applied != end - written and self._is_suspect():
+                raise Unavailable("another process could not sync what is before it")
+            verdicts = self._replay_batches(reader, end, own=end - written)
+        except (Unavailable, CorruptRecord) as error:
+            self._trusted = False
+            return [OutcomeUnknown(f"written, but cannot be judged: {error}")] * len(batch)
+        if self._sealed is not None:
+            return None
+        if verdicts is None:
+            self._trusted = False
+            return [OutcomeUnknown(f"{self._log_path}: what was written is not there")] * len(batch)
         return verdicts
 
     def seal_if_due(self) -> None:
@@ -265,11 +320,55 @@ class Replica:
             self._compaction.patience = PATIENCE
 
     def _write_seal(self) -> None:
+        begin = lines.BATCH if self._reader is None else self._reader.head_for(lines.SEAL_LINE)
         self._trusted = False
         try:
-            os.write(self._fd, lines.BATCH + lines.SEAL_LINE)
+            os.write(self._fd, begin + lines.SEAL_LINE)
         except OSError as error:
             raise _unavailable(error, self._log_path) from error
+
+    def damaged_places(self) -> list[int]:
+        """Return the bytes of the log at which damage begins that nobody has accepted yet."""
+        if self._form == segments.NEW_FORM:
+            found = check.damaged_batches(self._log_path, self._start, self._first)
+        else:
+            found = list(check.damaged_lines(self._log_path))
+        return [at for at in found if not self._accepted(at)]
+
+    def problems(self) -> Iterator[str]:
+        """Yield a line for everything that is damaged, and for every commit held by it."""
+        yield from self.flaws
+        places = self.damaged_places()
+        for at in places:
+            yield f"{self._log_path}: what begins at byte {at} is damaged, or is missing before it"
+        yield from self._base.damage()
+        for at, keys in self.unjudged.items():
+            yield (
+                f"{self._log_path}: the commit at byte {at} needs what damage hides; "
+                f"what it wrote is held: {keys}"
+            )
+
+    def accept_damage(self) -> list[str]:
+        """Go on without what is damaged in the log, and without the commits that cannot be judged.
+
+        Return what they still show.
+        """
+        accepted: list[str] = []
+        while True:
+            places = [*self.damaged_places(), *self.unjudged]
+            more = check.accept(self._log_path, places)
+            accepted += more
+            self.reload()
+            try:
+                self.catch_up()
+            except UnsupportedVersion:
+                raise
+            except CorruptRecord:
+                if not more:
+                    raise
+                continue
+            if not self.unjudged:
+                return accepted
 
     def close(self) -> None:
         self._broken = self._broken or "this handle is closed"
@@ -293,6 +392,9 @@ class Replica:
                 gc.enable()
 
     def _replay_lines(self, until: int) -> None:
+        if self._reader is not None:
+            self._replay_batches(self._reader, until)
+            return
         chunk = _CHUNK
         while self._applied < until and self._sealed is None:
             try:
@@ -304,6 +406,10 @@ class Replica:
             whole = data.rfind(b"\n") + 1
             if not whole:
                 if len(data) < chunk:
+                    if lines.lost_its_newline(data) and not self._accepted(
+                        self._applied - self._start
+                    ):
+                        self._pass_over(data, self._applied)
                     return  # The tail is still being written, or was torn.
                 chunk *= 2
                 continue
@@ -319,23 +425,96 @@ class Replica:
                         self._applied = following
                         return
                     else:
-                        try:
-                            self._apply(body, at)
-                        except UnsupportedVersion:
-                            raise
-                        except CorruptRecord:
-                            # It needs what a damaged base hides: may we go on without it?
-                            if not marker(self._log_path, at - self._start).exists():
-                                raise
+                        self._replay_commit(body, at, at - self._start)
                 at = self._applied = following
 
+    def _replay_batches(
+        self, reader: Reader, until: int, own: int = -1
+    ) -> list[int | Exception] | None:
+        """Apply the whole batches up to `until`, or up to a seal; return the verdicts on the one
+        that begins at `own`."""
+        verdicts = None
+        try:
+            for batch in reader.read(until - self._start):
+                found = self._apply_batch(batch)
+                if self._start + batch.at == own:
+                    verdicts = found
+                self._applied = self._start + batch.following
+                if self._sealed is not None:
+                    return verdicts
+        except OSError as error:
+            raise _unavailable(error, self._log_path) from error
+        except Damaged as damage:
+            raise self._damaged(damage.at, f"the batch at byte {damage.at}", damage.why) from None
+        self._applied = self._start + reader.at
+        return verdicts
+
+    def _apply_batch(self, batch: Batch) -> list[int | Exception]:
+        verdicts: list[int | Exception] = []
+        for version, line in batch.lines:
+            body = line[9:]
+            if body == b"S":
+                # Not less than any version in front of it, even where lines were doubled.
+                self._sealed = max(self._start + batch.following, version + len(line) + 1)
+                break
+            verdicts.append(self._replay_commit(body, version, version - self._start))
+        return verdicts
+
+    def _replay_commit(self, body: bytes, version: int, at: int) -> int | Exception:
+        """Apply a commit, unless an operator has decided to go on without it."""
+        verdict = self._verdict(body, version)
+        if isinstance(verdict, OutcomeUnknown) and not self._accepted(at):
+            self._hold(body, at)
+        return verdict
+
+    def _verdict(self, body: bytes, version: int) -> int | Exception:
+        try:
+            return self._apply(body, version)
+        except UnsupportedVersion:
+            raise
+        except CorruptRecord as error:
+            if self._is_refused(body):
+                return 0  # By what can be told; what cannot makes no difference.
+            return OutcomeUnknown(f"written, but cannot be judged: {error}")
+
+    def _is_refused(self, body: bytes) -> bool:
+        """Return whether a condition of a commit fails that can be judged."""
+        fence, *conditions = lines.conditions(body)
+        for key, wanted in (fence, *conditions) if fence[0] else conditions:
+            try:
+                found = self._version_of(key)
+            except CorruptRecord:
+                continue
+            if (found is None) != (wanted is None) or (wanted not in (None, lines.ANY, found)):
+                return True
+        return False
+
+    def _hold(self, body: bytes, at: int) -> None:
+        """Hold every key that a commit writes if it was accepted, which cannot be told."""
+        written = lines.written(body)
+        for key in written:
+            self._tail.set(key, _UNKNOWN)
+            if key == EPOCH_KEY:
+                self._good_fence = None
+            if self.on_change is not None:
+                self.on_change(key)
+        if written and len(self.unjudged) < _REMEMBERED:
+            self.unjudged[at] = ", ".join(written)
+
+    def _accepted(self, at: int) -> bool:
+        return check.marker(self._log_path, at).exists()
+
     def _pass_over(self, line: bytes, at: int) -> None:
-        if lines.is_remnant(line) or marker(self._log_path, at - self._start).exists():
-            return
-        raise CorruptRecord(
-            f"{self._log_path}: the line at byte {at - self._start} was damaged after it was "
-            "written, so nothing behind it can be trusted; restore it from a copy, or go on "
-            "without it by 'jrs fsck --accept-damage'"
+        at -= self._start
+        if not lines.is_remnant(line) and not self._accepted(at):
+            raise self._damaged(at, f"the line at byte {at}", "it fits no checksum")
+
+    def _damaged(self, at: int, what: str, why: str) -> CorruptRecord:
+        self.damaged_at = at
+        return CorruptRecord(
+            f"{self._log_path}: {what} was damaged after it was written ({why}), so nothing behind "
+            "it can be trusted; restore it from a copy, or go on without it by "
+            "'jrs fsck --accept-damage'"
         )
 
     def _apply(self, body: bytes, version: int) -> int:
@@ -360,10 +539,13 @@ class Replica:
             field = fields[i]
             kind, key_text = field[0], field[1:].decode()
             stored = in_tail(key_text)
-            if stored is not None:
-                found = None if stored[0] is None else stored[1]
+            if stored is None:
+                found = self._base_version_of(key_text) if self._base.answers else None
+            elif stored[0] is not None:
+                found = stored[1]
             else:
-                found = self._base_version_of(key_text) if self._base.size else None
+                self._check_known(key_text, stored)
+                found = None
             if kind == 43:  # + create
                 if found is not None:
                     return index
@@ -413,12 +595,23 @@ class Replica:
 
     def _version_of(self, key: str) -> int | None:
         stored = self._tail.get(key)
-        if stored is not None:
-            return None if stored[0] is None else stored[1]
-        return self._base_version_of(key)
+        if stored is None:
+            return self._base_version_of(key)
+        if stored[0] is None:
+            self._check_known(key, stored)
+            return None
+        return stored[1]
+
+    def _check_known(self, key: str, stored: Stored) -> None:
+        if stored[1] == HELD:
+            raise CorruptRecord(
+                f"{key}: held, since a commit to it in {self._log_path} needs what damage hides; "
+                "restore the folder from a copy, or go on without the commit by "
+                "'jrs fsck --accept-damage'"
+            )
 
     def _base_version_of(self, key: str) -> int | None:
-        if not self._base.size:
+        if not self._base.answers:
             return None
         if key in self._found:
             return self._found[key]
@@ -439,7 +632,12 @@ class Replica:
 
     @property
     def _log_path(self) -> Path:
-        return segments.log_path(self.folder, self._start)
+        return segments.log_path(self.folder, self._start, self._form)
+
+    @property
+    def form(self) -> int:
+        """The form of the newest segment."""
+        return self._form
 
     @property
     def tail_bytes(self) -> int:
@@ -475,18 +673,48 @@ class Replica:
     def _write_base(self) -> None:
         assert self._sealed is not None
         changes = self._tail.after("", inclusive=True)
-        segments.begin(self.folder, self._sealed, self._base, changes)
+        segments.begin(
+            self.folder, self._sealed, self._base, changes, self._next_form(), self._identity
+        )
+
+    def _next_form(self) -> int:
+        """Return the form of the next segment: it follows from the state at the seal, so that it
+        does not matter which process writes it, and is never an older one than ours."""
+        if self._form == segments.NEW_FORM:
+            return segments.NEW_FORM
+        # A base of the old form cannot hold the version that ends it.
+        stored = self._tail.get(segments.VERSION_KEY)
+        if stored is None:
+            return segments.OLD_FORM
+        self._check_known(segments.VERSION_KEY, stored)
+        return segments.form_at(stored[0])
+
+    @property
+    def _identity(self) -> bytes:
+        header = segments.parse_header(self._first)
+        return b"" if header is None else header.identity
+
+    def reload(self) -> None:
+        """Forget all state, to read it again: what to go on without was decided."""
+        self._check_usable()
+        self._open_newest()
 
     def _open_newest(self) -> None:
         """Open the newest base and its log, forgetting all state."""
-        start, fd, base = segments.open_newest(self.folder)
+        start, self._form, fd, base, self._first, self.flaws = segments.open_newest(self.folder)
         self._close_segment()
         self._fd, self._base, self._tail = fd, base, OrderedMap()
+        self.unjudged = {}
+        self.damaged_at = None
         self._found.clear()
         self._good_fence = None
         self._trusted = False
         self._start = self._applied = self._synced = start
         self._sealed = None
+        self._reader = None
+        if self._form == segments.NEW_FORM:
+            self._reader = Reader(fd, start, self._first, self._accepted)
+            self._applied = start + self._reader.at
 
     def _close_segment(self) -> None:
         if self._fd >= 0:

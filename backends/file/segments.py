@@ -1,25 +1,106 @@
 """Segments: the files of a log, named by the offset they begin at, and how the next one begins.
 
-``<offset>.log`` holds the commits, ``<offset>.base`` what was live when it began (the first segment
-has none), ``<offset>.index`` where to search the base. A segment exists once its base does.
+A segment of format 3, the form that the cluster's version has to be raised to::
+
+    <offset>.tail     the commits; its first line, the header, names the runs
+    <offset>.segment  the header again: of the two, each tells that the other is lost or damaged
+    <offset>.run      the records that were live when the segment began (the first one has none)
+
+One of format 2, the form of the first releases, has ``<offset>.log``, ``<offset>.base`` (the first
+has none) and ``<offset>.index``.
+
+A process that knows format 2 alone and slept with the folder open must neither go on behind the
+first segment that it cannot read nor write one: `FENCE` is the base of a segment above all others,
+which has no log. It refuses there. Nothing else reads that file.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import uuid
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
+from jrs import keys
 from jrs.backends.file.base import Base
 from jrs.backends.file.folder import sync_folder
-from jrs.backends.file.merge import Change, write_all, write_base
-from jrs.errors import Unavailable
+from jrs.backends.file.index import Trailer, digest_of
+from jrs.backends.file.lines import checked, sealed, unescape
+from jrs.backends.file.merge import Change, write_all, write_base, write_run
+from jrs.errors import CorruptRecord, Unavailable, UnsupportedVersion
+
+OLD_FORM, NEW_FORM = 2, 3
+
+FENCE = "99999999999999999999.base"
+_FENCE_TEXT = b"jrs: this folder was converted by a newer version of jrs: stop this process\n"
+
+VERSION_KEY = keys.FORMAT
 
 
-def log_path(folder: Path, start: int) -> Path:
-    return folder / f"{start:020}.log"
+def form_at(value: bytes | None) -> int:
+    """Return the form of the segment behind a seal at which `VERSION_KEY` has this escaped value
+    (None: it does not exist)."""
+    try:
+        stored = json.loads(unescape(value or b"{}"))
+        return NEW_FORM if int(stored["body"]["version"]) >= NEW_FORM else OLD_FORM
+    except (ValueError, TypeError, KeyError):
+        return OLD_FORM
+
+
+class Header(NamedTuple):
+    """The first line of a segment of format 3."""
+
+    start: int
+    identity: bytes
+    """Of the cluster's log: two logs differ in it."""
+    runs: tuple[tuple[int, Trailer], ...]
+    """Newest first: the offset that names the file, and what it ends with."""
+
+    def line(self) -> bytes:
+        runs = [b"%d:%s" % (start, trailer.describe()) for start, trailer in self.runs]
+        return sealed(
+            b"\t".join((b"L", b"%d" % NEW_FORM, b"%d" % self.start, self.identity, *runs))
+        )
+
+
+def parse_header(data: bytes) -> Header | None:
+    """Return the header that `data` begins with, or None.
+
+    Raises:
+        UnsupportedVersion: it is of a newer form.
+    """
+    line, newline, _ = data.partition(b"\n")
+    body = checked(line) if newline else None
+    fields = [] if body is None else body.split(b"\t")
+    if len(fields) < 4 or fields[0] != b"L":
+        return None
+    runs = [field.partition(b":") for field in fields[4:]]
+    if fields[1] != b"%d" % NEW_FORM or len(runs) > 1:
+        raise UnsupportedVersion("a segment in the form of a newer jrs; upgrade this one")
+    return Header(
+        int(fields[2]),
+        fields[3],
+        tuple((int(start), Trailer.described(rest)) for start, _, rest in runs),
+    )
+
+
+class Segment(NamedTuple):
+    """An open segment."""
+
+    start: int
+    form: int
+    fd: int
+    base: Base
+    first: bytes
+    """The first line of a log of format 3."""
+    flaws: list[str]
+
+
+def log_path(folder: Path, start: int, form: int = OLD_FORM) -> Path:
+    return folder / f"{start:020}.{'tail' if form == NEW_FORM else 'log'}"
 
 
 def base_path(folder: Path, start: int) -> Path:
@@ -38,21 +119,53 @@ def suspect_path(folder: Path, start: int) -> Path:
     return folder / f"{start:020}.suspect"
 
 
+def run_path(folder: Path, start: int) -> Path:
+    return folder / f"{start:020}.run"
+
+
+def header_path(folder: Path, start: int) -> Path:
+    return folder / f"{start:020}.segment"
+
+
 def newest(folder: Path) -> int:
     """Return where the newest segment begins; 0 for the first."""
-    starts = [
-        int(name[:20])
-        for name in os.listdir(folder)
-        if len(name) == 25 and name.endswith(".base") and name[:20].isdigit()
-    ]
-    return max(starts, default=0)
+    return _newest(folder)[0]
 
 
-def begin(folder: Path, start: int, base: Base, changes: Iterable[Change]) -> None:
+def _newest(folder: Path) -> tuple[int, int]:
+    """Return where the newest segment begins, and its form."""
+    forms = {"base": OLD_FORM, "tail": NEW_FORM, "segment": NEW_FORM}
+    found = [(0, OLD_FORM)]
+    for name in os.listdir(folder):
+        start, _, suffix = name.partition(".")
+        if len(start) == 20 and start.isdigit() and suffix in forms and name != FENCE:
+            found.append((int(start), forms[suffix]))
+    return max(found)
+
+
+def begin(
+    folder: Path,
+    start: int,
+    base: Base,
+    changes: Iterable[Change],
+    form: int = OLD_FORM,
+    identity: bytes = b"",
+) -> None:
     """Begin the segment at `start` with `base` and the `changes` since (in key order).
 
     Deterministic: it does not matter which process wins, and one that dies is helped by the next.
     """
+    if form == NEW_FORM:
+        with _published(run_path(folder, start)) as fd:
+            trailer = write_run(fd, base, changes)
+        # Before the first segment of this form can be seen.
+        fence(folder)
+        if newest(folder) > start:
+            return  # Others are behind it by now, and have swept what was just written.
+        # The name of a log that began in the old form: that of its first run.
+        header = Header(start, identity or digest_of(trailer.line()), ((start, trailer),))
+        _begin_new(folder, header)
+        return
     # The log first, so that whoever sees the base can open the log without creating it: a
     # process that slept through a whole segment must not make an old one anew.
     os.close(
@@ -65,6 +178,49 @@ def begin(folder: Path, start: int, base: Base, changes: Iterable[Change]) -> No
             write_all(index_fd, index)
             os.fsync(index_fd)
     sync_folder(folder)
+
+
+def _begin_new(folder: Path, header: Header) -> None:
+    """Make the two files that name a segment's runs; each appears whole."""
+    for path in (
+        log_path(folder, header.start, NEW_FORM),
+        header_path(folder, header.start),
+    ):
+        _write(path, header.line())
+        sync_folder(folder)
+
+
+def _write(path: Path, data: bytes) -> None:
+    with _published(path) as fd:
+        write_all(fd, data)
+        os.fsync(fd)
+
+
+def create(folder: Path) -> None:
+    """Make the log's folder with its first segment; it appears whole. Idempotent.
+
+    A folder that has files in it is left as it is.
+    """
+    temporary = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}")
+    temporary.mkdir(mode=0o700)
+    try:
+        fence(temporary)
+        _begin_new(temporary, Header(0, uuid.uuid4().hex.encode(), ()))
+        with contextlib.suppress(OSError):
+            os.rename(temporary, folder)  # Onto nothing, or onto an empty folder.
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            for path in list(temporary.iterdir()):
+                path.unlink(missing_ok=True)
+            temporary.rmdir()
+    sync_folder(folder.parent)
+
+
+def fence(folder: Path) -> None:
+    """Keep processes that know format 2 alone and have the folder open from writing. Idempotent."""
+    if not (folder / FENCE).exists():
+        _write(folder / FENCE, _FENCE_TEXT)
+        sync_folder(folder)
 
 
 @contextlib.contextmanager
@@ -85,41 +241,90 @@ def _published(path: Path) -> Iterator[int]:
             os.unlink(temporary)
 
 
-def open_newest(folder: Path) -> tuple[int, int, Base]:
-    """Open the newest segment: where it begins, its log's descriptor, its base.
+def open_newest(folder: Path) -> Segment:
+    """Open the newest segment.
 
     Raises:
         Unavailable: a file of it is missing.
+        CorruptRecord: what it consists of cannot be told.
     """
     while True:
-        start = newest(folder)
-        # The first log is made only where no later one tells that there was more.
-        fresh = not start and not any(
-            name.endswith(".log") and name[:20].isdigit() and int(name[:20])
-            for name in os.listdir(folder)
-        )
-        flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | (os.O_CREAT if fresh else 0)
+        start, form = _newest(folder)
         try:
-            base = (
-                Base(base_path(folder, start), index_path(folder, start)) if start else Base(None)
-            )
-            fd = os.open(log_path(folder, start), flags, 0o600)
-        except FileNotFoundError:
-            if newest(folder) == start:
+            segment = _open_new(folder, start) if form == NEW_FORM else _open_old(folder, start)
+        except FileNotFoundError as error:
+            if _newest(folder) == (start, form):
                 raise Unavailable(
-                    f"{log_path(folder, start)} is missing: files were removed by something that "
-                    "is not jrs; restore the folder from a copy"
+                    f"{error.filename} is missing: files were removed by something that is not "
+                    "jrs; restore the folder from a copy"
                 ) from None
             continue
-        # An older segment may have been swept, and even made anew by a process that slept,
-        # between listing and opening. Then a newer base exists by now.
-        if newest(folder) == start:
-            break
-        os.close(fd)
+        # An older segment may have been swept, and even made again by a process that slept,
+        # between listing and opening. Then a newer one exists by now.
+        if _newest(folder) == (start, form):
+            return segment
+        os.close(segment.fd)
+        segment.base.close()
+
+
+def _open_old(folder: Path, start: int) -> Segment:
+    # The first log is made only where nothing tells that there was more.
+    names = os.listdir(folder)
+    fresh = (
+        not start
+        and FENCE not in names
+        and not any(
+            name.endswith(".log") and name[:20].isdigit() and int(name[:20]) for name in names
+        )
+    )
+    flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | (os.O_CREAT if fresh else 0)
+    base = Base(base_path(folder, start), index_path(folder, start)) if start else Base(None)
+    try:
+        fd = os.open(log_path(folder, start), flags, 0o600)
+    except OSError:
         base.close()
-    if not start:
+        raise
+    if fresh:
         sync_folder(folder)
-    return start, fd, base
+    return Segment(start, OLD_FORM, fd, base, b"", [])
+
+
+def _open_new(folder: Path, start: int) -> Segment:
+    log = log_path(folder, start, NEW_FORM)
+    flaws = []
+    fd = os.open(log, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+    try:
+        own = parse_header(os.pread(fd, 4096, 0))
+        try:
+            other = parse_header(header_path(folder, start).read_bytes())
+            if other is None:
+                flaws.append(f"{header_path(folder, start)}: damaged; {log} has a copy")
+        except FileNotFoundError:
+            # Whoever began the segment died in between, or it was removed: made again.
+            other = own
+            if own is not None:
+                _write(header_path(folder, start), own.line())
+                sync_folder(folder)
+        if own is None and other is not None:
+            flaws.append(f"{log}: its first line is damaged; {header_path(folder, start)} has it")
+        header = own or other
+        if header is None or header.start != start or (own and other and own != other):
+            raise CorruptRecord(
+                f"{log}: its first line and {header_path(folder, start)} are damaged, or do not "
+                "belong together; restore both from a copy"
+            )
+        if os.fstat(fd).st_size < len(header.line()):
+            raise CorruptRecord(
+                f"{log}: cut off within its first line, with all that was committed behind it; "
+                "restore it from a copy"
+            )
+        base = Base(None)
+        for name, trailer in header.runs:
+            base = Base(run_path(folder, name), trailer=trailer)
+        return Segment(start, NEW_FORM, fd, base, header.line(), flaws)
+    except BaseException:
+        os.close(fd)
+        raise
 
 
 def sweep(folder: Path, start: int) -> None:

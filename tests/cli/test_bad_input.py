@@ -195,7 +195,7 @@ def test_newer_folder(jrs: Jrs, store: JobResultStore, tmp_path: Path) -> None:
 
 def test_flipped_bit(jrs: Jrs, store: JobResultStore, tmp_path: Path) -> None:
     """A log with a flipped bit is refused until an operator accepts the loss."""
-    log = next((tmp_path / "store").rglob("*.log"))
+    log = next((tmp_path / "store").rglob("*.tail"))
     data = bytearray(log.read_bytes())
     data[data.index(b"FINISHED") + 3] ^= 1
     log.write_bytes(data)

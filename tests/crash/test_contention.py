@@ -33,4 +33,4 @@ def test_contended_updates(tmp_path: Path, seal_at: int) -> None:
         for worker in workers:
             record = worker.get("n")
             assert record == present(backend, "n")
-    assert bool(list(tmp_path.rglob("*.base"))) is (seal_at < 1 << 20)
+    assert bool(list(tmp_path.rglob("*.run"))) is (seal_at < 1 << 20)

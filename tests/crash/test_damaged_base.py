@@ -59,19 +59,46 @@ def test_compaction_over_damage_revives_nothing_and_loses_nothing(tmp_path: Path
         assert list(backend.check())
 
 
-def test_damage_under_a_commit_costs_that_commit_once_accepted(tmp_path: Path) -> None:
-    """A commit that needs what a damaged line hides is refused as damage, and once an operator has
-    accepted it, everything else is there again."""
+def test_damage_under_a_commit_holds_what_it_wrote(tmp_path: Path) -> None:
+    """D2: a commit that needs what a damaged line hides holds the keys that it writes, for a
+    process that has not judged it before, and nothing else; what depends on them is held, too."""
     with compacted(tmp_path, "abcd") as backend:
-        backend.commit(Update("r/b", b"new", present(backend, "r/b").version))
+        backend.commit(Update("r/b", b"new", present(backend, "r/b").version), Create("r/x", b""))
+        backend.commit(Update("r/c", b"new", present(backend, "r/c").version))
+        backend.commit(Update("r/x", b"2", present(backend, "r/x").version), Create("r/y", b""))
         flip(backend, b"\told-b", 5, 1)
-    with FileBackend(tmp_path) as backend:
+    with FileBackend(tmp_path) as other:
+        for held in ("r/b", "r/x", "r/y"):
+            with pytest.raises(CorruptRecord):
+                other.get(held)
+            with pytest.raises(CorruptRecord):
+                other.commit(Create(held, b""))
+        assert present(other, "r/c").value == b"new"
+        other.commit(Create("r/z", b""))
+        other.commit(Update("r/d", b"new", present(other, "r/d").version))
+        assert any("r/x" in line for line in other.check())
+        other.compact()
+    with FileBackend(tmp_path) as other:
+        for held in ("r/b", "r/x", "r/y"):
+            with pytest.raises(CorruptRecord):
+                other.get(held)
+        assert present(other, "r/d").value == b"new"
+        assert other.get("a/1") is None
+
+
+def test_a_commit_held_by_damage_can_be_given_up(tmp_path: Path) -> None:
+    """D2: once an operator has accepted it, a commit that cannot be judged holds no key."""
+    with compacted(tmp_path, "abcd") as backend:
+        backend.commit(Update("r/b", b"new", present(backend, "r/b").version), Create("r/x", b""))
+        flip(backend, b"\told-b", 5, 1)
+    with FileBackend(tmp_path) as other:
         with pytest.raises(CorruptRecord):
-            backend.get("r/d")
-        assert backend.accept_damage()
-    with FileBackend(tmp_path) as backend:
-        assert present(backend, "r/d").value == b"old-d"
-        backend.commit(Create("r/e", b""))
+            other.get("r/x")
+        assert other.accept_damage()
+        assert other.get("r/x") is None
+        with pytest.raises(CorruptRecord):
+            other.get("r/b")
+        other.commit(Create("r/x", b""))
 
 
 def test_a_lost_base_is_no_empty_cluster(tmp_path: Path) -> None:

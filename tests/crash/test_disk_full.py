@@ -92,7 +92,7 @@ def test_full_with_many_in_flight(disk: Path) -> None:
         futures = [backend.commit_async(Create(f"k/{n}", b"v" * 700)) for n in range(300)]
         outcomes = [future.exception(60) for future in futures]
         done = {f"k/{n}" for n, error in enumerate(outcomes) if error is None}
-        assert {type(error) for error in outcomes} == {type(None), Unavailable}
+        assert {type(error) for error in outcomes} - {type(None)} == {Unavailable}
         assert contents(backend).keys() == done
         with FileBackend(disk / "store", seal_at=NEVER) as other:
             assert contents(other).keys() == done
@@ -112,7 +112,7 @@ def test_full_in_the_middle_of_a_compaction(disk: Path) -> None:
         with pytest.raises(Unavailable, match="full"):
             backend.compact()
         log = disk / "store/clusters/default/log"
-        assert list(log.glob("*.base")) == []
+        assert list(log.glob("*.run")) == []
         assert [p for p in log.iterdir() if p.name.startswith(".")] == []
 
         ballast.unlink()
@@ -120,7 +120,7 @@ def test_full_in_the_middle_of_a_compaction(disk: Path) -> None:
         backend.commit(Create("on", b""))
         with FileBackend(disk / "store", seal_at=NEVER) as other:
             assert before | {"on": b""} == contents(other)
-        assert len(list(log.glob("*.base"))) == 1
+        assert len(list(log.glob("*.run"))) == 1
 
 
 def test_full_before_there_is_a_store(disk: Path) -> None:

@@ -69,7 +69,8 @@ for step in range(3):
         backend.replica.seal()
     if step == 1:
         # Another process has sealed the segment: help with its base.
-        os.write(backend.replica._fd, lines.BATCH + lines.SEAL_LINE)
+        head = backend.replica._reader.head_for(lines.SEAL_LINE)
+        os.write(backend.replica._fd, head + lines.SEAL_LINE)
 say(1, b"calls %d\n" % calls)
 backend.close()
 """

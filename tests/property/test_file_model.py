@@ -184,7 +184,7 @@ def machine(crew: Crew) -> type[RuleBasedStateMachine]:
 
         def log(self) -> Path:
             folder = crew.root / "clusters" / self.cluster / "log"
-            return max(folder.glob("*.log"))
+            return max(folder.glob("*.tail"))
 
         def check(self, who: int) -> None:
             expected = [(key, *self.model.values[key]) for key in sorted(self.model.values)]

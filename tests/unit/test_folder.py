@@ -64,7 +64,7 @@ def test_a_foreign_folder(tmp_path: Path, create: bool) -> None:
 def test_a_foreign_marker(tmp_path: Path, marker: bytes) -> None:
     """A marker that is not ours is refused, whatever it holds."""
     (tmp_path / "jrs.json").write_bytes(marker)
-    with pytest.raises(InvalidInput, match="can not be read"):
+    with pytest.raises(InvalidInput, match="cannot be read"):
         FileBackend(tmp_path)
 
 

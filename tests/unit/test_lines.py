@@ -86,6 +86,8 @@ def test_a_newline_that_never_reached_the_disk() -> None:
     assert lines.is_remnant(line + b"\0" + lines.MARK)
     assert lines.is_remnant(line + lines.MARK)
     assert not lines.is_remnant(line + b"\x0b" + lines.MARK)
+    # D3: only a batch's first byte was lost, with the sector that it was the last one of.
+    assert lines.is_remnant(b"\0~")
     # A second crash, in the middle of the mark behind it.
     assert lines.is_remnant(line + b"~" + lines.MARK)
     assert not lines.is_remnant(line + b"\x0b~" + lines.MARK)

@@ -1,0 +1,86 @@
+"""Converting a folder of the first releases, offline: nothing of its logs changes.
+
+The first releases refuse every record with a field that they do not know, so they cannot share a
+folder with anything newer. From the conversion on they refuse to open it, with one line, and write
+nothing. A crash at any point leaves a folder that the next conversion completes.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import time
+from pathlib import Path
+
+from jrs import keys
+from jrs.backend import OLDEST_FORMAT
+from jrs.backends.file.folder import mark_format
+from jrs.backends.file.replica import NEVER, Replica
+from jrs.codec import decode
+from jrs.errors import CorruptRecord, InvalidInput
+from jrs.model import MasterInfo
+
+_CLOCKS_DIFFER = 60.0
+"""Seconds by which a clock may have been set since a master started."""
+
+
+def convert(root: Path) -> None:
+    """Make a folder of format 1 one of format 2. Idempotent.
+
+    Raises:
+        InvalidInput: a process of the older jrs is at work in it.
+    """
+    parent = root / "clusters"
+    clusters = [p for p in parent.iterdir() if p.is_dir()] if parent.is_dir() else []
+    for cluster in clusters:
+        _refuse_leader(root, cluster / "leader")
+        if (cluster / "log").is_dir() and any((cluster / "log").iterdir()):
+            _refuse_masters(root, cluster / "log")
+    mark_format(root, OLDEST_FORMAT)
+
+
+def _refuse_leader(root: Path, folder: Path) -> None:
+    for path in sorted(folder.glob("*.lock")) if folder.is_dir() else ():
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InvalidInput(
+                f"{root} was made by an older jrs, one of whose masters leads in it ({path.name}): "
+                "stop all of its processes, then start this one again"
+            ) from None
+        finally:
+            os.close(fd)
+
+
+def _refuse_masters(root: Path, log: Path) -> None:
+    replica = Replica(log, seal_at=NEVER)
+    try:
+        replica.catch_up()
+        records = replica.page(keys.MASTERS, None, 10_000)
+    except CorruptRecord:
+        records = []  # Its damage is for fsck to name; nobody could work in it, either.
+    finally:
+        replica.close()
+    for record in records:
+        try:
+            master = decode(MasterInfo, record.value, record.key)
+        except CorruptRecord:
+            continue
+        if master.host == socket.gethostname() and _is_alive(master):
+            raise InvalidInput(
+                f"{root} was made by an older jrs, and its master {master.name!r} (process "
+                f"{master.pid}) is alive: stop all of its processes, then start this one again"
+            )
+
+
+def _is_alive(master: MasterInfo) -> bool:
+    """Return whether its process exists, and is not a later one with the same number."""
+    try:
+        ticks = int(Path(f"/proc/{master.pid}/stat").read_text().rpartition(")")[2].split()[19])
+        up = float(Path("/proc/uptime").read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        return False
+    began = time.time() - up + ticks / os.sysconf("SC_CLK_TCK")
+    return master.pid != os.getpid() and began <= master.started_at + _CLOCKS_DIFFER

@@ -1,0 +1,128 @@
+"""The index of a base, and the trailer of a run: what binds the lines to what was written.
+
+An index has one line for each block: the block's first key, where the block begins, and the CRC-32
+of its bytes (``-`` or ``!<crc>`` where a damaged line was in it already when it was written). In
+format 2 it is a file next to the base, ``<crc of the lines>`` and a newline first. In format 3 it
+is a part of the run itself::
+
+    <the lines, sorted by key> <the index> <the checks> <the trailer>
+
+    <crc> R 3 <bytes of lines> <records> <bytes of index> <digest> <bytes of checks> <digest>
+
+The index's digest covers the checksum of every block, so the trailer binds the index and through it
+each byte of the lines. In format 3 a line of the index also says how many lines there are in front
+of its block. The checks are the CRC-32 of every line, four bytes each: they are read only where a
+block is damaged, to tell which of its lines are those that were written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from bisect import bisect_left
+from pathlib import Path
+from typing import NamedTuple, Self
+
+from jrs.backends.file.lines import checked, sealed
+
+TRAILER_MOST = 256
+"""Bytes of the longest trailer."""
+
+
+class Index:
+    """The blocks of a base, or none."""
+
+    def __init__(self, lines: list[bytes]) -> None:
+        self.lines = lines
+
+    def find(self, key: bytes) -> int:
+        """Return the number of the block that holds `key` if the base does."""
+        # What follows a key in its line sorts before whatever could continue the key.
+        return max(0, bisect_left(self.lines, key + b"\n") - 1)
+
+    def key(self, number: int) -> bytes | None:
+        return self._field(number, 0)
+
+    def start(self, number: int) -> int | None:
+        field = self._field(number, 1)
+        return None if field is None else int(field)
+
+    def crc(self, number: int) -> bytes | None:
+        return self._field(number, 2)
+
+    def ordinal(self, number: int) -> int | None:
+        """Return how many lines there are in front of a block, in format 3."""
+        field = self._field(number, 3)
+        return None if field is None else int(field)
+
+    def _field(self, number: int, at: int) -> bytes | None:
+        return self.lines[number].split(b"\t")[at] if number < len(self.lines) else None
+
+
+class Trailer(NamedTuple):
+    """What a run says of itself."""
+
+    size: int
+    """Bytes of its lines."""
+    records: int
+    """Records in it, the damaged lines it carries along not counted."""
+    index_size: int
+    """Bytes of its index."""
+    digest: bytes
+    """Of its index, in hex."""
+    checks_size: int
+    """Bytes of its checks."""
+    checks_digest: bytes
+
+    def line(self) -> bytes:
+        """Return it as it is written; a newline divides it from the checks."""
+        return b"\n" + sealed(b"R\t3\t%d\t%d\t%d\t%s\t%d\t%s" % self)
+
+    def total(self) -> int:
+        """Return the size of the whole file."""
+        return self.size + self.index_size + self.checks_size + len(self.line())
+
+    def describe(self) -> bytes:
+        """Return it as a field of a segment's header."""
+        return b"%d:%d:%d:%s:%d:%s" % self
+
+    @classmethod
+    def described(cls, field: bytes) -> Self:
+        """Return what `describe` gave.
+
+        Raises:
+            ValueError: it is no such field.
+        """
+        size, records, index_size, digest, checks_size, checks_digest = field.split(b":")
+        return cls(
+            int(size), int(records), int(index_size), digest, int(checks_size), checks_digest
+        )
+
+    @classmethod
+    def at_the_end(cls, data: bytes) -> Self | None:
+        """Return the trailer that `data` ends with, if it does."""
+        line = data[data.rfind(b"\n", 0, len(data) - 1) + 1 :]
+        body = checked(line[:-1]) if line.endswith(b"\n") else None
+        if body is None or not body.startswith(b"R\t3\t"):
+            return None
+        return cls.described(body[4:].replace(b"\t", b":"))
+
+
+def digest_of(part: bytes) -> bytes:
+    return hashlib.blake2b(part, digest_size=16).hexdigest().encode()
+
+
+def parse(body: bytes) -> Index:
+    return Index(body.removesuffix(b"\n").split(b"\n") if body else [])
+
+
+def load(path: Path | None) -> Index | None:
+    """Return the index in a file of its own; None if the file is missing or damaged."""
+    try:
+        data = b"" if path is None else path.read_bytes()
+    except OSError:
+        return None
+    crc, _, body = data.partition(b"\n")
+    if crc != b"%08x" % zlib.crc32(body):
+        return None
+    return parse(body)
