@@ -15,6 +15,7 @@ from jrs.backend import (
     Create,
     Delete,
     Fence,
+    Leadership,
     Op,
     Update,
 )
@@ -229,6 +230,13 @@ class CommitContract:
         assert contents(backend) == {}
 
 
+def attempt_of(backend: Backend, leadership: Leadership) -> tuple[Fence, Check]:
+    """Let an attempt in; return its fence, and the condition of its own that is in it."""
+    backend.commit(Create("fence/j", b"1.1.a"))
+    let_in = Check("fence/j", present(backend, "fence/j").version)
+    return attrs.evolve(leadership.fence, attempt=let_in), let_in
+
+
 class FencingContract:
     """A fence is a condition of the commit like any other."""
 
@@ -285,9 +293,7 @@ class FencingContract:
         """An attempt's write is refused on every client, and changes nothing, once the record that
         let it in has changed or is gone; also under an epoch that still holds."""
         with lead(backend) as leadership:
-            backend.commit(Create("fence/j", b"1.1.a"))
-            let_in = Check("fence/j", present(backend, "fence/j").version)
-            fence = attrs.evolve(leadership.fence, attempt=let_in)
+            fence, let_in = attempt_of(backend, leadership)
             backend.commit(Create("k", b""), fence=fence)
             other.commit_async(Create("l", b""), fence=fence).result(BOUND)
             assert other.holds(fence)
@@ -308,9 +314,7 @@ class FencingContract:
     def test_an_attempt_closes_its_own_fence(self, backend: Backend) -> None:
         """A commit may change the record that lets its writer in: once, and then no more."""
         with lead(backend) as leadership:
-            backend.commit(Create("fence/j", b"1.1.a"))
-            let_in = Check("fence/j", present(backend, "fence/j").version)
-            fence = attrs.evolve(leadership.fence, attempt=let_in)
+            fence, let_in = attempt_of(backend, leadership)
             last = Update("fence/j", b"none", let_in.version)
             backend.commit(Create("k", b""), last, fence=fence)
             with pytest.raises(Fenced):
@@ -321,9 +325,7 @@ class FencingContract:
     def test_the_fence_of_an_attempt_has_room(self, backend: Backend) -> None:
         """The largest commit fits under an attempt's fence, too."""
         with lead(backend) as leadership:
-            backend.commit(Create("fence/j", b"1.1.a"))
-            let_in = Check("fence/j", present(backend, "fence/j").version)
-            fence = attrs.evolve(leadership.fence, attempt=let_in)
+            fence, _ = attempt_of(backend, leadership)
             most = backend.capabilities.max_ops
             backend.commit(*(Create(f"k/{number}", b"") for number in range(most)), fence=fence)
             backend.commit_async(Create("l", b""), fence=fence).result(BOUND)
