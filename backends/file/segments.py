@@ -23,9 +23,11 @@ import uuid
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
+from zlib import crc32
 
 from jrs import keys
 from jrs.backends.file.base import Base
+from jrs.backends.file.batches import head_at
 from jrs.backends.file.folder import sync_folder
 from jrs.backends.file.index import Trailer, digest_of
 from jrs.backends.file.lines import checked, sealed, unescape
@@ -313,10 +315,11 @@ def _open_new(folder: Path, start: int) -> Segment:
             if own is not None:
                 _write(header_path(folder, start), own.line())
                 sync_folder(folder)
-        if own is None and other is not None:
+        if own is None and other is not None and _continues(fd, other):
             flaws.append(f"{log}: its first line is damaged; {header_path(folder, start)} has it")
-        header = own or other
-        if header is None or header.start != start or (own and other and own != other):
+            own = other
+        header = own
+        if header is None or header.start != start or (other and own != other):
             raise CorruptRecord(
                 f"{log}: its first line and {header_path(folder, start)} are damaged, or do not "
                 "belong together; restore both from a copy"
@@ -333,6 +336,16 @@ def _open_new(folder: Path, start: int) -> Segment:
     except BaseException:
         os.close(fd)
         raise
+
+
+def _continues(fd: int, header: Header) -> bool:
+    """Return whether a log whose first line is damaged goes on as one with this header does."""
+    first = header.line()
+    data = os.pread(fd, 4096, 0)
+    found = head_at(data, len(first))
+    if found is None:
+        return len(data) == len(first)
+    return (found.offset, found.chain) == (header.start + len(first), crc32(first))
 
 
 def sweep(folder: Path, start: int) -> None:
