@@ -30,7 +30,7 @@ from jrs.backends.file.base import Base
 from jrs.backends.file.batches import head_at
 from jrs.backends.file.folder import sync_folder
 from jrs.backends.file.index import Trailer, digest_of
-from jrs.backends.file.lines import checked, sealed, unescape
+from jrs.backends.file.lines import checked, sealed
 from jrs.backends.file.merge import Change, write_all, write_base, write_run
 from jrs.errors import CorruptRecord, Unavailable, UnsupportedVersion
 
@@ -51,10 +51,10 @@ def form_in(version: int) -> int:
 
 
 def form_at(value: bytes | None) -> int:
-    """Return the form of the segment behind a seal at which `VERSION_KEY` has this escaped value
-    (None: it does not exist)."""
+    """Return the form of the segment behind a seal at which `VERSION_KEY` has this value (None: it
+    does not exist)."""
     try:
-        stored = json.loads(unescape(value or b"{}"))
+        stored = json.loads(value or b"{}")
         return form_in(int(stored["body"]["version"]))
     except (ValueError, TypeError, KeyError):
         return OLD_FORM
@@ -170,8 +170,11 @@ def begin(
             trailer = write_run(fd, base, changes)
         # Before the first segment of this form can be seen.
         fence(folder)
-        if newest(folder) > start:
-            return  # Others are behind it by now, and have swept what was just written.
+        found = _newest(folder)
+        if found > (start, NEW_FORM) or found == (start, OLD_FORM):
+            # Others are behind it by now, and have swept what was just written; or a process that
+            # knows the old form alone has begun it, before it could see the fence.
+            return
         # The name of a log that began in the old form: that of its first run.
         header = Header(start, identity or digest_of(trailer.line()), ((start, trailer),))
         _begin_new(folder, header)
