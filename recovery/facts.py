@@ -258,7 +258,7 @@ class Gatherer:
     ) -> Attempt:
         if self._attempts.is_running(job_id):
             return Attempt.RUNNING
-        self._turns.leave(job_id)
+        self._turns.has_ended(job_id)
         if spec is None:
             return Attempt.NONE
         if job.deaths is None:
