@@ -31,7 +31,7 @@ from jrs.recovery.cleanup import CleanupPolicy, JobCleanup
 from jrs.recovery.decision import Action, Attempt, Decision, Facts, Result, Spec, decide
 from jrs.recovery.errands import Errands
 from jrs.recovery.events import Event, Report, tell
-from jrs.recovery.facts import SCANNED, Gatherer, Look, Stored, Tracked
+from jrs.recovery.facts import SCANNED, End, Gatherer, Look, Stored, Tracked
 from jrs.recovery.loop import TICK, Loop
 from jrs.recovery.pools import Pool, side_by_side
 from jrs.recovery.runners import Ended, Runner
@@ -275,7 +275,7 @@ class Dispatcher:
             if job.ended is None:
                 jobs[job_id] = job
             elif self._errands.may_try(job, None):
-                self._count(job_id, job, *job.ended)
+                self._count(job_id, job, job.ended)
         looks = self._facts.gather(jobs, page, self._functions)
         for job_id, look in looks.items():
             if self._over():
@@ -406,14 +406,14 @@ class Dispatcher:
         function = self._functions.get(spec.job_id) if spec.only_in_driver else None
         self._actions.start(spec, function, self._on_end(spec))
 
-    def _count(self, job_id: str, job: Tracked, spec: JobSpec, ended: Ended) -> None:
+    def _count(self, job_id: str, job: Tracked, end: End) -> None:
         self._errands.run(
             self._errands.pools.records,
             job_id,
             job,
             None,
-            lambda: self._actions.count_death(spec, ended),
-            lambda death: self._counted(job, death),
+            lambda: self._actions.count_death(end.spec, end.how),
+            lambda death: self._counted(job, end, death),
         )
 
     # -- slots -----------------------------------------------------------------------------
@@ -486,14 +486,14 @@ class Dispatcher:
             return  # It ended with its leader.
         # One that is known no more was ended on purpose.
         if self._attempts.forget(spec.job_id, begun):
-            self._jobs[spec.job_id].ended = spec, ended
+            self._jobs[spec.job_id].ended = End(spec, ended, self._clock())
         self._agenda.add(spec.job_id)
 
-    def _counted(self, job: Tracked, death: Death | None) -> None:
+    def _counted(self, job: Tracked, end: End, death: Death | None) -> None:
         job.ended = None
         if death is not None:
             job.deaths = death.deaths
-            job.restart_at = self._clock() + death.delay
+            job.restart_at = end.at + death.delay
 
     def _cleaned_up(self, job: Tracked, left: Left | None) -> None:
         if left is not None:
