@@ -105,7 +105,7 @@ class Look:
         """Return the journal.
 
         Raises:
-            CorruptRecord: it can not be read.
+            CorruptRecord: it cannot be read.
         """
         if isinstance(self.journal, CorruptRecord):
             raise self.journal
@@ -150,7 +150,7 @@ class Gatherer:
 
         Raises:
             Unavailable: the backend could not be asked.
-            CorruptRecord: what is there can not be listed.
+            CorruptRecord: what is there cannot be listed.
         """
         scanned = [prefix for prefix in SCANNED if prefix in prefixes]
         present = set()

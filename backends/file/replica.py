@@ -307,7 +307,7 @@ class Replica:
         if self._applied - self._start < max(self._seal_at, self._base.size):
             return
         with contextlib.suppress(Unavailable):
-            self._write_seal()  # Whoever comes next rolls: nobody's commit waits for the merge.
+            self._write_seal()  # The next process rolls: no commit waits for the merge.
 
     def seal(self, patience: float = PATIENCE) -> None:
         """End the segment and move to the next one, within that many seconds."""

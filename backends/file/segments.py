@@ -313,7 +313,7 @@ def _open_new(folder: Path, start: int) -> Segment:
             if other is None:
                 flaws.append(f"{header_path(folder, start)}: damaged; {log} has a copy")
         except FileNotFoundError:
-            # Whoever began the segment died in between, or it was removed: made again.
+            # Its first writer died in between, or it was removed: made again.
             other = own
             if own is not None:
                 _write(header_path(folder, start), own.line())
