@@ -34,10 +34,18 @@ from jrs.errors import CorruptRecord, Unavailable, UnsupportedVersion
 
 OLD_FORM, NEW_FORM = 2, 3
 
+SINCE_FORMAT = 3
+"""The format of a cluster from which on its segments begin in the new form."""
+
 FENCE = "99999999999999999999.base"
 _FENCE_TEXT = b"jrs: this folder was converted by a newer version of jrs: stop this process\n"
 
 VERSION_KEY = keys.FORMAT
+
+
+def form_in(version: int) -> int:
+    """Return the form in which a segment begins in a cluster of that format."""
+    return NEW_FORM if version >= SINCE_FORMAT else OLD_FORM
 
 
 def form_at(value: bytes | None) -> int:
@@ -45,7 +53,7 @@ def form_at(value: bytes | None) -> int:
     (None: it does not exist)."""
     try:
         stored = json.loads(unescape(value or b"{}"))
-        return NEW_FORM if int(stored["body"]["version"]) >= NEW_FORM else OLD_FORM
+        return form_in(int(stored["body"]["version"]))
     except (ValueError, TypeError, KeyError):
         return OLD_FORM
 

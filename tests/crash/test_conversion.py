@@ -125,9 +125,11 @@ def deadly(name):
         global calls
         calls += 1
         if calls == fatal and when == "before": os.kill(os.getpid(), signal.SIGKILL)
-        result = real(*a, **k)
-        if calls == fatal: os.kill(os.getpid(), signal.SIGKILL)
-        return result
+        mine = calls
+        try:
+            return real(*a, **k)
+        finally:  # Behind a call that fails, too.
+            if mine == fatal: os.kill(os.getpid(), signal.SIGKILL)
     setattr(os, name, call)
 for name in ("mkdir", "write", "fsync", "link", "unlink", "replace", "rename"):
     deadly(name)

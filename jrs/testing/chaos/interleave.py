@@ -19,13 +19,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from jrs import keys
 from jrs.backend import EPOCH_KEY, Absent, Check, Create, Delete, Fence, Op, Update
 from jrs.backends.file import FileBackend
 from jrs.errors import Conflict, Fenced, InvalidInput, JrsError, OutcomeUnknown
 from jrs.testing.chaos import runs
 from jrs.testing.chaos.calls import LOCKING, READING, WRITING, Layer, Owners
 from jrs.testing.chaos.figures import scratch
-from jrs.testing.chaos.forms import FORMAT, raise_form
+from jrs.testing.chaos.forms import raise_form
 from jrs.testing.chaos.linear import Call, Condition, is_linearizable
 from jrs.testing.chaos.runs import Run, Tally
 
@@ -86,7 +87,7 @@ class Actor:
     def scan(self) -> None:
         begun = self._history.now()
         # The format is written by who comes first, and not judged.
-        records = [record for record in self._handle.scan("") if record.key != FORMAT]
+        records = [record for record in self._handle.scan("") if record.key != keys.FORMAT]
         found = {record.key: record.value for record in records}
         self._history.add(begun, self.who, reads=found, scan=True)
         for key in _KEYS:

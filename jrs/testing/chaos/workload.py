@@ -9,11 +9,12 @@ from pathlib import Path
 
 import attrs
 
+from jrs import keys
 from jrs.backend import EPOCH_KEY, Create, Delete, Update
 from jrs.backends.file import FileBackend
 from jrs.testing.chaos.crashes import SECTOR, complete
 from jrs.testing.chaos.disk import Event, Recorder, Write
-from jrs.testing.chaos.forms import FORMAT, raise_form
+from jrs.testing.chaos.forms import raise_form
 from jrs.testing.chaos.truth import contents_of
 
 BEGUN, ACKNOWLEDGED = "begun", "acknowledged"
@@ -162,9 +163,9 @@ class _Workload:
         """Raise the cluster's format to the newest one."""
         number = self._begin({})
         raise_form(self._handles[0])
-        record = self._handles[0].get(FORMAT)
+        record = self._handles[0].get(keys.FORMAT)
         if record is not None:
-            self.commits[number] = {FORMAT: record.value}
+            self.commits[number] = {keys.FORMAT: record.value}
         self._done(number)
 
     def _reopen(self) -> None:
