@@ -211,10 +211,13 @@ class Gatherer:
         job.seen = tuple(_version(stored[prefix]) for prefix in SCANNED)
         spec, spec_fact = self._spec(job_id, job, stored[keys.JOBS])
         stop, stop_due = self._stop(job_id, job, stored[keys.STOPS])
+        result = self._result(job_id, job, stored)
+        # A leader that died behind a job's result has not died of it: no attempt is judged then.
+        unended = spec if result is Result.NONE else None
         facts = Facts(
             spec=spec_fact,
-            result=self._result(job_id, job, stored),
-            attempt=self._attempt(job_id, job, spec, stored),
+            result=result,
+            attempt=self._attempt(job_id, job, unended, stored),
             cancel=stored[keys.CANCEL] is not None,
             stop=stop,
             startable=spec is None or not spec.only_in_driver or driven,
