@@ -14,7 +14,7 @@ from jrs.backend import EPOCH_KEY, Create, Delete, Update
 from jrs.backends.file import FileBackend
 from jrs.testing.chaos.crashes import SECTOR, complete
 from jrs.testing.chaos.disk import Event, Recorder, Write
-from jrs.testing.chaos.forms import raise_form
+from jrs.testing.chaos.forms import begin_in_old_form, raise_form
 from jrs.testing.chaos.truth import contents_of
 
 BEGUN, ACKNOWLEDGED = "begun", "acknowledged"
@@ -66,6 +66,8 @@ class _Workload:
         self._overhead = 40
 
     def run(self) -> None:
+        if self._rng.random() < 0.5:
+            begin_in_old_form(self._root)
         self._handles = [self._open(), self._open()]
         self._recorder.before_sync = self._peek
         steps: list[Callable[[], None]] = [self._batch, self._compact, self._lead, self._reopen]
