@@ -691,8 +691,11 @@ def _record(line: bytes) -> Record | None:
     body = checked(line)
     if body is None:
         return None
-    version, key, value = body.split(b"\t", 2)
-    return Record(key.decode(), unescape(value), int(version))
+    try:
+        version, key, value = body.split(b"\t", 2)
+        return Record(key.decode(), unescape(value), int(version))
+    except ValueError:
+        return None  # A line of another file.
 
 
 def _salvaged(line: bytes) -> Record | None:

@@ -189,6 +189,8 @@ class Reader:
         elif not _is_cut_short(part, 0 if found is None else found.lines - at):
             why = "no batch begins there, and no crash explains that"
         if why is None or _is_zeroed(part, base + at):
+            if found is not None and skip is not None:
+                self._seen[found.body] = None  # Nobody writes the same one again.
             return skip
         if not self._accepted(base + at):
             raise Damaged(base + at, why)

@@ -168,6 +168,8 @@ def begin(
     if form == NEW_FORM:
         with _published(run_path(folder, start)) as fd:
             trailer = write_run(fd, base, changes)
+        # Its name has to be durable before that of what names it.
+        sync_folder(folder)
         # Before the first segment of this form can be seen.
         fence(folder)
         found = _newest(folder)
@@ -190,6 +192,7 @@ def begin(
         with _published(index_path(folder, start)) as index_fd:
             write_all(index_fd, index)
             os.fsync(index_fd)
+        sync_folder(folder)  # A base without its index looks damaged.
     sync_folder(folder)
 
 

@@ -1,9 +1,19 @@
-"""The form in which a store is written: stores under test are raised to the newest one."""
+"""The form in which a store is written: begun in the old one, raised to the newest one."""
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
+from jrs.backend import OLDEST_FORMAT
 from jrs.backends.file import FileBackend
+from jrs.backends.file.folder import MARKER, publish
 from jrs.versions import raise_format
+
+
+def begin_in_old_form(root: Path) -> None:
+    """Make the empty folder `root` one of the oldest format, with nothing in it."""
+    publish(root / MARKER, json.dumps({"format": "jrs", "version": OLDEST_FORMAT}).encode())
 
 
 def raise_form(handle: FileBackend) -> None:

@@ -26,7 +26,7 @@ from jrs.errors import Conflict, Fenced, InvalidInput, JrsError, OutcomeUnknown
 from jrs.testing.chaos import runs
 from jrs.testing.chaos.calls import LOCKING, READING, WRITING, Layer, Owners
 from jrs.testing.chaos.figures import scratch
-from jrs.testing.chaos.forms import raise_form
+from jrs.testing.chaos.forms import begin_in_old_form, raise_form
 from jrs.testing.chaos.linear import Call, Condition, is_linearizable
 from jrs.testing.chaos.runs import Run, Tally
 
@@ -267,6 +267,8 @@ def run_case(seed: int, case: int, root: Path) -> Tally:
 
 def _run(rng: random.Random, case: int, root: Path, owners: Owners) -> Tally:
     history = History(rng.choice((400, 2_000, 1 << 40)))
+    if rng.random() < 0.5:
+        begin_in_old_form(root)
     first = Actor(_FIRST, root, history, rng)
     with owners.acting(_SECOND):
         second = Actor(_SECOND, root, history, random.Random(rng.random()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import attrs
@@ -12,9 +13,10 @@ import attrs
 from jrs import keys
 from jrs.backend import EPOCH_KEY, Create, Delete, Update
 from jrs.backends.file import FileBackend
+from jrs.errors import Unavailable
 from jrs.testing.chaos.crashes import SECTOR, complete
 from jrs.testing.chaos.disk import Event, Recorder, Write
-from jrs.testing.chaos.forms import raise_form
+from jrs.testing.chaos.forms import begin_in_old_form, raise_form
 from jrs.testing.chaos.truth import contents_of
 
 BEGUN, ACKNOWLEDGED = "begun", "acknowledged"
@@ -66,6 +68,8 @@ class _Workload:
         self._overhead = 40
 
     def run(self) -> None:
+        if self._rng.random() < 0.5:
+            begin_in_old_form(self._root)
         self._handles = [self._open(), self._open()]
         self._recorder.before_sync = self._peek
         steps: list[Callable[[], None]] = [self._batch, self._compact, self._lead, self._reopen]
@@ -193,10 +197,12 @@ class _Workload:
         (who, number), self._committing = self._committing, None
         key = f"new/{number:04}"
         seen: list[bool] = []
-        thread = threading.Thread(
-            target=lambda: seen.append(self._handles[1 - who].get(key) is not None),
-            name="jrs-peek",
-        )
+
+        def look() -> None:
+            with suppress(Unavailable):  # The one that commits compacts, too.
+                seen.append(self._handles[1 - who].get(key) is not None)
+
+        thread = threading.Thread(target=look, name="jrs-peek")
         thread.start()
         thread.join(30.0)
         if seen and seen[0]:
