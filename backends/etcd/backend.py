@@ -349,7 +349,7 @@ class EtcdBackend(Backend):
         return commit
 
     def _append(self, batch: list[Commit]) -> list[int | Exception]:
-        # The first is whose caller writes for the others, and has to return in time.
+        # The first has waited longest. One that has little time left is written by itself.
         deadline = batch[0].deadline or self._deadline()
         try:
             self._gate.close_behind(deadline)
