@@ -31,7 +31,7 @@ from jrs.recovery.cleanup import CleanupPolicy, JobCleanup
 from jrs.recovery.decision import Action, Attempt, Decision, Facts, Result, Spec, decide
 from jrs.recovery.errands import Errands
 from jrs.recovery.events import Event, Report, tell
-from jrs.recovery.facts import SCANNED, Gatherer, Look, Stored, Tracked
+from jrs.recovery.facts import SCANNED, End, Gatherer, Look, Stored, Tracked
 from jrs.recovery.loop import TICK, Loop
 from jrs.recovery.pools import Pool, side_by_side
 from jrs.recovery.runners import Ended, Runner
@@ -275,7 +275,7 @@ class Dispatcher:
             if job.ended is None:
                 jobs[job_id] = job
             elif self._errands.may_try(job, None):
-                self._count(job_id, job, *job.ended)
+                self._count(job_id, job, job.ended)
         looks = self._facts.gather(jobs, page, self._functions)
         for job_id, look in looks.items():
             if self._over():
@@ -294,19 +294,21 @@ class Dispatcher:
     def _reconcile(self, job_id: str, job: Tracked, look: Look) -> None:
         facts = look.facts
         decision = decide(facts)
+        recovers = decision.action is Action.RECOVER and not job.pinning
+        recovers = recovers and self._errands.may_try(job, Action.RECOVER)
         # Not gathered with a page: what the jobs before it on the page began counts, too.
-        if decision.action is Action.RECOVER and not self._has_its_turn(job, look.spec):
+        if recovers and not self._has_its_turn(job, look.spec):
             facts = attrs.evolve(facts, turn=False)
             decision = decide(facts)
-        may_try = self._errands.may_try(job, decision.action)
-        if decision.action is Action.RECOVER and may_try and self._needs_slot(job, look):
+        elif recovers and self._needs_slot(job, look):
             if not self._admission.has_slot(job_id):
                 assert look.spec is not None
                 self._admission.ask(job_id, look.spec.submitted_at)
                 self._waiting[job_id] = facts  # What is decided of it `_admit` says.
                 return
-        elif facts.attempt is not Attempt.RUNNING:
-            self._admission.release(job_id)
+        else:
+            self._give_way(job_id)
+        may_try = self._errands.may_try(job, decision.action)
         self._plan(job_id, job, decision, look, turn=facts.turn)
         if may_try:
             self._decided(job_id, decision)
@@ -317,7 +319,6 @@ class Dispatcher:
         there = facts.spec is not Spec.NONE or facts.result in (Result.DIRTY, Result.UNREADABLE)
         under_way = job.busy or job.pinning or job.ended or self._attempts.is_running(job_id)
         if not there and not under_way:
-            self._admission.release(job_id)
             del self._jobs[job_id]
             self._functions.pop(job_id, None)
 
@@ -405,14 +406,14 @@ class Dispatcher:
         function = self._functions.get(spec.job_id) if spec.only_in_driver else None
         self._actions.start(spec, function, self._on_end(spec))
 
-    def _count(self, job_id: str, job: Tracked, spec: JobSpec, ended: Ended) -> None:
+    def _count(self, job_id: str, job: Tracked, end: End) -> None:
         self._errands.run(
             self._errands.pools.records,
             job_id,
             job,
             None,
-            lambda: self._actions.count_death(spec, ended),
-            lambda death: self._counted(job, death),
+            lambda: self._actions.count_death(end.spec, end.how),
+            lambda death: self._counted(job, end, death),
         )
 
     # -- slots -----------------------------------------------------------------------------
@@ -421,6 +422,12 @@ class Dispatcher:
         if spec is None or self._runner_of(job, spec) is not RunnerKind.THREAD:
             return True
         return self._turns.may_start(spec.job_id, job.suspicion)
+
+    def _give_way(self, job_id: str) -> None:
+        """Let others have the job's slot and its turn, unless an attempt of it runs."""
+        if not self._attempts.is_running(job_id):
+            self._admission.release(job_id)
+            self._turns.leave(job_id)
 
     def _needs_slot(self, job: Tracked, look: Look) -> bool:
         return look.spec is not None and self._runner_of(job, look.spec) is RunnerKind.PROCESS
@@ -479,14 +486,14 @@ class Dispatcher:
             return  # It ended with its leader.
         # One that is known no more was ended on purpose.
         if self._attempts.forget(spec.job_id, begun):
-            self._jobs[spec.job_id].ended = spec, ended
+            self._jobs[spec.job_id].ended = End(spec, ended, self._clock())
         self._agenda.add(spec.job_id)
 
-    def _counted(self, job: Tracked, death: Death | None) -> None:
+    def _counted(self, job: Tracked, end: End, death: Death | None) -> None:
         job.ended = None
         if death is not None:
             job.deaths = death.deaths
-            job.restart_at = self._clock() + death.delay
+            job.restart_at = end.at + death.delay
 
     def _cleaned_up(self, job: Tracked, left: Left | None) -> None:
         if left is not None:
@@ -495,8 +502,7 @@ class Dispatcher:
             job.said_given_up = True  # If it was, the pass itself has said so.
 
     def _failed(self, job_id: str, error: BaseException, delay: float) -> None:
-        if not self._attempts.is_running(job_id):
-            self._admission.release(job_id)
+        self._give_way(job_id)
         if isinstance(error, CorruptRecord):
             self._hold(job_id, error)
         elif not isinstance(error, Fenced):
@@ -505,6 +511,7 @@ class Dispatcher:
             self._say("error", job_id, f"{type(error).__name__}: {error}; {again}")
 
     def _hold(self, job_id: str, error: CorruptRecord) -> None:
+        self._give_way(job_id)
         self._decided(job_id, Decision(Action.HOLD, str(error)))
         self._agenda.at(self._clock() + _HELD, job_id)
 

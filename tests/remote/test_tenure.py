@@ -134,7 +134,7 @@ def test_resigning_ends_the_session_once_and_its_guardian(
 
     assert session.ended == 1
     assert tenure.lost.is_set()
-    assert gone([guardian])
+    until(lambda: gone([guardian]), "the guardian goes")
     assert not [t for t in threading.enumerate() if t.name.endswith("-e7")]
 
 

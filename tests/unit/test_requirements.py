@@ -63,7 +63,7 @@ FAULTS = {
     "B1": "one process writes the next base, and no leader loses its lead meanwhile",
     "B2": "a job that ends its master's process ends few masters, and is found out",
     "B3": "no text is too long for a job to end, and no job has too many stages",
-    "B4": "after a failed sync only what was written again is believed; the handle works on",
+    "B4": "after a failed sync only what was written again counts, and the handle keeps working",
     "B5": "a leader looks at the jobs that something names, and reads nothing of those that rest",
     "B6": "a late write of a dead attempt is refused, also within one epoch",
     "B7": "no second attempt runs while a leader that hangs cannot end its own",
