@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from jrs.clock import Deadline
-from jrs.errors import JrsError
+from jrs.errors import JrsError, Unavailable
 from jrs.fork import forget_in_children
 
 Ender = Callable[[bytes, Deadline], None]
@@ -53,6 +53,9 @@ class Guardian:
         module: the module with the function ``ender``.
         config: what that function needs to connect, as JSON; may hold secrets.
         ttl: of the session, in seconds.
+
+    Raises:
+        Unavailable: this host is short of descriptors, processes or memory.
     """
 
     def __init__(self, module: str, config: Mapping[str, Any], ttl: float) -> None:
@@ -62,11 +65,19 @@ class Guardian:
         self._turn = threading.Lock()
         self._over = False
         # Both ends are kept, so that a new guardian hears of the same holders as the old one.
-        self._ears, self._mouth = os.pipe2(os.O_CLOEXEC)
+        try:
+            self._ears, self._mouth = os.pipe2(os.O_CLOEXEC)
+        except OSError as error:
+            raise _short(error) from error
         # A guardian that is stopped must not stop its master.
         os.set_blocking(self._mouth, False)
+        try:
+            self._process = self._start()
+        except BaseException:
+            os.close(self._ears)
+            os.close(self._mouth)
+            raise
         forget_in_children(self)
-        self._process = self._start()
 
     @property
     def lifeline(self) -> int:
@@ -87,7 +98,11 @@ class Guardian:
             self._tell_secret()
 
     def beat(self) -> None:
-        """Say that the session is known to be alive; start the guardian again if it has died."""
+        """Say that the session is known to be alive; start the guardian again if it has died.
+
+        Raises:
+            Unavailable: it has died and cannot be started now; the next call tries again.
+        """
         with self._turn:
             if self._over:
                 return
@@ -130,14 +145,17 @@ class Guardian:
         environment = {
             name: value for name, value in os.environ.items() if not name.startswith("JRS_BACKEND_")
         }
-        process = subprocess.Popen(
-            [sys.executable, "-m", __name__, self._module],
-            stdin=self._ears,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env=environment,
-            start_new_session=True,
-        )
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-m", __name__, self._module],
+                stdin=self._ears,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env=environment,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise _short(error) from error
         self._tell(self._hello)
         return process
 
@@ -151,6 +169,10 @@ class Guardian:
         # A full pipe: the guardian is stopped, or its successor has yet to read. It costs the ttl.
         with contextlib.suppress(BlockingIOError):
             os.write(self._mouth, line)
+
+
+def _short(error: OSError) -> Unavailable:
+    return Unavailable(f"no guardian can be started: {error.strerror}; nobody can lead from here")
 
 
 def main() -> int:

@@ -14,11 +14,12 @@ import os
 import struct
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 from jrs.backend import Fence, Leadership, Lifeline
 from jrs.backends.guardian import Guardian
 from jrs.clock import NAP, Deadline, lease_time
-from jrs.errors import JrsError, Refused
+from jrs.errors import JrsError, Refused, Unavailable
 
 SAFE = 0.75
 """The part of the ttl for which a heartbeat counts: the rest is for ending what is running."""
@@ -41,6 +42,9 @@ class Tenure(Leadership):
         held: for the lifeline; see `Lifeline`.
         guardian: guards this session, if it needs one; dismissed along with the leadership.
         beats: heartbeats in one ttl.
+
+    Raises:
+        Unavailable: this host is short of descriptors or memory. The session is not ended.
     """
 
     def __init__(
@@ -121,7 +125,9 @@ class Tenure(Leadership):
                         return  # Too late: what is over is not prolonged, and may be closed.
                     self._clock.write(sent + self._ttl * SAFE)
                 if self._guardian is not None:
-                    self._guardian.beat()
+                    # What keeps it from starting again must not end the heartbeat, too.
+                    with suppress(JrsError):
+                        self._guardian.beat()
 
     def _watch_clock(self) -> None:
         while not self.lost.wait(min(NAP, max(0.0, self.valid_until - lease_time()))):
@@ -135,9 +141,17 @@ class _SharedMoment:
     _FORMAT = struct.Struct("d")
 
     def __init__(self, at: float) -> None:
-        self.fd = os.memfd_create("jrs-tenure", os.MFD_CLOEXEC)
-        os.ftruncate(self.fd, self._FORMAT.size)
-        self._memory = mmap.mmap(self.fd, self._FORMAT.size)
+        try:
+            self.fd = os.memfd_create("jrs-tenure", os.MFD_CLOEXEC)
+            try:
+                os.ftruncate(self.fd, self._FORMAT.size)
+                self._memory = mmap.mmap(self.fd, self._FORMAT.size)
+            except BaseException:
+                os.close(self.fd)
+                raise
+        except OSError as error:
+            why = f"no clock can be kept: {error.strerror}; nobody can lead from here"
+            raise Unavailable(why) from error
         self._last = at
         self.write(at)
 

@@ -126,16 +126,20 @@ def _take(
         if not found or found[0].mod_revision != fence.version:
             raise Fenced("a newer epoch exists: this leader has been replaced")
 
-    return Tenure(
-        epoch,
-        fence,
-        ttl=min(ttl, granted),
-        sent=sent,
-        beat=beat,
-        end=lambda: revoke(backend, lease, Deadline.after(min(ttl, backend.timeout))),
-        held=guardian.lifeline,
-        guardian=guardian,
-    )
+    try:
+        return Tenure(
+            epoch,
+            fence,
+            ttl=min(ttl, granted),
+            sent=sent,
+            beat=beat,
+            end=lambda: revoke(backend, lease, Deadline.after(min(ttl, backend.timeout))),
+            held=guardian.lifeline,
+            guardian=guardian,
+        )
+    except BaseException:
+        _give_up(backend, lease)
+        raise
 
 
 def _keep_alive(stubs: Any) -> Any:

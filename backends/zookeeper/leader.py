@@ -94,9 +94,13 @@ class _Candidacy:
         self._candidate = candidate
         # Before the session: from its first moment on there is someone to end it.
         self._guardian = Guardian(ending.__name__, access.config(), ttl)
-        self._connection = Connection(
-            access, timeout=ttl, name=f"jrs-zookeeper-{planner.layout.cluster}-leader"
-        )
+        try:
+            self._connection = Connection(
+                access, timeout=ttl, name=f"jrs-zookeeper-{planner.layout.cluster}-leader"
+            )
+        except BaseException:
+            self._guardian.dismiss()
+            raise
         self._session = 0
         self._place = ""
         self._turn = threading.Event()

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
+from jrs.backend import Fence
 from jrs.backends.guardian import Guardian
+from jrs.backends.tenure import Tenure
+from jrs.errors import Unavailable
 from tests.recovery.support import gone
 from tests.support import until
 
@@ -194,3 +198,44 @@ def test_the_secret_is_in_no_process_list(guard: Callable[..., Guardian], notes:
     until(lambda: lines(notes), "the guardian is ready")
     for file in ("cmdline", "environ"):
         assert b"s3cret" not in Path(f"/proc/{guardian.pid}/{file}").read_bytes()
+
+
+@contextmanager
+def no_descriptors() -> Iterator[None]:
+    """Leave this process none beyond those that it has open."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with ExitStack() as filled:
+        lowest = os.open(os.devnull, os.O_RDONLY)
+        filled.callback(os.close, lowest)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + 1, hard))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_without_descriptors_a_candidate_is_told_to_wait(notes: Path) -> None:
+    """D1: a master without descriptors ended with a raw "Too many open files"."""
+    before = len(os.listdir("/proc/self/fd"))
+    with no_descriptors(), pytest.raises(Unavailable, match="Too many open files"):
+        Guardian("tests.remote.enders", {"notes": str(notes)}, 3600.0)
+    with no_descriptors(), pytest.raises(Unavailable, match="Too many open files"):
+        Tenure(
+            1, Fence(1, 1), ttl=5.0, sent=0.0, beat=lambda _: None, end=lambda: None, held=0
+        )  # fmt: skip
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_one_that_cannot_be_started_again_now_is_started_later(
+    guard: Callable[..., Guardian], notes: Path
+) -> None:
+    """D1: the same for a guardian that died while its master leads."""
+    guardian = guard()
+    until(lambda: lines(notes), "the guardian is ready")
+    first = guardian.pid
+    os.kill(first, signal.SIGKILL)
+    until(lambda: gone([first]), "it is dead")
+    with no_descriptors(), pytest.raises(Unavailable, match="Too many open files"):
+        guardian.beat()
+    guardian.beat()
+    assert guardian.pid != first

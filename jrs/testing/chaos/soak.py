@@ -19,11 +19,14 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import attrs
 
+from jrs.errors import JrsError
+from jrs.recovery.master import EXIT_DEPOSED
+from jrs.registry import Registry
 from jrs.testing.chaos import checks, nemeses
 from jrs.testing.chaos.clients import Client, plan
 from jrs.testing.chaos.figures import proof_line
@@ -77,13 +80,17 @@ class Outcome:
     Attributes:
         violations: of the checks, a line each.
         settled: seconds of peace until all was done.
-        exits: masters that ended without having been killed.
+        exits: masters that ended without having been killed; each is a violation, but for those
+            that ended themselves because an attempt in them would not die.
+        unstarted: masters that could not open their store, and said so: a supervisor starts them
+            again.
     """
 
     violations: list[str]
     history: History
     settled: float
     exits: int
+    unstarted: int = 0
 
     def counts(self) -> dict[str, int]:
         statuses = [seen.result.status.value.lower() for seen in self.history.seen.values()]
@@ -93,6 +100,7 @@ class Outcome:
             "strikes": sum(self.history.strikes.values()),
             **dict(sorted(self.history.strikes.items())),
             "masters ended": self.exits,
+            "masters unstarted": self.unstarted,
             "violations": len(self.violations),
             "settled in (s)": round(self.settled),
         }
@@ -129,6 +137,8 @@ class _Soak:
         self._cluster = f"soak-{self._mark[:12]}"
         self._history = History()
         self._exits = 0
+        self._unstarted = 0
+        self._registered: set[str] = set()
         self._lock = threading.Lock()
         self._supervised: list[MasterProcess] = []
         self._started: dict[str, float] = {}
@@ -162,7 +172,7 @@ class _Soak:
             self._say(f"settled in {settled:.1f} s")
             violations = [*self._history.problems, *self._checked(masters)]
         violations += checks.no_process_left(self._mark)
-        return Outcome(violations, self._history, settled, self._exits)
+        return Outcome(violations, self._history, settled, self._exits, self._unstarted)
 
     def _harm(self, masters: Masters) -> None:
         """Strike each second until the time is up; then heal everything."""
@@ -215,22 +225,35 @@ class _Soak:
 
     def _supervise(self, masters: Masters) -> None:
         """Start as many masters as have died; look what those died of that nobody has killed."""
+        with suppress(JrsError):  # Asked again each second.
+            self._registered |= {info.name for info in Registry(masters.backend).masters()}
         with self._lock:
             for master in [one for one in self._supervised if not one.alive]:
                 self._supervised.remove(master)
-                status = master.process.returncode
-                if status not in (-9, 0):
-                    self._exits += 1
-                    said = master.errors()
-                    last = said.rpartition("\n")[2]
-                    self._say(f"{master.name} ended with status {status}: {last}")
-                    # Its children say to the same place what they died of.
-                    if "Traceback" in said and not last.startswith("jrs:"):
-                        self._history.problem(f"{master.name} broke: {said}")
+                self._look_at_end(master)
             while len(self._supervised) < self._wanted.masters:
                 name = f"m{len(masters.all) + 1}"
                 self._started[name] = time.monotonic()
                 self._supervised.append(masters.start(name))
+
+    def _look_at_end(self, master: MasterProcess) -> None:
+        """Judge how a master ended: nothing that passes may end one that has opened its store."""
+        status = master.process.returncode
+        if status in (-9, 0):
+            return
+        said = master.errors()
+        last = said.rpartition("\n")[2]
+        self._say(f"{master.name} ended with status {status}: {last}")
+        refused = last.startswith("jrs:")
+        if master.name not in self._registered and refused:
+            self._unstarted += 1
+            return
+        self._exits += 1
+        if master.name in self._registered and status != EXIT_DEPOSED:
+            self._history.problem(f"{master.name} ended with status {status}: {last}")
+        elif "Traceback" in said and not refused:
+            # Its children say to the same place what they died of.
+            self._history.problem(f"{master.name} broke: {said}")
 
     def _settle(self, masters: Masters, client: Client) -> float:
         """Wait until everything is done and clean; return how many seconds that took."""
@@ -252,6 +275,9 @@ class _Soak:
         yield from checks.no_files_left(self._notes / "left")
         for master in self._masters():
             master.stop()
+        for master in masters.all:
+            if "Exception in thread" in (said := master.errors()):
+                yield f"a thread of {master.name} broke: {said}"
         deadline = time.monotonic() + 30.0
         while marked(self._mark) and time.monotonic() < deadline:
             time.sleep(0.05)
