@@ -111,7 +111,8 @@ class GroupCommit(Generic[T]):
         hurried: whether a commit has to be written by itself, because its caller has too little
             time left to share a write with others.
         on_leaving: called with a commit when its caller goes without the verdict, while it is
-            written: before the caller can read what came of it.
+            written: before the caller can read what came of it. Returns whether it will certainly
+            not be carried out.
     """
 
     def __init__(
@@ -121,7 +122,7 @@ class GroupCommit(Generic[T]):
         *,
         name: str,
         hurried: Callable[[T], bool] = lambda _: False,
-        on_leaving: Callable[[T], None] = lambda _: None,
+        on_leaving: Callable[[T], bool] = lambda _: False,
     ) -> None:
         self._append = append
         self._log = log
@@ -204,9 +205,7 @@ class GroupCommit(Generic[T]):
             request.left = True
             if not request.taken:
                 return True
-        if request.line is not None:
-            self._on_leaving(request.line)
-        return False
+        return request.line is not None and self._on_leaving(request.line)
 
     # -- the serving thread ----------------------------------------------------------------
 

@@ -79,13 +79,13 @@ def open_etcd(url: str, cluster: str, create: bool = True) -> EtcdBackend:
     """
     address = Address.parse(url, default_port=DEFAULT_PORT)
     connection = Connection(address)
+    backend = EtcdBackend(connection, cluster)
     try:
-        backend = EtcdBackend(connection, cluster)
         deadline = Deadline.after(address.timeout)
         _check_version(reach(connection, deadline), address)
         backend.enter(create, deadline)
     except BaseException:
-        connection.close()
+        backend.close()
         raise
     return backend
 
@@ -160,6 +160,7 @@ class EtcdBackend(Backend):
         self.root = f"/{address.prefix or DEFAULT_PREFIX}/{cluster}/".encode()
         self._map = self.root + b"map/"
         self._gate = Gate(connection, self.root)
+        self._sending = threading.Lock()
         self._group: GroupCommit[Commit] = GroupCommit(
             self._append,
             threading.Lock(),
@@ -369,13 +370,19 @@ class EtcdBackend(Backend):
         # before it, has perhaps read that his commit is not there, and must be right.
         gate = self._gate.check()
         gone: JrsError = OutcomeUnknown("not sent, for its caller did not wait any longer")
-        sent = [commit for commit in batch if not commit.left]
+        with self._sending:
+            sent = [commit for commit in batch if not commit.left]
+            for commit in sent:
+                commit.sent = True
         verdicts = iter(transaction.send(sent, gate, write))
         return [gone if commit not in sent else next(verdicts) for commit in batch]
 
-    def _leave(self, commit: Commit) -> None:
-        commit.left = True
-        self._gate.note_late()
+    def _leave(self, commit: Commit) -> bool:
+        with self._sending:
+            commit.left = True
+            if commit.sent:
+                self._gate.note_late()
+            return not commit.sent
 
     # -- the rest --------------------------------------------------------------------------
 

@@ -49,6 +49,8 @@ class Commit:
     writes: frozenset[str]
     left: bool = False
     """Its caller did not wait for the verdict, and may have read by now what came of it."""
+    sent: bool = False
+    """It may be carried out. One whose caller has left is not sent any more."""
 
     @property
     def may_share(self) -> bool:
