@@ -2,9 +2,10 @@
 
 Without it the end of a master that was killed shows when its ttl has passed. The guardian is
 started before the session is, learns over a pipe what it needs to end it, and waits. When the
-pipe closes without a farewell the master is dead, and so is every process that was given the pipe
-to hold (see `Guardian.lifeline`): then the session is ended and the guardian with it. It also ends
-on a farewell, and when it has heard of no heartbeat for so long that the session must be gone.
+pipe closes the master is dead, and so is every process that was given the pipe to hold (see
+`Guardian.lifeline`): then the session is ended and the guardian with it. It also ends when it has
+heard of no heartbeat for so long that the session must be gone. A master that ended its session
+itself kills it.
 
     python -m jrs.backends.guardian MODULE < pipe
 
@@ -37,9 +38,6 @@ Ender = Callable[[bytes, Deadline], None]
 
 _TRIES_FOR = 30.0
 """Seconds for which the session of a dead master is tried to be ended; then its ttl will have."""
-
-_FAREWELL = 5.0
-"""Seconds in which it goes when it was told to."""
 
 _LEFT = 1.0
 """Seconds in which it ends a session that could not be ended, for its master to wait."""
@@ -114,7 +112,7 @@ class Guardian:
             self._tell({"beat": True})
 
     def dismiss(self, *, ended: bool = True) -> None:
-        """Say farewell: the session was ended, or is lost. Idempotent.
+        """Let it go: the session was ended, or is lost. Idempotent.
 
         Args:
             ended: False if it could not be ended by us. The guardian then does what it does for a
@@ -125,17 +123,14 @@ class Guardian:
                 return
             self._over = True
             if ended:
-                self._tell({"farewell": True})
+                # It waits, or is still starting; neither has to be brought to an end.
+                self._process.kill()
             os.close(self._ears)
             os.close(self._mouth)
         try:
-            self._process.wait(_FAREWELL if ended else _LEFT)
+            self._process.wait(None if ended else _LEFT)
         except subprocess.TimeoutExpired:
-            if not ended:
-                _left.append(self._process)
-                return
-            self._process.kill()
-            self._process.wait()
+            _left.append(self._process)
 
     def forget(self) -> Iterable[int]:
         """A child must not hold the pipe open for its parent."""
@@ -183,7 +178,7 @@ def _short(error: OSError) -> Unavailable:
 def main() -> int:
     """Read the pipe until it ends; see the module."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # Meant for the master, which then says farewell.
+        signal.signal(number, signal.SIG_IGN)  # Meant for the master, which then lets it go.
     module = importlib.import_module(sys.argv[1])
     pipe = sys.stdin.fileno()
     os.set_blocking(pipe, True)
@@ -198,8 +193,6 @@ def main() -> int:
         *lines, pending = (pending + read).split(b"\n")
         for line in lines:
             message = json.loads(line)
-            if "farewell" in message:
-                return 0
             if "config" in message:
                 ttl = message["ttl"]
                 end = module.ender(message["config"])

@@ -43,12 +43,14 @@ class Shelter:
         """
         if threading.current_thread() is not threading.main_thread() or self._closed:
             return call()
-        done = threading.Lock()
+        turn, done = threading.Lock(), threading.Lock()
         done.acquire()
         results: list[R] = []
         errors: list[BaseException] = []
 
         def sheltered() -> None:
+            if not turn.acquire(blocking=False):
+                return  # It was begun meanwhile: no call is made twice.
             try:
                 results.append(call())
             except BaseException as error:

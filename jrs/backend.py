@@ -536,7 +536,7 @@ def open_backend(url: str, *, cluster: str = "default", create: bool = True) -> 
         ) from error
     backend: Backend = opener(url, cluster, create)
     try:
-        from jrs import versions  # It stands above the contract, and is needed only here.
+        from jrs import versions  # It is above the contract, and is needed only here.
 
         versions.ensure_supported(backend, convert=create)
     except BaseException:
@@ -583,7 +583,7 @@ def _as_fenced(future: Future[None], fence: Fence) -> Future[None]:
 
     def settle(inner: Future[None]) -> None:
         error = inner.exception()
-        with suppress(InvalidStateError):  # Its caller canceled it; the commit stands all the same.
+        with suppress(InvalidStateError):  # Its caller canceled it; the commit is done anyway.
             if error is None:
                 outer.set_result(None)
             elif isinstance(error, Conflict) and _shuts_out(error, fence):

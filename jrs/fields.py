@@ -1,6 +1,6 @@
 """What the fields of a stored value may hold, by their annotations.
 
-What cannot be read back is refused when the value is made, by whoever makes it, so that nothing is
+What cannot be read back is refused when the value is made, wherever that is, so that nothing is
 written that nobody can read. The rules are those of the codec's reader.
 """
 

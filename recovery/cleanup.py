@@ -217,7 +217,7 @@ class JobCleanup:
         self._store = JobResultStore(backend)
         self._resources = tuple(resources)
         self._under_way: set[tuple[str, str]] = set()
-        """The cleanings, by job and resource, that have not ended, whoever still waits for them."""
+        """The cleanings, by job and resource, that have not ended, awaited or not."""
         self._lock = threading.Lock()
 
     def run(
@@ -232,7 +232,7 @@ class JobCleanup:
 
         Return the journal: `problems` names what is left. The caller decides when to try again;
         after `last_try` the journal says that nobody will. What has not ended after `timeout`
-        seconds counts as left; it goes on in a thread of its own.
+        seconds counts as left; it continues in a thread of its own.
 
         Raises:
             Fenced: a newer leader exists; it goes on from the journal.

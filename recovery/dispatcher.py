@@ -24,17 +24,17 @@ from jrs.errors import CorruptRecord, Fenced, JrsError, OutcomeUnknown, Unavaila
 from jrs.model import JobSpec, RunnerKind
 from jrs.recovery import suspects
 from jrs.recovery.actions import Actions, Death, Left
-from jrs.recovery.admission import Admission
 from jrs.recovery.agenda import Agenda
 from jrs.recovery.attempts import Attempts, Begun
 from jrs.recovery.cleanup import CleanupPolicy, JobCleanup
 from jrs.recovery.decision import Action, Attempt, Decision, Facts, Result, Spec, decide
 from jrs.recovery.errands import Errands
 from jrs.recovery.events import Event, Report, tell
-from jrs.recovery.facts import SCANNED, Gatherer, Look, Stored, Tracked
+from jrs.recovery.facts import SCANNED, End, Gatherer, Look, Stored, Tracked
 from jrs.recovery.loop import TICK, Loop
 from jrs.recovery.pools import Pool, side_by_side
 from jrs.recovery.runners import Ended, Runner
+from jrs.recovery.starts import Starts
 from jrs.recovery.storage import JobStorage
 from jrs.recovery.trust import Trust
 
@@ -125,8 +125,7 @@ class Dispatcher:
         self._agenda = Agenda(clock)
         self._rescan = {*SCANNED}
         self._resync_at = clock() + _RESYNC
-        self._admission = Admission(max_attempts)
-        self._waiting: dict[str, Facts] = {}
+        self._starts = Starts(max_attempts, self._turns, self._attempts)
         self._stopping = threading.Event()
         self._loop = Loop(
             turn=self._turn,
@@ -275,7 +274,7 @@ class Dispatcher:
             if job.ended is None:
                 jobs[job_id] = job
             elif self._errands.may_try(job, None):
-                self._count(job_id, job, *job.ended)
+                self._count(job_id, job, job.ended)
         looks = self._facts.gather(jobs, page, self._functions)
         for job_id, look in looks.items():
             if self._over():
@@ -294,19 +293,18 @@ class Dispatcher:
     def _reconcile(self, job_id: str, job: Tracked, look: Look) -> None:
         facts = look.facts
         decision = decide(facts)
+        recovers = decision.action is Action.RECOVER and not job.pinning
+        recovers = recovers and self._errands.may_try(job, Action.RECOVER)
+        spec = look.spec if recovers else None
         # Not gathered with a page: what the jobs before it on the page began counts, too.
-        if decision.action is Action.RECOVER and not self._has_its_turn(job, look.spec):
+        if spec is None:
+            self._starts.give_way(job_id)
+        elif not self._starts.has_its_turn(job, spec):
             facts = attrs.evolve(facts, turn=False)
             decision = decide(facts)
+        elif not self._starts.has_slot(job, spec, facts):
+            return  # What is decided of it `_admit` says.
         may_try = self._errands.may_try(job, decision.action)
-        if decision.action is Action.RECOVER and may_try and self._needs_slot(job, look):
-            if not self._admission.has_slot(job_id):
-                assert look.spec is not None
-                self._admission.ask(job_id, look.spec.submitted_at)
-                self._waiting[job_id] = facts  # What is decided of it `_admit` says.
-                return
-        elif facts.attempt is not Attempt.RUNNING:
-            self._admission.release(job_id)
         self._plan(job_id, job, decision, look, turn=facts.turn)
         if may_try:
             self._decided(job_id, decision)
@@ -317,7 +315,6 @@ class Dispatcher:
         there = facts.spec is not Spec.NONE or facts.result in (Result.DIRTY, Result.UNREADABLE)
         under_way = job.busy or job.pinning or job.ended or self._attempts.is_running(job_id)
         if not there and not under_way:
-            self._admission.release(job_id)
             del self._jobs[job_id]
             self._functions.pop(job_id, None)
 
@@ -384,8 +381,7 @@ class Dispatcher:
         elif spec is None:
             return
         elif action is Action.RECOVER:
-            if self._runner_of(job, spec) is RunnerKind.THREAD:
-                self._turns.enter(job_id, job.suspicion)
+            self._starts.begin(job, spec)
             offload(pools.starts, lambda: self._start(spec))
         elif action is Action.SUSPEND:
             offload(pools.ends, lambda: do.suspend(spec))
@@ -405,45 +401,22 @@ class Dispatcher:
         function = self._functions.get(spec.job_id) if spec.only_in_driver else None
         self._actions.start(spec, function, self._on_end(spec))
 
-    def _count(self, job_id: str, job: Tracked, spec: JobSpec, ended: Ended) -> None:
+    def _count(self, job_id: str, job: Tracked, end: End) -> None:
         self._errands.run(
             self._errands.pools.records,
             job_id,
             job,
             None,
-            lambda: self._actions.count_death(spec, ended),
-            lambda death: self._counted(job, death),
+            lambda: self._actions.count_death(end.spec, end.how),
+            lambda death: self._counted(job, end, death),
         )
 
-    # -- slots -----------------------------------------------------------------------------
-
-    def _has_its_turn(self, job: Tracked, spec: JobSpec | None) -> bool:
-        if spec is None or self._runner_of(job, spec) is not RunnerKind.THREAD:
-            return True
-        return self._turns.may_start(spec.job_id, job.suspicion)
-
-    def _needs_slot(self, job: Tracked, look: Look) -> bool:
-        return look.spec is not None and self._runner_of(job, look.spec) is RunnerKind.PROCESS
-
-    @staticmethod
-    def _runner_of(job: Tracked, spec: JobSpec) -> RunnerKind:
-        return suspects.runner_of(spec, job.suspicion)
-
     def _admit(self) -> None:
-        """Give free slots to the jobs that wait longest, and say of the others that they wait.
-
-        A leader that is late starts nothing more, or it would miss its heartbeats, too; but it
-        always runs one attempt, or one that is always late would do nothing.
-        """
-        most = (0 if self._admission.taken else 1) if self._loop.late else None
-        for job_id in self._admission.grant(most):
-            self._waiting.pop(job_id, None)
+        """Have those looked at that may start now, and say of the others that they wait."""
+        for job_id in self._starts.admit(late=self._loop.late):
             self._agenda.add(job_id)
-        waiting, self._waiting = self._waiting, {}
-        for job_id, facts in waiting.items():
-            place = self._admission.place(job_id)
-            if place:
-                self._decided(job_id, decide(attrs.evolve(facts, place=place)))
+        for job_id, facts in self._starts.waiting().items():
+            self._decided(job_id, decide(facts))
 
     # -- when things are due -----------------------------------------------------------------
 
@@ -479,14 +452,14 @@ class Dispatcher:
             return  # It ended with its leader.
         # One that is known no more was ended on purpose.
         if self._attempts.forget(spec.job_id, begun):
-            self._jobs[spec.job_id].ended = spec, ended
+            self._jobs[spec.job_id].ended = End(spec, ended, self._clock())
         self._agenda.add(spec.job_id)
 
-    def _counted(self, job: Tracked, death: Death | None) -> None:
+    def _counted(self, job: Tracked, end: End, death: Death | None) -> None:
         job.ended = None
         if death is not None:
             job.deaths = death.deaths
-            job.restart_at = self._clock() + death.delay
+            job.restart_at = end.at + death.delay
 
     def _cleaned_up(self, job: Tracked, left: Left | None) -> None:
         if left is not None:
@@ -495,8 +468,7 @@ class Dispatcher:
             job.said_given_up = True  # If it was, the pass itself has said so.
 
     def _failed(self, job_id: str, error: BaseException, delay: float) -> None:
-        if not self._attempts.is_running(job_id):
-            self._admission.release(job_id)
+        self._starts.give_way(job_id)
         if isinstance(error, CorruptRecord):
             self._hold(job_id, error)
         elif not isinstance(error, Fenced):
@@ -505,6 +477,7 @@ class Dispatcher:
             self._say("error", job_id, f"{type(error).__name__}: {error}; {again}")
 
     def _hold(self, job_id: str, error: CorruptRecord) -> None:
+        self._starts.give_way(job_id)
         self._decided(job_id, Decision(Action.HOLD, str(error)))
         self._agenda.at(self._clock() + _HELD, job_id)
 

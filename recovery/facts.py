@@ -51,6 +51,16 @@ class Failing:
     """Until when it is not tried; on the monotonic clock."""
 
 
+@attrs.frozen(eq=False)
+class End:
+    """An attempt's end."""
+
+    spec: JobSpec
+    how: Ended
+    at: float
+    """On the monotonic clock; from then on the next attempt waits for its delay."""
+
+
 @attrs.define(eq=False)
 class Tracked:
     """What this leader remembers of a job between two looks at it."""
@@ -61,7 +71,7 @@ class Tracked:
     """An action about it is in a pool: it is not looked at until that has come back."""
     pinning: bool = False
     """A snapshot of it is being taken, beside which it is still looked at."""
-    ended: tuple[JobSpec, Ended] | None = None
+    ended: End | None = None
     """An attempt's end that is still to be judged."""
     failing: Failing | None = None
     restart_at: float = 0.0
@@ -95,7 +105,7 @@ class Look:
         """Return the journal.
 
         Raises:
-            CorruptRecord: it can not be read.
+            CorruptRecord: it cannot be read.
         """
         if isinstance(self.journal, CorruptRecord):
             raise self.journal
@@ -140,7 +150,7 @@ class Gatherer:
 
         Raises:
             Unavailable: the backend could not be asked.
-            CorruptRecord: what is there can not be listed.
+            CorruptRecord: what is there cannot be listed.
         """
         scanned = [prefix for prefix in SCANNED if prefix in prefixes]
         present = set()
@@ -201,10 +211,13 @@ class Gatherer:
         job.seen = tuple(_version(stored[prefix]) for prefix in SCANNED)
         spec, spec_fact = self._spec(job_id, job, stored[keys.JOBS])
         stop, stop_due = self._stop(job_id, job, stored[keys.STOPS])
+        result = self._result(job_id, job, stored)
+        # A leader that died behind a job's result has not died of it: no attempt is judged then.
+        unended = spec if result is Result.NONE else None
         facts = Facts(
             spec=spec_fact,
-            result=self._result(job_id, job, stored),
-            attempt=self._attempt(job_id, job, spec, stored),
+            result=result,
+            attempt=self._attempt(job_id, job, unended, stored),
             cancel=stored[keys.CANCEL] is not None,
             stop=stop,
             startable=spec is None or not spec.only_in_driver or driven,
@@ -258,7 +271,7 @@ class Gatherer:
     ) -> Attempt:
         if self._attempts.is_running(job_id):
             return Attempt.RUNNING
-        self._turns.leave(job_id)
+        self._turns.has_ended(job_id)
         if spec is None:
             return Attempt.NONE
         if job.deaths is None:

@@ -1,7 +1,8 @@
 """Pools: threads for work that may hang, none of which keeps the process alive.
 
 The threads of `concurrent.futures` are joined when the interpreter ends, so that one hanging call
-keeps a process alive that was told to end. These are daemons: whoever stops gives them a deadline.
+keeps a process alive that was told to end. These are daemons: their owner
+stops them with a deadline.
 """
 
 from __future__ import annotations

@@ -158,6 +158,11 @@ class Turns:
             if job_id in self._here:
                 self._here[job_id].probation = 0.0
 
+    def has_ended(self, job_id: str) -> None:
+        """Take note that no attempt of the job runs here; it may wait for its turn."""
+        with self._lock:
+            self._here.pop(job_id, None)
+
     def leave(self, job_id: str) -> None:
         """Take note that no attempt of the job runs here, or is about to."""
         with self._lock:

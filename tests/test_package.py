@@ -12,9 +12,11 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
 import jrs
+from jrs.cli import cli
 
 ROOT = Path(__file__).parent.parent
 
@@ -88,6 +90,15 @@ def test_readme_names_the_public_names() -> None:
     named = set(re.findall(r"`jrs\.([A-Za-z_]+)`", text))
 
     assert named == {name for name in jrs.__all__ if not name.startswith("_")}
+
+
+def test_readme_names_the_commands() -> None:
+    """Each command of `jrs` is in the README's table of commands."""
+    text = (ROOT / "README.md").read_text().partition("## The command line")[2]
+    named = set(re.findall(r"`(?:jrs )?([a-z-]+)[^`]*`", text.partition("\nExit codes")[0]))
+
+    with click.Context(cli) as context:
+        assert named >= set(cli.list_commands(context))
 
 
 def test_importing_jrs_is_light() -> None:

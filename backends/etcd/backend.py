@@ -342,13 +342,14 @@ class EtcdBackend(Backend):
     def _prepared(
         self, ops: tuple[Op, ...], fence: Fence | None, deadline: Deadline | None
     ) -> Commit:
+        self.connection.check_process()
         commit = transaction.prepare(self.name, ops, fence, deadline)
         if commit.size > transaction.MAX_BYTES:
             raise TooLarge(f"a commit of {commit.size:,} bytes; limit {transaction.MAX_BYTES:,}")
         return commit
 
     def _append(self, batch: list[Commit]) -> list[int | Exception]:
-        # The first is whose caller writes for the others, and has to return in time.
+        # The first has waited longest. One that has little time left is written by itself.
         deadline = batch[0].deadline or self._deadline()
         try:
             self._gate.close_behind(deadline)
@@ -379,10 +380,12 @@ class EtcdBackend(Backend):
     # -- the rest --------------------------------------------------------------------------
 
     def watch(self, prefix: str) -> Watch:
+        self.connection.check_process()
         return EtcdWatch(self.connection, self.name(prefix), len(self._map))
 
     def campaign(self, candidate: str, *, ttl: float, stop: threading.Event) -> Leadership | None:
         self.check_ttl(ttl)
+        self.connection.check_process()
         return leader.campaign(self, candidate, ttl, stop)
 
     def findings(self, ttl: float) -> Iterator[Finding]:
@@ -425,5 +428,7 @@ class EtcdBackend(Backend):
         )
 
     def close(self) -> None:
+        if self.connection.forked:
+            return
         self._group.close(self.timeout)
         self.connection.close()

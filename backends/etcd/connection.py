@@ -15,7 +15,7 @@ from __future__ import annotations
 import random
 import ssl
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from jrs.backends.address import Address, Tls
@@ -24,6 +24,7 @@ from jrs.backends.etcd.refusals import NeverSent, answered, expired, judge, not_
 from jrs.backends.shelter import Shelter
 from jrs.clock import Deadline
 from jrs.errors import InvalidInput, JrsError, Unavailable
+from jrs.fork import forget_in_children
 
 ATTEMPT = 1.5
 """Seconds for one member: longer than an election among them takes, during which requests hang."""
@@ -82,6 +83,8 @@ class Connection:
         self._token: str | None = None
         self._over = threading.Event()
         self._shelter = Shelter("jrs-etcd-shelter")
+        self._forked = False
+        forget_in_children(self)
 
     @property
     def closed(self) -> bool:
@@ -134,16 +137,34 @@ class Connection:
 
     def close(self) -> None:
         """Close all channels; whatever still waits is told so. Idempotent."""
+        if self._forked:
+            return
         self._over.set()
         for stubs in self._members:
             stubs.channel.close()
         self._shelter.close(ATTEMPT)
+
+    @property
+    def forked(self) -> bool:
+        return self._forked
+
+    def forget(self) -> Iterable[int]:
+        self._forked = True
+        return ()
+
+    def check_process(self) -> None:
+        """Raise `Unavailable` in a forked child: none of our threads, nor gRPC's, lives there."""
+        if self._forked:
+            raise Unavailable(
+                f"{self.address.url} was opened before a fork: open it again in the child"
+            )
 
     # -- inside ----------------------------------------------------------------------------
 
     def _call(
         self, method: Method, request: Any, deadline: Deadline, attempt: float, *, wrote: bool
     ) -> Any:
+        self.check_process()
         return self._shelter.run(lambda: self._ask(method, request, deadline, attempt, wrote=wrote))
 
     def _ask(

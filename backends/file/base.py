@@ -36,6 +36,9 @@ from jrs.errors import CorruptRecord, Unavailable
 BLOCK = 16 << 10
 """Bytes after which a block ends: a few microseconds' worth of search."""
 
+UNREADABLE = b"\0damaged"
+"""The value, in a page, of a record of which only the key can be read: no decoder takes it."""
+
 _CHUNK = 64 << 10
 _ABOVE_ALL = b"\x7f"
 """Above every byte of a key."""
@@ -177,8 +180,8 @@ class Base:
     def after(self, start: str, *, inclusive: bool) -> Iterator[Record]:
         """Yield the records from `start` in key order.
 
-        A damaged line is yielded as far as it can be read, so that what decodes its value refuses
-        it by name; one without a readable key, and a block whose lines are not those that were
+        A damaged line is yielded with the value `UNREADABLE`, so that what decodes it refuses it
+        by name; one without a readable key, and a block whose lines are not those that were
         written, are passed over here and named by `damage`.
         """
         if not self.size or self._lost:
@@ -582,10 +585,7 @@ class Base:
             if at < 0:
                 begin = self._lower_bound(start)[0] if state is State.SOUND else begin
             if remains is not None:
-                for line in remains.lines.values():
-                    record = _record(line)
-                    if record is not None:
-                        yield record, True
+                yield from remains.records()
             else:
                 yield from self._raw(begin, end if state is not State.HELD else begin)
             number, at = number + 1, end
@@ -626,11 +626,15 @@ class _Remains:
         """By key, in order; without their newlines."""
         self._held: list[tuple[bytes, bytes]] = []
         """From a key up to another one, which is not in it."""
+        self._damaged: dict[bytes, Record] = {}
+        """What can be read of other lines, by key."""
         found: dict[bytes, tuple[bytes, bytes]] = {}
         for line in block.split(b"\n"):
             body = checked(line)
             if body is not None and body.count(b"\t") >= 2:
                 found[check_of(line)] = body.split(b"\t", 2)[1], line
+            elif (salvaged := _salvaged(line)) is not None:
+                self._damaged[salvaged.key.encode()] = salvaged
         low, missing = first, False
         for check in checks:
             if check in found:
@@ -646,6 +650,14 @@ class _Remains:
 
     def holds(self, key: bytes) -> bool:
         return any(low <= key < high for low, high in self._held)
+
+    def records(self) -> Iterator[tuple[Record, bool]]:
+        """Yield what can be read, in order; and whether it is believed."""
+        held = {key: record for key, record in self._damaged.items() if self.holds(key)}
+        for key in sorted(self.lines.keys() | held.keys()):
+            record = _record(self.lines[key]) if key in self.lines else held[key]
+            if record is not None:
+                yield record, key in self.lines
 
     def all(self) -> Iterator[tuple[bytes | None, bytes]]:
         """Yield its lines as `Base.lines` does."""
@@ -679,16 +691,19 @@ def _record(line: bytes) -> Record | None:
     body = checked(line)
     if body is None:
         return None
-    version, key, value = body.split(b"\t", 2)
-    return Record(key.decode(), unescape(value), int(version))
+    try:
+        version, key, value = body.split(b"\t", 2)
+        return Record(key.decode(), unescape(value), int(version))
+    except ValueError:
+        return None  # A line of another file.
 
 
 def _salvaged(line: bytes) -> Record | None:
     if line.startswith(b"?"):
         return None  # It only holds what is around it.
     try:
-        _, version, key, value = line.split(b"\t", 3)
-        return Record(key.decode("ascii"), value, int(version))
+        _, version, key, _ = line.split(b"\t", 3)
+        return Record(key.decode("ascii"), UNREADABLE, int(version))
     except ValueError:
         return None
 

@@ -3,7 +3,7 @@
 ::
 
     <crc> L 3 <start> <identity> <run> …          the first line of the log, and of its header file
-    ~~<crc> B <bytes> <digest> <offset> <chain>   the head of a batch
+    ~~<crc> B <bytes> <digest> <offset> <chain> <mark>   the head of a batch
     <crc> C …  or  <crc> S                        its lines, as in `jrs.backends.file.lines`
 
 `bytes` and `digest` (CRC-32) are of the lines that follow, so a batch is whole or it is nothing.
@@ -12,10 +12,12 @@ says how far it had read: at `offset` (in the whole log) the `chain` of all head
 this one. So every batch vouches for all that its writer had read. Whatever was removed, doubled,
 swapped or zeroed in front of that does not fit, and is told from what a crash leaves:
 
-- what no later batch vouches for may be what a crash leaves, if it is cut short, or has zeros from
-  one sector's edge to another; then it was never acknowledged, or it is the newest and nobody can
-  tell;
+- what no later batch vouches for may be what a crash leaves, if it is the beginning of a batch, cut
+  short, or has zeros from one sector's edge to another; then it was never acknowledged, or it is
+  the newest and nobody can tell;
 - everything else that fits no checksum was damaged.
+
+Each batch has a mark of its own, by chance: one that is there twice was doubled.
 """
 
 from __future__ import annotations
@@ -31,13 +33,17 @@ from jrs.backends.file.lines import MARK, checked
 _CHUNK = 4 << 20
 _SECTOR = 512
 _ZEROS = re.compile(rb"\0+")
+_MARKS = re.compile(rb"~+")
+_BEGUN_HEAD = re.compile(rb"[0-9a-f]{0,8}|[0-9a-f]{8}\t(B(\t[0-9a-f]*){0,5})?")
+"""What a head that was cut off begins with, behind its `MARK`."""
 _REMEMBERED = 4096
-"""Batches whose chain is remembered: one that vouches for an older one is believed as it is."""
+"""Batches that are remembered: one that vouches for an older one is believed as it is."""
 
 
 def head(lines: bytes, offset: int, chain: int) -> bytes:
     """Return the head of a batch of `lines`, by a writer that has read up to `offset`."""
-    body = b"B\t%d\t%08x\t%d\t%08x" % (len(lines), crc32(lines), offset, chain)
+    mark = os.urandom(4).hex().encode()
+    body = b"B\t%d\t%08x\t%d\t%08x\t%s" % (len(lines), crc32(lines), offset, chain, mark)
     return b"%s%08x\t%s\n" % (MARK, crc32(body), body)
 
 
@@ -60,7 +66,7 @@ def head_at(data: bytes, at: int) -> Head | None:
     body = checked(data[at + 2 : end]) if end >= 0 else None
     if body is None or body[:2] != b"B\t":
         return None
-    _, size, digest, offset, chain = body.split(b"\t")
+    _, size, digest, offset, chain, _ = body.split(b"\t")
     return Head(body, int(size), int(digest, 16), int(offset), int(chain, 16), end + 1)
 
 
@@ -108,6 +114,8 @@ class Reader:
         self.chain = crc32(first)
         self._chains = {self.offset: self.chain}
         self._oldest = self.offset
+        self._seen: dict[bytes, None] = {}
+        """The heads of these batches."""
 
     @property
     def offset(self) -> int:
@@ -133,12 +141,12 @@ class Reader:
                 found = self._next(data, done, base, final=final)
                 if found is None:
                     break
-                done, batch, chain = found
+                done, batch, ended = found
                 if batch is not None:
                     yield batch
                 self.at = base + done
-                if chain is not None:
-                    self._note(chain)
+                if ended is not None:
+                    self._note(ended)
             if not done:
                 if final:
                     return
@@ -146,8 +154,9 @@ class Reader:
 
     def _next(
         self, data: bytes, at: int, base: int, *, final: bool
-    ) -> tuple[int, Batch | None, int | None] | None:
-        """Return where what follows on `at` begins; and the batch and the chain, if it is one.
+    ) -> tuple[int, Batch | None, bytes | None] | None:
+        """Return where what follows on `at` begins; the batch, if it is one; and the body of its
+        head, if that can be vouched for from there on (empty: nothing is to be added to the chain).
 
         None: what begins there is still being written, or was torn by a crash.
         """
@@ -156,8 +165,12 @@ class Reader:
         if found is not None and end <= len(data):
             lines = data[found.lines : end]
             if crc32(lines) == found.digest:
+                if found.body in self._seen:
+                    if not self._accepted(base + at):
+                        raise Damaged(base + at, "it is there twice")
+                    return end, None, b""
                 self._check(found, base + at)
-                return end, self._batch(found, lines, base + at, at), self._chained(found)
+                return end, self._batch(found, lines, base + at, at), found.body
         elif found is not None and not final:
             return None
         following = _next_head(data, at + 1)
@@ -167,19 +180,24 @@ class Reader:
         skip = None if following is None else (following, None, None)
         # One that another begins inside of was cut short, by a crash or a full disk.
         whole = found is not None and end <= upto
+        part = data[at : end if whole else upto]
         why = None
-        if whole:
+        if found is not None and found.body in self._seen:
+            why = "it is there twice"
+        elif whole:
             why = "its lines are not those that were written"
-        elif found is None and b"\n" in data[at:upto]:
+        elif not _is_cut_short(part, 0 if found is None else found.lines - at):
             why = "no batch begins there, and no crash explains that"
-        if why is None or _is_zeroed(data[at : end if whole else upto], base + at):
+        if why is None or _is_zeroed(part, base + at):
+            if found is not None and skip is not None:
+                self._seen[found.body] = None  # Nobody writes the same one again.
             return skip
         if not self._accepted(base + at):
             raise Damaged(base + at, why)
         if whole and found is not None and upto == end:
             batch = self._batch(found, data[found.lines : end], base + at, at, damaged=True)
-            return end, batch, self._chained(found)
-        return upto, None, None
+            return end, batch, found.body
+        return upto, None, b""
 
     def _check(self, found: Head, at: int) -> None:
         """Check what a batch says of all that was in front of it."""
@@ -195,13 +213,14 @@ class Reader:
         self._chains = {found.offset: found.chain}
         self._oldest = found.offset
 
-    def _chained(self, found: Head) -> int:
-        return crc32(found.body, self.chain)
-
-    def _note(self, chain: int) -> None:
+    def _note(self, body: bytes) -> None:
         """Take note of a batch that ends where we are."""
-        self.chain = chain
-        self._chains[self.offset] = chain
+        self.chain = crc32(body, self.chain)
+        self._chains[self.offset] = self.chain
+        if body:
+            self._seen[body] = None
+            if len(self._seen) > _REMEMBERED:
+                del self._seen[next(iter(self._seen))]
         if len(self._chains) > _REMEMBERED:
             del self._chains[next(iter(self._chains))]
             self._oldest = next(iter(self._chains))
@@ -231,6 +250,19 @@ def _next_head(data: bytes, at: int) -> int | None:
         if head_at(data, at) is not None:
             return at
         at += 1
+
+
+def _is_cut_short(part: bytes, lines: int) -> bool:
+    """Return whether it consists of batches, each cut short, one behind the other.
+
+    `lines` is where those of the first one begin, if its head is whole; else 0.
+    """
+    first, *others = _MARKS.split(part[lines:])
+    whole = first.split(b"\n")[:-1]
+    return (
+        (not first if not lines else all(checked(line) is not None for line in whole))
+        and all(_BEGUN_HEAD.fullmatch(begun) for begun in others)
+    )  # fmt: skip
 
 
 def _is_zeroed(part: bytes, at: int) -> bool:

@@ -95,10 +95,10 @@ def open_folder(root: Path, cluster: str, *, create: bool) -> tuple[Path, int]:
 
 
 def _make_log(log: Path, version: int) -> None:
-    """Make the log's folder. From format 3 on it appears whole, with its first segment."""
+    """Make the log's folder. In the new form it appears whole, with its first segment."""
     from jrs.backends.file import segments
 
-    if version < segments.NEW_FORM:
+    if segments.form_in(version) == segments.OLD_FORM:
         log.mkdir(mode=0o700, exist_ok=True)
         sync_folder(log.parent)
     elif not log.exists():

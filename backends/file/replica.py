@@ -307,7 +307,7 @@ class Replica:
         if self._applied - self._start < max(self._seal_at, self._base.size):
             return
         with contextlib.suppress(Unavailable):
-            self._write_seal()  # Whoever comes next rolls: nobody's commit waits for the merge.
+            self._write_seal()  # The next process rolls: no commit waits for the merge.
 
     def seal(self, patience: float = PATIENCE) -> None:
         """End the segment and move to the next one, within that many seconds."""
@@ -682,12 +682,16 @@ class Replica:
         does not matter which process writes it, and is never an older one than ours."""
         if self._form == segments.NEW_FORM:
             return segments.NEW_FORM
-        # A base of the old form cannot hold the version that ends it.
         stored = self._tail.get(segments.VERSION_KEY)
-        if stored is None:
+        if stored is not None:
+            self._check_known(segments.VERSION_KEY, stored)
+            return segments.form_at(None if stored[0] is None else lines.unescape(stored[0]))
+        # A process that knows the old form alone may have written the base behind the raise.
+        try:
+            record = self._base.get(segments.VERSION_KEY)
+        except CorruptRecord:
             return segments.OLD_FORM
-        self._check_known(segments.VERSION_KEY, stored)
-        return segments.form_at(stored[0])
+        return segments.form_at(None if record is None else record.value)
 
     @property
     def _identity(self) -> bytes:

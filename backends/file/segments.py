@@ -23,16 +23,21 @@ import uuid
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
+from zlib import crc32
 
 from jrs import keys
 from jrs.backends.file.base import Base
+from jrs.backends.file.batches import head_at
 from jrs.backends.file.folder import sync_folder
 from jrs.backends.file.index import Trailer, digest_of
-from jrs.backends.file.lines import checked, sealed, unescape
+from jrs.backends.file.lines import checked, sealed
 from jrs.backends.file.merge import Change, write_all, write_base, write_run
 from jrs.errors import CorruptRecord, Unavailable, UnsupportedVersion
 
 OLD_FORM, NEW_FORM = 2, 3
+
+SINCE_FORMAT = 3
+"""The format of a cluster from which on its segments begin in the new form."""
 
 FENCE = "99999999999999999999.base"
 _FENCE_TEXT = b"jrs: this folder was converted by a newer version of jrs: stop this process\n"
@@ -40,12 +45,17 @@ _FENCE_TEXT = b"jrs: this folder was converted by a newer version of jrs: stop t
 VERSION_KEY = keys.FORMAT
 
 
+def form_in(version: int) -> int:
+    """Return the form in which a segment begins in a cluster of that format."""
+    return NEW_FORM if version >= SINCE_FORMAT else OLD_FORM
+
+
 def form_at(value: bytes | None) -> int:
-    """Return the form of the segment behind a seal at which `VERSION_KEY` has this escaped value
-    (None: it does not exist)."""
+    """Return the form of the segment behind a seal at which `VERSION_KEY` has this value (None: it
+    does not exist)."""
     try:
-        stored = json.loads(unescape(value or b"{}"))
-        return NEW_FORM if int(stored["body"]["version"]) >= NEW_FORM else OLD_FORM
+        stored = json.loads(value or b"{}")
+        return form_in(int(stored["body"]["version"]))
     except (ValueError, TypeError, KeyError):
         return OLD_FORM
 
@@ -158,10 +168,15 @@ def begin(
     if form == NEW_FORM:
         with _published(run_path(folder, start)) as fd:
             trailer = write_run(fd, base, changes)
+        # Its name has to be durable before that of what names it.
+        sync_folder(folder)
         # Before the first segment of this form can be seen.
         fence(folder)
-        if newest(folder) > start:
-            return  # Others are behind it by now, and have swept what was just written.
+        found = _newest(folder)
+        if found > (start, NEW_FORM) or found == (start, OLD_FORM):
+            # Others are behind it by now, and have swept what was just written; or a process that
+            # knows the old form alone has begun it, before it could see the fence.
+            return
         # The name of a log that began in the old form: that of its first run.
         header = Header(start, identity or digest_of(trailer.line()), ((start, trailer),))
         _begin_new(folder, header)
@@ -177,6 +192,7 @@ def begin(
         with _published(index_path(folder, start)) as index_fd:
             write_all(index_fd, index)
             os.fsync(index_fd)
+        sync_folder(folder)  # A base without its index looks damaged.
     sync_folder(folder)
 
 
@@ -300,15 +316,16 @@ def _open_new(folder: Path, start: int) -> Segment:
             if other is None:
                 flaws.append(f"{header_path(folder, start)}: damaged; {log} has a copy")
         except FileNotFoundError:
-            # Whoever began the segment died in between, or it was removed: made again.
+            # Its first writer died in between, or it was removed: made again.
             other = own
             if own is not None:
                 _write(header_path(folder, start), own.line())
                 sync_folder(folder)
-        if own is None and other is not None:
+        if own is None and other is not None and _continues(fd, other):
             flaws.append(f"{log}: its first line is damaged; {header_path(folder, start)} has it")
-        header = own or other
-        if header is None or header.start != start or (own and other and own != other):
+            own = other
+        header = own
+        if header is None or header.start != start or (other and own != other):
             raise CorruptRecord(
                 f"{log}: its first line and {header_path(folder, start)} are damaged, or do not "
                 "belong together; restore both from a copy"
@@ -325,6 +342,16 @@ def _open_new(folder: Path, start: int) -> Segment:
     except BaseException:
         os.close(fd)
         raise
+
+
+def _continues(fd: int, header: Header) -> bool:
+    """Return whether a log whose first line is damaged goes on as one with this header does."""
+    first = header.line()
+    data = os.pread(fd, 4096, 0)
+    found = head_at(data, len(first))
+    if found is None:
+        return len(data) == len(first)
+    return (found.offset, found.chain) == (header.start + len(first), crc32(first))
 
 
 def sweep(folder: Path, start: int) -> None:

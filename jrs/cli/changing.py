@@ -129,7 +129,7 @@ def _started_again(backend: Backend, job_id: str, what: str, *, no_wait: bool) -
     if stop is not None and not stop.again:
         say(f"{job_id} {what} when it is resumed", err=True)
         return 0
-    say(f"asked {job_id} to stand, to be started again", err=True)
+    say(f"asked for {job_id} to be suspended and started again", err=True)
     if not no_wait:
         with contextlib.suppress(NotFound):  # Gone: that is what was waited for.
             stops.wait(job_id)

@@ -57,6 +57,7 @@ def master_command(
     """Start a master: campaign, and while leading, recover and run submitted jobs.
 
     Ends on SIGTERM or SIGINT: running attempts are stopped, and the next master takes over at once.
+    With --spec-key it runs only jobs whose spec is signed with that key; others are held.
 
     \b
     Example:  jrs --backend file:///var/lib/jrs master --name m1

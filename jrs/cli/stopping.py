@@ -74,7 +74,7 @@ def stop_command(
             say(f"{job_id} is held: {stop.reason}; 'jrs resume {job_id}' {then}", err=True)
             return EXIT_DIFFERS
         if stop is not None:
-            say(f"{job_id} is suspended; 'jrs resume {job_id}' lets it go on", err=True)
+            say(f"{job_id} is suspended; resume it with 'jrs resume {job_id}'", err=True)
             return 0
         result = JobResultStore(backend).wait(job_id, 0)
         say(f"{job_id} ended {result.status.name}", err=True)
@@ -93,5 +93,5 @@ def resume_command(place: Place, job_id: str) -> int:
     """
     with place.open() as backend:
         JobStops(backend).resume(job_id)
-    say(f"{job_id} goes on", err=True)
+    say(f"{job_id} resumes", err=True)
     return 0

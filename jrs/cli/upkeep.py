@@ -131,7 +131,8 @@ def expire_command(place: Place, age: str, keep: int, as_json: bool) -> int:
 
 @click.command("fsck")
 @click.option("--accept-damage", is_flag=True,
-              help="Go on, for good, without log lines that are damaged.")  # fmt: skip
+              help="Continue, for good, without what is damaged in the log, and without "
+              "commits that need what damage hides.")  # fmt: skip
 @click.option("--repair", is_flag=True,
               help="Restore a damaged epoch, so that masters can lead again.")  # fmt: skip
 @storage_option
@@ -140,7 +141,7 @@ def expire_command(place: Place, age: str, keep: int, as_json: bool) -> int:
 def fsck_command(
     place: Place, accept_damage: bool, repair: bool, storage: Path | None, as_json: bool
 ) -> int:
-    """Look everything over: damage, records that can not be read, left-overs without an owner.
+    """Look everything over: damage, records that cannot be read, left-overs without an owner.
 
     Changes nothing, unless told to accept damage or to repair. Exit 0: all is well; 1: something is
     left over; 2: something is damaged.

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from jrs.errors import Unavailable
+from jrs.recovery.syncing import sync as sync
 
 Progress = Callable[[int, int], None]
 """Told how many files of how many are done."""
@@ -73,15 +74,6 @@ def link_or_copy(source: Path, target: Path) -> bool:
             raise
     copy(source, target)
     return False
-
-
-def sync(path: Path) -> None:
-    """Sync a file or a folder."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def sync_folders(top: Path) -> None:

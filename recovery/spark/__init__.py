@@ -1,6 +1,7 @@
 """The Spark side: a job's SparkSession, and whether its JVM still lives.
 
-The only place that imports pyspark, and only once a job asks for it.
+The only place that imports pyspark, and only once a job asks for it. Spark's Python workers, of
+which each batch starts some, import this package for its sink: it imports little by itself.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from jrs.errors import InvalidInput
 from jrs.recovery import entry_point
-from jrs.recovery.spark import class_data
 
 if TYPE_CHECKING:
     from pyspark import SparkConf
@@ -89,6 +89,8 @@ def session(job: Job, **conf: str) -> SparkSession:
 
 def require_java() -> None:
     """Raise `InvalidInput`, saying how to get it, if there is no Java to run Spark on."""
+    from jrs.recovery.spark import class_data
+
     if class_data.find_java() is None:
         home = os.environ.get("JAVA_HOME")
         where = f"JAVA_HOME ({home}) holds no bin/java" if home else "there is no java on PATH"
@@ -139,6 +141,8 @@ def _pickle_by_value(job: Job) -> None:
 
 def _configuration(job: Job, conf: dict[str, str]) -> SparkConf:
     from pyspark import SparkConf
+
+    from jrs.recovery.spark import class_data
 
     given = SparkConf()
     for key, value in conf.items():

@@ -28,7 +28,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from jrs.recovery.snapshots.transfer import sync
+from jrs.recovery.syncing import sync
 
 FORMAT = "jrs"
 

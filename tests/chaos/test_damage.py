@@ -12,10 +12,10 @@ from jrs.testing.chaos.damage import NEVER, fuzz
 def test_damage_gives_no_wrong_answer() -> None:
     """D2, D4: whatever file is damaged in whatever way, each answer is right or refused, each
     departure is named, and no look-up loops or raises what is no error of ours."""
-    tally = fuzz(seed=7, cases=range(500))
+    tally = fuzz(seed=7, cases=range(300))
 
-    assert tally.counts["cases"] == 500
-    assert tally.counts["lookups"] >= 9_000
+    assert tally.counts["cases"] == 300
+    assert tally.counts["lookups"] >= 7_000
     assert tally.of(NEVER) == dict.fromkeys(NEVER, 0), str(tally)
 
 

@@ -25,6 +25,7 @@ from tests.support import until
 
 ENDED = ["failed", "done", "vast", "long"]
 JOBS = [*ENDED, "longer", "dying", "held", "drained", "suspending", "snapped", "huge", "torn"]
+KEY = "spec.key"
 COMMANDS: list[list[str]] = [
     ["list"],
     ["list", "--json"],
@@ -64,6 +65,11 @@ COMMANDS: list[list[str]] = [
     ["submit", "failed", "m:f", "--no-check", "--existing", "--wait"],
     ["upgrade", "held", "--entry", TOLD],
     ["upgrade", "held", "--entry", TOLD, "--no-check", "--no-wait"],
+    ["submit", "j", "m:f", "--no-check", "--spec-key", TOLD],
+    ["sign", TOLD, "--spec-key", KEY],
+    ["sign", "dying", "--spec-key", KEY],
+    ["sign", "torn", "--spec-key", KEY],
+    ["sign", "dying", "--spec-key", TOLD],
     ["rescale", "dying", "--partitions", "2", "--no-wait"],
     ["fork", "dying", "--as", TOLD],
     ["fork", "dying", "--as", "new"],
@@ -89,6 +95,7 @@ COMMANDS: list[list[str]] = [
     ["master", "--name", TOLD],
     ["master", "--resource", TOLD],
     ["master", "--storage", f"/proc/{TOLD}"],
+    ["master", "--spec-key", TOLD],
     ["--backend", f"etcd://{TOLD}", "list"],
     ["--backend", f"file:///nowhere/{TOLD}", "list"],
     ["--cluster", TOLD, "list"],
@@ -134,6 +141,8 @@ def test_what_a_command_prints(
     """X1, B3, D8: no command prints a control character, a forged line or a traceback, whatever is
     stored: lone surrogates, numbers of 5,000 digits, exceptions of 600 KB, 4,000 stages."""
     monkeypatch.chdir(tmp_path)
+    (tmp_path / KEY).write_text("0123456789abcdef" * 4)
+    (tmp_path / KEY).chmod(0o600)
     monkeypatch.setenv("JRS_BACKEND", cluster)
     monkeypatch.setattr(sys, "argv", ["jrs", *args])
     monkeypatch.setattr(sys, "path", [*sys.path])

@@ -16,6 +16,7 @@ import pytest
 
 from jrs.backend import Create
 from jrs.backends.file import FileBackend, segments
+from jrs.backends.file.base import Base
 from jrs.backends.file.replica import NEVER
 from jrs.codec import encode
 from jrs.errors import InvalidInput
@@ -125,9 +126,11 @@ def deadly(name):
         global calls
         calls += 1
         if calls == fatal and when == "before": os.kill(os.getpid(), signal.SIGKILL)
-        result = real(*a, **k)
-        if calls == fatal: os.kill(os.getpid(), signal.SIGKILL)
-        return result
+        mine = calls
+        try:
+            return real(*a, **k)
+        finally:  # Behind a call that fails, too.
+            if mine == fatal: os.kill(os.getpid(), signal.SIGKILL)
     setattr(os, name, call)
 for name in ("mkdir", "write", "fsync", "link", "unlink", "replace", "rename"):
     deadly(name)
@@ -168,3 +171,26 @@ def test_a_process_that_slept_through_the_conversion(old: Path) -> None:
     bases = [int(name[:20]) for name in names if name.endswith(".base") and len(name) == 25]
     assert max(bases) == int(segments.FENCE[:20])
     assert segments.FENCE.replace("base", "log") not in names
+
+
+def test_a_base_of_the_old_form_behind_the_raise(
+    old: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that knows the old form alone, and has the folder open, may be the one that writes
+    the base behind the raise: nobody begins that segment again, and the next one is of the new
+    form."""
+    log = old / "clusters/default/log"
+    with FileBackend(old, seal_at=NEVER) as backend:
+        backend.commit(Create(segments.VERSION_KEY, RAISED))
+        with monkeypatch.context() as context:
+            context.setattr(segments, "SINCE_FORMAT", 4)
+            backend.compact()
+        assert backend.replica.form == segments.OLD_FORM
+        backend.commit(Create("more", b"1"))
+        start = segments.newest(log)
+        segments.begin(log, start, Base(None), [], segments.NEW_FORM)
+        assert not segments.log_path(log, start, segments.NEW_FORM).exists()
+        backend.compact()
+        assert backend.replica.form == segments.NEW_FORM
+        assert held(backend) == expected() | {"more": b"1"}
+        assert list(backend.check()) == []

@@ -17,6 +17,7 @@ from jrs.model import JobResult, JobStatus, StopMode
 from jrs.policy import RestartPolicy, SnapshotPolicy
 from jrs.recovery.actions import Actions
 from jrs.recovery.attempts import Attempts
+from jrs.recovery.events import Event
 from jrs.recovery.job import AttemptContext, Job
 from jrs.recovery.runners import Ended
 from jrs.recovery.runners.thread import ThreadRunner
@@ -95,6 +96,22 @@ def test_a_death_is_followed_by_the_next_attempt_after_the_policys_delay(
 
         assert ended(leader, "job").payload == "in the end"
         assert ended(leader, "job").attempt == 4
+
+
+def test_the_delay_begins_with_the_death_not_with_its_count(
+    memory: FaultyMemory, root: Path
+) -> None:
+    """However long the record of a death takes, the next attempt does not wait for longer."""
+    clock = FakeClock()
+
+    def late(event: Event) -> None:
+        if event.kind == "died":
+            clock.now += 10.0
+
+    with Leader(memory, root, clock=clock, report=late) as leader:
+        JobCatalog(memory).submit(spec("job", restart=RestartPolicy(attempts=2, delay=10)))
+        leader.runner.of("job").die()
+        leader.runner.of("job", 2).finish()
 
 
 def test_a_job_that_died_too_often_has_failed_with_its_last_words(

@@ -22,7 +22,7 @@ from jrs.recovery.attempt import record_result, run_attempt
 from jrs.recovery.job import AttemptContext, Job
 from jrs.stops import JobStops
 from jrs.testing.servers import Server
-from tests.recovery.support import Faulty, Leader, job, result, spec
+from tests.recovery.support import Faulty, Leader, job, result, spec, spoil
 from tests.support import BOUND, until
 
 Opened = Callable[[], Faulty]
@@ -164,6 +164,27 @@ def test_an_attempt_runs_under_its_fence(open_faulty: Opened, root: Path) -> Non
         done = run_attempt(attempt.context)
         attempt.die()
         assert done.status is JobStatus.FINISHED
+
+
+@pytest.mark.parametrize("damaged", [b"", b"\xff\x00", b"1.1.abc and more", b"x" * 1000])
+def test_a_damaged_fence_lets_nobody_in_and_holds_up_nobody(
+    open_faulty: Opened, root: Path, damaged: bytes
+) -> None:
+    """B6: whatever bytes have become of an attempt's fence, that attempt writes nothing more, and
+    this leader and the next one start the job again and finish it."""
+    with Leader(open_faulty(), root) as leader:
+        JobCatalog(leader.backend).submit(spec("job", restart=AT_ONCE))
+        first = leader.runner.of("job")
+        spoil(leader.backend, keys.FENCES + "job", damaged)
+        with pytest.raises(Fenced):
+            leader.backend.commit(late_stage(first.context), fence=first.context.fence)
+        first.die()
+        leader.runner.of("job", 2)
+        spoil(leader.backend, keys.FENCES + "job", damaged)
+    with Leader(open_faulty(), root) as following:
+        following.runner.of("job").finish()
+        following.until_clean("job")
+        assert following.backend.get(keys.FENCES + "job") is None
 
 
 def test_no_fence_of_attempts_below_its_format(open_faulty: Opened, root: Path) -> None:

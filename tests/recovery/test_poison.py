@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -15,9 +16,11 @@ from typing import Any
 import pytest
 
 import jrs
-from jrs.backend import open_backend
+from jrs import keys
+from jrs.backend import Create, open_backend
+from jrs.codec import encode
 from jrs.jobs import JobCatalog
-from jrs.model import JobSpec, JobStatus, RunnerKind
+from jrs.model import AttemptRecord, JobResult, JobSpec, JobStatus, RunnerKind
 from jrs.policy import RestartPolicy
 from jrs.recovery.attempt import EXIT_DIED
 from jrs.store import JobResultStore
@@ -277,6 +280,23 @@ def test_a_suspect_that_any_process_can_load_runs_in_one_of_its_own(tmp_path: Pa
         assert failed.failure.exit_status == -signal.SIGSEGV
         assert failed.attempt == 3
         assert [master.alive for master in masters.all].count(False) == 1
+
+
+def test_a_job_that_has_ended_is_no_suspect(memory: FaultyMemory, root: Path) -> None:
+    """B2: a leader that dies behind the result of a job has not died of that job: the next one
+    cleans it up, and neither suspects it nor counts a death."""
+    job = spec("job", runner=RunnerKind.THREAD)
+    JobCatalog(memory).submit(job)
+    with memory.campaign("old", ttl=10.0, stop=threading.Event()) as old:
+        record = AttemptRecord("job", epoch=old.epoch)
+        memory.commit(Create(keys.ATTEMPTS + "job", encode(record)), fence=old.fence)
+        JobResultStore(memory).create_dirty(
+            JobResult("job", JobStatus.FINISHED, epoch=old.epoch), old.fence
+        )
+    with Leader(memory, root) as new:
+        new.until_clean("job")
+
+        assert new.said("suspect") == []
 
 
 # -- delays ---------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from kazoo.client import KazooClient
 
 from jrs.jobs import JobCatalog
 from jrs.model import JobSpec, JobStatus
+from jrs.signing import SpecKey
 from jrs.store import JobResultStore
 from jrs.testing.masters import Masters
 from jrs.testing.servers import ZooKeeperServer
@@ -17,10 +18,12 @@ from tests.recovery.support import job
 from tests.support import BOUND
 
 
-def run_and_look(url: str, storage: Path, environment: dict[str, str]) -> dict[str, str]:
+def run_and_look(
+    url: str, storage: Path, environment: dict[str, str], key: SpecKey | None = None
+) -> dict[str, str]:
     """Run a job under a master with that environment; return what the job could read."""
     with Masters(url, storage=storage, environment=environment) as masters:
-        JobCatalog(masters.backend).submit(JobSpec("looks", job("sees")))
+        JobCatalog(masters.backend, spec_key=key).submit(JobSpec("looks", job("sees")))
         masters.start("m1")
         result = JobResultStore(masters.backend).wait("looks", BOUND)
         assert result.status is JobStatus.FINISHED, result.failure
@@ -33,6 +36,7 @@ def test_not_inherited(tmp_path: Path) -> None:
     from standard input holds a secret; what is none is inherited."""
     key = tmp_path / "sesame"
     key.write_bytes(b"k" * 32)
+    key.chmod(0o600)
     secrets = {
         "JRS_BACKEND": "etcd://me:sesame@host/x",
         "JRS_BACKEND_USER": "sesame",
@@ -41,7 +45,8 @@ def test_not_inherited(tmp_path: Path) -> None:
         "JRS_SPEC_KEY_FILE": str(key),
     }
     url = (tmp_path / "store").as_uri()
-    found = run_and_look(url, tmp_path / "jobs", {**secrets, "PLAIN": "seen"})
+    environment = {**secrets, "PLAIN": "seen"}
+    found = run_and_look(url, tmp_path / "jobs", environment, SpecKey.read(key))
 
     assert {place for place, text in found.items() if "sesame" in text} == set()
     assert {place for place, text in found.items() if "PLAIN" in text} == {*found} - {"stdin"}

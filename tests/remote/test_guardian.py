@@ -118,7 +118,7 @@ def test_a_forked_child_does_not_keep_it_waiting(notes: Path) -> None:
         until(lambda: ENDED in lines(notes), "the session is ended")
 
 
-def test_a_farewell_ends_it_and_nothing_else(guard: Callable[..., Guardian], notes: Path) -> None:
+def test_dismissed_it_ends_nothing(guard: Callable[..., Guardian], notes: Path) -> None:
     guardian = guard()
     guardian.guard(SECRET)
     guardian.dismiss()

@@ -134,7 +134,6 @@ def test_resigning_ends_the_session_once_and_its_guardian(
 
     assert session.ended == 1
     assert tenure.lost.is_set()
-    # It is left to end the session itself, and goes when that is done.
     until(lambda: gone([guardian]), "the guardian goes")
     assert not [t for t in threading.enumerate() if t.name.endswith("-e7")]
 

@@ -18,6 +18,10 @@ from jrs.testing.masters import Masters
 
 from .support import BOUND, job, published
 
+_LIMIT = 3 * BOUND
+"""Seconds for one test: a JVM on a busy machine has a small share of it, and what waits in vain
+says for what before."""
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark every test of this folder, and skip it where Spark can not run."""
@@ -31,6 +35,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.spark)
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(_LIMIT))
             if reason:
                 item.add_marker(pytest.mark.skip(reason=reason))
 

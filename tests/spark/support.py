@@ -14,7 +14,7 @@ from jrs.clock import Deadline
 from jrs.recovery import processes
 from jrs.recovery.storage import JobStorage
 
-BOUND = 240.0
+BOUND = 600.0
 """Seconds after which a condition that should hold soon is taken to never hold."""
 
 JOBS = Path(__file__).with_name("jobs.py")

@@ -110,7 +110,6 @@ def test_prepare_says_what_is_wrong(folder: Path) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(900)
 def test_a_master_makes_it(folder: Path, new_cluster: Callable[[str], Cluster]) -> None:
     """A master makes what a session has asked for; killed over it, it leaves no process, and the
     next master begins anew.

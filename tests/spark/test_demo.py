@@ -17,7 +17,6 @@ from jrs.testing.servers.fixtures import had
 from .support import BOUND
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "backend", ["file", "etcd", pytest.param("zookeeper", marks=pytest.mark.soak)]
 )

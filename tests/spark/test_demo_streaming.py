@@ -26,7 +26,6 @@ SEED = "3"
 _PATIENCE = 840.0
 
 
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     "backend",
     [

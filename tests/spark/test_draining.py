@@ -34,7 +34,6 @@ def check_finished(cluster: Cluster, job_id: str) -> None:
     assert left_over(cluster.masters.backend, cluster.storage, job_id) == []
 
 
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("store", ["rocksdb", pytest.param("hdfs", marks=pytest.mark.soak)])
 def test_every_shape_gives_all_it_holds(cluster: Cluster, tmp_path: Path, store: str) -> None:
     """F5, F7, S2: at the end of a bounded stage, and when an unbounded one is drained, windows,

@@ -138,7 +138,6 @@ def rounds(
     print(f"{done.total()} leaders killed in {jobs} runs: {dict(done.most_common())}")
 
 
-@pytest.mark.timeout(900)
 def test_some_kills(
     new_cluster: Callable[[str], Cluster], undisturbed: Undisturbed, data: str, tmp_path: Path
 ) -> None:

@@ -74,7 +74,6 @@ def rounds(new_cluster: Callable[[str], Cluster], folder: Path, *, kills: int, s
         cluster.masters.close()
 
 
-@pytest.mark.timeout(900)
 def test_three_kills(new_cluster: Callable[[str], Cluster], tmp_path: Path) -> None:
     """F1, F2, F7, J6: however its leaders die, a job of batch, bounded and unbounded stages gives
     each row once, no finished stage runs again and nothing is left behind: 3 kills.

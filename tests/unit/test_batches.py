@@ -77,12 +77,17 @@ def test_what_a_crash_leaves(tmp_path: Path) -> None:
     made = batches(log)
     whole = log.read_bytes()
     kept = len(whole) - len(made[-1])
+    fd = os.open(log, os.O_RDONLY)
+    reader = Reader(fd, 0, FIRST, lambda at: False)
+    list(reader.read(kept))
+    os.close(fd)
+    body = made[-1].partition(b"\n")[2]
     for size in range(kept, len(whole)):
         lost = bytes(len(whole) - size)
         for tail in (b"", lost) if size == kept or size % 512 == 0 else (b"",):
             log.write_bytes(whole[:size] + tail)
             assert len(read(log)) == 21
-            log.write_bytes(whole[:size] + tail + made[-1])
+            log.write_bytes(whole[:size] + tail + reader.head_for(body) + body)
             assert len(read(log)) == 24
 
 
@@ -95,3 +100,19 @@ def test_what_was_accepted(tmp_path: Path) -> None:
     after = read(log, accepted=True)
     assert len(after) == 21
     assert all(before[line] == version for version, line in after)
+
+
+def test_what_no_crash_leaves_at_the_end(tmp_path: Path) -> None:
+    """D4: garbage behind the newest batch, or a part of it that is there twice, is noticed."""
+    log = tmp_path / "log"
+    made = batches(log)
+    whole = log.read_bytes()
+    head, _, body = made[-1].partition(b"\n")
+    more = [b"garbage", b"~~garbage", b"\n", body[:5], body, made[-1], made[-2] + made[-1]]
+    damaged = [whole + end for end in more]
+    damaged.append(whole.removesuffix(made[-1]) + head + b"\n" + made[-1])
+    for number, data in enumerate(damaged):
+        log.write_bytes(data)
+        with pytest.raises(Damaged):
+            read(log)
+            pytest.fail(f"number {number}")

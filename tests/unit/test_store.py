@@ -549,21 +549,42 @@ class TestFailedSync:
     """The file backend under a store whose disk fails one sync."""
 
     @pytest.fixture
-    def failing(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    def failing(self, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
+        """Arm the next sync of a log to fail; return the list that then names the failure."""
         sync = os.fdatasync
+        failed: list[str] = []
 
-        def arm() -> None:
-            def fail(fd: int) -> None:
-                monkeypatch.setattr(os, "fdatasync", sync)
-                raise OSError(errno.EIO, os.strerror(errno.EIO))
+        def fail(fd: int) -> None:
+            monkeypatch.setattr(os, "fdatasync", sync)
+            failed.append("EIO")
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
 
+        def arm() -> list[str]:
             monkeypatch.setattr(os, "fdatasync", fail)
+            return failed
 
         return arm
 
+    def test_it_is_unknown(self, tmp_path: Path, failing: Callable[[], list[str]]) -> None:
+        """A failed sync is OutcomeUnknown, never 'nothing was changed'; called again on the same
+        handle, the write is settled."""
+        with open_backend(tmp_path.as_uri()) as backend:
+            store = JobResultStore(backend)
+            failed = failing()
+            with pytest.raises(OutcomeUnknown):
+                store.create_dirty_async(result(), None).result(BOUND)
+            assert failed == ["EIO"]
+            store.create_dirty(result(), None)
+            assert store.has_dirty("job")
+        with open_backend(tmp_path.as_uri()) as backend:
+            assert JobResultStore(backend).has_dirty("job")
+
     @pytest.mark.parametrize("call", ["create_dirty", "mark_clean", "delete"])
-    def test_it_is_unknown(self, tmp_path: Path, failing: Callable[[], None], call: str) -> None:
-        """A failed sync is OutcomeUnknown, never 'nothing was changed'; a new handle settles it."""
+    def test_it_is_read_back(
+        self, tmp_path: Path, failing: Callable[[], list[str]], call: str
+    ) -> None:
+        """The store reads back what became of its write, on the same handle, which then works
+        again; a new handle reads the same."""
         url = tmp_path.as_uri()
         with open_backend(url) as backend:
             store = JobResultStore(backend)
@@ -571,25 +592,21 @@ class TestFailedSync:
                 store.create_dirty(result(), None)
             if call == "delete":
                 store.mark_clean("job", None)
-            failing()
-            with pytest.raises(OutcomeUnknown):
-                if call == "create_dirty":
-                    store.create_dirty(result(), None)
-                elif call == "mark_clean":
-                    store.mark_clean("job", None)
-                else:
-                    store.delete("job")
-        with open_backend(url) as backend:
-            store = JobResultStore(backend)
+            failed = failing()
             if call == "create_dirty":
                 store.create_dirty(result(), None)
-                assert store.has_dirty("job")
             elif call == "mark_clean":
                 store.mark_clean("job", None)
-                assert store.has_clean("job")
             else:
                 store.delete("job")
-                assert list(store.list()) == []
+            assert failed == ["EIO"]
+            store.create_dirty(result("next"), None)
+            found = contents(backend)
+            assert store.has_dirty("job") == (call == "create_dirty")
+            assert store.has_clean("job") == (call == "mark_clean")
+            assert store.has_entry("job")
+        with open_backend(url) as backend:
+            assert contents(backend) == found
 
 
 def test_waits_that_end_leave_nothing_behind(store: JobResultStore, backend: Backend) -> None:

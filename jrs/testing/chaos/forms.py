@@ -1,23 +1,22 @@
-"""The form in which a store is written: stores under test are raised to the newest one."""
+"""The form in which a store is written: begun in the old one, raised to the newest one."""
 
 from __future__ import annotations
 
-from importlib import import_module
+import json
+from pathlib import Path
 
+from jrs.backend import OLDEST_FORMAT
 from jrs.backends.file import FileBackend
+from jrs.backends.file.folder import MARKER, publish
+from jrs.versions import raise_format
 
-FORMAT = "cluster/version"
-"""The record that says which form is in force."""
+
+def begin_in_old_form(root: Path) -> None:
+    """Make the empty folder `root` one of the oldest format, with nothing in it."""
+    publish(root / MARKER, json.dumps({"format": "jrs", "version": OLDEST_FORMAT}).encode())
 
 
 def raise_form(handle: FileBackend) -> None:
-    """Raise the cluster's format to the newest that this jrs knows, and begin a segment in it.
-
-    Does nothing where jrs has only one form.
-    """
-    try:
-        versions = import_module("jrs.versions")
-    except ImportError:
-        return
-    versions.raise_format(handle)
+    """Raise the cluster's format to the newest that this jrs knows, and begin a segment in it."""
+    raise_format(handle)
     handle.compact()

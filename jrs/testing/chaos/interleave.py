@@ -19,13 +19,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from jrs import keys
 from jrs.backend import EPOCH_KEY, Absent, Check, Create, Delete, Fence, Op, Update
 from jrs.backends.file import FileBackend
 from jrs.errors import Conflict, Fenced, InvalidInput, JrsError, OutcomeUnknown
 from jrs.testing.chaos import runs
 from jrs.testing.chaos.calls import LOCKING, READING, WRITING, Layer, Owners
 from jrs.testing.chaos.figures import scratch
-from jrs.testing.chaos.forms import FORMAT, raise_form
+from jrs.testing.chaos.forms import begin_in_old_form, raise_form
 from jrs.testing.chaos.linear import Call, Condition, is_linearizable
 from jrs.testing.chaos.runs import Run, Tally
 
@@ -86,7 +87,7 @@ class Actor:
     def scan(self) -> None:
         begun = self._history.now()
         # The format is written by who comes first, and not judged.
-        records = [record for record in self._handle.scan("") if record.key != FORMAT]
+        records = [record for record in self._handle.scan("") if record.key != keys.FORMAT]
         found = {record.key: record.value for record in records}
         self._history.add(begun, self.who, reads=found, scan=True)
         for key in _KEYS:
@@ -266,6 +267,8 @@ def run_case(seed: int, case: int, root: Path) -> Tally:
 
 def _run(rng: random.Random, case: int, root: Path, owners: Owners) -> Tally:
     history = History(rng.choice((400, 2_000, 1 << 40)))
+    if rng.random() < 0.5:
+        begin_in_old_form(root)
     first = Actor(_FIRST, root, history, rng)
     with owners.acting(_SECOND):
         second = Actor(_SECOND, root, history, random.Random(rng.random()))

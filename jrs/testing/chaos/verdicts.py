@@ -22,6 +22,7 @@ import attrs
 
 from jrs.backend import Backend, Create, Record
 from jrs.backends.file import FileBackend
+from jrs.backends.file.base import UNREADABLE
 from jrs.codec import decode
 from jrs.errors import CorruptRecord, JrsError, Unavailable
 from jrs.model import EpochRecord, JobResult, JobSpec, Tombstone
@@ -324,6 +325,8 @@ def _omits(page: list[Record], state: State) -> bool:
 def _is_refused(record: Record) -> bool:
     """Return whether who reads the record's value is told that it is damaged."""
     kind = _KINDS.get(record.key.partition("/")[0])
+    if record.value == UNREADABLE:
+        return True
     try:
         if record.value.startswith(b"{"):
             json.loads(record.value)
