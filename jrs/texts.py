@@ -73,7 +73,10 @@ def shown(value: object) -> str:
         text = repr(value)
     except Exception:  # A number of too many digits, or whatever somebody's own class raises.
         return f"a {type(value).__qualname__} that cannot be shown"
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(text):,} characters)"
+    if len(text) <= _SHOWN:
+        return text
+    length = len(value) if isinstance(value, str) else len(text)
+    return f"{text[:_SHOWN]}… ({length:,} characters)"
 
 
 def _stored(text: str) -> int:

@@ -145,6 +145,7 @@ class Actions:
             recorded = self._record_attempt(spec)
         except JobHeld as error:
             self._stops.hold(job_id, str(error), self._fence)
+            self._say("held", job_id, f"held: {error}")
             return
         if recorded is None:
             return
@@ -308,6 +309,7 @@ class Actions:
             self._end_left_over(job_id)
         except JobHeld as error:
             self._stops.hold(job_id, str(error), self._fence)
+            self._say("held", job_id, f"held: {error}")
             return
         self._state.settle(job_id)
         self._state.pin(job_id, spec.snapshots)

@@ -163,5 +163,5 @@ def _stopping(facts: Facts) -> Decision:
     if facts.stop in (Stop.ASKED, Stop.STANDS) or running:
         return Decision(Action.SUSPEND, "somebody asked for it to be suspended")
     if facts.stop is Stop.HELD:
-        return Decision(Action.HOLD, "its attempt could not go on from what is stored")
+        return Decision(Action.HOLD, "it is held until somebody resumes or cancels it")
     return Decision(Action.WAIT, "it is suspended until somebody resumes it")

@@ -98,6 +98,11 @@ def test_held_and_not_failed(tmp_path: Path) -> None:
         masters.until(lambda: stops.get("evil") is not None, "the job is held")
         held = stops.get("evil")
         said = jrs(url, "explain", "evil")
+        masters.until(
+            lambda: any(event.kind == "held" and str(evil) in event.message
+                        for event in masters.events),
+            "the master says why",
+        )  # fmt: skip
         assert not marker.exists()
 
     assert result.status is JobStatus.FINISHED
