@@ -67,6 +67,7 @@ class FileBackend(Backend):
         self._lock = threading.Lock()
         self._watches: set[FileWatch] = set()
         self._forked = False
+        self.closed = False
         try:
             self.replica = Replica(folder / "log", seal_at=seal_at)
         except PermissionError as error:
@@ -150,6 +151,7 @@ class FileBackend(Backend):
     def close(self) -> None:
         if self._forked:
             return
+        self.closed = True
         self._group.close(self.timeout)
         # A disk that hangs keeps the lock; what is open then ends with the process.
         if self._lock.acquire(timeout=self.timeout):

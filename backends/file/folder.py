@@ -150,7 +150,7 @@ def _format_of(root: Path) -> int | None:
     except (ValueError, RecursionError):
         data = None
     if not isinstance(data, dict) or data.get("format") != "jrs":
-        raise InvalidInput(f"{root} is not a jrs folder: {MARKER} can not be read")
+        raise InvalidInput(f"{root} is not a jrs folder: {MARKER} cannot be read")
     return read_marker(data.get("version"), str(root))
 
 

@@ -22,7 +22,7 @@ from jrs.backend import EPOCH_KEY, Create, Fence, Leadership, Op, Record, Update
 from jrs.backends.tenure import Tenure
 from jrs.clock import Deadline, lease_time
 from jrs.codec import decode, encode
-from jrs.errors import Conflict, Fenced, JrsError, OutcomeUnknown, Unavailable
+from jrs.errors import Conflict, Fenced, JrsError, OutcomeUnknown, Refused, Unavailable
 from jrs.fork import forget_in_children
 from jrs.model import EpochRecord
 
@@ -86,6 +86,8 @@ class FileLeadership(Tenure):
             # The disk may come back; but a leader that cannot show that it is alive has to
             # assume, before its candidates do, that it has been replaced.
             raise Unavailable(f"no heartbeat in {self._path}: {error.strerror}") from error
+        if self._backend.closed:
+            raise Refused(f"the handle of the leader of epoch {self.epoch} is closed")
         if replaced:
             raise Fenced(f"epoch {self.epoch} is over: a newer epoch exists")
 

@@ -1,5 +1,6 @@
 """The contract on the file backend."""
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -91,3 +92,14 @@ class TestMultiProcessCompacting(Compacting, MultiProcessContract): ...
 
 
 class TestStatefulCompacting(Compacting, StatefulContract): ...
+
+
+def test_a_closed_handle_leads_no_more(tmp_path: Path) -> None:
+    """A leader whose handle is closed writes nothing, so it gives up the lead, and its threads
+    end; a disk that is only busy is another matter."""
+    backend = FileBackend(tmp_path / "store")
+    leadership = backend.campaign("m", ttl=0.5, stop=threading.Event())
+    assert leadership is not None
+    backend.close()
+    assert leadership.lost.wait(60.0)
+    leadership.resign()
