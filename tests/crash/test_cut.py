@@ -11,7 +11,18 @@ from pathlib import Path
 import attrs
 import pytest
 
-from jrs.backend import EPOCH_KEY, Absent, Check, Create, Delete, Fence, Op, Record, Update
+from jrs.backend import (
+    EPOCH_KEY,
+    NEWEST_FORMAT,
+    Absent,
+    Check,
+    Create,
+    Delete,
+    Fence,
+    Op,
+    Record,
+    Update,
+)
 from jrs.backend import open_backend as open_by_url
 from jrs.backends.file import FileBackend, lines
 from jrs.backends.file.replica import Replica
@@ -260,10 +271,12 @@ def test_a_foreign_file(store: Path, history: History) -> None:
 def test_a_newer_format(store: Path) -> None:
     """A folder of a newer jrs is refused by version, and nothing in it is changed."""
     marker = store / "jrs.json"
-    marker.write_text(json.dumps({"format": "jrs", "version": 3}))
+    newer = NEWEST_FORMAT + 1
+    marker.write_text(json.dumps({"format": "jrs", "version": newer}))
     before = snapshot(store)
+    said = f"format {newer}; this jrs reads up to {NEWEST_FORMAT}: upgrade"
     for create in (True, False):
-        with pytest.raises(UnsupportedVersion, match=r"format 3; this jrs reads up to 2: upgrade"):
+        with pytest.raises(UnsupportedVersion, match=said):
             open_by_url(store.as_uri(), create=create)
     assert before == snapshot(store)
 

@@ -10,9 +10,12 @@ import pytest
 
 from jrs.backend import Create, Update
 from jrs.backends.file import FileBackend
+from jrs.backends.file.base import Base
+from jrs.backends.file.index import Trailer
 from jrs.errors import OutcomeUnknown, Unavailable
 from jrs.testing.contract import contents
 from jrs.testing.worker import Worker
+from tests.crash.forms import begin_in_old_form
 
 CHILD = r"""
 import json, os, signal, sys
@@ -204,10 +207,15 @@ def test_a_failed_sync(tmp_path: Path) -> None:
             assert contents(backend).keys() == truth | {"l"}
 
 
-def test_what_a_failed_sync_left_is_written_again_before_it_is_believed(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("log_of", "base_of"), [("log", "base"), ("tail", "run")])
+def test_what_a_failed_sync_left_is_written_again_before_it_is_believed(
+    tmp_path: Path, log_of: str, base_of: str
+) -> None:
     """B4: after a failed sync the page cache may hold what the disk does not. A process that opens
     the log shows nothing of it that is not in a base of its own writing, which is synced."""
     log = tmp_path / "clusters/default/log"
+    if base_of == "base":
+        begin_in_old_form(tmp_path)
     with Worker(tmp_path.as_uri(), "default", before=EIO) as worker:
         worker.commit(Create("before", b""))
         worker.call("run", "os.break_sync()")
@@ -215,10 +223,13 @@ def test_what_a_failed_sync_left_is_written_again_before_it_is_believed(tmp_path
             worker.commit(Create("k", b""))
         with FileBackend(tmp_path) as backend:
             found = contents(backend)
-            (base,) = log.glob("*.base")
-            assert {line.split(b"\t")[2].decode() for line in base.read_bytes().splitlines()} == (
-                found.keys()
-            )
+            (path,) = log.glob(f"*.{base_of}")
+            written = Base(path, trailer=Trailer.at_the_end(path.read_bytes()))
+            assert {r.key for r in written.after("", inclusive=True)} == found.keys()
+            assert list(written.damage()) == []
+            written.close()
+            # Nothing is read from the log whose sync failed: it is gone.
+            assert [p.stem for p in log.glob(f"*.{log_of}")] == [path.stem]
             assert list(log.glob("*.suspect")) == []
         assert {record.key for record in worker.scan("")} == found.keys()
 

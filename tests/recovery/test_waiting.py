@@ -22,6 +22,7 @@ from jrs.recovery.events import Event
 from jrs.recovery.master import Master
 from jrs.testing.servers import EtcdServer, ZooKeeperServer
 from jrs.testing.worker import Worker
+from tests.crash.forms import begin_in_old_form
 from tests.crash.test_disk_full import disk, fill
 from tests.support import until
 
@@ -156,13 +157,16 @@ def test_a_damaged_epoch_on_zookeeper(zookeeper_server: ZooKeeperServer, tmp_pat
     garbage(zookeeper_server.url(), tmp_path / "storage")
 
 
-def test_a_damaged_line_of_a_base_that_held_the_epoch(tmp_path: Path) -> None:
+@pytest.mark.parametrize("suffix", ["base", "run"])
+def test_a_damaged_line_of_a_base_that_held_the_epoch(tmp_path: Path, suffix: str) -> None:
     """D5: the same where the base is damaged, so that no commit on the epoch can be judged."""
     root = tmp_path / "store"
+    if suffix == "base":
+        begin_in_old_form(root)
     with FileBackend(root) as backend:
         record_epochs(backend)
         backend.compact()
-    (base,) = (root / "clusters/default/log").glob("*.base")
+    (base,) = (root / "clusters/default/log").glob(f"*.{suffix}")
     data = bytearray(base.read_bytes())
     data[data.index(b"1-gone.lock")] ^= 1
     base.write_bytes(data)
