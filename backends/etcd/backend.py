@@ -439,3 +439,4 @@ class EtcdBackend(Backend):
             return
         self._group.close(self.timeout)
         self.connection.close()
+        self._group.close(self.timeout)  # What hung in a call was told just now, and ends.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +39,13 @@ def lead(backend: Backend, ttl: float = TTL, stop: threading.Event | None = None
     return leadership
 
 
-def threads_of_ours() -> list[str]:
-    """Return the names of the threads that belong to jrs, but for those that serve the tests."""
-    names = [thread.name for thread in threading.enumerate()]
+def threads_of_ours(before: Collection[threading.Thread]) -> list[str]:
+    """Return the names of the threads that belong to jrs, but for those that serve the tests.
+
+    Args:
+        before: those that ran when the test began: what other tests left hanging is not its own.
+    """
+    names = [thread.name for thread in threading.enumerate() if thread not in before]
     return [
         n for n in names if n.startswith("jrs-") and not n.startswith(("jrs-serv", "jrs-proxy"))
     ]

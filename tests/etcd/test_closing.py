@@ -58,21 +58,23 @@ def test_a_process_that_uses_everything_ends_without_a_word(
 
 
 def test_no_thread_is_left(etcd_server: EtcdServer) -> None:
+    before = threading.enumerate()
     backend = opened(etcd_server.url())
     watch = backend.watch("")
     backend.commit_async(Create("k", b"v")).result(BOUND)
     leadership = lead(backend)
-    assert threads_of_ours() != []
+    assert threads_of_ours(before) != []
     leadership.resign()
     watch.close()
     watch.close()
     backend.close()
     backend.close()
-    assert threads_of_ours() == []
+    assert threads_of_ours(before) == []
 
 
 def test_a_watch_ends_with_its_handle(etcd_server: EtcdServer) -> None:
     """Its thread does, and whoever waits is sent to look, and told there."""
+    before = threading.enumerate()
     backend = opened(etcd_server.url())
     watch = backend.watch("")
     assert isinstance(watch, EtcdWatch)
@@ -81,7 +83,7 @@ def test_a_watch_ends_with_its_handle(etcd_server: EtcdServer) -> None:
         pass
     backend.close()
     assert watch.wait(BOUND)
-    until(lambda: threads_of_ours() == [], "its thread ends")
+    until(lambda: threads_of_ours(before) == [], "its thread ends")
     with pytest.raises(Unavailable, match="closed"):
         backend.get("k")
     watch.close()
@@ -90,6 +92,7 @@ def test_a_watch_ends_with_its_handle(etcd_server: EtcdServer) -> None:
 @pytest.mark.parametrize("hurt", ["", "pause", "kill"])
 def test_calls_under_way_are_told(etcd_server: EtcdServer, hurt: str) -> None:
     """With whatever is so: done, not done or unknown; none is left waiting."""
+    before = threading.enumerate()
     backend = opened(etcd_server.url())
     backend.get("k")
     if hurt:
@@ -113,7 +116,7 @@ def test_calls_under_way_are_told(etcd_server: EtcdServer, hurt: str) -> None:
     for thread in threads:
         thread.join(BOUND)
     assert len(ended) == 8
-    assert threads_of_ours() == []
+    assert threads_of_ours(before) == []
     for action in actions[3:5]:
         with pytest.raises(Unavailable, match="closed"):
             action()
@@ -122,11 +125,13 @@ def test_calls_under_way_are_told(etcd_server: EtcdServer, hurt: str) -> None:
 
 
 def test_a_watch_is_closed_while_its_server_hangs(etcd_server: EtcdServer) -> None:
+    before = threading.enumerate()
     backend = opened(etcd_server.url())
     watches: list[Watch] = [backend.watch("")]
     etcd_server.pause()
     watches.append(backend.watch("k"))
     for watch in watches:
         watch.close()
-    assert threads_of_ours() == []
+    assert not [name for name in threads_of_ours(before) if name == "jrs-etcd-watch"]
     backend.close()
+    assert threads_of_ours(before) == []

@@ -160,6 +160,7 @@ def test_the_end_of_a_lease_ends_the_leadership(backend: EtcdBackend) -> None:
 
 def test_a_handle_closed_under_a_leadership(etcd_server: EtcdServer, backend: EtcdBackend) -> None:
     """Its lease can not be ended over that handle; the guardian has a connection of its own."""
+    before = threading.enumerate()
     handle = opened(etcd_server.url(), backend.cluster)
     leadership = lead(handle)
     handle.close()
@@ -171,7 +172,8 @@ def test_a_handle_closed_under_a_leadership(etcd_server: EtcdServer, backend: Et
     with lead(backend) as successor:
         assert time.monotonic() - closed < TTL / 2
         assert successor.epoch == leadership.epoch + 1
-    assert threads_of_ours() == []
+    backend.close()
+    assert threads_of_ours(before) == []
 
 
 def test_a_handle_closed_under_a_campaign(etcd_server: EtcdServer, backend: EtcdBackend) -> None:
@@ -209,6 +211,7 @@ class Looks:
 
 def test_many_threads_resign_and_close(etcd_server: EtcdServer) -> None:
     """In whatever order: no error, no thread, and nothing left on the server."""
+    before = threading.enumerate()
     for order in range(4):
         handle = opened(etcd_server.url())
         cluster = handle.cluster
@@ -221,7 +224,7 @@ def test_many_threads_resign_and_close(etcd_server: EtcdServer) -> None:
             thread.join(BOUND)
         with opened(etcd_server.url(), cluster) as looking:
             until(functools.partial(_ended, looking), "the lease is ended")
-    assert threads_of_ours() == []
+    assert threads_of_ours(before) == []
 
 
 def _ended(backend: EtcdBackend) -> bool:
