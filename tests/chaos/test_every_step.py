@@ -38,7 +38,8 @@ class Toll:
         self._left = 0
         self._before = False
         self.passed = 0
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
 
     def arm(self, pid: int, fatal: int, *, before: bool) -> None:
         """Kill `pid` at the fatal piece from now on; each piece of everybody counts."""
@@ -52,6 +53,9 @@ class Toll:
             return self.passed
 
     def close(self) -> None:
+        # Closed alone, it would still let the one in who comes next: a guardian that tries again.
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._accepting.join()
         self._listener.close()
         for end in self._open:
             with contextlib.suppress(OSError):
@@ -62,10 +66,11 @@ class Toll:
         with contextlib.suppress(OSError):
             while True:
                 near, _ = self._listener.accept()
+                self._open.append(near)
                 far = socket.create_connection(self._target)
+                self._open.append(far)
                 for end in (near, far):
                     end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                self._open += [near, far]
                 for pump in (self._requests, self._replies):
                     threading.Thread(target=pump, args=(near, far), daemon=True).start()
 
