@@ -150,7 +150,7 @@ def test_from_format_1_offline(
             ),
             "the older version has run it",
         )
-        with pytest.raises(InvalidInput, match=r"old on .* stop all of them"):
+        with pytest.raises(InvalidInput, match=r"older jrs.* stop all of"):
             Masters(url, cluster=cluster)
         old.stop()
     finally:
