@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import attrs
 import pytest
 
@@ -24,8 +26,9 @@ def stops(backend: Backend) -> JobStops:
 
 
 @pytest.fixture
-def fence(backend: Backend) -> Fence:
-    return lead(backend).fence
+def fence(backend: Backend) -> Iterator[Fence]:
+    with lead(backend) as leadership:
+        yield leadership.fence
 
 
 def end(backend: Backend, fence: Fence) -> None:
