@@ -55,6 +55,10 @@ class Deadline:
     def expired(self) -> bool:
         return self.clock() >= self.at
 
+    def sooner(self, share: float) -> Deadline:
+        """Return the moment at which that share of the time left is over."""
+        return attrs.evolve(self, at=self.clock() + share * self.remaining())
+
     def bounded(self) -> float:
         """Return `remaining` in the range that the operating system's waits accept."""
         return min(self.remaining(), threading.TIMEOUT_MAX)

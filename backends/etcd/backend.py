@@ -66,6 +66,9 @@ _SMALL_PAGE = 16
 _BULK = 3.0
 """Seconds for one member to send what is large."""
 
+_HEARD = 0.9
+"""The share of a caller's time in which its commit is answered, so that it hears the verdict."""
+
 
 def open_etcd(url: str, cluster: str, create: bool = True) -> EtcdBackend:
     """Open ``etcd://[USER@]HOST[:PORT],…[/PREFIX][?OPTIONS]``; the entry point of the scheme.
@@ -350,8 +353,9 @@ class EtcdBackend(Backend):
         return commit
 
     def _append(self, batch: list[Commit]) -> list[int | Exception]:
-        # The first has waited longest. One that has little time left is written by itself.
-        deadline = batch[0].deadline or self._deadline()
+        # The first has waited longest. One that has little time left is written by itself. Whoever
+        # waits for what comes of it is still there to hear it.
+        deadline = (batch[0].deadline or self._deadline()).sooner(_HEARD)
         try:
             self._gate.close_behind(deadline)
         except JrsError as error:

@@ -111,19 +111,16 @@ class Reader:
         """The byte of the file up to which it was read."""
         self._shift = 0
         """By how much more bytes were lost in front of it than came in addition."""
-        self.chain = crc32(first)
-        self._chains = {self.offset: self.chain}
-        self._oldest = self.offset
+        self._vouched = self._oldest = start + self.at
+        """Where the newest batch ends, and the oldest remembered one, in the whole log. What a
+        crash left is passed over, and is no place that others know."""
+        self._chain = crc32(first)
+        self._chains = {self._vouched: self._chain}
         self._seen: dict[bytes, None] = {}
         """The heads of these batches."""
 
-    @property
-    def offset(self) -> int:
-        """Where that is in the whole log."""
-        return self._start + self.at + self._shift
-
     def head_for(self, lines: bytes) -> bytes:
-        return head(lines, self.offset, self.chain)
+        return head(lines, self._vouched, self._chain)
 
     def read(self, until: int) -> Iterator[Batch]:
         """Yield the whole batches up to byte `until`.
@@ -178,8 +175,10 @@ class Reader:
             return None
         upto = len(data) if following is None else following
         skip = None if following is None else (following, None, None)
-        # One that another begins inside of was cut short, by a crash or a full disk.
+        # One that another begins inside of, torn or not, was cut short by a crash or a full disk.
         whole = found is not None and end <= upto
+        if found is not None and data.find(MARK, found.lines, min(end + 1, upto)) >= 0:
+            whole = False
         part = data[at : end if whole else upto]
         why = None
         if found is not None and found.body in self._seen:
@@ -209,14 +208,15 @@ class Reader:
                 at, "lines in front of it were removed, added or changed after it was written"
             )
         self._shift = found.offset - self._start - at
-        self.chain = found.chain
+        self._chain = found.chain
         self._chains = {found.offset: found.chain}
-        self._oldest = found.offset
+        self._vouched = self._oldest = found.offset
 
     def _note(self, body: bytes) -> None:
         """Take note of a batch that ends where we are."""
-        self.chain = crc32(body, self.chain)
-        self._chains[self.offset] = self.chain
+        self._chain = crc32(body, self._chain)
+        self._vouched = self._start + self.at + self._shift
+        self._chains[self._vouched] = self._chain
         if body:
             self._seen[body] = None
             if len(self._seen) > _REMEMBERED:

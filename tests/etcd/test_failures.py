@@ -165,7 +165,7 @@ def test_two_of_three_members_are_enough(etcd_ensemble: EtcdServer, hurt: str) -
 
 def test_without_a_majority_a_write_is_not_even_sent(etcd_ensemble: EtcdServer) -> None:
     """A member that knows no leader says so, instead of dropping what it is given."""
-    with opened(with_option(etcd_ensemble.url(), "timeout=2")) as backend:
+    with opened(with_option(etcd_ensemble.url(), "timeout=4")) as backend:
         backend.commit(Create("k", b"v"))
         survivor = etcd_ensemble.leader()
         for index, member in enumerate(etcd_ensemble):

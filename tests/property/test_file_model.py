@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from hypothesis.stateful import run_state_machine_as_test as run
 
-from jrs.backend import EPOCH_KEY, Fence
+from jrs.backend import EPOCH_KEY, Create, Fence
+from jrs.backends.file import batches, lines
 from jrs.errors import Conflict, Fenced
 from jrs.testing.model import KEYS, Model, commits
 from jrs.testing.worker import Died, Nursery, Worker, packed, packed_fence
@@ -147,16 +148,13 @@ def machine(crew: Crew) -> type[RuleBasedStateMachine]:
             assert all(fence.epoch > older.epoch for older in self.model.fences)
             self.model.fences.append(fence)
 
-        @rule(
-            garbage=st.binary(min_size=2, max_size=40).map(lambda data: data.replace(b"\n", b"\0"))
-        )
-        def tear(self, garbage: bytes) -> None:
-            """Garbage without a newline at the log's end, as crashes leave it, costs nothing.
-
-            Two bytes at least: one behind a line that lost its newline is a damaged newline.
-            """
+        @rule(share=st.floats(0.0, 0.99))
+        def tear(self, share: float) -> None:
+            """A batch cut short at the log's end, as crashes leave it, costs nothing."""
+            line = lines.commit_line((Create("torn", b"value"),), None)[0]
+            batch = batches.head(line, self.log().stat().st_size, 0) + line
             with self.log().open("ab") as file:
-                file.write(garbage)
+                file.write(batch[: int(share * len(batch))])
             for who in range(PROCESSES):
                 self.check(who)
 
@@ -175,10 +173,12 @@ def machine(crew: Crew) -> type[RuleBasedStateMachine]:
             crew.workers[who].commit(*ops)
             if log != self.log():
                 return
-            for each in range(PROCESSES):
-                crew.replace(each, self.cluster)
+            for worker in crew.workers:
+                worker.kill()
             size = log.stat().st_size
             os.truncate(log, max(before, size - cut))
+            for each in range(PROCESSES):
+                crew.replace(each, self.cluster)
             for each in range(PROCESSES):
                 self.check(each)
 

@@ -91,6 +91,22 @@ def test_what_a_crash_leaves(tmp_path: Path) -> None:
             assert len(read(log)) == 24
 
 
+@pytest.mark.parametrize("lost", [(1, 1, 1), (1, 14, 20), (14, 1, 40), (20, 60, 3), (1, 14, 0)])
+def test_several_crashes_one_behind_the_other(tmp_path: Path, lost: tuple[int, ...]) -> None:
+    """D4: what a crash left behind another crash's remnant is passed over like the first one."""
+    log = tmp_path / "log"
+    log.write_bytes(FIRST)
+    for number, cut in enumerate((*lost, 0)):
+        with log.open("r+b") as file:
+            reader = Reader(file.fileno(), 0, FIRST, lambda at: False)
+            list(reader.read(os.fstat(file.fileno()).st_size))
+            body = lines.sealed(b"C\t-\t+k/%d\tv" % number)
+            batch = reader.head_for(body) + body
+            file.seek(0, os.SEEK_END)
+            file.write(batch[: len(batch) - cut])
+        assert len(read(log)) == [*lost, 0][: number + 1].count(0)
+
+
 def test_what_was_accepted(tmp_path: Path) -> None:
     """D4: behind a batch that was removed and given up, versions are what they were."""
     log = tmp_path / "log"

@@ -13,6 +13,7 @@ from jrs.backends.zookeeper import ZooKeeperBackend, wire
 from jrs.backends.zookeeper.layout import Layout
 from jrs.errors import Conflict, Fenced, Unavailable
 from jrs.testing.contract import contents, lead, present
+from jrs.testing.servers.zookeeper import ZooKeeperServer
 
 BOUND = 30.0
 Open = Callable[..., ZooKeeperBackend]
@@ -164,15 +165,19 @@ def test_pipelined_commits_behind_a_look_keep_their_order(handle: Open) -> None:
     assert contents(reader) == {"k/a": b"2"}
 
 
-def test_a_pipelined_commit_is_not_overtaken(handle: Open) -> None:
+def test_a_pipelined_commit_is_not_overtaken(
+    handle: Open, zookeeper_server: ZooKeeperServer
+) -> None:
     """One that would have to be sent again behind later ones is `Unavailable`: not applied."""
     reader, other = handle(), handle()
     near = neighbour("k/a")
     reader.commit(Create("k/a", b"1"), Create(near, b""))
     record = present(reader, "k/a")
     other.commit(Delete(near))
+    zookeeper_server[0].pause()  # No answer comes before both are under way.
     first = reader.commit_async(Update("k/a", b"2", record.version))
     second = reader.commit_async(Create("k/later", b""))
+    zookeeper_server.heal()
 
     assert second.exception(BOUND) is None
     assert isinstance(first.exception(BOUND), Unavailable)
