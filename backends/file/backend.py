@@ -127,7 +127,7 @@ class FileBackend(Backend):
     def check(self) -> Iterator[str]:
         def look() -> list[str]:
             with suppress(CorruptRecord):
-                self.replica.catch_up()
+                self.replica.settle(math.inf)
             return list(self.replica.problems())
 
         # As long as it takes to read everything.

@@ -1,4 +1,7 @@
-"""Compaction: one process writes the next base, in a child of its own; all others wait for it.
+"""Compaction: one process writes the next base, in a child of its own.
+
+In format 3 commits and reads go on meanwhile, in the segment that follows; in format 2, and for
+what is too small for a child, all others wait.
 
 The writer holds a lock on the log's folder, which the kernel releases when it dies: then the next
 process takes its turn. A writer that is stopped, and so makes no progress, is helped after a while.
@@ -35,6 +38,14 @@ _STALLED = 20.0
 """Seconds without progress after which a writer is helped."""
 
 _LOOK = 0.01
+_GLANCE = 0.05
+"""Seconds between two looks for a base that nobody waits for."""
+
+_AGAIN = 10.0
+"""Seconds after which one that could not be written is tried again."""
+
+_POLITE = 5
+"""By how much the child steps back behind those who commit."""
 
 
 class Compaction:
@@ -48,16 +59,19 @@ class Compaction:
     def __init__(self, folder: Path, *, here: bool = False) -> None:
         self._folder = folder
         self.patience = PATIENCE
-        self._here = here
+        self.here = here
+        self._next_glance = self._next_try = self._over_at = 0.0
         self._child: subprocess.Popen[bytes] | None = None
         self._progress: tuple[float, object] = (0.0, None)
 
-    def await_base(self, start: int, size: int, write: Callable[[], None]) -> None:
-        """Return once the segment at `start` has begun.
+    def await_base(
+        self, start: int, size: int = SMALL, write: Callable[[], None] | None = None
+    ) -> None:
+        """Return once the segment at `start` has its base.
 
         Args:
             size: bytes that are to be merged.
-            write: begins the segment, here and now.
+            write: writes the base, here and now; only a child does, without.
 
         Raises:
             Unavailable: it takes longer than `patience`; or a child could not write it.
@@ -65,20 +79,12 @@ class Compaction:
         """
         end = time.monotonic() + self.patience
         while segments.newest(self._folder) < start:
-            if self._here:
+            if self.here and write is not None:
                 write()
             elif self._child is not None:
-                self._await_child()
-            else:
-                with self._turn(start) as turn:
-                    if turn is None:
-                        pass  # Somebody else writes it.
-                    elif segments.newest(self._folder) >= start:
-                        return
-                    elif size < SMALL:
-                        write()
-                    else:
-                        self._child = _started(self._folder, turn)
+                self._hear_child(_LOOK)
+            elif self._begin(start, size, write):
+                return
             if segments.newest(self._folder) >= start:
                 break
             if time.monotonic() >= end:
@@ -87,6 +93,54 @@ class Compaction:
                 )
             time.sleep(_LOOK)
         self.close()
+
+    def attend(self, start: int) -> bool:
+        """See to the base of the segment at `start` without waiting for it; return whether it is
+        there. Cheap: most calls look at the clock alone. A base that cannot be written, on a full
+        disk, is tried again now and then: nothing depends on it."""
+        now = time.monotonic()
+        if now < self._next_glance:
+            return False
+        self._next_glance = now + _GLANCE
+        if segments.newest(self._folder) >= start:
+            return self._is_over(now)
+        try:
+            if self._child is not None:
+                self._hear_child(0.0)
+            elif now >= self._next_try:
+                return self._begin(start)
+        except (Unavailable, OSError):
+            self._next_try = now + _AGAIN
+        return False
+
+    def _is_over(self, now: float) -> bool:
+        """Return whether a child that has done its work has ended; at last it is not waited for."""
+        if self._child is not None and self._child.poll() is None:
+            self._over_at = self._over_at or now + PATIENCE
+            return now >= self._over_at
+        self._over_at = 0.0
+        self.close()
+        return True
+
+    def glances(self) -> bool:
+        """Return whether `attend` would look by now."""
+        return time.monotonic() >= self._next_glance
+
+    def _begin(
+        self, start: int, size: int = SMALL, write: Callable[[], None] | None = None
+    ) -> bool:
+        """Write the next base, here or in a child, if it is our turn; return whether it is
+        there."""
+        with self._turn(start) as turn:
+            if turn is None:
+                return False  # Somebody else writes it.
+            if segments.newest(self._folder) >= start:
+                return True
+            if size < SMALL and write is not None:
+                write()
+                return True
+            self._child = _started(self._folder, turn)
+            return False
 
     def close(self) -> None:
         """Wait for a child that has done its work; leave one that has not to do it. Idempotent."""
@@ -97,12 +151,12 @@ class Compaction:
             assert child.stderr is not None
             child.stderr.close()
 
-    def _await_child(self) -> None:
+    def _hear_child(self, timeout: float) -> None:
         child = self._child
         assert child is not None
         assert child.stderr is not None
         with contextlib.suppress(subprocess.TimeoutExpired):
-            status = child.wait(_LOOK)
+            status = child.wait(timeout)
             why = child.stderr.read().decode(errors="replace").strip().rpartition("\n")[2]
             self.close()
             if status > 0:  # Below it was killed: the next turn is anybody's.
@@ -155,9 +209,12 @@ def main(folder: Path) -> None:
     """Write the next base of the log in `folder`, if its newest segment is sealed."""
     from jrs.backends.file.replica import Replica
 
+    os.nice(_POLITE)
     replica = Replica(folder, seal_at=1 << 62, compaction=Compaction(folder, here=True))
+    start = replica.start
     try:
-        replica.catch_up()
+        while replica.start == start and not replica.step():
+            pass
     finally:
         replica.close()
 

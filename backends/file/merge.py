@@ -16,6 +16,9 @@ from jrs.backends.file.index import Trailer, digest_of
 from jrs.backends.file.lines import base_line, held_line
 
 _CHUNK = 1 << 20
+_SYNC = 8 << 20
+"""Bytes after which a large base is synced: the syncs of commits wait for what is not."""
+
 _LINES = re.compile(rb"[^\n]+").findall
 
 Change = tuple[str, tuple[bytes | None, int]]
@@ -138,7 +141,7 @@ class _Writer:
         self._flag = flag
         self.count = 0
         self.checks = bytearray()
-        self._before = 0
+        self._before = self._unsynced = 0
         self._buffer = bytearray()
         self._index = bytearray()
         self._at = 0
@@ -198,7 +201,11 @@ class _Writer:
 
     def _flush(self) -> None:
         write_all(self._fd, self._buffer)
+        self._unsynced += len(self._buffer)
         self._buffer.clear()
+        if self._unsynced >= _SYNC:
+            os.fdatasync(self._fd)
+            self._unsynced = 0
 
 
 def write_all(fd: int, data: bytes | bytearray) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import gc
+import math
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,9 +22,9 @@ from jrs.backend import EPOCH_KEY, Record
 from jrs.backends.file import check, lines, segments
 from jrs.backends.file.base import Base
 from jrs.backends.file.batches import Batch, Damaged, Reader
-from jrs.backends.file.compaction import PATIENCE, Compaction
+from jrs.backends.file.compaction import PATIENCE, SMALL, Compaction
 from jrs.backends.file.folder import sync_folder
-from jrs.backends.file.merge import HELD
+from jrs.backends.file.overlay import UNKNOWN, Layer, Overlay, Stored
 from jrs.backends.group import ACCEPTED, FENCED
 from jrs.backends.ordered import OrderedMap
 from jrs.errors import (
@@ -39,11 +40,6 @@ NEVER = 1 << 62
 """Bytes at which a segment is never sealed."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
-Stored = tuple[bytes | None, int]
-"""An escaped value and its version; None for a record of the base that was deleted since, or, at
-version `HELD`, one of which nothing can be told."""
-
-_UNKNOWN: Stored = (None, HELD)
 _UNJUDGED = -3
 """The verdict on a commit that needs what damage hides: its keys are held."""
 
@@ -74,7 +70,11 @@ class Replica:
         self._good_fence: bytes | None = None
         """The fence that holds until the epoch is written; nearly every commit carries it."""
         self._base = Base(None)
+        self._below: Layer = self._base
         self._tail: OrderedMap[Stored] = OrderedMap()
+        self._state = Overlay(self._below, self._tail, folder)
+        self._pending = False
+        """Whether this segment continues another one: its base is being written."""
         self._start = self._applied = self._synced = 0
         self._form = segments.OLD_FORM
         self._first = b""
@@ -98,29 +98,31 @@ class Replica:
             Unavailable: the log can not be read.
         """
         self._check_usable()
-        while True:
-            if self._sealed is not None:
-                self._roll()
-            size = self._start + os.fstat(self._fd).st_size
-            if size <= self._applied:
-                self._trusted = True
-                return
-            if size > self._synced:
-                if self._is_suspect():
-                    self._renew(size)
-                    continue
-                # Not written by us: make it durable before believing it, or a power cut could
-                # take back what we have shown to somebody.
-                try:
-                    self._sync(size)
-                except OutcomeUnknown as error:
-                    # We ourselves wrote nothing.
-                    raise Unavailable(f"{self.folder}: a sync failed; retry") from error
-            self._trusted = False
-            self._replay(self._synced)
-            if self._sealed is None:
-                self._trusted = True
-                return
+        while not self.step():
+            pass
+
+    def step(self) -> bool:
+        """Read up to what is there now, or to where a segment ends; return whether that was all."""
+        self._move_on()
+        size = self._start + os.fstat(self._fd).st_size
+        if size <= self._applied:
+            self._trusted = True
+            return True
+        if size > self._synced:
+            if self._is_suspect():
+                self._renew(size)
+                return False
+            # Not written by us: make it durable before believing it, or a power cut could take
+            # back what we have shown to somebody.
+            try:
+                self._sync(size)
+            except OutcomeUnknown as error:
+                # We ourselves wrote nothing.
+                raise Unavailable(f"{self.folder}: a sync failed; retry") from error
+        self._trusted = False
+        self._replay(self._synced)
+        self._trusted = self._sealed is None
+        return self._trusted
 
     def is_current(self) -> bool:
         """Return whether everything that the log holds by now is applied; changes nothing."""
@@ -129,42 +131,22 @@ class Replica:
             and self._broken is None
             and not self._failed
             and self._sealed is None
+            and not (self._pending and self._compaction.glances())
             and self._start + os.fstat(self._fd).st_size <= self._applied
         )
 
     def get(self, key: str) -> Record | None:
-        stored = self._tail.get(key)
-        if stored is None:
-            return self._base.get(key)
-        if stored[0] is None:
-            self._check_known(key, stored)
-            return None
-        return Record(key, lines.unescape(stored[0]), stored[1])
+        return self._state.get(key)
 
     def page(self, prefix: str, after: str | None, limit: int) -> list[Record]:
         inclusive = after is None or after < prefix
         start = prefix if after is None else max(prefix, after)
         page: list[Record] = []
-        for record in self._merged(start, inclusive):
+        for record in self._state.after(start, inclusive=inclusive):
             if not record.key.startswith(prefix) or len(page) == limit:
                 break
             page.append(record)
         return page
-
-    def _merged(self, start: str, inclusive: bool) -> Iterator[Record]:
-        below = self._base.after(start, inclusive=inclusive)
-        record = next(below, None)
-        for key, (value, version) in self._tail.after(start, inclusive=inclusive):
-            while record is not None and record.key < key:
-                yield record
-                record = next(below, None)
-            if record is not None and record.key == key:
-                record = next(below, None)
-            if value is not None:
-                yield Record(key, lines.unescape(value), version)
-        while record is not None:
-            yield record
-            record = next(below, None)
 
     # -- appending -------------------------------------------------------------------------
 
@@ -177,14 +159,13 @@ class Replica:
         while True:
             try:
                 self._check_usable()
-                if self._sealed is not None:
-                    self._roll()
+                self._move_on()
                 if not self._trusted:
                     # Nothing is written behind what can not be read.
                     self.catch_up()
             except (Unavailable, CorruptRecord) as error:
                 return [error] * len(batch)
-            if self._base.answers:
+            if self._below.answers:
                 hidden = [self._hidden(keys) for _, keys in batch]
                 if any(hidden):
                     return self._append_rest(batch, hidden)
@@ -211,9 +192,9 @@ class Replica:
             for key in keys:
                 stored = in_tail(key)
                 if stored is not None:
-                    self._check_known(key, stored)
+                    self._state.check_known(key, stored)
                 elif key not in self._found:
-                    self._base_version_of(key)
+                    self._version_below(key)
         except CorruptRecord as error:
             return error
         return None
@@ -304,18 +285,25 @@ class Replica:
         A seal that fails, on a full disk or behind a line that can not be read, is no failure of
         the commits before it.
         """
-        if self._applied - self._start < max(self._seal_at, self._base.size):
+        if self._applied - self._start < max(self._seal_at, self._base.size) or self._pending:
             return
         with contextlib.suppress(Unavailable):
             self._write_seal()  # The next process rolls: no commit waits for the merge.
 
     def seal(self, patience: float = PATIENCE) -> None:
-        """End the segment and move to the next one, within that many seconds."""
-        self.catch_up()
+        """End the segment and move to the next one, with its base, within that many seconds."""
+        self.settle(patience)
         self._write_seal()
+        self.settle(patience)
+
+    def settle(self, patience: float = PATIENCE) -> None:
+        """Catch up, and wait that many seconds for a base that is being written."""
         self._compaction.patience = patience
         try:
             self.catch_up()
+            while self._pending:
+                self._await_base()
+                self.catch_up()
         finally:
             self._compaction.patience = PATIENCE
 
@@ -341,7 +329,7 @@ class Replica:
         places = self.damaged_places()
         for at in places:
             yield f"{self._log_path}: what begins at byte {at} is damaged, or is missing before it"
-        yield from self._base.damage()
+        yield from self._below.damage()
         for at, keys in self.unjudged.items():
             yield (
                 f"{self._log_path}: the commit at byte {at} needs what damage hides; "
@@ -354,6 +342,8 @@ class Replica:
         Return what they still show.
         """
         accepted: list[str] = []
+        with contextlib.suppress(CorruptRecord, Unavailable):
+            self.settle(math.inf)  # What a commit needs is looked for in one segment.
         while True:
             places = [*self.damaged_places(), *self.unjudged]
             more = check.accept(self._log_path, places)
@@ -493,7 +483,7 @@ class Replica:
         """Hold every key that a commit writes if it was accepted, which cannot be told."""
         written = lines.written(body)
         for key in written:
-            self._tail.set(key, _UNKNOWN)
+            self._tail.set(key, UNKNOWN)
             if key == EPOCH_KEY:
                 self._good_fence = None
             if self.on_change is not None:
@@ -540,11 +530,11 @@ class Replica:
             kind, key_text = field[0], field[1:].decode()
             stored = in_tail(key_text)
             if stored is None:
-                found = self._base_version_of(key_text) if self._base.answers else None
+                found = self._version_below(key_text) if self._below.answers else None
             elif stored[0] is not None:
                 found = stored[1]
             else:
-                self._check_known(key_text, stored)
+                self._state.check_known(key_text, stored)
                 found = None
             if kind == 43:  # + create
                 if found is not None:
@@ -596,26 +586,18 @@ class Replica:
     def _version_of(self, key: str) -> int | None:
         stored = self._tail.get(key)
         if stored is None:
-            return self._base_version_of(key)
+            return self._version_below(key)
         if stored[0] is None:
-            self._check_known(key, stored)
+            self._state.check_known(key, stored)
             return None
         return stored[1]
 
-    def _check_known(self, key: str, stored: Stored) -> None:
-        if stored[1] == HELD:
-            raise CorruptRecord(
-                f"{key}: held, since a commit to it in {self._log_path} needs what damage hides; "
-                "restore the folder from a copy, or go on without the commit by "
-                "'jrs fsck --accept-damage'"
-            )
-
-    def _base_version_of(self, key: str) -> int | None:
-        if not self._base.answers:
+    def _version_below(self, key: str) -> int | None:
+        if not self._below.answers:
             return None
         if key in self._found:
             return self._found[key]
-        record = self._base.get(key)
+        record = self._below.get(key)
         if len(self._found) >= _REMEMBERED:
             self._found.clear()
         found = self._found[key] = None if record is None else record.version
@@ -624,7 +606,7 @@ class Replica:
     def _may_be_in_base(self, key: str) -> bool:
         """Return whether a deleted key has to be remembered, so that the base's does not show."""
         try:
-            return self._base_version_of(key) is not None
+            return self._version_below(key) is not None
         except CorruptRecord:
             return True
 
@@ -652,18 +634,78 @@ class Replica:
     def log_path(self) -> Path:
         return self._log_path
 
-    def _roll(self) -> None:
-        """Move behind a seal, helping with the next base if nobody has written it yet."""
-        assert self._sealed is not None
-        sealed = self._sealed
+    @property
+    def start(self) -> int:
+        """Where the newest segment begins."""
+        return self._start
+
+    def _move_on(self) -> None:
+        """Leave a segment that is sealed, and a base that was written anew."""
+        while self._sealed is not None:
+            self._roll(self._sealed)
+        if self._pending and self._compaction.attend(self._start):
+            self._change_base()
+
+    def _roll(self, sealed: int) -> None:
+        """Move behind a seal."""
         try:
-            size = self._base.size + sealed - self._start
-            self._compaction.await_base(sealed, size, self._write_base)
+            if self._pending:  # One base after the other.
+                self._await_base()
+                return
+            if self._may_go_on(sealed):
+                following = segments.go_on(self.folder, sealed, self._identity, self._state)
+                if following is not None:
+                    os.close(self._fd)
+                    self._begin(following, pending=True)
+                    return
+            else:
+                self._compaction.await_base(sealed, self._weight(sealed), self._write_base)
             self._open_newest()
         except OSError as error:
             raise _unavailable(error, self.folder) from error
         if self._start != sealed and self.on_change is not None:
             self.on_change(None)  # Others were quicker by a segment: anything may have changed.
+        self._sweep()
+
+    def _weight(self, sealed: int) -> int:
+        """Return the bytes that go into the next base."""
+        return self._base.size + sealed - self._start
+
+    def _may_go_on(self, sealed: int) -> bool:
+        """Return whether the next segment begins before its base is written."""
+        return (
+            self._form == segments.NEW_FORM
+            and not self._compaction.here
+            and self._weight(sealed) >= SMALL
+            and not self._is_suspect()
+            and segments.newest(self.folder) < sealed
+        )
+
+    def _await_base(self) -> None:
+        """Wait for the base that is being written while this segment goes on."""
+        self._compaction.await_base(self._start)
+        self._change_base()
+
+    def _change_base(self) -> None:
+        """Take the base that was written while this segment went on."""
+        try:
+            following = segments.open_newest(self.folder)
+        except OSError as error:
+            raise _unavailable(error, self.folder) from error
+        os.close(following.fd)
+        if following.start != self._start:
+            following.base.close()
+            self._open_newest()
+            if self.on_change is not None:
+                self.on_change(None)  # Others were quicker by a segment.
+        else:
+            self._below.close()
+            self._lie_on(following.base)
+            self._pending = False
+            self.flaws = following.flaws
+        self._sweep()
+
+    def _sweep(self) -> None:
         with contextlib.suppress(OSError):
             # Whoever sees the base first may not be who linked it: its name has to be durable
             # before what it replaces is gone.
@@ -684,11 +726,11 @@ class Replica:
             return segments.NEW_FORM
         stored = self._tail.get(segments.VERSION_KEY)
         if stored is not None:
-            self._check_known(segments.VERSION_KEY, stored)
+            self._state.check_known(segments.VERSION_KEY, stored)
             return segments.form_at(None if stored[0] is None else lines.unescape(stored[0]))
         # A process that knows the old form alone may have written the base behind the raise.
         try:
-            record = self._base.get(segments.VERSION_KEY)
+            record = self._below.get(segments.VERSION_KEY)
         except CorruptRecord:
             return segments.OLD_FORM
         return segments.form_at(None if record is None else record.value)
@@ -705,26 +747,41 @@ class Replica:
 
     def _open_newest(self) -> None:
         """Open the newest base and its log, forgetting all state."""
-        start, self._form, fd, base, self._first, self.flaws = segments.open_newest(self.folder)
+        segment = segments.open_newest(self.folder)
         self._close_segment()
-        self._fd, self._base, self._tail = fd, base, OrderedMap()
+        self._begin(segment)
+
+    def _begin(self, segment: segments.Segment, *, pending: bool = False) -> None:
+        """Go on with an open segment of which nothing was read."""
+        self._pending = pending
+        self._start, self._form, self._fd = segment.start, segment.form, segment.fd
+        self._first, self.flaws = segment.first, segment.flaws
+        self._tail = OrderedMap()
+        self._lie_on(segment.base)
         self.unjudged = {}
         self.damaged_at = None
-        self._found.clear()
         self._good_fence = None
         self._trusted = False
-        self._start = self._applied = self._synced = start
+        self._applied = self._synced = self._start
         self._sealed = None
         self._reader = None
         if self._form == segments.NEW_FORM:
-            self._reader = Reader(fd, start, self._first, self._accepted)
-            self._applied = start + self._reader.at
+            self._reader = Reader(self._fd, self._start, self._first, self._accepted)
+            self._applied += self._reader.at
+
+    def _lie_on(self, below: Layer) -> None:
+        """Have the changes lie on that."""
+        self._below = below
+        if isinstance(below, Base):
+            self._base = below
+        self._state = Overlay(below, self._tail, self._log_path)
+        self._found.clear()
 
     def _close_segment(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
-        self._base.close()
+        self._below.close()
 
     def _sync(self, until: int) -> None:
         try:
@@ -755,6 +812,9 @@ class Replica:
         None of it is believed, or shown, before it is in the next base, which is written and synced
         as a whole: the page cache may hold what the disk does not.
         """
+        if self._pending:
+            self._await_base()
+            return
         self._replay(size)
         if self._sealed is None:
             self._write_seal()

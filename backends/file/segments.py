@@ -2,9 +2,14 @@
 
 A segment of format 3, the form that the cluster's version has to be raised to::
 
-    <offset>.tail     the commits; its first line, the header, names the runs
-    <offset>.segment  the header again: of the two, each tells that the other is lost or damaged
+    <offset>.tail     the commits; its first line has the offset and the identity of the log
+    <offset>.segment  the header: the same, and the runs; of tail and header, each tells that the
+                      other is lost or damaged
     <offset>.run      the records that were live when the segment began (the first one has none)
+
+A segment begins with its tail and a header without runs. Until its run is written it *continues*
+the one before it: whoever opens the folder reads both. Then the header names the run, in one
+rename, and what is before the segment is removed.
 
 One of format 2, the form of the first releases, has ``<offset>.log``, ``<offset>.base`` (the first
 has none) and ``<offset>.index``.
@@ -17,6 +22,7 @@ which has no log. It refuses there. Nothing else reads that file.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import uuid
@@ -29,9 +35,10 @@ from jrs import keys
 from jrs.backends.file.base import Base
 from jrs.backends.file.batches import head_at
 from jrs.backends.file.folder import sync_folder
-from jrs.backends.file.index import Trailer, digest_of
+from jrs.backends.file.index import TRAILER_MOST, Trailer, digest_of
 from jrs.backends.file.lines import checked, sealed
 from jrs.backends.file.merge import Change, write_all, write_base, write_run
+from jrs.backends.file.overlay import Layer
 from jrs.errors import CorruptRecord, Unavailable, UnsupportedVersion
 
 OLD_FORM, NEW_FORM = 2, 3
@@ -61,12 +68,12 @@ def form_at(value: bytes | None) -> int:
 
 
 class Header(NamedTuple):
-    """The first line of a segment of format 3."""
+    """What a segment of format 3 begins with."""
 
     start: int
     identity: bytes
     """Of the cluster's log: two logs differ in it."""
-    runs: tuple[tuple[int, Trailer], ...]
+    runs: tuple[tuple[int, Trailer], ...] = ()
     """Newest first: the offset that names the file, and what it ends with."""
 
     def line(self) -> bytes:
@@ -74,6 +81,10 @@ class Header(NamedTuple):
         return sealed(
             b"\t".join((b"L", b"%d" % NEW_FORM, b"%d" % self.start, self.identity, *runs))
         )
+
+    def bare(self) -> Header:
+        """Return the header of the tail, which never changes."""
+        return self._replace(runs=())
 
 
 def parse_header(data: bytes) -> Header | None:
@@ -103,7 +114,7 @@ class Segment(NamedTuple):
     start: int
     form: int
     fd: int
-    base: Base
+    base: Layer
     first: bytes
     """The first line of a log of format 3."""
     flaws: list[str]
@@ -138,19 +149,40 @@ def header_path(folder: Path, start: int) -> Path:
 
 
 def newest(folder: Path) -> int:
-    """Return where the newest segment begins; 0 for the first."""
+    """Return where the newest segment that continues no other one begins; 0 for the first."""
     return _newest(folder)[0]
 
 
 def _newest(folder: Path) -> tuple[int, int]:
-    """Return where the newest segment begins, and its form."""
+    """Return where the newest segment that continues no other one begins, and its form."""
     forms = {"base": OLD_FORM, "tail": NEW_FORM, "segment": NEW_FORM}
-    found = [(0, OLD_FORM)]
+    found = {(0, OLD_FORM)}
     for name in os.listdir(folder):
         start, _, suffix = name.partition(".")
         if len(start) == 20 and start.isdigit() and suffix in forms and name != FENCE:
-            found.append((int(start), forms[suffix]))
-    return max(found)
+            found.add((int(start), forms[suffix]))
+    return next(
+        (start, form)
+        for start, form in sorted(found, reverse=True)
+        if form == OLD_FORM or not _continues(folder, start)
+    )
+
+
+def _continues(folder: Path, start: int) -> bool:
+    """Return whether a segment of format 3 has no run yet."""
+    if not start or run_path(folder, start).exists():
+        return False
+    header = _header_of(folder, start)
+    return header is None or not header.runs
+
+
+def _header_of(folder: Path, start: int) -> Header | None:
+    """Return the header in its own file; None if that is missing, damaged, or another one's."""
+    try:
+        header = parse_header(header_path(folder, start).read_bytes())
+    except FileNotFoundError:
+        return None
+    return None if header is None or header.start != start else header
 
 
 def begin(
@@ -161,7 +193,8 @@ def begin(
     form: int = OLD_FORM,
     identity: bytes = b"",
 ) -> None:
-    """Begin the segment at `start` with `base` and the `changes` since (in key order).
+    """Begin the segment at `start` with `base` and the `changes` since (in key order); or, if it
+    was begun and continues another one, let it do so no longer.
 
     Deterministic: it does not matter which process wins, and one that dies is helped by the next.
     """
@@ -179,7 +212,9 @@ def begin(
             return
         # The name of a log that began in the old form: that of its first run.
         header = Header(start, identity or digest_of(trailer.line()), ((start, trailer),))
-        _begin_new(folder, header)
+        _begin_tail(folder, header)
+        _write(header_path(folder, start), header.line(), over=True)
+        sync_folder(folder)
         return
     # The log first, so that whoever sees the base can open the log without creating it: a
     # process that slept through a whole segment must not make an old one anew.
@@ -196,18 +231,28 @@ def begin(
     sync_folder(folder)
 
 
-def _begin_new(folder: Path, header: Header) -> None:
-    """Make the two files that name a segment's runs; each appears whole."""
-    for path in (
-        log_path(folder, header.start, NEW_FORM),
-        header_path(folder, header.start),
-    ):
-        _write(path, header.line())
-        sync_folder(folder)
+def _begin_bare(folder: Path, header: Header) -> None:
+    """Begin a segment that has no run. Durable and idempotent."""
+    _begin_tail(folder, header)
+    _write(header_path(folder, header.start), header.line())
+    sync_folder(folder)
 
 
-def _write(path: Path, data: bytes) -> None:
-    with _published(path) as fd:
+def _begin_tail(folder: Path, header: Header) -> None:
+    """Make the tail, before its header: a header without a tail tells that the tail was lost.
+
+    Raises:
+        FileNotFoundError: it was, or the segment was swept.
+    """
+    path = log_path(folder, header.start, NEW_FORM)
+    if header_path(folder, header.start).exists() and not path.exists():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+    _write(path, header.bare().line())
+    sync_folder(folder)
+
+
+def _write(path: Path, data: bytes, *, over: bool = False) -> None:
+    with _published(path, over=over) as fd:
         write_all(fd, data)
         os.fsync(fd)
 
@@ -221,7 +266,7 @@ def create(folder: Path) -> None:
     temporary.mkdir(mode=0o700)
     try:
         fence(temporary)
-        _begin_new(temporary, Header(0, uuid.uuid4().hex.encode(), ()))
+        _begin_bare(temporary, Header(0, uuid.uuid4().hex.encode()))
         with contextlib.suppress(OSError):
             os.rename(temporary, folder)  # Onto nothing, or onto an empty folder.
     finally:
@@ -240,8 +285,12 @@ def fence(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _published(path: Path) -> Iterator[int]:
-    """Write a file that appears whole, under its name, when the block has ended well."""
+def _published(path: Path, *, over: bool = False) -> Iterator[int]:
+    """Write a file that appears whole, under its name, when the block has ended well.
+
+    Args:
+        over: another one of that name is replaced; else it stays.
+    """
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
@@ -251,7 +300,7 @@ def _published(path: Path) -> Iterator[int]:
             os.close(fd)
         # It is there already, or others are behind it by now and have swept ours away.
         with contextlib.suppress(FileExistsError, FileNotFoundError):
-            os.link(temporary, path)
+            (os.replace if over else os.link)(temporary, path)
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
@@ -270,10 +319,7 @@ def open_newest(folder: Path) -> Segment:
             segment = _open_new(folder, start) if form == NEW_FORM else _open_old(folder, start)
         except FileNotFoundError as error:
             if _newest(folder) == (start, form):
-                raise Unavailable(
-                    f"{error.filename} is missing: files were removed by something that is not "
-                    "jrs; restore the folder from a copy"
-                ) from None
+                raise _missing(error) from None
             continue
         # An older segment may have been swept, and even made again by a process that slept,
         # between listing and opening. Then a newer one exists by now.
@@ -281,6 +327,13 @@ def open_newest(folder: Path) -> Segment:
             return segment
         os.close(segment.fd)
         segment.base.close()
+
+
+def _missing(error: FileNotFoundError) -> Unavailable:
+    return Unavailable(
+        f"{error.filename} is missing: files were removed by something that is not jrs; restore "
+        "the folder from a copy"
+    )
 
 
 def _open_old(folder: Path, start: int) -> Segment:
@@ -306,45 +359,103 @@ def _open_old(folder: Path, start: int) -> Segment:
 
 
 def _open_new(folder: Path, start: int) -> Segment:
-    log = log_path(folder, start, NEW_FORM)
-    flaws = []
-    fd = os.open(log, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+    fd, header, flaws = _open_tail(folder, start)
     try:
-        own = parse_header(os.pread(fd, 4096, 0))
-        try:
-            other = parse_header(header_path(folder, start).read_bytes())
-            if other is None:
-                flaws.append(f"{header_path(folder, start)}: damaged; {log} has a copy")
-        except FileNotFoundError:
-            # Its first writer died in between, or it was removed: made again.
-            other = own
-            if own is not None:
-                _write(header_path(folder, start), own.line())
-                sync_folder(folder)
-        if own is None and other is not None and _continues(fd, other):
-            flaws.append(f"{log}: its first line is damaged; {header_path(folder, start)} has it")
-            own = other
-        header = own
-        if header is None or header.start != start or (other and own != other):
-            raise CorruptRecord(
-                f"{log}: its first line and {header_path(folder, start)} are damaged, or do not "
-                "belong together; restore both from a copy"
-            )
-        if os.fstat(fd).st_size < len(header.line()):
-            raise CorruptRecord(
-                f"{log}: cut off within its first line, with all that was committed behind it; "
-                "restore it from a copy"
-            )
         base = Base(None)
-        for name, trailer in header.runs:
-            base = Base(run_path(folder, name), trailer=trailer)
-        return Segment(start, NEW_FORM, fd, base, header.line(), flaws)
+        if start:
+            if not header.runs and (trailer := _trailer_of(folder, start)) is not None:
+                header = header._replace(runs=((start, trailer),))
+            for name, trailer in header.runs:
+                base = Base(run_path(folder, name), trailer=trailer)
+            if not header.runs:
+                raise _strange(folder, start)
+        return Segment(start, NEW_FORM, fd, base, header.bare().line(), flaws)
     except BaseException:
         os.close(fd)
         raise
 
 
-def _continues(fd: int, header: Header) -> bool:
+def go_on(folder: Path, start: int, identity: bytes, base: Layer) -> Segment | None:
+    """Begin the segment at `start`, if nobody has, and open it: it continues the one before it.
+
+    Return None if others are behind it by now: the newest segment is to be opened instead.
+
+    Args:
+        base: what lies under the segment.
+
+    Raises:
+        CorruptRecord, Unavailable: as `open_newest`.
+    """
+    try:
+        _begin_bare(folder, Header(start, identity))
+        fd, header, flaws = _open_tail(folder, start)
+    except FileNotFoundError as error:
+        if newest(folder) >= start:
+            return None  # It was swept.
+        raise _missing(error) from None
+    # Whoever slept has just begun one that was swept long ago.
+    if newest(folder) >= start:
+        os.close(fd)
+        return None
+    if header.identity != identity:
+        os.close(fd)
+        raise _strange(folder, start)
+    return Segment(start, NEW_FORM, fd, base, header.bare().line(), flaws)
+
+
+def _open_tail(folder: Path, start: int) -> tuple[int, Header, list[str]]:
+    """Open a tail; return it with what is known of the segment's header, and what is wrong."""
+    log, header = log_path(folder, start, NEW_FORM), header_path(folder, start)
+    flaws = []
+    fd = os.open(log, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+    try:
+        own = parse_header(os.pread(fd, 4096, 0))
+        found = _header_of(folder, start)
+        if found is None and own is not None:
+            if header.exists():
+                flaws.append(f"{header}: damaged; {log} tells what it says")
+            else:
+                # Its first writer died in between, or it was removed: made again.
+                found = own
+                if start and (trailer := _trailer_of(folder, start)) is not None:
+                    found = own._replace(runs=((start, trailer),))
+                _write(header, found.line())
+                sync_folder(folder)
+        if own is None and found is not None and _fits(fd, found.bare()):
+            flaws.append(f"{log}: its first line is damaged; {header} has it")
+            own = found.bare()
+        if own is None or own.start != start or (found is not None and own != found.bare()):
+            raise _strange(folder, start)
+        if os.fstat(fd).st_size < len(own.line()):
+            raise CorruptRecord(
+                f"{log}: cut off within its first line, with all that was committed behind it; "
+                "restore it from a copy"
+            )
+        return fd, found or own, flaws
+    except BaseException:
+        os.close(fd)
+        raise
+
+
+def _strange(folder: Path, start: int) -> CorruptRecord:
+    log, header = log_path(folder, start, NEW_FORM), header_path(folder, start)
+    return CorruptRecord(
+        f"{log}: its first line and {header} are damaged, or do not belong together; restore both "
+        "from a copy"
+    )
+
+
+def _trailer_of(folder: Path, start: int) -> Trailer | None:
+    """Return what the run of a segment says of itself, if it is there and can be read."""
+    try:
+        with run_path(folder, start).open("rb") as file:
+            file.seek(-min(TRAILER_MOST, os.fstat(file.fileno()).st_size), os.SEEK_END)
+            return Trailer.at_the_end(file.read())
+    except FileNotFoundError:
+        return None
+
+
+def _fits(fd: int, header: Header) -> bool:
     """Return whether a log whose first line is damaged goes on as one with this header does."""
     first = header.line()
     data = os.pread(fd, 4096, 0)

@@ -6,34 +6,51 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
-from jrs.backend import Create
-from jrs.backends.file import FileBackend, lines
+import pytest
+
+from jrs.backend import Check, Create, Delete, Update
+from jrs.backends.file import FileBackend, compaction
+from jrs.backends.file.compaction import Compaction
+from jrs.backends.file.replica import NEVER, Replica
+from jrs.errors import Conflict, CorruptRecord, Unavailable
 from jrs.testing.contract import BOUND
 from jrs.testing.worker import Worker
+from tests.crash.forms import begin_in_old_form
 from tests.support import until
 
-NEVER = 1 << 40
 SIZE = 16 << 20
 TTL = 5.0
+VALUE = b"v" * 4000
+COUNT = SIZE // 4000
 
 
-def filled(root: Path) -> Path:
+@pytest.fixture(params=["format 2", "format 3"])
+def form(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def filled(root: Path, form: str = "format 3") -> Path:
     """Make a store whose next base is large; return the folder of its log."""
+    if form == "format 2":
+        begin_in_old_form(root)
     with FileBackend(root, seal_at=NEVER) as backend:
-        value = b"v" * 4000
-        futures = [backend.commit_async(Create(f"k/{n}", value)) for n in range(SIZE // 4000)]
+        futures = [backend.commit_async(Create(f"k/{n}", VALUE)) for n in range(COUNT)]
         for future in futures:
             future.result(BOUND)
     return root / "clusters/default/log"
 
 
 def seal(log: Path) -> None:
-    (path,) = log.glob("*.log")
-    with path.open("ab") as file:
-        file.write(lines.BATCH + lines.SEAL_LINE)
+    with closing(Replica(log, seal_at=NEVER)) as replica:
+        replica.catch_up()
+        replica._write_seal()
+
+
+def bases(log: Path) -> list[str]:
+    return [n for n in os.listdir(log) if n[0] not in ".9" and n.endswith((".base", ".run"))]
 
 
 @contextmanager
@@ -44,7 +61,9 @@ def temporary_bases(log: Path) -> Iterator[set[str]]:
 
     def look() -> None:
         while not over.wait(0.002):
-            names.update(n for n in os.listdir(log) if n.startswith(".") and ".base." in n)
+            for name in os.listdir(log):
+                if name.startswith(".") and (".base." in name or ".run." in name):
+                    names.add(name)
 
     thread = threading.Thread(target=look)
     thread.start()
@@ -55,10 +74,10 @@ def temporary_bases(log: Path) -> Iterator[set[str]]:
         thread.join()
 
 
-def test_one_process_writes_the_next_base(tmp_path: Path) -> None:
-    """B1: of the processes that see a seal without a base one writes it; the others wait, answer
-    afterwards, and the leader keeps its lead."""
-    log = filled(tmp_path)
+def test_one_process_writes_the_next_base(tmp_path: Path, form: str) -> None:
+    """B1: of the processes that see a seal without a base one writes it; all answer, and the leader
+    keeps its lead."""
+    log = filled(tmp_path, form)
     with ExitStack() as stack:
         workers = [stack.enter_context(Worker(tmp_path.as_uri(), "default")) for _ in range(4)]
         workers[0].lead("leader", TTL)
@@ -70,8 +89,9 @@ def test_one_process_writes_the_next_base(tmp_path: Path) -> None:
                 worker.send("get", "k/1")
             for worker in workers:
                 assert worker.receive() is not None
+            until(lambda: bases(log), "the base is there")
         assert len(names) == 1
-        assert len(list(log.glob("*.base"))) == 1
+        assert len(bases(log)) == 1
         assert workers[0].call("lost", 0.0) is False
 
 
@@ -81,9 +101,9 @@ def children(pid: int) -> list[int]:
     return [int(child) for each in found for child in each]
 
 
-def test_a_writer_that_dies_is_followed_by_another(tmp_path: Path) -> None:
+def test_a_writer_that_dies_is_followed_by_another(tmp_path: Path, form: str) -> None:
     """B1: the lock on the folder ends with the writer; the next process writes the base."""
-    log = filled(tmp_path)
+    log = filled(tmp_path, form)
     with (
         Worker(tmp_path.as_uri(), "default") as first,
         Worker(tmp_path.as_uri(), "default") as second,
@@ -98,4 +118,153 @@ def test_a_writer_that_dies_is_followed_by_another(tmp_path: Path) -> None:
         os.kill(writer, signal.SIGKILL)
         first.kill()
         assert second.receive() is not None
-        assert len(list(log.glob("*.base"))) == 1
+        until(lambda: second.get("k/1") and bases(log), "the base is there")
+        assert len(bases(log)) == 1
+
+
+# -- a segment that continues another one ----------------------------------------------------
+
+
+@pytest.fixture
+def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A log whose newest segment is sealed, and whose next base nobody writes in this process."""
+    log = filled(tmp_path)
+    seal(log)
+    monkeypatch.setattr(Compaction, "_begin", lambda *_, **__: False)
+    return log
+
+
+def compact(log: Path) -> None:
+    """Do what the child of a compaction does."""
+    compaction.main(log)
+
+
+def parts(log: Path) -> list[Path]:
+    """Return the tail and the header of the newest segment."""
+    return [max(log.glob("*.tail")), max(log.glob("*.segment"))]
+
+
+def go_on(backend: FileBackend) -> dict[str, bytes]:
+    """Change records of the sealed segment and of the next one; return what is there then."""
+    first = backend.get("k/1")
+    assert first is not None
+    backend.commit(Update("k/1", b"new", first.version), Create("l/1", b"later"))
+    backend.commit(Delete("k/2", None))
+    backend.commit(Delete("k/3", None))
+    backend.commit(Create("k/3", b"again"))
+    backend.commit(Create("l/2", b"gone soon"))
+    backend.commit(Delete("l/2", None))
+    with pytest.raises(Conflict):
+        backend.commit(Check("k/1", first.version))
+    with pytest.raises(Conflict):
+        backend.commit(Create("k/4", b"there already"))
+    expected = {f"k/{n}": VALUE for n in range(COUNT) if n != 2}
+    return expected | {"k/1": b"new", "k/3": b"again", "l/1": b"later"}
+
+
+def held(backend: FileBackend) -> dict[str, bytes]:
+    return {record.key: record.value for record in backend.scan("")}
+
+
+def test_commits_go_on_while_the_next_base_is_written(tmp_path: Path, log: Path) -> None:
+    """B1: commits, reads and openings go on behind the seal; with the base nothing changes, and
+    what is before it is removed."""
+    with FileBackend(tmp_path) as backend, FileBackend(tmp_path) as other:
+        expected = go_on(backend)
+        assert not bases(log)
+        assert held(other) == held(backend) == expected
+        with FileBackend(tmp_path) as opened:
+            assert held(opened) == expected
+            versions = {record.key: record.version for record in opened.scan("")}
+        compact(log)
+        for handle in (backend, other):
+            until(lambda: handle.get("k/1") and not handle.replica._pending, "it has the new base")  # noqa: B023
+            assert held(handle) == expected
+            assert {record.key: record.version for record in handle.scan("")} == versions
+        assert len(bases(log)) == 1
+        assert len(list(log.glob("*.tail"))) == 1
+        other.commit(Delete("k/3", None))
+        assert backend.get("k/3") is None
+    with FileBackend(tmp_path) as opened:
+        assert held(opened) == {k: v for k, v in expected.items() if k != "k/3"}
+
+
+def test_two_segments_are_not_compacted_at_once(
+    tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B1: a segment is sealed when it has its base; one that was sealed before, by whoever saw it
+    sooner, waits for it."""
+    with FileBackend(tmp_path, seal_at=1) as backend:
+        expected = go_on(backend)
+        assert len(list(log.glob("*.tail"))) == 2
+        seal(log)
+        compact(log)
+        monkeypatch.undo()
+        assert held(backend) == expected
+        backend.commit(Create("l/3", b""))
+        backend.compact()
+        assert held(backend) == expected | {"l/3": b""}
+    assert len(bases(log)) == 1
+
+
+@pytest.mark.parametrize("which", [0, 1], ids=["tail", "header"])
+@pytest.mark.parametrize("when", ["pending", "ended"])
+@pytest.mark.parametrize("how", ["missing", "flipped"])
+def test_one_damaged_file_of_a_segment(
+    tmp_path: Path, log: Path, which: int, when: str, how: str
+) -> None:
+    """D3: while a segment continues another one, and afterwards, of its two small files each tells
+    that the other is lost or damaged; nothing that was committed goes in silence."""
+    with FileBackend(tmp_path) as backend:
+        expected = go_on(backend)
+    if when == "ended":
+        compact(log)
+        with FileBackend(tmp_path) as backend:
+            assert held(backend) == expected
+    path = parts(log)[which]
+    data = path.read_bytes()
+    path.unlink()
+    if how == "flipped":
+        path.write_bytes(data[:12] + bytes([data[12] ^ 4]) + data[13:])
+    if (which, how) == (0, "missing"):
+        with pytest.raises(Unavailable, match=f"{path.name} is missing"):
+            FileBackend(tmp_path).get("k/1")
+        return
+    with FileBackend(tmp_path) as backend:
+        assert held(backend) == expected
+        assert backend.replica.flaws or how == "missing"
+        compact(log)
+        assert held(backend) == expected
+    assert parts(log)[1].read_bytes().count(b":") > 2
+
+
+def test_a_segment_of_another_log_is_refused(tmp_path: Path, log: Path) -> None:
+    """D4: a tail in the right place that belongs to another log."""
+    with FileBackend(tmp_path) as backend:
+        go_on(backend)
+    tail, header = parts(log)
+    first, _, rest = tail.read_bytes().partition(b"\n")
+    identity = first.split(b"\t")[4]
+    from jrs.backends.file.lines import sealed
+
+    other = sealed(first.split(b"\t", 1)[1].replace(identity, b"0" * len(identity)))
+    for path in (tail, header):
+        path.write_bytes(other + (rest if path is tail else b""))
+    with pytest.raises(CorruptRecord, match="do not belong together"):
+        FileBackend(tmp_path).get("k/1")
+
+
+def test_a_failed_sync_behind_a_seal(
+    tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D1: of a segment that continues another one nothing is believed after a failed sync before
+    both have their bases."""
+    with FileBackend(tmp_path) as backend:
+        expected = go_on(backend)
+    tail = parts(log)[0]
+    tail.with_suffix(".suspect").touch()
+    monkeypatch.undo()
+    with FileBackend(tmp_path) as backend:
+        assert held(backend) == expected
+        assert parts(log)[0] > tail
+        assert not backend.replica._pending
