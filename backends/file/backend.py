@@ -14,6 +14,7 @@ from typing import TypeVar
 from jrs.backend import EPOCH_KEY, Backend, Capabilities, Fence, Leadership, Op, Record, Watch
 from jrs.backends.changes import Changes
 from jrs.backends.file import leader, lines
+from jrs.backends.file.compaction import Compaction
 from jrs.backends.file.folder import open_folder, root_of
 from jrs.backends.file.replica import Replica
 from jrs.backends.group import GroupCommit
@@ -58,6 +59,7 @@ class FileBackend(Backend):
         *,
         create: bool = True,
         seal_at: int = SEAL_AT,
+        compaction: Callable[[Path], Compaction] = Compaction,
     ) -> None:
         folder, self.marked_format = open_folder(root, cluster, create=create)
         self.url = root.resolve().as_uri()
@@ -69,7 +71,8 @@ class FileBackend(Backend):
         self._forked = False
         self.closed = False
         try:
-            self.replica = Replica(folder / "log", seal_at=seal_at)
+            log = folder / "log"
+            self.replica = Replica(log, seal_at=seal_at, compaction=compaction(log))
         except PermissionError as error:
             raise InvalidInput(
                 f"no permission for {error.filename}: run as its owner, or choose another folder"

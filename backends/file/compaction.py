@@ -38,9 +38,6 @@ _STALLED = 20.0
 """Seconds without progress after which a writer is helped."""
 
 _LOOK = 0.01
-_GLANCE = 0.05
-"""Seconds between two looks for a base that nobody waits for."""
-
 _AGAIN = 10.0
 """Seconds after which one that could not be written is tried again."""
 
@@ -56,6 +53,10 @@ class Compaction:
         here: write every base in this process: what the child does.
     """
 
+    small = SMALL
+    glance = 0.05
+    """Seconds between two looks for a base that nobody waits for."""
+
     def __init__(self, folder: Path, *, here: bool = False) -> None:
         self._folder = folder
         self.patience = PATIENCE
@@ -65,7 +66,7 @@ class Compaction:
         self._progress: tuple[float, object] = (0.0, None)
 
     def await_base(
-        self, start: int, size: int = SMALL, write: Callable[[], None] | None = None
+        self, start: int, size: int = 0, write: Callable[[], None] | None = None
     ) -> None:
         """Return once the segment at `start` has its base.
 
@@ -83,7 +84,7 @@ class Compaction:
                 write()
             elif self._child is not None:
                 self._hear_child(_LOOK)
-            elif self._begin(start, size, write):
+            elif self.begin(start, size, write):
                 return
             if segments.newest(self._folder) >= start:
                 break
@@ -101,14 +102,14 @@ class Compaction:
         now = time.monotonic()
         if now < self._next_glance:
             return False
-        self._next_glance = now + _GLANCE
+        self._next_glance = now + self.glance
         if segments.newest(self._folder) >= start:
             return self._is_over(now)
         try:
             if self._child is not None:
                 self._hear_child(0.0)
             elif now >= self._next_try:
-                return self._begin(start)
+                return self.begin(start)
         except (Unavailable, OSError):
             self._next_try = now + _AGAIN
         return False
@@ -126,9 +127,7 @@ class Compaction:
         """Return whether `attend` would look by now."""
         return time.monotonic() >= self._next_glance
 
-    def _begin(
-        self, start: int, size: int = SMALL, write: Callable[[], None] | None = None
-    ) -> bool:
+    def begin(self, start: int, size: int = 0, write: Callable[[], None] | None = None) -> bool:
         """Write the next base, here or in a child, if it is our turn; return whether it is
         there."""
         with self._turn(start) as turn:
@@ -136,7 +135,7 @@ class Compaction:
                 return False  # Somebody else writes it.
             if segments.newest(self._folder) >= start:
                 return True
-            if size < SMALL and write is not None:
+            if write is not None and size <= self.small:
                 write()
                 return True
             self._child = _started(self._folder, turn)
@@ -205,11 +204,10 @@ def _started(folder: Path, turn: int) -> subprocess.Popen[bytes]:
     )
 
 
-def main(folder: Path) -> None:
+def write_next(folder: Path) -> None:
     """Write the next base of the log in `folder`, if its newest segment is sealed."""
-    from jrs.backends.file.replica import Replica
+    from jrs.backends.file.replica import Replica  # Which compacts by what is here.
 
-    os.nice(_POLITE)
     replica = Replica(folder, seal_at=1 << 62, compaction=Compaction(folder, here=True))
     start = replica.start
     try:
@@ -220,7 +218,8 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
+    os.nice(_POLITE)
     try:
-        main(Path(sys.argv[1]))
+        write_next(Path(sys.argv[1]))
     except (JrsError, OSError) as error:
         sys.exit(str(error))

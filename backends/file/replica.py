@@ -22,7 +22,7 @@ from jrs.backend import EPOCH_KEY, Record
 from jrs.backends.file import check, lines, segments
 from jrs.backends.file.base import Base
 from jrs.backends.file.batches import Batch, Damaged, Reader
-from jrs.backends.file.compaction import PATIENCE, SMALL, Compaction
+from jrs.backends.file.compaction import PATIENCE, Compaction
 from jrs.backends.file.folder import sync_folder
 from jrs.backends.file.overlay import UNKNOWN, Layer, Overlay, Stored
 from jrs.backends.group import ACCEPTED, FENCED
@@ -676,7 +676,7 @@ class Replica:
         return (
             self._form == segments.NEW_FORM
             and not self._compaction.here
-            and self._weight(sealed) >= SMALL
+            and self._weight(sealed) > self._compaction.small
             and not self._is_suspect()
             and segments.newest(self.folder) < sealed
         )

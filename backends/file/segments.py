@@ -316,6 +316,7 @@ def open_newest(folder: Path) -> Segment:
     while True:
         start, form = _newest(folder)
         try:
+            _check_tails(folder, start)
             segment = _open_new(folder, start) if form == NEW_FORM else _open_old(folder, start)
         except FileNotFoundError as error:
             if _newest(folder) == (start, form):
@@ -327,6 +328,13 @@ def open_newest(folder: Path) -> Segment:
             return segment
         os.close(segment.fd)
         segment.base.close()
+
+
+def _check_tails(folder: Path, start: int) -> None:
+    """Raise `FileNotFoundError` if a segment that goes on behind `start` has lost its tail."""
+    for name in os.listdir(folder):
+        if name[:20].isdigit() and name[20:] == ".segment" and int(name[:20]) > start:
+            (folder / name).with_suffix(".tail").stat()
 
 
 def _missing(error: FileNotFoundError) -> Unavailable:

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from jrs.backend import Check, Create, Delete, Update
-from jrs.backends.file import FileBackend, compaction
-from jrs.backends.file.compaction import Compaction
+from jrs.backends.file import FileBackend
+from jrs.backends.file.compaction import Compaction, write_next
+from jrs.backends.file.lines import sealed
 from jrs.backends.file.replica import NEVER, Replica
 from jrs.errors import Conflict, CorruptRecord, Unavailable
 from jrs.testing.contract import BOUND
@@ -130,13 +131,8 @@ def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A log whose newest segment is sealed, and whose next base nobody writes in this process."""
     log = filled(tmp_path)
     seal(log)
-    monkeypatch.setattr(Compaction, "_begin", lambda *_, **__: False)
+    monkeypatch.setattr(Compaction, "begin", lambda *_, **__: False)
     return log
-
-
-def compact(log: Path) -> None:
-    """Do what the child of a compaction does."""
-    compaction.main(log)
 
 
 def parts(log: Path) -> list[Path]:
@@ -176,7 +172,7 @@ def test_commits_go_on_while_the_next_base_is_written(tmp_path: Path, log: Path)
         with FileBackend(tmp_path) as opened:
             assert held(opened) == expected
             versions = {record.key: record.version for record in opened.scan("")}
-        compact(log)
+        write_next(log)
         for handle in (backend, other):
             until(lambda: handle.get("k/1") and not handle.replica._pending, "it has the new base")  # noqa: B023
             assert held(handle) == expected
@@ -198,7 +194,7 @@ def test_two_segments_are_not_compacted_at_once(
         expected = go_on(backend)
         assert len(list(log.glob("*.tail"))) == 2
         seal(log)
-        compact(log)
+        write_next(log)
         monkeypatch.undo()
         assert held(backend) == expected
         backend.commit(Create("l/3", b""))
@@ -218,7 +214,7 @@ def test_one_damaged_file_of_a_segment(
     with FileBackend(tmp_path) as backend:
         expected = go_on(backend)
     if when == "ended":
-        compact(log)
+        write_next(log)
         with FileBackend(tmp_path) as backend:
             assert held(backend) == expected
     path = parts(log)[which]
@@ -233,7 +229,7 @@ def test_one_damaged_file_of_a_segment(
     with FileBackend(tmp_path) as backend:
         assert held(backend) == expected
         assert backend.replica.flaws or how == "missing"
-        compact(log)
+        write_next(log)
         assert held(backend) == expected
     assert parts(log)[1].read_bytes().count(b":") > 2
 
@@ -245,8 +241,6 @@ def test_a_segment_of_another_log_is_refused(tmp_path: Path, log: Path) -> None:
     tail, header = parts(log)
     first, _, rest = tail.read_bytes().partition(b"\n")
     identity = first.split(b"\t")[4]
-    from jrs.backends.file.lines import sealed
-
     other = sealed(first.split(b"\t", 1)[1].replace(identity, b"0" * len(identity)))
     for path in (tail, header):
         path.write_bytes(other + (rest if path is tail else b""))

@@ -22,11 +22,13 @@ from typing import Any
 from jrs import keys
 from jrs.backend import EPOCH_KEY, Absent, Check, Create, Delete, Fence, Op, Update
 from jrs.backends.file import FileBackend
+from jrs.backends.file.compaction import Compaction
 from jrs.errors import Conflict, Fenced, InvalidInput, JrsError, OutcomeUnknown
 from jrs.testing.chaos import runs
 from jrs.testing.chaos.calls import LOCKING, READING, WRITING, Layer, Owners
 from jrs.testing.chaos.figures import scratch
 from jrs.testing.chaos.forms import begin_in_old_form, raise_form
+from jrs.testing.chaos.late import late
 from jrs.testing.chaos.linear import Call, Condition, is_linearizable
 from jrs.testing.chaos.runs import Run, Tally
 
@@ -149,7 +151,8 @@ class Actor:
     # -- inside ----------------------------------------------------------------------------
 
     def _open(self) -> FileBackend:
-        handle = FileBackend(self._root, seal_at=self._history.seal_at)
+        compaction = late(self._rng) if self._history.late else Compaction
+        handle = FileBackend(self._root, seal_at=self._history.seal_at, compaction=compaction)
         handle.timeout = 120.0
         return handle
 
@@ -180,8 +183,9 @@ class Actor:
 class History:
     """What happened on one store, to be judged."""
 
-    def __init__(self, seal_at: int) -> None:
+    def __init__(self, seal_at: int, late: bool) -> None:
         self.seal_at = seal_at
+        self.late = late
         self.calls: list[Call] = []
         self.problems: list[tuple[str, str]] = []
         self.incomplete = False
@@ -266,7 +270,7 @@ def run_case(seed: int, case: int, root: Path) -> Tally:
 
 
 def _run(rng: random.Random, case: int, root: Path, owners: Owners) -> Tally:
-    history = History(rng.choice((400, 2_000, 1 << 40)))
+    history = History(rng.choice((400, 2_000, 1 << 40)), late=rng.random() < 0.5)
     if rng.random() < 0.5:
         begin_in_old_form(root)
     first = Actor(_FIRST, root, history, rng)

@@ -20,10 +20,12 @@ import attrs
 from jrs import keys
 from jrs.backend import Backend, Create, Delete, Record, Update
 from jrs.backends.file import FileBackend
+from jrs.backends.file.compaction import Compaction
 from jrs.jobs import JobCatalog
 from jrs.model import JobResult, JobSpec, JobStatus
 from jrs.store import JobResultStore
 from jrs.testing.chaos.forms import raise_form
+from jrs.testing.chaos.late import LateCompaction
 
 CLUSTER = "default"
 
@@ -50,7 +52,8 @@ class Truth:
 
     Attributes:
         name: of the kind of store: ``young`` has one segment and nothing compacted; ``grown`` was
-            compacted several times; ``unswept`` is a grown one that still has its older files.
+            compacted several times; ``unswept`` is a grown one that still has its older files;
+            ``going`` has a segment that continues another one, whose base is not written yet.
         files: content by path within the store's folder.
         roles: of each file.
         older: earlier contents of files of each role, the newest last.
@@ -138,7 +141,7 @@ def make_truths(seed: int, *, jobs: int, folder: Path | None = None) -> list[Tru
     """Make a store of every kind, under a temporary folder in `folder`."""
     return [
         _make(name, random.Random(f"{name}:{seed}"), jobs if name != "young" else jobs // 3, folder)
-        for name in ("young", "grown", "unswept")
+        for name in ("young", "grown", "unswept", "going")
     ]
 
 
@@ -153,19 +156,33 @@ def contents_of(root: Path) -> dict[str, bytes]:
 
 # -- inside --------------------------------------------------------------------------------
 
+_COMPACTED: dict[str, tuple[int, ...]] = {
+    "young": (), "grown": (120, 260, 420), "unswept": (120, 260, 420), "going": (40,),
+}  # fmt: skip
+"""The steps at which each kind of store is compacted."""
+
 
 def _make(name: str, rng: random.Random, jobs: int, folder: Path | None) -> Truth:
-    seal_at = 1 << 40 if name == "young" else 40_000
+    seal_at = {"young": 1 << 40, "going": 2_000}.get(name, 40_000)
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
-        root = Path(temporary)
-        with FileBackend(root, CLUSTER, seal_at=seal_at) as backend:
+        root, compacted = Path(temporary), threading.Event()
+        backend = FileBackend(
+            root, CLUSTER, seal_at=seal_at,
+            compaction=Compaction if name != "going"
+            else lambda log: LateCompaction(log, lambda: not compacted.is_set()),
+        )  # fmt: skip
+        with backend:
             leads = backend.campaign("truth", ttl=3600.0, stop=threading.Event())
             assert leads is not None
             raise_form(backend)
-            history = _History(backend, root, name != "young")
+            history = _History(backend, root, _COMPACTED[name])
             for step in _steps(backend, rng, jobs):
-                history.note(step)
+                if history.note(step):
+                    compacted.set()
             truth = history.end(name)
+            going = len([path for path in truth.files if path.endswith(".segment")]) > 1
+            if going is not (name == "going") and name != "unswept":
+                raise RuntimeError(f"the store {name!r} is not what it is called")
             leads.resign()
     return truth
 
@@ -190,21 +207,23 @@ def _bytes(text: str) -> bytes:
 class _History:
     """Takes down what the store held after each step, and how its files changed."""
 
-    def __init__(self, backend: FileBackend, root: Path, compacts: bool) -> None:
+    def __init__(self, backend: FileBackend, root: Path, compacted: tuple[int, ...]) -> None:
         self._backend = backend
         self._root = root
-        self._compacts = compacts
+        self._compacted = compacted
         self._states = [_state(backend)]
         self._kept: dict[str, list[bytes]] = {}
         self._older: dict[Role, list[bytes]] = {role: [] for role in Role}
 
-    def note(self, step: int) -> None:
+    def note(self, step: int) -> bool:
+        """Take down what a step left; return whether it was followed by a compaction."""
         self._states.append(_state(self._backend))
-        if self._compacts and step in (120, 260, 420):
+        if step in self._compacted:
             self._keep()
             self._backend.compact()
         elif step % 97 == 50:
             self._keep()
+        return step in self._compacted
 
     def end(self, name: str) -> Truth:
         before = contents_of(self._root)

@@ -26,6 +26,7 @@ from jrs.backends.file.base import UNREADABLE
 from jrs.codec import decode
 from jrs.errors import CorruptRecord, JrsError, Unavailable
 from jrs.model import EpochRecord, JobResult, JobSpec, Tombstone
+from jrs.testing.chaos.late import late
 from jrs.testing.chaos.operators import SECTOR, Damage
 from jrs.testing.chaos.questions import FOLDERS, FRESH, Question, Refusal, questions
 from jrs.testing.chaos.truth import CLUSTER, Role, State, Truth
@@ -127,7 +128,9 @@ class _Case:
         self._settle(named)
 
     def _open(self) -> FileBackend:
-        return FileBackend(self._root, CLUSTER, create=self._rng.random() < 0.5)
+        compaction = late(self._rng)  # No child for each of some thousand small stores.
+        create = self._rng.random() < 0.5
+        return FileBackend(self._root, CLUSTER, create=create, compaction=compaction)
 
     def _look(self, backend: Backend) -> list[str]:
         """Ask, commit, ask again through a handle of its own; return what `check` names."""

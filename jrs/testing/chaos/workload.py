@@ -13,10 +13,12 @@ import attrs
 from jrs import keys
 from jrs.backend import EPOCH_KEY, Create, Delete, Update
 from jrs.backends.file import FileBackend
+from jrs.backends.file.compaction import Compaction
 from jrs.errors import Unavailable
 from jrs.testing.chaos.crashes import SECTOR, complete
 from jrs.testing.chaos.disk import Event, Recorder, Write
 from jrs.testing.chaos.forms import begin_in_old_form, raise_form
+from jrs.testing.chaos.late import late
 from jrs.testing.chaos.truth import contents_of
 
 BEGUN, ACKNOWLEDGED = "begun", "acknowledged"
@@ -62,6 +64,7 @@ class _Workload:
         self._rng = rng
         self._values: Values = {}
         self._seal_at = rng.choice((2_000, 8_000, 1 << 40))
+        self._late = rng.random() < 0.5
         self._handles: list[FileBackend] = []
         self._committing: tuple[int, int] | None = None
         """The handle that is committing by itself, and the number of its commit."""
@@ -88,7 +91,8 @@ class _Workload:
                 handle.close()
 
     def _open(self) -> FileBackend:
-        return FileBackend(self._root, seal_at=self._seal_at)
+        compaction = late(self._rng) if self._late else Compaction
+        return FileBackend(self._root, seal_at=self._seal_at, compaction=compaction)
 
     def _begin(self, commit: Commit) -> int:
         number = len(self.commits)

@@ -1,0 +1,41 @@
+"""Bases that are written late: commits and reads go on meanwhile, on a small store, too."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+from jrs.backends.file import segments
+from jrs.backends.file.compaction import Compaction, write_next
+
+
+class LateCompaction(Compaction):
+    """Writes in this process what else a child writes, so that every call of it can be seen.
+
+    Args:
+        folder: of the log.
+        due: told at each look for the next base whether to write it now.
+    """
+
+    small = 0
+    glance = 0.0
+
+    def __init__(self, folder: Path, due: Callable[[], bool]) -> None:
+        super().__init__(folder)
+        self._due = due
+
+    def begin(self, start: int, size: int = 0, write: Callable[[], None] | None = None) -> bool:
+        if write is not None:
+            return super().begin(start, 0, write)
+        if self._due():
+            with self._turn(start) as turn:
+                if turn is not None:
+                    write_next(self._folder)
+        return segments.newest(self._folder) >= start
+
+
+def late(rng: random.Random) -> Callable[[Path], Compaction]:
+    """Return what makes compactions that are late by a random number of looks each time."""
+    own = random.Random(rng.random())
+    return lambda folder: LateCompaction(folder, lambda: own.random() < 0.15)
