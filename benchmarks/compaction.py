@@ -90,7 +90,11 @@ def main(megabytes: int, processes: int, ttl: float, folder: Path | None) -> Non
 
         def look() -> None:
             while not done.wait(0.005):
-                names.update(n for n in os.listdir(log) if n.startswith(".") and ".base." in n)
+                names.update(
+                    n
+                    for n in os.listdir(log)
+                    if n.startswith(".") and (".base." in n or ".run." in n)
+                )
 
         threads = [threading.Thread(target=compact), threading.Thread(target=look)]
         for thread in threads:

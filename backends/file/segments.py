@@ -425,8 +425,9 @@ def _open_tail(folder: Path, start: int) -> tuple[int, Header, list[str]]:
             else:
                 # Its first writer died in between, or it was removed: made again.
                 found = own
-                if start and (trailer := _trailer_of(folder, start)) is not None:
-                    found = own._replace(runs=((start, trailer),))
+                with contextlib.suppress(FileNotFoundError):
+                    trailer = _trailer_of(folder, start) if start else None
+                    found = own if trailer is None else own._replace(runs=((start, trailer),))
                 _write(header, found.line())
                 sync_folder(folder)
         if own is None and found is not None and _fits(fd, found.bare()):
@@ -454,13 +455,10 @@ def _strange(folder: Path, start: int) -> CorruptRecord:
 
 
 def _trailer_of(folder: Path, start: int) -> Trailer | None:
-    """Return what the run of a segment says of itself, if it is there and can be read."""
-    try:
-        with run_path(folder, start).open("rb") as file:
-            file.seek(-min(TRAILER_MOST, os.fstat(file.fileno()).st_size), os.SEEK_END)
-            return Trailer.at_the_end(file.read())
-    except FileNotFoundError:
-        return None
+    """Return what the run of a segment says of itself, if that can be read."""
+    with run_path(folder, start).open("rb") as file:
+        file.seek(-min(TRAILER_MOST, os.fstat(file.fileno()).st_size), os.SEEK_END)
+        return Trailer.at_the_end(file.read())
 
 
 def _fits(fd: int, header: Header) -> bool:
