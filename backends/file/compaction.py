@@ -45,6 +45,10 @@ _POLITE = 5
 """By how much the child steps back behind those who commit."""
 
 
+_left: list[subprocess.Popen[bytes]] = []
+"""Children of which nobody waits for an answer; they are reaped when it is looked for them next."""
+
+
 class Compaction:
     """What one replica does about the next base.
 
@@ -61,7 +65,7 @@ class Compaction:
         self._folder = folder
         self.patience = PATIENCE
         self.here = here
-        self._next_glance = self._next_try = self._over_at = 0.0
+        self._next_glance = self._next_try = 0.0
         self._child: subprocess.Popen[bytes] | None = None
         self._progress: tuple[float, object] = (0.0, None)
 
@@ -103,9 +107,10 @@ class Compaction:
         if now < self._next_glance:
             return False
         self._next_glance = now + self.glance
-        if segments.newest(self._folder) >= start:
-            return self._is_over(now)
         try:
+            if segments.newest(self._folder) >= start:
+                self.close()
+                return True
             if self._child is not None:
                 self._hear_child(0.0)
             elif now >= self._next_try:
@@ -113,15 +118,6 @@ class Compaction:
         except (Unavailable, OSError):
             self._next_try = now + _AGAIN
         return False
-
-    def _is_over(self, now: float) -> bool:
-        """Return whether a child that has done its work has ended; at last it is not waited for."""
-        if self._child is not None and self._child.poll() is None:
-            self._over_at = self._over_at or now + PATIENCE
-            return now >= self._over_at
-        self._over_at = 0.0
-        self.close()
-        return True
 
     def glances(self) -> bool:
         """Return whether `attend` would look by now."""
@@ -142,13 +138,13 @@ class Compaction:
             return False
 
     def close(self) -> None:
-        """Wait for a child that has done its work; leave one that has not to do it. Idempotent."""
+        """Let go of a child: it ends by itself, if it is not through by now. Idempotent."""
         child, self._child = self._child, None
         if child is not None:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(PATIENCE)
             assert child.stderr is not None
             child.stderr.close()
+            _left.append(child)
+        _left[:] = [each for each in _left if each.poll() is None]
 
     def _hear_child(self, timeout: float) -> None:
         child = self._child

@@ -683,7 +683,10 @@ class Replica:
 
     def _await_base(self) -> None:
         """Wait for the base that is being written while this segment goes on."""
-        self._compaction.await_base(self._start)
+        try:
+            self._compaction.await_base(self._start)
+        except OSError as error:
+            raise _unavailable(error, self.folder) from error
         self._change_base()
 
     def _change_base(self) -> None:
