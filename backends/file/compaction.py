@@ -11,7 +11,7 @@ link it wins.
 A large base is written by a child, since a merge in this process would keep its other threads, the
 heartbeat among them, from the interpreter's lock::
 
-    python -m jrs.backends.file.compaction FOLDER
+    python -m jrs.backends.file.compaction FOLDER NICENESS
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _AGAIN = 10.0
 """Seconds after which one that could not be written is tried again."""
 
 _POLITE = 5
-"""By how much the child steps back behind those who commit."""
+"""By how much a child for which nobody waits steps back behind those who commit."""
 
 
 _left: list[subprocess.Popen[bytes]] = []
@@ -134,7 +134,7 @@ class Compaction:
             if write is not None and size <= self.small:
                 write()
                 return True
-            self._child = _started(self._folder, turn)
+            self._child = _started(self._folder, turn, awaited=write is not None)
             return False
 
     def close(self) -> None:
@@ -187,10 +187,18 @@ class Compaction:
         return False
 
 
-def _started(folder: Path, turn: int) -> subprocess.Popen[bytes]:
+def _started(folder: Path, turn: int, *, awaited: bool) -> subprocess.Popen[bytes]:
     # It inherits the lock, and keeps it until it ends.
     return subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-m", __name__, str(folder)],
+        [
+            sys.executable,
+            "-W",
+            "ignore",
+            "-m",
+            __name__,
+            str(folder),
+            str(0 if awaited else _POLITE),
+        ],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -214,7 +222,7 @@ def write_next(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    os.nice(_POLITE)
+    os.nice(int(sys.argv[2]))
     try:
         write_next(Path(sys.argv[1]))
     except (JrsError, OSError) as error:

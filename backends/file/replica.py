@@ -18,15 +18,14 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from jrs.backend import EPOCH_KEY, Record
+from jrs.backend import Record
 from jrs.backends.file import check, lines, segments
 from jrs.backends.file.base import Base
 from jrs.backends.file.batches import Batch, Damaged, Reader
 from jrs.backends.file.compaction import PATIENCE, Compaction
 from jrs.backends.file.folder import sync_folder
-from jrs.backends.file.overlay import UNKNOWN, Layer, Overlay, Stored
-from jrs.backends.group import ACCEPTED, FENCED
-from jrs.backends.ordered import OrderedMap
+from jrs.backends.file.judge import Judge
+from jrs.backends.file.overlay import Layer
 from jrs.errors import (
     CorruptRecord,
     OutcomeUnknown,
@@ -35,13 +34,9 @@ from jrs.errors import (
 )
 
 _CHUNK = 4 << 20
-_REMEMBERED = 4096
 NEVER = 1 << 62
 """Bytes at which a segment is never sealed."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-
-_UNJUDGED = -3
-"""The verdict on a commit that needs what damage hides: its keys are held."""
 
 
 class Replica:
@@ -58,7 +53,7 @@ class Replica:
         self.folder = folder
         self._compaction = compaction or Compaction(folder)
         self._seal_at = seal_at
-        self.on_change = on_change
+        self._on_change = on_change
         self._fd = -1
         self._broken: str | None = None
         self._failed = False
@@ -66,13 +61,8 @@ class Replica:
         self._suspects: set[int] = set()
         self._sealed: int | None = None
         self._trusted = False
-        self._found: dict[str, int | None] = {}
-        self._good_fence: bytes | None = None
-        """The fence that holds until the epoch is written; nearly every commit carries it."""
         self._base = Base(None)
-        self._below: Layer = self._base
-        self._tail: OrderedMap[Stored] = OrderedMap()
-        self._state = Overlay(self._below, self._tail, folder)
+        self._judge = Judge(self._base, folder, 0, self._accepted, on_change)
         self._pending = False
         """Whether this segment continues another one: its base is being written."""
         self._start = self._applied = self._synced = 0
@@ -82,11 +72,18 @@ class Replica:
         """Reads the log, in the new form."""
         self.flaws: list[str] = []
         """What is wrong with the segment's files besides its log and its base."""
-        self.unjudged: dict[int, str] = {}
-        """The commits that cannot be judged: where each line begins, and the keys it writes."""
         self.damaged_at: int | None = None
         """The byte of the log behind which nothing was read, if it is damaged there."""
         self._open_newest()
+
+    @property
+    def on_change(self) -> Callable[[str | None], None] | None:
+        """Told of every key that changes; of None where any may have."""
+        return self._on_change
+
+    @on_change.setter
+    def on_change(self, told: Callable[[str | None], None] | None) -> None:
+        self._on_change = self._judge.on_change = told
 
     # -- reading ---------------------------------------------------------------------------
 
@@ -136,13 +133,13 @@ class Replica:
         )
 
     def get(self, key: str) -> Record | None:
-        return self._state.get(key)
+        return self._judge.overlay.get(key)
 
     def page(self, prefix: str, after: str | None, limit: int) -> list[Record]:
         inclusive = after is None or after < prefix
         start = prefix if after is None else max(prefix, after)
         page: list[Record] = []
-        for record in self._state.after(start, inclusive=inclusive):
+        for record in self._judge.overlay.after(start, inclusive=inclusive):
             if not record.key.startswith(prefix) or len(page) == limit:
                 break
             page.append(record)
@@ -165,8 +162,8 @@ class Replica:
                     self.catch_up()
             except (Unavailable, CorruptRecord) as error:
                 return [error] * len(batch)
-            if self._below.answers:
-                hidden = [self._hidden(keys) for _, keys in batch]
+            if self._judge.overlay.below.answers:
+                hidden = [self._judge.why_hidden(keys) for _, keys in batch]
                 if any(hidden):
                     return self._append_rest(batch, hidden)
             verdicts = self._append_to_segment([line for line, _ in batch])
@@ -181,23 +178,6 @@ class Replica:
         rest = [commit for commit, why in zip(batch, hidden, strict=True) if not why]
         verdicts = iter(self.append(rest) if rest else ())
         return [why or next(verdicts) for why in hidden]
-
-    def _hidden(self, keys: list[str]) -> CorruptRecord | None:
-        """Return why a commit cannot be judged: it needs what a damaged line of the base hides.
-
-        Written all the same, it would only hold more keys.
-        """
-        in_tail = self._tail.get
-        try:
-            for key in keys:
-                stored = in_tail(key)
-                if stored is not None:
-                    self._state.check_known(key, stored)
-                elif key not in self._found:
-                    self._version_below(key)
-        except CorruptRecord as error:
-            return error
-        return None
 
     def _append_to_segment(self, batch: list[bytes]) -> list[int | Exception] | None:
         if self._reader is not None:
@@ -238,7 +218,7 @@ class Replica:
         for line in batch:
             if as_written or back[at : at + len(line)] == line:
                 number = begin + at
-                verdicts.append(self._replay_commit(line[9:-1], number, number - self._start))
+                verdicts.append(self._judge.commit(line[9:-1], number, number - self._start))
             else:
                 verdicts.append(failure)
             at += len(line)
@@ -329,8 +309,8 @@ class Replica:
         places = self.damaged_places()
         for at in places:
             yield f"{self._log_path}: what begins at byte {at} is damaged, or is missing before it"
-        yield from self._below.damage()
-        for at, keys in self.unjudged.items():
+        yield from self._base.damage()
+        for at, keys in self._judge.unjudged.items():
             yield (
                 f"{self._log_path}: the commit at byte {at} needs what damage hides; "
                 f"what it wrote is held: {keys}"
@@ -345,7 +325,7 @@ class Replica:
         with contextlib.suppress(CorruptRecord, Unavailable):
             self.settle(math.inf)  # What a commit needs is looked for in one segment.
         while True:
-            places = [*self.damaged_places(), *self.unjudged]
+            places = [*self.damaged_places(), *self._judge.unjudged]
             more = check.accept(self._log_path, places)
             accepted += more
             self.reload()
@@ -357,7 +337,7 @@ class Replica:
                 if not more:
                     raise
                 continue
-            if not self.unjudged:
+            if not self._judge.unjudged:
                 return accepted
 
     def close(self) -> None:
@@ -415,7 +395,7 @@ class Replica:
                         self._applied = following
                         return
                     else:
-                        self._replay_commit(body, at, at - self._start)
+                        self._judge.commit(body, at, at - self._start)
                 at = self._applied = following
 
     def _replay_batches(
@@ -447,49 +427,8 @@ class Replica:
                 # Not less than any version in front of it, even where lines were doubled.
                 self._sealed = max(self._start + batch.following, version + len(line) + 1)
                 break
-            verdicts.append(self._replay_commit(body, version, version - self._start))
+            verdicts.append(self._judge.commit(body, version, version - self._start))
         return verdicts
-
-    def _replay_commit(self, body: bytes, version: int, at: int) -> int | Exception:
-        """Apply a commit, unless an operator has decided to go on without it."""
-        verdict = self._verdict(body, version)
-        if isinstance(verdict, OutcomeUnknown) and not self._accepted(at):
-            self._hold(body, at)
-        return verdict
-
-    def _verdict(self, body: bytes, version: int) -> int | Exception:
-        try:
-            return self._apply(body, version)
-        except UnsupportedVersion:
-            raise
-        except CorruptRecord as error:
-            if self._is_refused(body):
-                return 0  # By what can be told; what cannot makes no difference.
-            return OutcomeUnknown(f"written, but cannot be judged: {error}")
-
-    def _is_refused(self, body: bytes) -> bool:
-        """Return whether a condition of a commit fails that can be judged."""
-        fence, *conditions = lines.conditions(body)
-        for key, wanted in (fence, *conditions) if fence[0] else conditions:
-            try:
-                found = self._version_of(key)
-            except CorruptRecord:
-                continue
-            if (found is None) != (wanted is None) or (wanted not in (None, lines.ANY, found)):
-                return True
-        return False
-
-    def _hold(self, body: bytes, at: int) -> None:
-        """Hold every key that a commit writes if it was accepted, which cannot be told."""
-        written = lines.written(body)
-        for key in written:
-            self._tail.set(key, UNKNOWN)
-            if key == EPOCH_KEY:
-                self._good_fence = None
-            if self.on_change is not None:
-                self.on_change(key)
-        if written and len(self.unjudged) < _REMEMBERED:
-            self.unjudged[at] = ", ".join(written)
 
     def _accepted(self, at: int) -> bool:
         return check.marker(self._log_path, at).exists()
@@ -506,109 +445,6 @@ class Replica:
             "it can be trusted; restore it from a copy, or go on without it by "
             "'jrs fsck --accept-damage'"
         )
-
-    def _apply(self, body: bytes, version: int) -> int:
-        """Judge one commit and apply it if every condition holds; return the verdict."""
-        fields = body.split(b"\t")
-        if fields[0] == b"R":
-            self._write([(fields[1].decode(), fields[2])], version)
-            return ACCEPTED
-        if fields[0] != b"C":
-            raise self._newer("line", version)
-        fence = fields[1]
-        if fence != b"-" and fence != self._good_fence:
-            name, _, wanted = fence.decode().rpartition(":")
-            if self._version_of(name) != int(wanted):
-                return FENCED
-            if name == EPOCH_KEY:
-                self._good_fence = fence
-        in_tail = self._tail.get
-        writes: list[tuple[str, bytes | None]] = []
-        index, i, end = 0, 2, len(fields)
-        while i < end:
-            field = fields[i]
-            kind, key_text = field[0], field[1:].decode()
-            stored = in_tail(key_text)
-            if stored is None:
-                found = self._version_below(key_text) if self._below.answers else None
-            elif stored[0] is not None:
-                found = stored[1]
-            else:
-                self._state.check_known(key_text, stored)
-                found = None
-            if kind == 43:  # + create
-                if found is not None:
-                    return index
-                writes.append((key_text, fields[i + 1]))
-                i += 2
-            elif kind == 45:  # - delete
-                if found is None or (fields[i + 1] != b"-" and found != int(fields[i + 1])):
-                    return index
-                writes.append((key_text, None))
-                i += 2
-            elif kind == 61:  # = update
-                if found is None or found != int(fields[i + 1]):
-                    return index
-                writes.append((key_text, fields[i + 2]))
-                i += 3
-            elif kind == 63:  # ? check
-                if found is None or found != int(fields[i + 1]):
-                    return index
-                i += 2
-            elif kind == 33:  # ! absent
-                if found is not None:
-                    return index
-                i += 1
-            else:
-                raise self._newer("operation", version)
-            index += 1
-        self._write(writes, version)
-        return ACCEPTED
-
-    def _write(self, writes: list[tuple[str, bytes | None]], version: int) -> None:
-        tail, on_change = self._tail, self.on_change
-        for key_text, value in writes:
-            if value is None and not self._may_be_in_base(key_text):
-                tail.discard(key_text)
-            else:
-                tail.set(key_text, (value, version))
-            if key_text == EPOCH_KEY:
-                self._good_fence = None
-            if on_change is not None:
-                on_change(key_text)
-
-    def _newer(self, what: str, version: int) -> UnsupportedVersion:
-        return UnsupportedVersion(
-            f"{self._log_path}: an unknown kind of {what} at byte {version - self._start}: "
-            "written by a newer jrs; upgrade this one"
-        )
-
-    def _version_of(self, key: str) -> int | None:
-        stored = self._tail.get(key)
-        if stored is None:
-            return self._version_below(key)
-        if stored[0] is None:
-            self._state.check_known(key, stored)
-            return None
-        return stored[1]
-
-    def _version_below(self, key: str) -> int | None:
-        if not self._below.answers:
-            return None
-        if key in self._found:
-            return self._found[key]
-        record = self._below.get(key)
-        if len(self._found) >= _REMEMBERED:
-            self._found.clear()
-        found = self._found[key] = None if record is None else record.version
-        return found
-
-    def _may_be_in_base(self, key: str) -> bool:
-        """Return whether a deleted key has to be remembered, so that the base's does not show."""
-        try:
-            return self._version_below(key) is not None
-        except CorruptRecord:
-            return True
 
     # -- segments --------------------------------------------------------------------------
 
@@ -653,7 +489,7 @@ class Replica:
                 self._await_base()
                 return
             if self._may_go_on(sealed):
-                following = segments.go_on(self.folder, sealed, self._identity, self._state)
+                following = segments.go_on(self.folder, sealed, self._identity, self._judge.overlay)
                 if following is not None:
                     os.close(self._fd)
                     self._begin(following, pending=True)
@@ -702,8 +538,9 @@ class Replica:
             if self.on_change is not None:
                 self.on_change(None)  # Others were quicker by a segment.
         else:
-            self._below.close()
-            self._lie_on(following.base)
+            self._judge.overlay.close()
+            self._judge.lie_on(following.base)
+            self._keep(following.base)
             self._pending = False
             self.flaws = following.flaws
         self._sweep()
@@ -717,7 +554,7 @@ class Replica:
 
     def _write_base(self) -> None:
         assert self._sealed is not None
-        changes = self._tail.after("", inclusive=True)
+        changes = self._judge.changes.after("", inclusive=True)
         segments.begin(
             self.folder, self._sealed, self._base, changes, self._next_form(), self._identity
         )
@@ -727,13 +564,14 @@ class Replica:
         does not matter which process writes it, and is never an older one than ours."""
         if self._form == segments.NEW_FORM:
             return segments.NEW_FORM
-        stored = self._tail.get(segments.VERSION_KEY)
+        overlay = self._judge.overlay
+        stored = overlay.changes.get(segments.VERSION_KEY)
         if stored is not None:
-            self._state.check_known(segments.VERSION_KEY, stored)
+            overlay.check_known(segments.VERSION_KEY, stored)
             return segments.form_at(None if stored[0] is None else lines.unescape(stored[0]))
         # A process that knows the old form alone may have written the base behind the raise.
         try:
-            record = self._below.get(segments.VERSION_KEY)
+            record = overlay.below.get(segments.VERSION_KEY)
         except CorruptRecord:
             return segments.OLD_FORM
         return segments.form_at(None if record is None else record.value)
@@ -759,11 +597,11 @@ class Replica:
         self._pending = pending
         self._start, self._form, self._fd = segment.start, segment.form, segment.fd
         self._first, self.flaws = segment.first, segment.flaws
-        self._tail = OrderedMap()
-        self._lie_on(segment.base)
-        self.unjudged = {}
+        self._judge = Judge(
+            segment.base, self._log_path, self._start, self._accepted, self._on_change
+        )
+        self._keep(segment.base)
         self.damaged_at = None
-        self._good_fence = None
         self._trusted = False
         self._applied = self._synced = self._start
         self._sealed = None
@@ -772,19 +610,15 @@ class Replica:
             self._reader = Reader(self._fd, self._start, self._first, self._accepted)
             self._applied += self._reader.at
 
-    def _lie_on(self, below: Layer) -> None:
-        """Have the changes lie on that."""
-        self._below = below
-        if isinstance(below, Base):
-            self._base = below
-        self._state = Overlay(below, self._tail, self._log_path)
-        self._found.clear()
+    def _keep(self, base: Layer) -> None:
+        if isinstance(base, Base):  # Else the one that is underneath stays.
+            self._base = base
 
     def _close_segment(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
-        self._below.close()
+        self._judge.overlay.close()
 
     def _sync(self, until: int) -> None:
         try:
