@@ -9,6 +9,9 @@ that for the deed of a job.
 
     <storage>/<cluster>/.leaders/e<epoch>    lines of JSON, and what faulthandler writes
 
+A process holds a lock on its file until it has ended, so that a later leader can tell that its
+words may still come.
+
 What nobody can tell from a kill from outside: a process that kills itself by SIGKILL, and one that
 the kernel kills for want of memory, if the next leader is on another host.
 """
@@ -17,6 +20,7 @@ from __future__ import annotations
 
 import ctypes
 import faulthandler
+import fcntl
 import json
 import os
 import re
@@ -54,6 +58,8 @@ class LeaderEnd:
     """What shows that its process was not killed from outside, in one line."""
     detail: str = ""
     """The traceback of its threads."""
+    hangs: bool = False
+    """Its process has not ended: its last words may still come, or are not complete."""
 
 
 @attrs.frozen
@@ -158,6 +164,8 @@ class LastWords:
         self._path.unlink(missing_ok=True)  # One of an earlier life of the backend.
         flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
         self._file = os.open(self._path, flags, 0o600)
+        with suppress(OSError):  # A filesystem without: then a process that hangs looks dead.
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         forget_in_children(self)
         self._listen(self._file)
         self._beat = threading.Thread(
@@ -214,6 +222,7 @@ def read(
     """
     try:
         with (folder / f"e{epoch}").open("rb") as file:
+            hangs = _is_locked(file.fileno())  # First: what a dead process says is complete.
             lines = file.read(_LONGEST).decode(errors="replace").splitlines()
     except FileNotFoundError:
         return LeaderEnd()
@@ -230,11 +239,23 @@ def read(
     detail = "\n".join(trace)[-_DETAIL:]
     if trace:
         known = trace[0].startswith(("Fatal Python error", "os._exit"))
-        return LeaderEnd(fatal=trace[0] if known else HELD, detail=detail)
+        return LeaderEnd(fatal=trace[0] if known else HELD, detail=detail, hangs=hangs)
+    if hangs:
+        return LeaderEnd(hangs=True)
     now = memory()
     if began and began["boot"] == now.boot and now.kills > began["kills"]:
         return LeaderEnd(fatal=STARVED)
     return LeaderEnd()
+
+
+def _is_locked(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def _ours(line: str) -> dict[str, Any]:

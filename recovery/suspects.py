@@ -29,6 +29,14 @@ _FATAL = 5.0
 one, for those that take long to kill theirs."""
 _LONGEST = 60.0
 _UNHEARD = 8
+LAST_WORDS = 4.0
+"""So many ttls a job waits for the last words of a leader that hangs, in whose process it ran
+alone. A job that holds the interpreter's lock is given half a ttl of processor time: that suffices
+on a host that is eight times too busy."""
+
+
+class LeaderHangs(Exception):
+    """A leader that was replaced has not ended yet: what runs in its process cannot be judged."""
 
 
 def runner_of(spec: JobSpec, suspicion: int) -> RunnerKind:
@@ -53,6 +61,16 @@ def probation(suspicion: int, base: float = PROBATION) -> float:
 def ran_in_its_leader(record: AttemptRecord, spec: JobSpec) -> bool:
     """Return whether the attempt ran in its leader's process and nobody has noted its end."""
     return runner_of(spec, record.suspicion) is RunnerKind.THREAD and not record.retry_at
+
+
+def hangs_alone(record: AttemptRecord, end: LeaderEnd) -> bool:
+    """Return whether the attempt runs alone in a leader's process that has not ended.
+
+    If its next attempt were started now, that leader's death would be counted too late; and those
+    that hold the interpreter's lock would slow each other down, and be counted ever later, until no
+    master is left.
+    """
+    return record.on_probation and end.hangs and not end.orderly
 
 
 def settled(
@@ -80,7 +98,9 @@ def settled(
         retry_at=now + delay,
         suspicion=max(1, record.suspicion) + (1 if fatal or end.fatal else 0),
         on_probation=False,
-        unheard=tuple(epoch for epoch, each in heard.items() if each == LeaderEnd())[-_UNHEARD:],
+        unheard=tuple(
+            epoch for epoch, each in heard.items() if not each.fatal and not each.orderly
+        )[-_UNHEARD:],
     )
 
 

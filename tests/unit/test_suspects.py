@@ -16,6 +16,7 @@ from jrs.policy import RestartPolicy
 from jrs.recovery import last_words, suspects
 from jrs.recovery.last_words import LastWords, LeaderEnd, Memory
 from jrs.recovery.suspects import Turns
+from tests.support import until
 
 POLICY = RestartPolicy(attempts=3, delay=8.0)
 SILENT, ORDERLY, FATAL = LeaderEnd(), LeaderEnd(orderly=True), LeaderEnd(fatal="Fatal", detail="at")
@@ -75,6 +76,20 @@ def test_last_words_that_come_late_count_late() -> None:
     second = settled(again, e4=FATAL, e5=SILENT)
 
     assert (second.deaths, second.unheard) == (2, (5,))
+
+
+def test_only_a_job_that_was_alone_waits_for_a_leader_that_hangs() -> None:
+    """B2: its next attempt would come before its death is counted; the others need not wait."""
+    hangs = LeaderEnd(hangs=True)
+
+    assert suspects.hangs_alone(ALONE, hangs)
+    assert suspects.hangs_alone(ALONE, LeaderEnd(fatal="Fatal", hangs=True))
+    assert not suspects.hangs_alone(RAN, hangs)
+    assert not suspects.hangs_alone(ALONE, LeaderEnd(orderly=True, hangs=True))
+
+    given_up = settled(ALONE, e4=hangs)
+
+    assert (given_up.deaths, given_up.unheard) == (1, (4,))
 
 
 def test_what_is_left_of_a_delay_is_never_more_than_the_policys() -> None:
@@ -223,6 +238,23 @@ def test_an_orderly_end_leaves_a_farewell(tmp_path: Path) -> None:
     forks = "os.fork() or os._exit(0)\nos.fork() or ctypes.string_at(0)"
 
     assert last_words_of(tmp_path, forks) == ORDERLY
+
+
+def test_a_process_that_has_not_ended_hangs(tmp_path: Path) -> None:
+    """B2: whether a leader's last words may still come is known as long as its process lives, and
+    not by what it has forked."""
+    forks = "os.fork() or os.execvp('cat', ['cat'])"
+    deed = f"{forks}\nprint('hangs', flush=True)\nthreading.Event().wait()"
+    with subprocess.Popen(
+        [sys.executable, "-c", TALK, tmp_path, deed], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"hangs\n"
+        assert last_words.read(tmp_path, 7, "job") == LeaderEnd(hangs=True)
+
+        process.kill()
+        process.wait()
+        until(lambda: last_words.read(tmp_path, 7, "job") == SILENT, "its end is seen")
 
 
 def test_memory_that_ran_out_since_is_a_fatal_end(tmp_path: Path) -> None:
