@@ -219,11 +219,8 @@ def test_a_fork_bomb_fails(replicas: Callable[..., Replicas], cgroups: Cgroups) 
     assert returned["good"] == ["a-good", "lasting", "z-good"]
 
 
-@pytest.mark.parametrize("kills", [5, pytest.param(20, marks=pytest.mark.soak)])
-def test_kills_from_outside_fail_no_job(replicas: Callable[..., Replicas], kills: int) -> None:
-    """B2: a leader that is killed while a job runs alone in it has left no last words, so that is
-    no death of the job: under the default policy of three attempts all jobs finish."""
-    app = replicas("none")
+def is_killed(app: Replicas, kills: int, before: Callable[[], None] = lambda: None) -> None:
+    """Kill a leader in which a job runs so many times, and see that all jobs finish."""
     for _ in range(3):
         app.start()
     epoch = 0
@@ -234,13 +231,40 @@ def test_kills_from_outside_fail_no_job(replicas: Callable[..., Replicas], kills
         )
         pid, epoch, _ = found[-1]
         leader = next(each for each in app.all if each.pid == pid)
+        before()
         leader.kill()
         leader.wait()
         app.start()
     (app.folder / "may.end").touch()
     _, died = app.returned()
 
-    assert died == kills
+    assert died == kills, app.events()
+
+
+@pytest.mark.parametrize("kills", [5, pytest.param(20, marks=pytest.mark.soak)])
+def test_kills_from_outside_fail_no_job(replicas: Callable[..., Replicas], kills: int) -> None:
+    """B2: a leader that is killed while a job runs alone in it has left no last words, so that is
+    no death of the job: under the default policy of three attempts all jobs finish."""
+    is_killed(replicas("none"), kills)
+
+
+@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.soak)])
+def test_memory_that_others_lack_fails_no_job(
+    replicas: Callable[..., Replicas], cgroups: Cgroups, kills: int
+) -> None:
+    """B2: a leader was killed from outside, and the kernel kills something else of its host for
+    want of memory: that is no death of the job either."""
+    limits = cgroups("memory", "memory.limit_in_bytes", 40 << 20)
+    prefix = [word.format(number=0) for word in limits]
+    eats = [*prefix, sys.executable, "-S", "-c", "bytearray(b'x' * (400 << 20))"]
+
+    def starves() -> None:
+        assert subprocess.run(eats).returncode == -signal.SIGKILL
+
+    app = replicas("none")
+    is_killed(app, kills, before=starves)
+
+    assert "want of memory" not in app.events()
 
 
 def test_what_a_job_has_forked_is_no_attempt_of_it(tmp_path: Path) -> None:

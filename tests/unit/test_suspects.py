@@ -260,18 +260,43 @@ def test_a_process_that_has_not_ended_hangs(tmp_path: Path) -> None:
 def test_memory_that_ran_out_since_is_a_fatal_end(tmp_path: Path) -> None:
     """B2: a process that the kernel kills leaves no word; its host knows. Another host does not,
     and what happened before the job began does not count."""
-    words = LastWords(tmp_path, 7, memory=lambda: BAD)
+    words = LastWords(tmp_path, 7, memory=lambda _: BAD)
     with words.attempt("job", 60.0):
         pass
     copy = (tmp_path / "e7").read_bytes()
     words.farewell()
     (tmp_path / "e7").write_bytes(copy)
     found = [
-        last_words.read(tmp_path, 7, "job", memory=lambda now=now: now).fatal
+        last_words.read(tmp_path, 7, "job", memory=lambda _, now=now: now).fatal
         for now in (BAD, Memory("boot", 4), Memory("another", 4))
     ]
 
     assert found == ["", last_words.STARVED, ""]
+
+
+@pytest.mark.parametrize(
+    ("now", "ran_out"),
+    [
+        (Memory("boot", 9, "a", 5, 1), False),
+        (Memory("boot", 9, "a", 5, 2), True),
+        (Memory("boot", 9, "a", 6, 0), True),
+        (Memory("boot", 9), True),
+        (Memory("boot", 3), False),
+    ],
+)
+def test_what_another_cgroup_lacks_is_no_evidence(now: Memory, ran_out: bool) -> None:
+    """B2: the kernel kills other processes of the host as well; the cgroup of the dead one tells,
+    if it is still there."""
+    assert now.ran_out_since(Memory("boot", 3, "a", 5, 1)) is ran_out
+
+
+def test_this_process_has_a_cgroup_that_counts() -> None:
+    """B2: what counts for it is read from the kernel, and found again by its name."""
+    own = Memory.now()
+    if not own.counter:
+        pytest.skip("the cgroup of this process does not count")
+
+    assert attrs.evolve(Memory.now(own.counter), kills=own.kills) == own
 
 
 def test_a_process_is_left_as_it_was(tmp_path: Path) -> None:
