@@ -59,6 +59,8 @@ class LeaderEnd:
     """What shows that its process was not killed from outside, in one line."""
     detail: str = ""
     """The traceback of its threads."""
+    at: float = 0.0
+    """When it said the last of that; 0 where it left no word."""
     hangs: bool = False
     """Its process has not ended: its last words may still come, or are not complete."""
 
@@ -270,6 +272,7 @@ def read(
     try:
         with (folder / f"e{epoch}").open("rb") as file:
             hangs = _is_locked(file.fileno())  # First: what a dead process says is complete.
+            at = os.fstat(file.fileno()).st_mtime
             lines = file.read(_LONGEST).decode(errors="replace").splitlines()
     except FileNotFoundError:
         return LeaderEnd()
@@ -286,7 +289,7 @@ def read(
     detail = "\n".join(trace)[-_DETAIL:]
     if trace:
         known = trace[0].startswith(("Fatal Python error", "os._exit"))
-        return LeaderEnd(fatal=trace[0] if known else HELD, detail=detail, hangs=hangs)
+        return LeaderEnd(fatal=trace[0] if known else HELD, detail=detail, at=at, hangs=hangs)
     if hangs:
         return LeaderEnd(hangs=True)
     before = Memory(**{each: began[each] for each in _MEMORY if each in began}) if began else None

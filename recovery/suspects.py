@@ -27,6 +27,9 @@ PROBATION = 1.0
 _FATAL = 5.0
 """How many times as long it does once a leader died of a fatal error; doubled with each further
 one, for those that take long to kill theirs."""
+_MARGIN = 2.0
+"""At least so many times as long as it ran in the leader that died of one, as far as `_LONGEST`
+allows: on a busy host it may take a while to kill the next, too."""
 _LONGEST = 60.0
 _UNHEARD = 8
 LAST_WORDS = 4.0
@@ -84,6 +87,9 @@ def settled(
     end = end_of(record.epoch)
     if end.orderly:
         return record
+    suspicion = max(1, record.suspicion)
+    if end.fatal:
+        suspicion = max(suspicion + 1, _suspicion_after((end.at or now) - record.started_at))
     alone = (*record.unheard, *((record.epoch,) if record.on_probation else ()))
     heard = {epoch: end_of(epoch) for epoch in alone}
     fatal = [each for each in heard.values() if each.fatal]
@@ -96,12 +102,23 @@ def settled(
         deaths=deaths,
         failure=failure,
         retry_at=now + delay,
-        suspicion=max(1, record.suspicion) + (1 if fatal or end.fatal else 0),
+        suspicion=suspicion + (1 if fatal and not end.fatal else 0),
         on_probation=False,
         unheard=tuple(
             epoch for epoch, each in heard.items() if not each.fatal and not each.orderly
         )[-_UNHEARD:],
     )
+
+
+def _suspicion_after(lasted: float) -> int:
+    """Return the suspicion whose probation finds out a job that kills its leader after `lasted`
+    seconds; 0 if none is long enough."""
+    if lasted * _MARGIN > _LONGEST:
+        return 0
+    suspicion = 1
+    while probation(suspicion) < lasted * _MARGIN:
+        suspicion += 1
+    return suspicion
 
 
 def remaining_delay(record: AttemptRecord, policy: RestartPolicy, now: float) -> float:

@@ -57,12 +57,18 @@ def forks(job: Job) -> None:
         os.fork()
 
 
+def later(job: Job) -> None:
+    """Die as `segv` does, after longer than the shortest probation of a job that may do so."""
+    time.sleep(6.0)
+    ctypes.string_at(0)
+
+
 def good(job: Job) -> str:
     return job.job_id
 
 
 POISONS: dict[str, Callable[[Job], None]] = {
-    poison.__name__: poison for poison in (segv, exits, hogs, eats, forks)
+    poison.__name__: poison for poison in (segv, later, exits, hogs, eats, forks)
 }
 
 

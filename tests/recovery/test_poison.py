@@ -31,6 +31,7 @@ from tests.support import until
 POISON = Path(__file__).with_name("poison.py")
 DIED_OF = {
     "segv": "Fatal Python error: Segmentation fault",
+    "later": "Fatal Python error: Segmentation fault",
     "exits": "os._exit(3) was called",
     "hogs": "held the interpreter's lock",
     "eats": "want of memory",
@@ -173,6 +174,15 @@ def test_a_poison_job_ends_as_its_policy_says(
     """B2: a job that kills its master by SEGV, or by os._exit, is found out when it runs alone; it
     is FAILED with what its master died of, and the good jobs of the same driver finish."""
     is_survived(replicas(poison, attempts=1), poison, 1)
+
+
+@pytest.mark.soak
+def test_a_poison_job_that_takes_its_time_ends_as_its_policy_says(
+    replicas: Callable[..., Replicas],
+) -> None:
+    """B2: one that kills its master after seconds, as one that takes much memory on a busy host, is
+    alone for longer than it took the first time, and costs no more masters."""
+    is_survived(replicas("later", attempts=2), "later", 2)
 
 
 @pytest.mark.soak

@@ -65,6 +65,19 @@ def test_only_the_job_that_was_alone_dies_with_its_leader() -> None:
     assert (alone.failure.message, alone.failure.detail) == ("its master died with it: Fatal", "at")
 
 
+@pytest.mark.parametrize(
+    ("lasted", "alone_for"), [(0.1, 5.0), (4.0, 10.0), (6.0, 20.0), (29.0, 60.0), (90.0, 5.0)]
+)
+def test_who_kills_late_is_alone_for_longer(lasted: float, alone_for: float) -> None:
+    """B2: a job that has survived its probation dies uncounted, so that lasts longer than the job
+    took; one that took too long for any is not waited for, and neither is what ran next to it."""
+    started = attrs.evolve(RAN, started_at=50.0)
+    for end in (LeaderEnd(fatal="Fatal", at=50.0 + lasted), FATAL):
+        found = suspects.settled(started, POLICY, lambda _, end=end: end, 50.0 + lasted)
+
+        assert suspects.probation(found.suspicion) == alone_for
+
+
 def test_last_words_that_come_late_count_late() -> None:
     """B2: a process that hangs is replaced before it is dead; what it leaves then is a death once
     the next leader has died, and counts once."""
