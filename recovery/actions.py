@@ -6,6 +6,7 @@ learns it returns, what must outlive this leader it commits under the fence.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -105,6 +106,8 @@ class Actions:
         now: Clock,
         trust: Trust,
         mark: Callable[[], str] = new_mark,
+        clock: Clock = time.monotonic,
+        hanging: float = 0.0,
     ) -> None:
         self._backend = backend
         self._leadership = leadership
@@ -119,6 +122,9 @@ class Actions:
         self._now = now
         self._trust = trust
         self._mark = mark
+        self._clock = clock
+        self._hanging = hanging
+        self._hangs_since: dict[int, float] = {}
         self._store = JobResultStore(backend, now=now)
         self._stops = JobStops(backend, now=now)
         self._leaders = storage.root / ".leaders"
@@ -233,6 +239,7 @@ class Actions:
 
         Raises:
             OSError: the leader's last words cannot be read now.
+            LeaderHangs: they may still come.
             Fenced, Unavailable, OutcomeUnknown: from the backend; it may be repeated.
         """
         job_id, policy = spec.job_id, spec.restart
@@ -252,6 +259,8 @@ class Actions:
                     return LeaderEnd(orderly=True)  # It had come to its stop before.
                 return last_words.read(self._leaders, epoch, job_id)
 
+            if suspects.hangs_alone(record, end_of(record.epoch)):
+                self._wait_for_last_words(job_id, record.epoch)
             before, record = record, suspects.settled(record, policy, end_of, self._now())
             if record != before:
                 self._put(stored.key, encode(record), stored.version)
@@ -261,6 +270,16 @@ class Actions:
                     said += f"; it died of it alone, {record.deaths} times by now"
                 self._say("suspect", job_id, said)
         return record, suspects.remaining_delay(record, policy, self._now())
+
+    def _wait_for_last_words(self, job_id: str, epoch: int) -> None:
+        """Raise `LeaderHangs`, unless that leader has hung for too long already."""
+        now = self._clock()
+        if epoch not in self._hangs_since:
+            self._hangs_since[epoch] = now
+            said = f"it ran alone in the leader of epoch {epoch}, whose process hangs"
+            self._say("suspect", job_id, said)
+        if now < self._hangs_since[epoch] + self._hanging:
+            raise suspects.LeaderHangs(f"the process of the leader of epoch {epoch} hangs")
 
     def end_probation(self, job_id: str) -> None:
         """Note that the job has run alone for long enough: no later death of its leader is its."""

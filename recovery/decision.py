@@ -40,6 +40,8 @@ class Attempt(enum.Enum):
     RUNNING = "running"
     BACKING_OFF = "backing off"
     """It died, and the restart policy's delay has not passed."""
+    UNHEARD = "unheard"
+    """It ran alone in an earlier leader that hangs, whose last words may still come."""
     SPENT = "spent"
     """It died, and the restart policy allows no other."""
 
@@ -143,6 +145,8 @@ def _without_result(facts: Facts) -> Decision:
         return Decision(Action.FAIL, "it died as often as its restart policy allows")
     if facts.attempt is Attempt.BACKING_OFF:
         return Decision(Action.WAIT, "it died; the restart policy's delay has not passed")
+    if facts.attempt is Attempt.UNHEARD:
+        return Decision(Action.WAIT, "the leader it ran alone in hangs; that is to end first")
     if not facts.startable:
         return Decision(Action.WAIT, "the driver's main has not come to it yet")
     if not facts.turn:

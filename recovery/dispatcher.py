@@ -110,6 +110,8 @@ class Dispatcher:
             master=master,
             now=now,
             trust=trust,
+            clock=clock,
+            hanging=0.0 if ttl is None else ttl * suspects.LAST_WORDS,
         )
         self._turns = suspects.Turns(probation, clock)
         self._facts = Gatherer(

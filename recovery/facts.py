@@ -278,6 +278,9 @@ class Gatherer:
             record = stored[keys.ATTEMPTS]
             try:
                 newest, delay = self._settle(spec, record if isinstance(record, Record) else None)
+            except suspects.LeaderHangs:
+                job.restart_at = self._clock() + _AGAIN
+                return Attempt.UNHEARD
             except OSError as error:
                 self._say("waiting", job_id, f"its leader's last words cannot be read: {error}")
                 job.restart_at = self._clock() + _AGAIN

@@ -9,14 +9,19 @@ that for the deed of a job.
 
     <storage>/<cluster>/.leaders/e<epoch>    lines of JSON, and what faulthandler writes
 
+A process holds a lock on its file until it has ended, so that a later leader can tell that its
+words may still come.
+
 What nobody can tell from a kill from outside: a process that kills itself by SIGKILL, and one that
-the kernel kills for want of memory, if the next leader is on another host.
+the kernel kills for want of memory, if the next leader is on another host. Where the dead one's
+cgroup is gone, as that of a container, whatever its host was short of memory for counts.
 """
 
 from __future__ import annotations
 
 import ctypes
 import faulthandler
+import fcntl
 import json
 import os
 import re
@@ -34,7 +39,7 @@ import attrs
 from jrs.fork import forget_in_children
 
 HELD = "a thread held the interpreter's lock for so long that its master could not beat"
-STARVED = "the kernel killed a process of its host for want of memory"
+STARVED = "the kernel killed a process for want of memory"
 
 _KEPT = 16
 """So many leaderships' files are kept; those of older ones nobody asks for any more."""
@@ -54,24 +59,74 @@ class LeaderEnd:
     """What shows that its process was not killed from outside, in one line."""
     detail: str = ""
     """The traceback of its threads."""
+    at: float = 0.0
+    """When it said the last of that; 0 where it left no word."""
+    hangs: bool = False
+    """Its process has not ended: its last words may still come, or are not complete."""
 
 
 @attrs.frozen
 class Memory:
-    """How often the kernel has killed a process of this host for want of memory, since it began."""
+    """How often the kernel has killed a process for want of memory."""
 
     boot: str
     kills: int
+    """On this host, since it began: whatever it was, in whichever container."""
+    counter: str = ""
+    """The file that counts those of one cgroup; empty if there is none."""
+    inode: int = 0
+    """Of that file: a cgroup that was made anew begins at 0."""
+    own: int = 0
+    """Of that cgroup."""
 
     @classmethod
-    def now(cls) -> Memory:
+    def now(cls, counter: str = "") -> Memory:
+        """Return the counts of now.
+
+        Args:
+            counter: of the cgroup that is asked for; by default the one of this process.
+        """
         boot, kills = "", 0
         with suppress(OSError, ValueError):
             boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-            for line in Path("/proc/vmstat").read_text().splitlines():
-                if line.startswith("oom_kill "):
-                    kills = int(line.split()[1])
+            kills = _oom_kills("/proc/vmstat")
+        for each in [counter] if counter else _own_counters():
+            with suppress(OSError, ValueError):
+                return cls(boot, kills, each, os.stat(each).st_ino, _oom_kills(each))
         return cls(boot, kills)
+
+    def ran_out_since(self, began: Memory) -> bool:
+        """Return whether the kernel has killed a process that may be the one that counted before.
+
+        What others on the host are killed for says nothing of it, as long as its cgroup is there.
+        """
+        if self.boot != began.boot:
+            return False
+        if began.inode and (self.counter, self.inode) == (began.counter, began.inode):
+            return self.own > began.own
+        return self.kills > began.kills
+
+
+def _oom_kills(counter: str) -> int:
+    for line in Path(counter).read_text().splitlines():
+        name, _, count = line.partition(" ")
+        if name == "oom_kill":
+            return int(count)
+    raise ValueError(f"{counter} does not count them")
+
+
+def _own_counters() -> Iterator[str]:
+    """Yield the files that may count for the cgroup of this process."""
+    with suppress(OSError, ValueError):
+        for line in Path("/proc/self/cgroup").read_text().splitlines():
+            number, controllers, path = line.split(":", 2)
+            if "memory" in controllers.split(","):
+                yield f"/sys/fs/cgroup/memory{path}/memory.oom_control"
+            elif number == "0":
+                yield f"/sys/fs/cgroup{path}/memory.events"
+
+
+_MEMORY = tuple(each.name for each in attrs.fields(Memory))
 
 
 class LastWords:
@@ -85,7 +140,7 @@ class LastWords:
     """
 
     def __init__(
-        self, folder: Path, epoch: int, *, memory: Callable[[], Memory] = Memory.now
+        self, folder: Path, epoch: int, *, memory: Callable[[str], Memory] = Memory.now
     ) -> None:
         self._path = folder / f"e{epoch}"
         self._memory = memory
@@ -107,11 +162,11 @@ class LastWords:
         Raises:
             OSError: the file cannot be written.
         """
-        memory = self._memory()
+        memory = self._memory("")
         with self._turn:
             if not self._over.is_set():
                 self._open(hold)
-                self._say({"began": job_id, "boot": memory.boot, "kills": memory.kills})
+                self._say({"began": job_id, **attrs.asdict(memory)})
         timer = _CpuTimer(hold)
         with self._turn:
             if not self._over.is_set():
@@ -158,6 +213,8 @@ class LastWords:
         self._path.unlink(missing_ok=True)  # One of an earlier life of the backend.
         flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
         self._file = os.open(self._path, flags, 0o600)
+        with suppress(OSError):  # A filesystem without: then a process that hangs looks dead.
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         forget_in_children(self)
         self._listen(self._file)
         self._beat = threading.Thread(
@@ -205,7 +262,7 @@ class LastWords:
 
 
 def read(
-    folder: Path, epoch: int, job_id: str, *, memory: Callable[[], Memory] = Memory.now
+    folder: Path, epoch: int, job_id: str, *, memory: Callable[[str], Memory] = Memory.now
 ) -> LeaderEnd:
     """Return how the leadership of `epoch` ended, in whose process an attempt of the job ran.
 
@@ -214,6 +271,8 @@ def read(
     """
     try:
         with (folder / f"e{epoch}").open("rb") as file:
+            hangs = _is_locked(file.fileno())  # First: what a dead process says is complete.
+            at = os.fstat(file.fileno()).st_mtime
             lines = file.read(_LONGEST).decode(errors="replace").splitlines()
     except FileNotFoundError:
         return LeaderEnd()
@@ -230,11 +289,23 @@ def read(
     detail = "\n".join(trace)[-_DETAIL:]
     if trace:
         known = trace[0].startswith(("Fatal Python error", "os._exit"))
-        return LeaderEnd(fatal=trace[0] if known else HELD, detail=detail)
-    now = memory()
-    if began and began["boot"] == now.boot and now.kills > began["kills"]:
+        return LeaderEnd(fatal=trace[0] if known else HELD, detail=detail, at=at, hangs=hangs)
+    if hangs:
+        return LeaderEnd(hangs=True)
+    before = Memory(**{each: began[each] for each in _MEMORY if each in began}) if began else None
+    if before is not None and memory(before.counter).ran_out_since(before):
         return LeaderEnd(fatal=STARVED)
     return LeaderEnd()
+
+
+def _is_locked(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def _ours(line: str) -> dict[str, Any]:

@@ -27,8 +27,19 @@ PROBATION = 1.0
 _FATAL = 5.0
 """How many times as long it does once a leader died of a fatal error; doubled with each further
 one, for those that take long to kill theirs."""
+_MARGIN = 2.0
+"""At least so many times as long as it ran in the leader that died of one, as far as `_LONGEST`
+allows: on a busy host it may take a while to kill the next, too."""
 _LONGEST = 60.0
 _UNHEARD = 8
+LAST_WORDS = 4.0
+"""So many ttls a job waits for the last words of a leader that hangs, in whose process it ran
+alone. A job that holds the interpreter's lock is given half a ttl of processor time: that suffices
+on a host that is eight times too busy."""
+
+
+class LeaderHangs(Exception):
+    """A leader that was replaced has not ended yet: what runs in its process cannot be judged."""
 
 
 def runner_of(spec: JobSpec, suspicion: int) -> RunnerKind:
@@ -55,6 +66,16 @@ def ran_in_its_leader(record: AttemptRecord, spec: JobSpec) -> bool:
     return runner_of(spec, record.suspicion) is RunnerKind.THREAD and not record.retry_at
 
 
+def hangs_alone(record: AttemptRecord, end: LeaderEnd) -> bool:
+    """Return whether the attempt runs alone in a leader's process that has not ended.
+
+    If its next attempt were started now, that leader's death would be counted too late; and those
+    that hold the interpreter's lock would slow each other down, and be counted ever later, until no
+    master is left.
+    """
+    return record.on_probation and end.hangs and not end.orderly
+
+
 def settled(
     record: AttemptRecord, policy: RestartPolicy, end_of: Callable[[int], LeaderEnd], now: float
 ) -> AttemptRecord:
@@ -66,6 +87,9 @@ def settled(
     end = end_of(record.epoch)
     if end.orderly:
         return record
+    suspicion = max(1, record.suspicion)
+    if end.fatal:
+        suspicion = max(suspicion + 1, _suspicion_after((end.at or now) - record.started_at))
     alone = (*record.unheard, *((record.epoch,) if record.on_probation else ()))
     heard = {epoch: end_of(epoch) for epoch in alone}
     fatal = [each for each in heard.values() if each.fatal]
@@ -78,10 +102,23 @@ def settled(
         deaths=deaths,
         failure=failure,
         retry_at=now + delay,
-        suspicion=max(1, record.suspicion) + (1 if fatal or end.fatal else 0),
+        suspicion=suspicion + (1 if fatal and not end.fatal else 0),
         on_probation=False,
-        unheard=tuple(epoch for epoch, each in heard.items() if each == LeaderEnd())[-_UNHEARD:],
+        unheard=tuple(
+            epoch for epoch, each in heard.items() if not each.fatal and not each.orderly
+        )[-_UNHEARD:],
     )
+
+
+def _suspicion_after(lasted: float) -> int:
+    """Return the suspicion whose probation finds out a job that kills its leader after `lasted`
+    seconds; 0 if none is long enough."""
+    if lasted * _MARGIN > _LONGEST:
+        return 0
+    suspicion = 1
+    while probation(suspicion) < lasted * _MARGIN:
+        suspicion += 1
+    return suspicion
 
 
 def remaining_delay(record: AttemptRecord, policy: RestartPolicy, now: float) -> float:

@@ -2,7 +2,7 @@
 
 python poison.py URL FOLDER POISON ATTEMPTS TTL
 
-FOLDER takes a line for each side effect, and holds the files that let jobs end.
+FOLDER takes a line for each side effect and each event, and holds the files that let jobs end.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any
 
 import jrs
 from jrs import Driver, Job, RestartPolicy
+from jrs.recovery.events import Event
 
 
 def note(folder: Path, what: str, line: object) -> None:
@@ -56,12 +57,18 @@ def forks(job: Job) -> None:
         os.fork()
 
 
+def later(job: Job) -> None:
+    """Die as `segv` does, after longer than the shortest probation of a job that may do so."""
+    time.sleep(6.0)
+    ctypes.string_at(0)
+
+
 def good(job: Job) -> str:
     return job.job_id
 
 
 POISONS: dict[str, Callable[[Job], None]] = {
-    poison.__name__: poison for poison in (segv, exits, hogs, eats, forks)
+    poison.__name__: poison for poison in (segv, later, exits, hogs, eats, forks)
 }
 
 
@@ -118,7 +125,13 @@ def main() -> None:
     what = (
         next_to_good_ones(place, poison, int(attempts)) if poison in POISONS else until_told(place)
     )
-    print(json.dumps(jrs.run(what, backend=url, cluster_id="test", ttl=float(ttl))), flush=True)
+
+    def report(event: Event) -> None:
+        said = f"{event.at:.2f} e{event.epoch} {event.kind} {event.job_id}: {event.message}"
+        note(place, "events", said)
+
+    returned = jrs.run(what, backend=url, cluster_id="test", ttl=float(ttl), report=report)
+    print(json.dumps(returned), flush=True)
 
 
 if __name__ == "__main__":

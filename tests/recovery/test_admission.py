@@ -395,6 +395,7 @@ def masters_store(masters: Masters, job_id: str) -> bool:
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(3600)
 def test_leadership_does_not_churn_under_load(tmp_path: Path) -> None:
     """D9: 200 jobs at once, ttl 2 s: the first leader leads to the end."""
     churn(tmp_path, 200)

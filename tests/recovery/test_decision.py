@@ -39,6 +39,7 @@ TABLE = [
     ((Spec.READABLE, Result.NONE, Attempt.RUNNING, False, ANY, ANY, ANY), Action.LEAVE),
     ((Spec.READABLE, Result.NONE, Attempt.SPENT, False, ANY, ANY, ANY), Action.FAIL),
     ((Spec.READABLE, Result.NONE, Attempt.BACKING_OFF, False, ANY, ANY, ANY), Action.WAIT),
+    ((Spec.READABLE, Result.NONE, Attempt.UNHEARD, False, ANY, ANY, ANY), Action.WAIT),
     ((Spec.READABLE, Result.NONE, Attempt.NONE, False, ANY, False, ANY), Action.WAIT),
     ((Spec.READABLE, Result.NONE, Attempt.NONE, False, ANY, True, False), Action.WAIT),
     ((Spec.READABLE, Result.NONE, Attempt.NONE, False, ANY, True, True), Action.RECOVER),
@@ -54,8 +55,8 @@ def by_table(facts: tuple[object, ...]) -> Action:
 
 
 def test_every_combination_of_facts_is_decided_as_the_table_says() -> None:
-    """The decision is total, and the table's, for each of the 3,840 combinations of facts."""
-    assert len(PRODUCT) == 4 * 5 * 4 * 2 * 6 * 2 * 2
+    """The decision is total, and the table's, for each of the 4,800 combinations of facts."""
+    assert len(PRODUCT) == 4 * 5 * 5 * 2 * 6 * 2 * 2
 
     wrong = {
         facts: decision.action

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from functools import partial
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from jrs.jobs import JobCatalog
 from jrs.model import AttemptRecord, RunnerKind
 from jrs.recovery import suspects
 from jrs.recovery.job import Job
+from jrs.recovery.last_words import LastWords
+from jrs.recovery.storage import JobStorage
 from tests.recovery.support import FakeClock, FaultyMemory, Leader, put, spec, spoil
 from tests.support import until
 
@@ -180,3 +183,54 @@ def test_a_suspect_that_any_process_can_load_takes_a_slot(memory: FaultyMemory, 
 
         one.finish()
         leader.runner.of("two")
+
+
+def hangs(root: Path, memory: FaultyMemory, epoch: int) -> LastWords:
+    """Have a job that was alone in the leader of `epoch` still run there."""
+    spec_of = spec("job", "driver:job", runner=RunnerKind.THREAD)
+    JobCatalog(memory).submit(spec_of)
+    record = AttemptRecord("job", epoch=epoch, suspicion=1, on_probation=True)
+    put(memory, keys.ATTEMPTS + "job", record)
+    return LastWords(JobStorage(root, memory.cluster).root / ".leaders", epoch)
+
+
+def test_a_job_waits_for_the_last_words_of_a_leader_that_hangs(
+    memory: FaultyMemory, root: Path
+) -> None:
+    """B2: it is not started again before the leader that it was alone in has ended; then it is
+    judged by how."""
+    clock = FakeClock()
+    with memory.campaign("old", ttl=10.0, stop=threading.Event()) as old:
+        words = hangs(root, memory, old.epoch)
+    with words.attempt("job", 60.0), Leader(memory, root, clock=clock, ttl=10.0) as leader:
+        leader.dispatcher.provide("job", nothing)
+        leader.until_said("decision", "job", "hangs")
+        clock.now += 4.0 * 10.0 - 1.0
+        looked_at(leader, memory, "job")
+
+        assert started(leader) == []
+
+        words.farewell()
+        clock.now += 2.0
+        leader.runner.of("job")
+
+        assert attempt_of(memory, "job").suspicion == 1
+        assert leader.said("suspect", "job", "has left no word") == []
+
+
+def test_a_leader_that_hangs_for_too_long_is_waited_for_no_more(
+    memory: FaultyMemory, root: Path
+) -> None:
+    """B2: one that somebody has stopped keeps no job from its next attempt forever; its last words
+    count when they come."""
+    clock = FakeClock()
+    with memory.campaign("old", ttl=10.0, stop=threading.Event()) as old:
+        words = hangs(root, memory, old.epoch)
+    with words.attempt("job", 60.0), Leader(memory, root, clock=clock, ttl=10.0) as leader:
+        leader.dispatcher.provide("job", nothing)
+        leader.until_said("decision", "job", "hangs")
+        clock.now += 4.0 * 10.0 + 1.0
+        leader.runner.of("job")
+
+        assert attempt_of(memory, "job").unheard == (old.epoch,)
+    words.farewell()

@@ -16,6 +16,7 @@ from jrs.policy import RestartPolicy
 from jrs.recovery import last_words, suspects
 from jrs.recovery.last_words import LastWords, LeaderEnd, Memory
 from jrs.recovery.suspects import Turns
+from tests.support import until
 
 POLICY = RestartPolicy(attempts=3, delay=8.0)
 SILENT, ORDERLY, FATAL = LeaderEnd(), LeaderEnd(orderly=True), LeaderEnd(fatal="Fatal", detail="at")
@@ -64,6 +65,19 @@ def test_only_the_job_that_was_alone_dies_with_its_leader() -> None:
     assert (alone.failure.message, alone.failure.detail) == ("its master died with it: Fatal", "at")
 
 
+@pytest.mark.parametrize(
+    ("lasted", "alone_for"), [(0.1, 5.0), (4.0, 10.0), (6.0, 20.0), (29.0, 60.0), (90.0, 5.0)]
+)
+def test_who_kills_late_is_alone_for_longer(lasted: float, alone_for: float) -> None:
+    """B2: a job that has survived its probation dies uncounted, so that lasts longer than the job
+    took; one that took too long for any is not waited for, and neither is what ran next to it."""
+    started = attrs.evolve(RAN, started_at=50.0)
+    for end in (LeaderEnd(fatal="Fatal", at=50.0 + lasted), FATAL):
+        found = suspects.settled(started, POLICY, lambda _, end=end: end, 50.0 + lasted)
+
+        assert suspects.probation(found.suspicion) == alone_for
+
+
 def test_last_words_that_come_late_count_late() -> None:
     """B2: a process that hangs is replaced before it is dead; what it leaves then is a death once
     the next leader has died, and counts once."""
@@ -75,6 +89,20 @@ def test_last_words_that_come_late_count_late() -> None:
     second = settled(again, e4=FATAL, e5=SILENT)
 
     assert (second.deaths, second.unheard) == (2, (5,))
+
+
+def test_only_a_job_that_was_alone_waits_for_a_leader_that_hangs() -> None:
+    """B2: its next attempt would come before its death is counted; the others need not wait."""
+    hangs = LeaderEnd(hangs=True)
+
+    assert suspects.hangs_alone(ALONE, hangs)
+    assert suspects.hangs_alone(ALONE, LeaderEnd(fatal="Fatal", hangs=True))
+    assert not suspects.hangs_alone(RAN, hangs)
+    assert not suspects.hangs_alone(ALONE, LeaderEnd(orderly=True, hangs=True))
+
+    given_up = settled(ALONE, e4=hangs)
+
+    assert (given_up.deaths, given_up.unheard) == (1, (4,))
 
 
 def test_what_is_left_of_a_delay_is_never_more_than_the_policys() -> None:
@@ -225,21 +253,63 @@ def test_an_orderly_end_leaves_a_farewell(tmp_path: Path) -> None:
     assert last_words_of(tmp_path, forks) == ORDERLY
 
 
+def test_a_process_that_has_not_ended_hangs(tmp_path: Path) -> None:
+    """B2: whether a leader's last words may still come is known as long as its process lives, and
+    not by what it has forked."""
+    forks = "os.fork() or os.execvp('cat', ['cat'])"
+    deed = f"{forks}\nprint('hangs', flush=True)\nthreading.Event().wait()"
+    with subprocess.Popen(
+        [sys.executable, "-c", TALK, tmp_path, deed], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"hangs\n"
+        assert last_words.read(tmp_path, 7, "job") == LeaderEnd(hangs=True)
+
+        process.kill()
+        process.wait()
+        until(lambda: last_words.read(tmp_path, 7, "job") == SILENT, "its end is seen")
+
+
 def test_memory_that_ran_out_since_is_a_fatal_end(tmp_path: Path) -> None:
     """B2: a process that the kernel kills leaves no word; its host knows. Another host does not,
     and what happened before the job began does not count."""
-    words = LastWords(tmp_path, 7, memory=lambda: BAD)
+    words = LastWords(tmp_path, 7, memory=lambda _: BAD)
     with words.attempt("job", 60.0):
         pass
     copy = (tmp_path / "e7").read_bytes()
     words.farewell()
     (tmp_path / "e7").write_bytes(copy)
     found = [
-        last_words.read(tmp_path, 7, "job", memory=lambda now=now: now).fatal
+        last_words.read(tmp_path, 7, "job", memory=lambda _, now=now: now).fatal
         for now in (BAD, Memory("boot", 4), Memory("another", 4))
     ]
 
     assert found == ["", last_words.STARVED, ""]
+
+
+@pytest.mark.parametrize(
+    ("now", "ran_out"),
+    [
+        (Memory("boot", 9, "a", 5, 1), False),
+        (Memory("boot", 9, "a", 5, 2), True),
+        (Memory("boot", 9, "a", 6, 0), True),
+        (Memory("boot", 9), True),
+        (Memory("boot", 3), False),
+    ],
+)
+def test_what_another_cgroup_lacks_is_no_evidence(now: Memory, ran_out: bool) -> None:
+    """B2: the kernel kills other processes of the host as well; the cgroup of the dead one tells,
+    if it is still there."""
+    assert now.ran_out_since(Memory("boot", 3, "a", 5, 1)) is ran_out
+
+
+def test_this_process_has_a_cgroup_that_counts() -> None:
+    """B2: what counts for it is read from the kernel, and found again by its name."""
+    own = Memory.now()
+    if not own.counter:
+        pytest.skip("the cgroup of this process does not count")
+
+    assert attrs.evolve(Memory.now(own.counter), kills=own.kills) == own
 
 
 def test_a_process_is_left_as_it_was(tmp_path: Path) -> None:
