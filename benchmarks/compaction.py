@@ -73,35 +73,34 @@ def main(megabytes: int, processes: int, ttl: float, folder: Path | None) -> Non
         for worker in workers[1:]:
             worker.call("run", LOOK)
         backend = stack.enter_context(FileBackend(root))
-        calm = threading.Event()
-        threading.Timer(5.0, calm.set).start()
-        before, _ = commits(backend, "before", calm)
-
+        # In a process of its own: threads of this one would keep it from the interpreter's lock.
+        other = stack.enter_context(Worker(root.as_uri(), "default"))
         names: set[str] = set()
-        done = threading.Event()
+        calm, done = threading.Event(), threading.Event()
         seconds: list[float] = []
 
         def compact() -> None:
             began = time.perf_counter()
-            with FileBackend(root) as other:
-                other.compact()
+            other.call("compact")
             seconds.append(time.perf_counter() - began)
             done.set()
 
         def look() -> None:
-            while not done.wait(0.005):
+            while not done.wait(0.02):
                 names.update(
-                    n
-                    for n in os.listdir(log)
-                    if n.startswith(".") and (".base." in n or ".run." in n)
+                    name
+                    for name in os.listdir(log)
+                    if name.startswith(".") and (".base." in name or ".run." in name)
                 )
 
-        threads = [threading.Thread(target=compact), threading.Thread(target=look)]
-        for thread in threads:
-            thread.start()
+        looking, compacting = threading.Thread(target=look), threading.Thread(target=compact)
+        looking.start()
+        threading.Timer(5.0, calm.set).start()
+        before, _ = commits(backend, "before", calm)
+        compacting.start()
         during, failed = commits(backend, "during", done)
-        for thread in threads:
-            thread.join()
+        compacting.join()
+        looking.join()
         lost = workers[0].call("lost", 0.0)
     click.echo(
         f"{megabytes} MB, {processes} processes, ttl {ttl:g} s: compacted in {seconds[0]:.1f} s, "
