@@ -23,6 +23,7 @@ from jrs.errors import (
 )
 from jrs.model import RunnerKind, check_master_name
 from jrs.mounts import check_storage
+from jrs.policy import check_count
 from jrs.recovery import processes
 from jrs.recovery.admission import default_slots
 from jrs.recovery.cleanup import CleanupPolicy, JobCleanup, Resource, default_resources
@@ -97,8 +98,8 @@ class Master:
         max_attempts: int | None = None,
     ) -> None:
         backend.check_ttl(ttl)
-        if max_attempts is not None and max_attempts < 1:
-            raise InvalidInput(f"max_attempts must be at least 1, not {max_attempts}")
+        if max_attempts is not None:
+            check_count("max_attempts", max_attempts)
         root = storage or backend.default_storage
         if root is None:
             raise InvalidInput(

@@ -14,6 +14,7 @@ from jrs import credentials
 from jrs.cli import pid1
 from jrs.cli.common import Place, say, say_json, spec_key_option, when, with_place
 from jrs.errors import InvalidInput, JrsError
+from jrs.policy import MOST
 from jrs.recovery import entry_point
 from jrs.recovery.cleanup import Resource
 from jrs.recovery.events import Event
@@ -34,7 +35,7 @@ from jrs.signing import SpecKey
 @click.option("--resource", "resources", multiple=True, metavar="MODULE:FUNCTION",
               help="Something more that jobs leave behind: a function that returns a "
               "jrs.Resource. Repeatable.")  # fmt: skip
-@click.option("--max-attempts", type=click.IntRange(min=1), metavar="N",
+@click.option("--max-attempts", type=click.IntRange(1, MOST), metavar="N",
               help="How many attempts run at once while this master leads; other jobs wait, first "
               "submitted first.  [default: by cores and memory]")  # fmt: skip
 @click.option("--allow-entry", "allowed", multiple=True, metavar="PATTERN",

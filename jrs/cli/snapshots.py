@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -316,7 +317,8 @@ def say_restored(restored: Restored, as_json: bool) -> None:
 
 def _batch(text: str) -> tuple[str, int]:
     stage, _, number = text.partition("=")
-    if not stage or not number.isdigit():
+    # As many digits as a batch's number has at most: Spark's are of 64 bits.
+    if not stage or not re.fullmatch("[0-9]{1,19}", number):
         raise InvalidInput(f"not a batch of a stage: {text!r}; write STAGE=N, as hourly=41")
     return stage, int(number)
 

@@ -71,7 +71,7 @@ def store(tmp_path: Path) -> JobResultStore:
              "--arg", "b=" + "x" * 100_000, "--arg", "c=" + "x" * 100_000],
             ["too large", "location"], id="large",
         ),
-        pytest.param(["submit", "j", "jobs_here:add", "--attempts", "0"], ["at least 1"], id="0"),
+        pytest.param(["submit", "j", "jobs_here:add", "--attempts", "0"], ["from 1 to"], id="0"),
         pytest.param(
             ["submit", "j", "jobs_here:add", "--delay", "nan"], ["seconds"], id="delay"
         ),
@@ -80,7 +80,7 @@ def store(tmp_path: Path) -> JobResultStore:
             ["finished=keep"], id="at-end",
         ),
         pytest.param(
-            ["submit", "j", "jobs_here:add", "--keep-snapshots", "0"], ["at least 1"], id="keep"
+            ["submit", "j", "jobs_here:add", "--keep-snapshots", "0"], ["from 1 to"], id="keep"
         ),
         pytest.param(["submit", "ended", "jobs_here:add"], ["has ended"], id="finished"),
         pytest.param(["submit", "expired", "jobs_here:add"], ["expired"], id="expired"),
