@@ -56,6 +56,12 @@ def store(tmp_path: Path) -> JobResultStore:
         pytest.param(["submit", "", "jobs_here:add"], ["''", "job id"], id="empty"),
         pytest.param(["submit", "j", "nowhere:f"], ["nowhere"], id="no-module"),
         pytest.param(["submit", "j", "./nowhere.py:f"], ["no file"], id="no-file"),
+        pytest.param(
+            ["submit", "j", "nowhere/gone:f"], ["no file nowhere/gone.py"], id="no-file-no-ending"
+        ),
+        pytest.param(
+            ["submit", "j", "./jobs_here:add"], ["write ./jobs_here.py:add"], id="no-ending"
+        ),
         pytest.param(["submit", "j", "jobs_here:gone"], ["'gone'"], id="no-function"),
         pytest.param(["submit", "j", "jobs_here:number"], ["no function"], id="no-callable"),
         pytest.param(["submit", "j", "jobs_here"], ["package.module:function"], id="no-colon"),
