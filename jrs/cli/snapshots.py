@@ -24,6 +24,7 @@ from jrs.cli.common import (
 )
 from jrs.cli.upkeep import job_storage, storage_option
 from jrs.errors import InvalidInput
+from jrs.jobs import JobCatalog
 from jrs.model import check_job_id
 from jrs.recovery.snapshots import Restored, SnapshotCatalog
 from jrs.signing import SpecKey
@@ -111,6 +112,8 @@ def list_command(catalog: SnapshotCatalog, job_id: str | None, as_json: bool) ->
     """
     jobs = [check_job_id(job_id)] if job_id else list(catalog.jobs())
     records = [record for each in jobs for record in catalog.list(each)]
+    if job_id and not records:
+        JobCatalog(catalog.backend).view(job_id)  # Or there is no such job.
     if as_json:
         say_json(records)
         return

@@ -96,6 +96,10 @@ def store(tmp_path: Path) -> JobResultStore:
         pytest.param(["cancel", "ended"], ["ended already"], id="cancel-ended"),
         pytest.param(["show", "nobody"], ["no job"], id="show-unknown"),
         pytest.param(["explain", "nobody"], ["no job"], id="explain-unknown"),
+        pytest.param(["snapshot", "list", "nobody"], ["no job"], id="snapshots-unknown"),
+        pytest.param(
+            ["snapshot", "list", "nobody", "--json"], ["no job"], id="snapshots-unknown-json"
+        ),
         pytest.param(["wait", "a/b"], ["job id"], id="wait-id"),
         pytest.param(["wait", "expired"], ["expired"], id="wait-expired"),
         pytest.param(["expire", "--older-than", "soon"], ["not an age"], id="age"),
@@ -132,6 +136,15 @@ def test_refused_in_one_line(
         key: value for key, value in contents(tmp_path / "store").items() if "leader" not in key
     }
     assert before == after
+
+
+def test_no_snapshots_of_a_job_that_there_is(jrs: Jrs, store: JobResultStore) -> None:
+    """A job that has no snapshot is none that there is not: ended, expired, or submitted."""
+    jrs("submit", "submitted", "jobs_here:add")
+
+    for job_id in ("ended", "expired", "submitted"):
+        done = jrs("snapshot", "list", job_id, "--json")
+        assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
 
 
 def test_no_backend(jrs: Jrs) -> None:
