@@ -26,11 +26,14 @@ class Fault:
 
     Attributes:
         what: in a phrase.
-        lasting: whether somebody has to mend it: to wait and to try again is in vain.
+        lasting: whether somebody has to mend it: to try again within the same call is in vain.
+        wrong: whether what has to be mended is the address or the certificates. Else a server may
+            be started there.
     """
 
     what: str
     lasting: bool = True
+    wrong: bool = False
 
 
 def diagnose(host: str, port: int, tls: Tls | None, deadline: Deadline) -> str | None:
@@ -58,9 +61,10 @@ def look(endpoint: tuple[str, int], tls: Tls | None, deadline: Deadline) -> Faul
         return Fault(
             f"the host {host!r} is not known ({error.strerror})",
             lasting=error.errno != socket.EAI_AGAIN,
+            wrong=error.errno != socket.EAI_AGAIN,
         )
     except UnicodeError:
-        return Fault(f"{host!r} is not a host's name")
+        return Fault(f"{host!r} is not a host's name", wrong=True)
     except ConnectionRefusedError:
         return Fault(f"nobody listens at {where}")
     except TimeoutError:
@@ -71,8 +75,10 @@ def look(endpoint: tuple[str, int], tls: Tls | None, deadline: Deadline) -> Faul
     except OSError as error:
         return Fault(f"{where}: {error.strerror or error}", lasting=False)
     with plain:
-        what = _plaintext(plain, host, where) if tls is None else _tls(plain, host, where, tls)
-    return Fault(what) if what else None
+        if tls is not None:
+            return _tls(plain, host, where, tls)
+        what = _plaintext(plain, host, where)
+    return Fault(what, wrong=True) if what else None
 
 
 def _plaintext(plain: socket.socket, host: str, where: str) -> str | None:
@@ -90,19 +96,21 @@ def _plaintext(plain: socket.socket, host: str, where: str) -> str | None:
         return None
 
 
-def _tls(plain: socket.socket, host: str, where: str, tls: Tls) -> str | None:
+def _tls(plain: socket.socket, host: str, where: str, tls: Tls) -> Fault | None:
     try:
         context = ssl.create_default_context(cafile=tls.ca)
         if tls.cert is not None:
             context.load_cert_chain(tls.cert, tls.key)
     except (ssl.SSLError, OSError) as error:
-        return f"a certificate or key can not be used: {error.strerror or error}"
+        what = f"a certificate or key can not be used: {error.strerror or error}"
+        return Fault(what, wrong=True)
     try:
         with context.wrap_socket(plain, server_hostname=host) as encrypted:
             encrypted.settimeout(_QUIET)
             encrypted.recv(1)
     except ssl.SSLCertVerificationError as error:
-        return f"the certificate of {where} is not trusted: {error.verify_message}"
+        what = f"the certificate of {where} is not trusted: {error.verify_message}"
+        return Fault(what, wrong=True)
     except TimeoutError:
         return None  # It waits for us to speak, as it should.
     except ssl.SSLError as error:
@@ -111,8 +119,10 @@ def _tls(plain: socket.socket, host: str, where: str, tls: Tls) -> str | None:
             asks = "does not accept the client certificate" if tls.cert else (
                 "asks for a client certificate: add ?cert=FILE&key=FILE to the URL"
             )  # fmt: skip
-            return f"{where} {asks}"
-        return f"{where} does not speak TLS: leave it out of the URL"
+            return Fault(f"{where} {asks}", wrong=True)
+        # An end without a word may be that of a proxy whose server is away.
+        silent = isinstance(error, ssl.SSLEOFError)
+        return Fault(f"{where} does not speak TLS: leave it out of the URL", wrong=not silent)
     except OSError:
-        return f"{where} does not speak TLS: leave it out of the URL"
+        return Fault(f"{where} does not speak TLS: leave it out of the URL")
     return None

@@ -508,6 +508,7 @@ def open_backend(url: str, *, cluster: str = "default", create: bool = True) -> 
             cluster id that can not be used, or (without `create`) that does not exist.
         AccessDenied: a wrong user or password, or no permission.
         Unavailable: the backend does not answer.
+        WrongAddress: it never will: the address or the certificates are wrong.
     """
     if not isinstance(cluster, str) or not _CLUSTER.fullmatch(cluster):
         raise InvalidInput(

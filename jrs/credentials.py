@@ -48,6 +48,17 @@ def lent(
             environment.pop(name, None)
 
 
+@contextmanager
+def withheld(environment: MutableMapping[str, str] = os.environ) -> Iterator[None]:
+    """Have the environment hold no secret while a child is started by code that is not ours. No
+    backend may be opened then."""
+    secrets = take(environment)
+    try:
+        yield
+    finally:
+        environment.update(secrets)
+
+
 def _is_secret(name: str, value: str) -> bool:
     if name == "JRS_BACKEND":
         return redacted(value) != value  # It may hold a password.

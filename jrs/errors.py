@@ -24,6 +24,7 @@
     │   ├── DuplicateJob          the job id is taken; ``.state`` says by what
     │   └── JobHeld               it can not go on from what is stored; an operator decides
     ├── Unavailable               nothing was changed; retry later
+    │   └── WrongAddress          first mend the URL or the certificates: nobody is there to answer
     ├── OutcomeUnknown            it may or may not have happened: read back, then decide
     └── JobNotFinished            a job ended FAILED or CANCELED; ``.result`` holds what happened
 """
@@ -161,6 +162,11 @@ class JobHeld(Refused):
 
 class Unavailable(JrsError):
     """The backend could not be asked in time. Nothing was changed; retry later."""
+
+
+class WrongAddress(Unavailable):
+    """No server can be spoken to under this URL, or not with these certificates. To wait for one is
+    in vain: the URL, the certificates or the network's names have to be mended."""
 
 
 class OutcomeUnknown(JrsError):

@@ -11,7 +11,7 @@ import attrs
 from jrs.errors import InvalidInput, TooLarge
 from jrs.fields import Json as Json
 from jrs.fields import as_json
-from jrs.policy import RestartPolicy, SnapshotPolicy, at_least_one, seconds
+from jrs.policy import MOST_PARTITIONS, RestartPolicy, SnapshotPolicy, count, seconds
 from jrs.stored import Stored
 from jrs.texts import bounded, bounded_map, shown
 
@@ -135,7 +135,7 @@ class JobSpec(Stored):
     submitted_at: float = 0.0
     """Seconds since 1970, by the submitter's clock."""
     partitions: int | None = attrs.field(
-        default=None, validator=attrs.validators.optional(at_least_one)
+        default=None, validator=attrs.validators.optional(count(MOST_PARTITIONS))
     )
     """Over how many partitions its streams' state is spread; None leaves it to Spark."""
     snapshots: SnapshotPolicy = attrs.field(factory=SnapshotPolicy)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import enum
-import math
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -12,19 +13,35 @@ from jrs.errors import InvalidInput
 from jrs.stored import Stored
 from jrs.texts import shown
 
+MOST = 2**31 - 1
+"""The largest count: what the JVM takes for one, too."""
+MOST_PARTITIONS = 1 << 15
+"""Of a stream's state. Each is a folder, and a task of every batch."""
+LONGEST = int(threading.TIMEOUT_MAX)
+"""Seconds: the longest that the operating system waits; 292 years."""
+
 
 def seconds(instance: object, attribute: attrs.Attribute[Any], value: float) -> None:
     """Validate a field that is a number of seconds."""
-    if type(value) not in (int, float) or not 0 <= value < math.inf:
-        raise InvalidInput(f"{attribute.name} must be a number of seconds, not {shown(value)}")
-
-
-def at_least_one(instance: object, attribute: attrs.Attribute[Any], value: int) -> None:
-    """Validate a field that counts."""
-    if type(value) is not int or value < 1:
+    if type(value) not in (int, float) or not 0 <= value <= LONGEST:
         raise InvalidInput(
-            f"{attribute.name} must be a whole number of at least 1, not {shown(value)}"
+            f"{attribute.name} must be a number of seconds, at most {LONGEST}, not {shown(value)}"
         )
+
+
+def check_count(name: str, value: object, most: int = MOST) -> None:
+    """Raise `InvalidInput` unless `value` is a whole number from 1 to `most`."""
+    if type(value) is not int or not 1 <= value <= most:
+        raise InvalidInput(f"{name} must be a whole number from 1 to {most}, not {shown(value)}")
+
+
+def count(most: int = MOST) -> Callable[[object, attrs.Attribute[Any], int], None]:
+    """Return the validator of a field that counts from 1 to `most`."""
+
+    def check(instance: object, attribute: attrs.Attribute[Any], value: int) -> None:
+        check_count(attribute.name, value, most)
+
+    return check
 
 
 @attrs.frozen
@@ -34,7 +51,7 @@ class RestartPolicy(Stored):
     Attempts that ended because their leader did are recovered and do not count.
     """
 
-    attempts: int = attrs.field(default=3, validator=at_least_one)
+    attempts: int = attrs.field(default=3, validator=count())
     """Attempts in all before the job is FAILED."""
     delay: float = attrs.field(default=1.0, validator=seconds)
     """Seconds before the second attempt; doubled for each further one."""
@@ -75,7 +92,7 @@ class SnapshotPolicy(Stored):
     """Seconds between two while the job runs; None for none but those at a stop."""
     keep: int | None = attrs.field(
         default=3,
-        validator=attrs.validators.optional(at_least_one),  # type: ignore[arg-type]
+        validator=attrs.validators.optional(count()),  # type: ignore[arg-type]
     )
     """The most to keep; None for any number."""
     max_age: float | None = attrs.field(default=None, validator=attrs.validators.optional(seconds))

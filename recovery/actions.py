@@ -150,8 +150,7 @@ class Actions:
             self._state.make_usable(job_id)
             recorded = self._record_attempt(spec)
         except JobHeld as error:
-            self._stops.hold(job_id, str(error), self._fence)
-            self._say("held", job_id, f"held: {error}")
+            self._hold(job_id, error)
             return
         if recorded is None:
             return
@@ -327,8 +326,7 @@ class Actions:
         try:
             self._end_left_over(job_id)
         except JobHeld as error:
-            self._stops.hold(job_id, str(error), self._fence)
-            self._say("held", job_id, f"held: {error}")
+            self._hold(job_id, error)
             return
         self._state.settle(job_id)
         self._state.pin(job_id, spec.snapshots)
@@ -403,6 +401,12 @@ class Actions:
 
     # -- inside ----------------------------------------------------------------------------
 
+    def _hold(self, job_id: str, error: JobHeld) -> None:
+        """Record that the job is held. How it is resumed, all who show a reason say by
+        themselves."""
+        self._stops.hold(job_id, str(error), self._fence)
+        self._say("held", job_id, f"held: {error}; then: jrs resume {job_id}")
+
     def _end_left_over(self, job_id: str) -> None:
         """See to it that nothing of an earlier attempt can do harm any more.
 
@@ -423,7 +427,7 @@ class Actions:
             held = JobHeld(
                 f"{folder} has files of a later epoch than {self._fence.epoch}, from before the "
                 f"backend was new; restore the job: jrs snapshot restore --from {folder}/snapshots/"
-                f"NUMBER; or move the folder away; then: jrs resume {job_id}"
+                f"NUMBER; or move the folder away"
             )
         orphans = left_over.end(
             self._backend, job_id, Deadline.after(_KILL), up_to_epoch=self._fence.epoch

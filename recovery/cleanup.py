@@ -29,6 +29,10 @@ from jrs.recovery.storage import JobStorage
 from jrs.store import JobResultStore
 from jrs.texts import printable, shown
 
+_MOST = 256
+"""Cleanings of one resource that are under way at once, each in a thread. Passes are fewer: it is
+reached only by those that hang and that nobody waits for any more. Beyond it no other is begun,
+although it might not hang for every job."""
 _LONGEST_NAME = 128
 """Characters of a resource's name: journals hold it."""
 
@@ -340,6 +344,8 @@ class JobCleanup:
         with self._lock:
             if step in self._under_way:
                 return "an earlier try has not ended yet"
+            if sum(name == resource.name for _, name in self._under_way) >= _MOST:
+                return f"not begun: it hangs for {_MOST} other jobs"
             self._under_way.add(step)
         try:
             resource.clean_fenced(job_id, fence)

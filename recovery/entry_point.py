@@ -27,6 +27,11 @@ def load(entry_point: str) -> Callable[..., Any]:
             f"not an entry point: {entry_point!r}; write package.module:function or "
             "/path/file.py:function"
         )
+    if os.sep in place and not place.endswith(".py"):
+        # No module's name: it would be reported as one that is not found.
+        file = f"{place}.py"
+        what = f"write {file}:{name}" if Path(file).is_file() else f"there is no file {file}"
+        raise InvalidInput(f"entry point {entry_point!r} names no file, which ends in .py: {what}")
     try:
         module = _from_file(place) if place.endswith(".py") else importlib.import_module(place)
     except InvalidInput:

@@ -23,11 +23,13 @@ from jrs.errors import (
 )
 from jrs.model import RunnerKind, check_master_name
 from jrs.mounts import check_storage
+from jrs.policy import check_count
 from jrs.recovery import processes
 from jrs.recovery.admission import default_slots
 from jrs.recovery.cleanup import CleanupPolicy, JobCleanup, Resource, default_resources
 from jrs.recovery.dispatcher import Dispatcher
 from jrs.recovery.events import Event, Report, tell
+from jrs.recovery.outage import Outage
 from jrs.recovery.runners import Runner
 from jrs.recovery.runners.process import ProcessRunner
 from jrs.recovery.runners.thread import ThreadRunner
@@ -38,9 +40,6 @@ from jrs.registry import Registration, Registry
 
 EXIT_DEPOSED = 76
 """A replaced leader ended its own process because an attempt in it would not die."""
-
-_PAUSE = 1.0
-"""Seconds before the next campaign when the backend does not answer."""
 
 _GRACE = 0.5
 """The part of the ttl in which attempts have to end when the leader stops of its own will."""
@@ -97,8 +96,8 @@ class Master:
         max_attempts: int | None = None,
     ) -> None:
         backend.check_ttl(ttl)
-        if max_attempts is not None and max_attempts < 1:
-            raise InvalidInput(f"max_attempts must be at least 1, not {max_attempts}")
+        if max_attempts is not None:
+            check_count("max_attempts", max_attempts)
         root = storage or backend.default_storage
         if root is None:
             raise InvalidInput(
@@ -160,24 +159,20 @@ class Master:
         stop: threading.Event,
         lead: Callable[[Dispatcher, Leadership, threading.Event], bool],
     ) -> None:
-        said = ""
+        outage = Outage(stop, lambda why: self._say("waiting", 0, why))
         while not stop.is_set():
             try:
                 leadership = self._won(stop)
                 if leadership is None:
                     return
-                said = ""
+                outage.over()
                 with leadership:
                     # The format may have been raised while this master waited for its turn.
                     versions.ensure_supported(self.backend, convert=False)
                     if self._lead(leadership, registration, stop, lead):
                         return
             except (Unavailable, OutcomeUnknown) as error:
-                # It passes, or somebody mends it: a master waits for either, and says once why.
-                if str(error) != said:
-                    said = str(error)
-                    self._say("waiting", 0, f"the backend does not answer: {error}")
-                stop.wait(_PAUSE)
+                outage.wait(error)
 
     def _won(self, stop: threading.Event) -> Leadership | None:
         try:

@@ -70,7 +70,7 @@ class JobState:
             raise JobHeld(
                 f"job {job_id!r} was never started, and {folder} has files of an earlier life: "
                 f"{', '.join(found)}; restore it: jrs snapshot restore --from {folder}/snapshots/"
-                f"NUMBER; or move the folder away; then: jrs resume {job_id}"
+                f"NUMBER; or move the folder away"
             )
 
     def make_usable(self, job_id: str) -> None:

@@ -43,8 +43,7 @@ class Trust:
         if self.key is not None and not self.key.has_signed(stored, f"the spec of job {job_id!r}"):
             raise JobHeld(
                 f"the spec of job {job_id!r} is not signed with the masters' key: look at it: "
-                f"jrs show {job_id}; then: jrs sign {job_id}, and: jrs resume {job_id}; or: "
-                f"jrs cancel {job_id}"
+                f"jrs show {job_id}; then: jrs sign {job_id}; or: jrs cancel {job_id}"
             )
 
     def _check_entry(self, spec: JobSpec) -> None:
@@ -55,8 +54,7 @@ class Trust:
         if not any(fnmatchcase(entry if ":" in one else place, one) for one in self.allow):
             raise JobHeld(
                 f"the masters do not run {entry!r}: they allow {', '.join(self.allow)}; start them "
-                f"with another --allow-entry and then: jrs resume {spec.job_id}; or: jrs cancel "
-                f"{spec.job_id}"
+                f"with another --allow-entry; or: jrs cancel {spec.job_id}"
             )
 
 

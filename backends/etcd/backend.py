@@ -50,6 +50,7 @@ from jrs.errors import (
     Refused,
     TooLarge,
     Unavailable,
+    WrongAddress,
 )
 
 DEFAULT_PORT = 2379
@@ -79,6 +80,7 @@ def open_etcd(url: str, cluster: str, create: bool = True) -> EtcdBackend:
         AccessDenied: a wrong user or password, or no permission on the prefix.
         UnsupportedVersion: written by a newer jrs.
         Unavailable: no member answers; says what is wrong with them.
+        WrongAddress: none of them ever will: the address or the certificates are wrong.
     """
     address = Address.parse(url, default_port=DEFAULT_PORT)
     connection = Connection(address)
@@ -113,6 +115,8 @@ def reach(connection: Connection, deadline: Deadline) -> Any:
         patience = Deadline.after(deadline.remaining() / 2)
         faults = look_at_each(address.endpoints, address.tls, patience)
     why = "; ".join(dict.fromkeys(fault.what for fault in faults if fault))
+    if all(fault and fault.wrong for fault in faults):
+        raise WrongAddress(f"{address.url} can not be reached: {why}")
     if all(fault and fault.lasting for fault in faults):
         raise Unavailable(f"{address.url} can not be reached: {why}")
     try:

@@ -11,12 +11,12 @@ import select
 import ssl
 import struct
 
-from jrs.backends.diagnosis import diagnose
+from jrs.backends.diagnosis import Fault, look
 from jrs.backends.zookeeper import wire
 from jrs.backends.zookeeper.access import Access
 from jrs.backends.zookeeper.sockets import PATIENCE, connect, resolve
 from jrs.clock import Deadline
-from jrs.errors import Unavailable
+from jrs.errors import Unavailable, WrongAddress
 
 _CONNECT = struct.Struct("!iqiq")
 _CONNECTED = struct.Struct("!ii")
@@ -35,8 +35,9 @@ def shortest_session(access: Access, deadline: Deadline) -> float:
 
     Raises:
         Unavailable: no endpoint can be spoken to; the message says why, for each of them.
+        WrongAddress: none of them ever can be: the address or the certificates are wrong.
     """
-    problems = []
+    faults = []
     for number, (host, port) in enumerate(access.address.endpoints):
         left = len(access.address.endpoints) - number
         turn = Deadline.after(min(PATIENCE, deadline.remaining() / left * 0.7))
@@ -48,9 +49,15 @@ def shortest_session(access: Access, deadline: Deadline) -> float:
                 return shortest
         except (OSError, ssl.SSLError) as error:
             patience = Deadline.after(min(1.0, deadline.remaining() / left * 0.9))
-            why = diagnose(host, port, access.address.tls, patience)
-            problems.append(why or f"{host}:{port} {_said(error)}")
-    raise Unavailable(f"{access.where}: {'; '.join(dict.fromkeys(problems))}")
+            fault = look((host, port), access.address.tls, patience)
+            foreign = isinstance(error, _OtherProtocol)
+            faults.append(fault or Fault(f"{host}:{port} {_said(error)}", wrong=foreign))
+    why = f"{access.where}: {'; '.join(dict.fromkeys(fault.what for fault in faults))}"
+    raise WrongAddress(why) if all(fault.wrong for fault in faults) else Unavailable(why)
+
+
+class _OtherProtocol(OSError):
+    """What answers is no ZooKeeper."""
 
 
 class _Talk:
@@ -84,7 +91,7 @@ class _Talk:
         )
         reply = self._receive()
         if len(reply) < _CONNECTED.size:
-            raise OSError("does not speak ZooKeeper's protocol")
+            raise _OtherProtocol("does not speak ZooKeeper's protocol")
         granted: int = _CONNECTED.unpack_from(reply)[1]
         return granted / 1000
 
@@ -110,7 +117,7 @@ class _Talk:
     def _receive(self) -> bytes:
         (length,) = _LENGTH.unpack(self._exactly(_LENGTH.size))
         if not 0 <= length <= 1 << 20:
-            raise OSError("does not speak ZooKeeper's protocol")
+            raise _OtherProtocol("does not speak ZooKeeper's protocol")
         return self._exactly(length)
 
     def _exactly(self, size: int) -> bytes:

@@ -15,6 +15,7 @@ from jrs.cli.upkeep import job_storage, storage_option
 from jrs.errors import InvalidInput, NotFound
 from jrs.jobs import JobCatalog
 from jrs.model import StopRecord, check_job_id
+from jrs.policy import MOST_PARTITIONS, check_count
 from jrs.recovery import entry_point as entry_points
 from jrs.recovery.spark import rescaling
 from jrs.signing import SpecKey
@@ -46,8 +47,7 @@ def rescale_command(
     \b
     Example:  jrs rescale hourly-delays --partitions 16
     """
-    if partitions < 1:
-        raise InvalidInput(f"--partitions must be at least 1, not {partitions}")
+    check_count("--partitions", partitions, MOST_PARTITIONS)
     check_job_id(job_id)
     with place.open() as backend:
         _check_stores(backend, storage, job_id)

@@ -14,10 +14,12 @@ from jrs import credentials
 from jrs.cli import pid1
 from jrs.cli.common import Place, say, say_json, spec_key_option, when, with_place
 from jrs.errors import InvalidInput, JrsError
+from jrs.policy import MOST
 from jrs.recovery import entry_point
 from jrs.recovery.cleanup import Resource
 from jrs.recovery.events import Event
 from jrs.recovery.master import Master
+from jrs.recovery.outage import Outage
 from jrs.recovery.trust import Trust
 from jrs.signing import SpecKey
 
@@ -34,7 +36,7 @@ from jrs.signing import SpecKey
 @click.option("--resource", "resources", multiple=True, metavar="MODULE:FUNCTION",
               help="Something more that jobs leave behind: a function that returns a "
               "jrs.Resource. Repeatable.")  # fmt: skip
-@click.option("--max-attempts", type=click.IntRange(min=1), metavar="N",
+@click.option("--max-attempts", type=click.IntRange(1, MOST), metavar="N",
               help="How many attempts run at once while this master leads; other jobs wait, first "
               "submitted first.  [default: by cores and memory]")  # fmt: skip
 @click.option("--allow-entry", "allowed", multiple=True, metavar="PATTERN",
@@ -57,6 +59,7 @@ def master_command(
     """Start a master: campaign, and while leading, recover and run submitted jobs.
 
     Ends on SIGTERM or SIGINT: running attempts are stopped, and the next master takes over at once.
+    While the backend does not answer it waits, from its start on, and says why.
     With --spec-key it runs only jobs whose spec is signed with that key; others are held.
 
     \b
@@ -77,14 +80,18 @@ def master_command(
                 job = f"{event.job_id}: " if event.job_id else ""
                 say(f"{when(event.at)}  epoch {event.epoch}  {job}{event.message}")
 
-    with place.open(create=True) as backend:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    outage = Outage(stop, lambda why: say(f"jrs: {why}; waiting for it", err=True))
+    opened = outage.open(lambda: place.open(create=True))
+    if opened is None:
+        return
+    with opened as backend:
         master = Master(
             backend, url=place.url, storage=storage, ttl=ttl, name=name, resources=found,
             report=report, max_attempts=max_attempts, trust=trust,
         )  # fmt: skip
         credentials.take()  # The master has read them; nothing that it starts is to inherit them.
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: stop.set())
         master.run(stop)
 
 

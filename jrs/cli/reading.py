@@ -27,6 +27,7 @@ from jrs.codec import decode
 from jrs.errors import CorruptRecord
 from jrs.jobs import JobCatalog, JobView
 from jrs.model import EpochRecord, JobStatus, ResultState
+from jrs.policy import MOST
 from jrs.recovery.decision import Action, Attempt, Facts, Result, Spec, Stop, decide
 from jrs.recovery.snapshots import pending
 from jrs.recovery.waiting import place_in_queue
@@ -41,7 +42,7 @@ _MOST_OF_A_NOTE = 200
 @click.option("--state", type=click.Choice([state.value for state in ResultState]),
               help="Only jobs whose result is dirty, clean or expired.")  # fmt: skip
 @click.option("--after", metavar="JOB_ID", help="Go on behind this job.")
-@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True)
+@click.option("--limit", type=click.IntRange(1, MOST), default=50, show_default=True)
 @json_option
 @with_place
 def list_command(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ from jrs.cli.common import (
 )
 from jrs.cli.upkeep import job_storage, storage_option
 from jrs.errors import InvalidInput
+from jrs.jobs import JobCatalog
 from jrs.model import check_job_id
 from jrs.recovery.snapshots import Restored, SnapshotCatalog
 from jrs.signing import SpecKey
@@ -110,6 +112,8 @@ def list_command(catalog: SnapshotCatalog, job_id: str | None, as_json: bool) ->
     """
     jobs = [check_job_id(job_id)] if job_id else list(catalog.jobs())
     records = [record for each in jobs for record in catalog.list(each)]
+    if job_id and not records:
+        JobCatalog(catalog.backend).view(job_id)  # Or there is no such job.
     if as_json:
         say_json(records)
         return
@@ -316,7 +320,8 @@ def say_restored(restored: Restored, as_json: bool) -> None:
 
 def _batch(text: str) -> tuple[str, int]:
     stage, _, number = text.partition("=")
-    if not stage or not number.isdigit():
+    # As many digits as a batch's number has at most: Spark's are of 64 bits.
+    if not stage or not re.fullmatch("[0-9]{1,19}", number):
         raise InvalidInput(f"not a batch of a stage: {text!r}; write STAGE=N, as hourly=41")
     return stage, int(number)
 

@@ -28,6 +28,7 @@ from jrs.model import (
     Tombstone,
     check_job_id,
 )
+from jrs.policy import MOST
 from jrs.recovery import fencing
 from jrs.recovery.cleanup import JobCleanup, default_resources
 from jrs.recovery.epochs import restore_epoch
@@ -110,7 +111,7 @@ def cleanup_command(
 @click.command("expire")
 @click.option("--older-than", "age", required=True, metavar="AGE",
               help="How long ago a job must have ended: 90s, 30m, 12h, 7d.")  # fmt: skip
-@click.option("--keep", type=click.IntRange(min=0), default=0, show_default=True,
+@click.option("--keep", type=click.IntRange(0, MOST), default=0, show_default=True,
               help="Keep this many of the newest, whatever their age.")  # fmt: skip
 @json_option
 @with_place

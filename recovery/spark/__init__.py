@@ -69,6 +69,8 @@ def session(job: Job, **conf: str) -> SparkSession:
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise InvalidInput("this job needs Spark: pip install 'jrs[spark]'") from error
+    from jrs import credentials  # Not for Spark's workers, which import this module.
+
     with _starting:
         if _gateway_exit() is not None:
             _forget_jvm()
@@ -76,9 +78,10 @@ def session(job: Job, **conf: str) -> SparkSession:
             require_java()
             given = _configuration(job, conf)
             builder = SparkSession.builder.config(conf=given).appName(f"jrs {job.job_id}")
+            with credentials.withheld():  # A driver's: an attempt's environment holds none.
+                found = builder.getOrCreate()
         else:
-            builder = SparkSession.builder
-        found = builder.getOrCreate()
+            found = SparkSession.builder.getOrCreate()
     _pickle_by_value(job)
     context = found.sparkContext
     name = _name(job.job_id)

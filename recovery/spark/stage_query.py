@@ -259,7 +259,7 @@ class StageQuery:
         raise JobHeld(
             f"stage {self.name!r}: its sink took batch {batch}, which is new, without reading all "
             "of it: it has batches of another history, passes over an error, or leaves rows "
-            f"unread; mend that, then: jrs resume {self.job.job_id}"
+            "unread; mend that"
         )
 
     def _is_to_rescale(self) -> bool:

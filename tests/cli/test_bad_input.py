@@ -56,6 +56,12 @@ def store(tmp_path: Path) -> JobResultStore:
         pytest.param(["submit", "", "jobs_here:add"], ["''", "job id"], id="empty"),
         pytest.param(["submit", "j", "nowhere:f"], ["nowhere"], id="no-module"),
         pytest.param(["submit", "j", "./nowhere.py:f"], ["no file"], id="no-file"),
+        pytest.param(
+            ["submit", "j", "nowhere/gone:f"], ["no file nowhere/gone.py"], id="no-file-no-ending"
+        ),
+        pytest.param(
+            ["submit", "j", "./jobs_here:add"], ["write ./jobs_here.py:add"], id="no-ending"
+        ),
         pytest.param(["submit", "j", "jobs_here:gone"], ["'gone'"], id="no-function"),
         pytest.param(["submit", "j", "jobs_here:number"], ["no function"], id="no-callable"),
         pytest.param(["submit", "j", "jobs_here"], ["package.module:function"], id="no-colon"),
@@ -71,7 +77,7 @@ def store(tmp_path: Path) -> JobResultStore:
              "--arg", "b=" + "x" * 100_000, "--arg", "c=" + "x" * 100_000],
             ["too large", "location"], id="large",
         ),
-        pytest.param(["submit", "j", "jobs_here:add", "--attempts", "0"], ["at least 1"], id="0"),
+        pytest.param(["submit", "j", "jobs_here:add", "--attempts", "0"], ["from 1 to"], id="0"),
         pytest.param(
             ["submit", "j", "jobs_here:add", "--delay", "nan"], ["seconds"], id="delay"
         ),
@@ -80,7 +86,7 @@ def store(tmp_path: Path) -> JobResultStore:
             ["finished=keep"], id="at-end",
         ),
         pytest.param(
-            ["submit", "j", "jobs_here:add", "--keep-snapshots", "0"], ["at least 1"], id="keep"
+            ["submit", "j", "jobs_here:add", "--keep-snapshots", "0"], ["from 1 to"], id="keep"
         ),
         pytest.param(["submit", "ended", "jobs_here:add"], ["has ended"], id="finished"),
         pytest.param(["submit", "expired", "jobs_here:add"], ["expired"], id="expired"),
@@ -90,6 +96,10 @@ def store(tmp_path: Path) -> JobResultStore:
         pytest.param(["cancel", "ended"], ["ended already"], id="cancel-ended"),
         pytest.param(["show", "nobody"], ["no job"], id="show-unknown"),
         pytest.param(["explain", "nobody"], ["no job"], id="explain-unknown"),
+        pytest.param(["snapshot", "list", "nobody"], ["no job"], id="snapshots-unknown"),
+        pytest.param(
+            ["snapshot", "list", "nobody", "--json"], ["no job"], id="snapshots-unknown-json"
+        ),
         pytest.param(["wait", "a/b"], ["job id"], id="wait-id"),
         pytest.param(["wait", "expired"], ["expired"], id="wait-expired"),
         pytest.param(["expire", "--older-than", "soon"], ["not an age"], id="age"),
@@ -126,6 +136,15 @@ def test_refused_in_one_line(
         key: value for key, value in contents(tmp_path / "store").items() if "leader" not in key
     }
     assert before == after
+
+
+def test_no_snapshots_of_a_job_that_there_is(jrs: Jrs, store: JobResultStore) -> None:
+    """A job that has no snapshot is none that there is not: ended, expired, or submitted."""
+    jrs("submit", "submitted", "jobs_here:add")
+
+    for job_id in ("ended", "expired", "submitted"):
+        done = jrs("snapshot", "list", job_id, "--json")
+        assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
 
 
 def test_no_backend(jrs: Jrs) -> None:

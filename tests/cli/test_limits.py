@@ -13,6 +13,7 @@ from jrs import keys
 from jrs.backend import Backend, Create, Fence, open_backend
 from jrs.codec import encode, with_job_id
 from jrs.errors import CorruptRecord, Fenced
+from jrs.jobs import JobCatalog
 from jrs.model import AttemptRecord, JobResult, JobSpec, JobStatus
 from jrs.recovery.cleanup import JobCleanup, Records
 from jrs.recovery.decision import Action, Attempt, Facts, Spec, Stop, decide
@@ -21,6 +22,9 @@ from jrs.testing.contract import contents, lead
 from tests.cli.conftest import Jrs
 from tests.cli.hostile import HUGE, sealed
 from tests.cli.test_bad_input import refused
+
+MANY = "9" * 20
+LONG = "1e300"
 
 
 @pytest.mark.parametrize(
@@ -38,6 +42,37 @@ from tests.cli.test_bad_input import refused
 def test_what_nobody_could_read_back(jrs: Jrs, args: list[str]) -> None:
     """D8: a number of 5,000 digits, or JSON that is nested too deeply, is refused in one line."""
     refused(jrs("submit", "j", "m:f", "--no-check", *args))
+
+
+@pytest.mark.parametrize(
+    ("args", "limit"),
+    [
+        (["submit", "j", "m:f", "--no-check", "--attempts", MANY], "attempts must be"),
+        (["submit", "j", "m:f", "--no-check", "--partitions", MANY], "partitions must be"),
+        (["submit", "j", "m:f", "--no-check", "--partitions", "32769"], "from 1 to 32768"),
+        (["submit", "j", "m:f", "--no-check", "--keep-snapshots", MANY], "keep must be"),
+        (["submit", "j", "m:f", "--no-check", "--delay", LONG], "delay must be"),
+        (["submit", "j", "m:f", "--no-check", "--snapshot-every", LONG], "every must be"),
+        (["submit", "j", "m:f", "--no-check", "--snapshot-max-age", LONG], "max_age must be"),
+        (["rescale", "there", "--partitions", MANY], "from 1 to 32768"),
+        (["stop", "there", "--no-wait", "--patience", LONG], "patience must be"),
+        (["list", "--limit", MANY], "--limit"),
+        (["expire", "--older-than", "1d", "--keep", MANY], "--keep"),
+        (["snapshot", "create", "there", "--batch", f"s={'9' * 5000}"], "not a batch"),
+        (["snapshot", "create", "there", "--batch", "s=²"], "not a batch"),
+        (["master", "--max-attempts", MANY], "--max-attempts"),
+    ],
+    ids=lambda what: " ".join(map(str, what))[:40] if isinstance(what, list) else "",
+)
+def test_more_than_anybody_means(jrs: Jrs, url: str, args: list[str], limit: str) -> None:
+    """S1: a count or a duration that no computer comes to is refused, and nothing is changed."""
+    with open_backend(url) as backend:
+        JobCatalog(backend).submit(JobSpec("there", "m:f"))
+        before = contents(backend)
+
+        refused(jrs(*args), limit)
+
+        assert contents(backend) == before
 
 
 @pytest.mark.parametrize("body", [b'{"job_id":"j","a":%s}' % HUGE, b"[" * 100_000])

@@ -27,6 +27,7 @@ from jrs.errors import (
     TooLarge,
     Unavailable,
     UnsupportedVersion,
+    WrongAddress,
 )
 from jrs.testing.servers import EtcdServer, Proxy
 from jrs.testing.servers.certificates import make_certificates
@@ -93,7 +94,7 @@ def guarded() -> Iterator[EtcdServer]:
 
 
 def test_an_unknown_host(refused: Refused) -> None:
-    refused("etcd://no.such.host.invalid", Unavailable, "'no.such.host.invalid' is not known")
+    refused("etcd://no.such.host.invalid", WrongAddress, "'no.such.host.invalid' is not known")
 
 
 def test_a_port_nobody_listens_at(refused: Refused) -> None:
@@ -164,11 +165,11 @@ def test_something_that_is_no_etcd(refused: Refused) -> None:
 def test_a_wrong_authority(refused: Refused, secured: EtcdServer, tmp_path: Path) -> None:
     other = make_certificates(tmp_path).ca
     url = f"etcd://{secured.url_part}?ca={other}"
-    refused(url, Unavailable, "is not trusted")
+    refused(url, WrongAddress, "is not trusted")
 
 
 def test_no_authority_but_the_system_s(refused: Refused, secured: EtcdServer) -> None:
-    refused(f"etcd://{secured.url_part}?tls=true", Unavailable, "is not trusted")
+    refused(f"etcd://{secured.url_part}?tls=true", WrongAddress, "is not trusted")
 
 
 def test_a_file_that_is_no_certificate(
@@ -180,7 +181,7 @@ def test_a_file_that_is_no_certificate(
 
 
 def test_plaintext_to_a_port_of_tls(refused: Refused, secured: EtcdServer) -> None:
-    refused(f"etcd://{secured.url_part}", Unavailable, "speaks TLS", "?ca=FILE")
+    refused(f"etcd://{secured.url_part}", WrongAddress, "speaks TLS", "?ca=FILE")
 
 
 def test_tls_to_a_port_of_plaintext(
@@ -197,7 +198,7 @@ def test_no_client_certificate_where_one_is_asked_for(
     server = start_etcd(mutual_tls=True)
     assert server.certificates is not None
     refused(
-        f"etcd://{server.url_part}?ca={server.certificates.ca}", Unavailable, "client certificate"
+        f"etcd://{server.url_part}?ca={server.certificates.ca}", WrongAddress, "client certificate"
     )
     opened(server.url()).close()
 

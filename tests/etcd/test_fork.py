@@ -46,40 +46,6 @@ print("survived", ended.count(0), flush=True)
 """
 
 
-REFUSED = """
-import os, sys, threading
-from jrs.backend import Create, open_backend
-from jrs.errors import Unavailable
-
-backend = open_backend(sys.argv[1], cluster=sys.argv[2])
-backend.commit(Create("k", b"1"))
-calls = [
-    lambda: backend.get("k"),
-    lambda: list(backend.scan("")),
-    lambda: backend.commit(Create("l", b"")),
-    lambda: backend.commit_async(Create("l", b"")),
-    lambda: backend.watch(""),
-    lambda: backend.campaign("me", ttl=2.0, stop=threading.Event()),
-]
-child = os.fork()
-if not child:
-    refused = 0
-    try:
-        for call in calls:
-            try:
-                call()
-            except Unavailable as error:
-                refused += "fork" in str(error)
-        backend.close()
-    finally:
-        os._exit(refused)
-refused = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-backend.commit(Create("m", b""))
-print(refused == len(calls), [record.key for record in backend.scan("")], flush=True)
-backend.close()
-"""
-
-
 def run(server: EtcdServer, children: int, *more: str, timeout: float) -> str:
     """Fork beside a client that is busy; return what was seen, also if it hung."""
     cluster = f"fork-{uuid.uuid4().hex}"
@@ -112,16 +78,3 @@ def test_children_die_where_fork_support_is_left_on(etcd_server: EtcdServer) -> 
 
     affected = tuple(map(int, version("grpcio").split(".")[:2])) <= (1, 85)
     assert "died" in seen or "hung" in seen or not affected
-
-
-def test_a_forked_child_may_not_use_the_handle(etcd_server: EtcdServer) -> None:
-    """It is told to open its own, at once: no thread of the handle lives in the child."""
-    done = subprocess.run(
-        [sys.executable, "-c", REFUSED, etcd_server.url(), f"fork-{uuid.uuid4().hex}"],
-        capture_output=True,
-        check=False,
-        text=True,
-        timeout=120,
-    )
-
-    assert (done.stdout, done.stderr) == ("True ['k', 'm']\n", "")

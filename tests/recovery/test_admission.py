@@ -20,8 +20,9 @@ from jrs.clock import Deadline
 from jrs.errors import InvalidInput
 from jrs.jobs import JobCatalog
 from jrs.model import JobStatus, RunnerKind, StopMode
+from jrs.recovery import cleanup as cleanup_module
 from jrs.recovery.admission import Admission, slots_for
-from jrs.recovery.cleanup import CleanupPolicy
+from jrs.recovery.cleanup import CleanupPolicy, JobCleanup
 from jrs.recovery.master import Master
 from jrs.recovery.pools import Pool, side_by_side
 from jrs.stops import JobStops
@@ -199,9 +200,16 @@ class Hanging(Thing):
 
 @pytest.fixture
 def hanging() -> Iterator[Hanging]:
+    """One that is let go when the test ends, which waits for all that hung to end."""
     thing = Hanging()
     yield thing
     thing.go.set()
+    until(lambda: not cleanings(), "no cleanup runs any more")
+
+
+def cleanings() -> list[threading.Thread]:
+    """Return the threads of cleanups, and of what they clean."""
+    return [one for one in threading.enumerate() if one.name.startswith("jrs-clean")]
 
 
 def ended_but_dirty(memory: FaultyMemory, count: int) -> None:
@@ -244,6 +252,31 @@ def test_cleanups_that_hang_hold_up_no_other_cleanup(
 
         hanging.go.set()
         leader.until_clean(*(f"hangs-{number}" for number in range(40)))
+
+
+def test_cleanups_that_hang_take_a_bounded_number_of_threads(
+    memory: FaultyMemory, hanging: Hanging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B8: a resource that hangs for every job is not begun for more and more of them; what else
+    the jobs leave behind is cleaned up, and the rest once it hangs no more."""
+    monkeypatch.setattr(cleanup_module, "_MOST", 8)
+    ended_but_dirty(memory, 13)
+    other = Thing("other")
+    with lead(memory) as leadership:
+        cleanup = JobCleanup(memory, [hanging, other])
+        for number in range(12):
+            cleanup.run(f"hangs-{number}", leadership.fence, timeout=0.05)
+        until(lambda: len(hanging.calls) >= 8 and len(other.calls) == 12, "all have begun")
+        last = cleanup.run("hangs-12", leadership.fence, timeout=BOUND)
+
+        assert last.problems == {"hanging": "not begun: it hangs for 8 other jobs"}
+        assert len(hanging.calls) == len(cleanings()) == 8
+        assert len(other.calls) == 13
+
+        hanging.go.set()
+        until(lambda: not cleanings(), "all have ended")
+        jobs = [f"hangs-{number}" for number in range(13)]
+        assert [cleanup.run(job, leadership.fence).problems for job in jobs] == [{}] * 13
 
 
 def test_stop_ends_next_to_a_cleanup_that_hangs(

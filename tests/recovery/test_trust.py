@@ -83,8 +83,8 @@ def test_no_pattern() -> None:
 
 
 def test_held_and_not_failed(tmp_path: Path) -> None:
-    """X3: what a master may not run is held with the reason, nothing of it is executed, and with
-    another pattern it runs."""
+    """X3: what a master may not run is held with the reason, and told once how it is resumed;
+    nothing of it is executed, and with another pattern it runs."""
     url = (tmp_path / "store").as_uri()
     marker = tmp_path / "ran"
     evil = tmp_path / "evil.py"
@@ -97,18 +97,20 @@ def test_held_and_not_failed(tmp_path: Path) -> None:
         result = JobResultStore(masters.backend).wait("good", BOUND)
         masters.until(lambda: stops.get("evil") is not None, "the job is held")
         held = stops.get("evil")
-        said = jrs(url, "explain", "evil")
-        masters.until(
-            lambda: any(event.kind == "held" and str(evil) in event.message
-                        for event in masters.events),
-            "the master says why",
-        )  # fmt: skip
+        said, shown = jrs(url, "explain", "evil"), jrs(url, "show", "evil")
+
+        def told() -> list[str]:
+            return [event.message for event in masters.events if event.kind == "held"]
+
+        masters.until(lambda: any(str(evil) in one for one in told()), "the master says why")
+        (message,) = told()
         assert not marker.exists()
 
     assert result.status is JobStatus.FINISHED
     assert held is not None
     assert (held.mode, held.state) == (StopMode.HOLD, StopState.DONE)
     assert f"do not run '{evil}:main': they allow {JOBS}" in said
+    assert [text.count("jrs resume") for text in (said, shown, message)] == [1, 1, 1]
     with open_backend(url) as backend:
         assert JobResultStore(backend).get("evil") is None
     jrs(url, "resume", "evil")

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,11 +21,13 @@ from jrs.codec import decode, encode
 from jrs.model import AttemptRecord, EpochRecord
 from jrs.recovery.events import Event
 from jrs.recovery.master import Master
+from jrs.testing.masters import Masters
 from jrs.testing.servers import EtcdServer, ZooKeeperServer
 from jrs.testing.worker import Worker
 from tests.crash.forms import begin_in_old_form
 from tests.crash.test_disk_full import disk, fill
-from tests.support import until
+from tests.etcd.support import with_option
+from tests.support import BOUND, until
 
 __all__ = ["disk"]
 TTL = 5.0
@@ -177,3 +180,66 @@ def test_a_damaged_line_of_a_base_that_held_the_epoch(tmp_path: Path, suffix: st
         found = backend.get(keys.EPOCH)
         assert found is not None
         assert decode(EpochRecord, found.value, keys.EPOCH).epoch == 9
+
+
+# -- a server that is away when a master starts ----------------------------------------------------
+
+
+def begins_later(server: EtcdServer | ZooKeeperServer, storage: Path) -> None:
+    """A master starts while the server is down; it says so once, and leads when the server is up.
+    Another one is told to end meanwhile."""
+    with Masters(server.url(), cluster=f"later-{uuid.uuid4().hex}", storage=storage) as masters:
+        server.kill()
+        early, ended = masters.start("early"), masters.start("ended")
+        for master in (early, ended):
+            until(lambda one=master: "waiting for it" in one.errors(), "it says that it waits")
+        ended.process.terminate()
+        assert ended.process.wait(BOUND) == 0
+        server.start()
+        masters.event(lambda event: event.kind == "leading", "it leads")
+        said = early.errors().splitlines()
+    assert len([line for line in said if "nobody listens at" in line]) == 1, said
+
+
+def test_an_etcd_that_is_away_at_first(etcd_server: EtcdServer, tmp_path: Path) -> None:
+    """B4, D5: a master that starts before its server does is no worse off than one that runs."""
+    begins_later(etcd_server, tmp_path)
+
+
+def test_a_zookeeper_that_is_away_at_first(
+    zookeeper_server: ZooKeeperServer, tmp_path: Path
+) -> None:
+    """B4, D5: the same on ZooKeeper."""
+    begins_later(zookeeper_server, tmp_path)
+
+
+def test_an_etcd_that_hangs_at_first(etcd_server: EtcdServer, tmp_path: Path) -> None:
+    """B4, D5: the same for a server that takes connections and says nothing."""
+    url = with_option(etcd_server.url(), "timeout=1")
+    with Masters(url, cluster=f"later-{uuid.uuid4().hex}", storage=tmp_path) as masters:
+        etcd_server.pause()
+        early = masters.start("early")
+        until(lambda: "waiting for it" in early.errors(), "it says that it waits")
+        etcd_server.resume()
+        masters.event(lambda event: event.kind == "leading", "it leads")
+
+
+@pytest.mark.parametrize("url", ["etcd://no.such.invalid", "zookeeper://no.such.invalid"])
+def test_a_server_that_nobody_knows(url: str) -> None:
+    """B4: a wrong name is no outage: the master ends and says so."""
+    ends_at_once(url, "'no.such.invalid' is not known")
+
+
+def test_a_path_that_there_is_not(zookeeper_server: ZooKeeperServer) -> None:
+    """B4: nor a wrong path."""
+    ends_at_once(zookeeper_server.url("nowhere"), "does not exist")
+
+
+def ends_at_once(url: str, why: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "jrs", "--backend", url, "master"],
+        capture_output=True, text=True, timeout=BOUND, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, "")
+    assert why in done.stderr
+    assert len(done.stderr.splitlines()) == 1

@@ -71,6 +71,14 @@ def flights(job: Job, data: str, journal: str) -> Json:
     return pipeline.flights(job, data)
 
 
+def jvm_environment(job: Job) -> Json:
+    """Return the environment of the JVM, and of one of Spark's Python workers."""
+    context = spark(job).sparkContext
+    jvm = Path(f"/proc/{context._gateway.proc.pid}/environ").read_text()  # type: ignore[union-attr]
+    (worker,) = context.parallelize([0], 1).map(lambda _: str(dict(os.environ))).collect()
+    return {"jvm": jvm, "worker": worker}
+
+
 def slow_rows(session: SparkSession, tasks: int, milliseconds: int):  # type: ignore[no-untyped-def]
     """Return rows that sleep in the JVM, one for each task: nothing of Python runs meanwhile."""
     return session.range(0, tasks, 1, tasks).selectExpr(

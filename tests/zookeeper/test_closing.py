@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import threading
 import time
-import warnings
 from collections.abc import Callable
 
 import pytest
 
 from jrs.backend import Create, open_backend
 from jrs.backends.zookeeper import ZooKeeperBackend
-from jrs.errors import JrsError, Unavailable
+from jrs.errors import JrsError
 from jrs.testing.contract import contents, lead
 from jrs.testing.servers import Proxy, ZooKeeperServer
 
@@ -144,35 +142,3 @@ elif how == "server gone":
     output, errors = process.communicate(b"\n", timeout=60)
 
     assert (process.returncode, output, errors) == (0, b"", b"")
-
-
-def test_a_forked_child_may_not_use_it(handle: Open) -> None:
-    """A handle belongs to the process that opened it: a child is told to open its own."""
-    backend = handle()
-    backend.commit(Create("k", b"1"))
-    calls = [
-        lambda: backend.get("k"),
-        lambda: list(backend.scan("")),
-        lambda: backend.commit(Create("l", b"")),
-        lambda: backend.commit_async(Create("l", b"")),
-        lambda: backend.watch(""),
-        lambda: backend.campaign("me", ttl=1.0, stop=threading.Event()),
-    ]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Newer Pythons warn of what this is about.
-        child = os.fork()
-    if not child:
-        refused = 0
-        try:
-            for call in calls:
-                try:
-                    call()
-                except Unavailable as error:
-                    refused += "fork" in str(error)
-            backend.close()
-        finally:
-            os._exit(refused)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == len(calls)
-    backend.commit(Create("m", b""))
-
-    assert contents(backend) == {"k": b"1", "m": b""}

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
 import threading
 import uuid
+import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -215,6 +219,61 @@ class MultiProcessContract:
         assert len({fence.epoch for fence in fences}) == 3
         newest = max(fences, key=lambda fence: fence.epoch)
         assert [fence == newest for fence in fences] == [backend.holds(fence) for fence in fences]
+
+    def test_a_forked_child_may_not_use_the_handle(self, backend: Backend, other: Backend) -> None:
+        """A handle belongs to the process that opened it: none of its threads lives in a child,
+        which is told at once to open its own. Closing it there harms nobody."""
+        if not backend.capabilities.multi_process:
+            pytest.skip("one process only, as its capabilities say")
+        backend.commit(Create("k", b"1"))
+        calls: dict[str, Callable[[], object]] = {
+            "get": lambda: backend.get("k"),
+            "get_many": lambda: backend.get_many(["k", "l"]),
+            "scan": lambda: list(backend.scan("")),
+            "commit": lambda: backend.commit(Create("l", b"")),
+            "commit_async": lambda: backend.commit_async(Create("l", b"")),
+            "watch": lambda: backend.watch(""),
+            "campaign": lambda: backend.campaign(
+                "me", ttl=backend.capabilities.min_ttl, stop=threading.Event()
+            ),
+        }
+        assert _in_a_child(calls, backend.close) == dict.fromkeys(calls, "refused")
+        backend.commit(Create("m", b""))
+
+        assert contents(backend) == contents(other) == {"k": b"1", "m": b""}
+
+
+def _in_a_child(calls: dict[str, Callable[[], object]], last: Callable[[], None]) -> dict[str, str]:
+    """Fork, make the calls in the child, and return what came of each."""
+    reading, writing = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Newer Pythons warn of what this is about.
+        child = os.fork()
+    if not child:
+        try:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(int(BOUND))  # A child that hangs is ended.
+            seen = {name: _outcome(call) for name, call in calls.items()}
+            last()
+            os.write(writing, json.dumps(seen).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with open(reading, "rb") as answer:
+        said = answer.read()
+    os.waitpid(child, 0)
+    assert said, "the child hung, or died"
+    found: dict[str, str] = json.loads(said)
+    return found
+
+
+def _outcome(call: Callable[[], object]) -> str:
+    try:
+        return f"returned {call()!r}"
+    except Unavailable as error:
+        return "refused" if "fork" in str(error) else str(error)
+    except BaseException as error:
+        return repr(error)
 
 
 class StatefulContract:
