@@ -138,7 +138,7 @@ def test_on_etcd(etcd_server: EtcdServer, count: int) -> None:
     interrupted(etcd_server.url(), count, 4e-3)
 
 
-@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize("count", [600, *COUNTS[1:]])  # With fewer, none may hit what was wrong.
 def test_on_zookeeper(zookeeper_server: ZooKeeperServer, count: int) -> None:
     """D6: nor one on ZooKeeper."""
     interrupted(zookeeper_server.url(), count, 4e-3)
