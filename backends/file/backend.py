@@ -104,11 +104,11 @@ class FileBackend(Backend):
 
     def _commit(self, ops: tuple[Op, ...], fence: Fence | None, deadline: Deadline) -> None:
         self._check_process()
-        self._group.commit(lines.commit_line(ops, _pair(fence)), ops, deadline)
+        self._group.commit(lines.commit(ops, _pair(fence)), ops, deadline)
 
     def _commit_async(self, ops: tuple[Op, ...], fence: Fence | None) -> Future[None]:
         self._check_process()
-        return self._group.commit_async(lines.commit_line(ops, _pair(fence)), ops)
+        return self._group.commit_async(lines.commit(ops, _pair(fence)), ops)
 
     def watch(self, prefix: str) -> Watch:
         self._check_process()
@@ -146,7 +146,7 @@ class FileBackend(Backend):
             raise
         except CorruptRecord:
             # A damaged base hides it: no operation on it could be judged.
-            self._group.commit((lines.overwrite_line(key, value), []), (), self._deadline())
+            self._group.commit(lines.overwrite(key, value), (), self._deadline())
 
     def epochs(self) -> Iterator[int]:
         return leader.epochs(self._leader_folder)
@@ -173,7 +173,7 @@ class FileBackend(Backend):
 
     # -- inside ----------------------------------------------------------------------------
 
-    def _append(self, batch: list[lines.CommitLine]) -> list[int | Exception]:
+    def _append(self, batch: list[lines.Commit]) -> list[int | Exception]:
         verdicts = self.replica.append(batch)
         self.replica.seal_if_due()
         return verdicts

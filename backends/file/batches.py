@@ -7,6 +7,8 @@
     <crc> C …  or  <crc> S                        its lines, as in `jrs.backends.file.lines`
 
 `bytes` and `digest` (CRC-32) are of the lines that follow, so a batch is whole or it is nothing.
+The checksum of a line begins with the batch's mark and the line's number in it: what is left of a
+torn batch is told from a line that belongs elsewhere.
 Writers append without a lock, and so without knowing what is in front of them by then. But each
 says how far it had read: at `offset` (in the whole log) the `chain` of all heads up to there was
 this one. So every batch vouches for all that its writer had read. Whatever was removed, doubled,
@@ -24,7 +26,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 from zlib import crc32
 
@@ -40,11 +42,22 @@ _REMEMBERED = 4096
 """Batches that are remembered: one that vouches for an older one is believed as it is."""
 
 
-def head(lines: bytes, offset: int, chain: int) -> bytes:
-    """Return the head of a batch of `lines`, by a writer that has read up to `offset`."""
-    mark = os.urandom(4).hex().encode()
-    body = b"B\t%d\t%08x\t%d\t%08x\t%s" % (len(lines), crc32(lines), offset, chain, mark)
-    return b"%s%08x\t%s\n" % (MARK, crc32(body), body)
+def batch(bodies: Sequence[bytes], offset: int, chain: int) -> bytes:
+    """Return a batch of lines with these bodies, by a writer that has read up to `offset`."""
+    mark = int.from_bytes(os.urandom(4), "big")
+    lines = b"".join(
+        [
+            b"%08x\t%s\n" % (crc32(body, mark + number & 0xFFFFFFFF), body)
+            for number, body in enumerate(bodies)
+        ]
+    )
+    body = b"B\t%d\t%08x\t%d\t%08x\t%08x" % (len(lines), crc32(lines), offset, chain, mark)
+    return b"%s%08x\t%s\n%s" % (MARK, crc32(body), body, lines)
+
+
+def _fits(line: bytes, mark: int, number: int) -> bool:
+    """Return whether a line, given without its newline, is that one of the batch with this mark."""
+    return line[:9] == b"%08x\t" % crc32(line[9:], mark + number & 0xFFFFFFFF)
 
 
 class Head(NamedTuple):
@@ -54,6 +67,7 @@ class Head(NamedTuple):
     digest: int
     offset: int
     chain: int
+    mark: int
     lines: int
     """Where they begin in what it was read from."""
 
@@ -66,8 +80,9 @@ def head_at(data: bytes, at: int) -> Head | None:
     body = checked(data[at + 2 : end]) if end >= 0 else None
     if body is None or body[:2] != b"B\t":
         return None
-    _, size, digest, offset, chain, _ = body.split(b"\t")
-    return Head(body, int(size), int(digest, 16), int(offset), int(chain, 16), end + 1)
+    _, size, digest, offset, chain, mark = body.split(b"\t")
+    numbers = (int(digest, 16), int(offset), int(chain, 16), int(mark, 16))
+    return Head(body, int(size), *numbers, end + 1)
 
 
 class Damaged(Exception):
@@ -119,8 +134,9 @@ class Reader:
         self._seen: dict[bytes, None] = {}
         """The heads of these batches."""
 
-    def head_for(self, lines: bytes) -> bytes:
-        return head(lines, self._vouched, self._chain)
+    def batch(self, bodies: Sequence[bytes]) -> bytes:
+        """Return a batch that vouches for all that was read."""
+        return batch(bodies, self._vouched, self._chain)
 
     def read(self, until: int) -> Iterator[Batch]:
         """Yield the whole batches up to byte `until`.
@@ -185,7 +201,7 @@ class Reader:
             why = "it is there twice"
         elif whole:
             why = "its lines are not those that were written"
-        elif not _is_cut_short(part, 0 if found is None else found.lines - at):
+        elif not _is_cut_short(part, at, found):
             why = "no batch begins there, and no crash explains that"
         if why is None or _is_zeroed(part, base + at):
             if found is not None and skip is not None:
@@ -229,13 +245,10 @@ class Reader:
         self, found: Head, lines: bytes, begin: int, at: int, *, damaged: bool = False
     ) -> Batch:
         """Return the batch that begins at byte `begin` of the log, `at` of what was read."""
-        split = lines.removesuffix(b"\n").split(b"\n")
-        # If every line of a damaged one fits its checksum, some were swapped or replaced.
-        none = damaged and all(checked(line) is not None for line in split)
         version = self._start + self._shift + begin + found.lines - at
         numbered = []
-        for line in split:
-            if not damaged or (not none and checked(line) is not None):
+        for number, line in enumerate(lines.removesuffix(b"\n").split(b"\n")):
+            if not damaged or _fits(line, found.mark, number):
                 numbered.append((version, line))
             version += len(line) + 1
         return Batch(begin, begin + found.lines - at + found.size, numbered)
@@ -252,17 +265,20 @@ def _next_head(data: bytes, at: int) -> int | None:
         at += 1
 
 
-def _is_cut_short(part: bytes, lines: int) -> bool:
+def _is_cut_short(part: bytes, at: int, found: Head | None) -> bool:
     """Return whether it consists of batches, each cut short, one behind the other.
 
-    `lines` is where those of the first one begin, if its head is whole; else 0.
+    Args:
+        part: what begins at `at`.
+        found: the head of the first one, if that is whole.
     """
-    first, *others = _MARKS.split(part[lines:])
-    whole = first.split(b"\n")[:-1]
-    return (
-        (not first if not lines else all(checked(line) is not None for line in whole))
-        and all(_BEGUN_HEAD.fullmatch(begun) for begun in others)
-    )  # fmt: skip
+    first, *others = _MARKS.split(part if found is None else part[found.lines - at :])
+    if found is None:
+        fits = not first
+    else:
+        whole = enumerate(first.split(b"\n")[:-1])
+        fits = all(_fits(line, found.mark, number) for number, line in whole)
+    return fits and all(_BEGUN_HEAD.fullmatch(begun) for begun in others)
 
 
 def _is_zeroed(part: bytes, at: int) -> bool:

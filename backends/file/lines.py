@@ -43,7 +43,7 @@ def sealed(body: bytes) -> bytes:
     return b"%08x\t%s\n" % (crc32(body), body)
 
 
-SEAL_LINE = sealed(b"S")
+SEAL = b"S"
 
 
 def escape(value: bytes) -> bytes:
@@ -66,12 +66,13 @@ def unescape(value: bytes) -> bytes:
     return _ESCAPED.sub(lambda match: _BACK[match.group(1)], value)
 
 
-CommitLine = tuple[bytes, list[str]]
-"""The line of a commit, and every key that it can not be judged without, its fence's included."""
+Commit = tuple[bytes, list[str]]
+"""The body of a commit's line, and every key that it can not be judged without, its fence's
+included."""
 
 
-def commit_line(ops: tuple[Op, ...], fence: tuple[str, int] | None) -> CommitLine:
-    """Return the line of one commit and its keys."""
+def commit(ops: tuple[Op, ...], fence: tuple[str, int] | None) -> Commit:
+    """Return the body of one commit's line and its keys."""
     fields = [b"C", b"-" if fence is None else b"%s:%d" % (fence[0].encode(), fence[1])]
     keys = [] if fence is None else [fence[0]]
     for op in ops:
@@ -87,7 +88,7 @@ def commit_line(ops: tuple[Op, ...], fence: tuple[str, int] | None) -> CommitLin
             fields += (b"?" + key, b"%d" % op.version)
         else:
             fields.append(b"!" + key)
-    return sealed(b"\t".join(fields)), keys
+    return b"\t".join(fields), keys
 
 
 ANY = -1
@@ -122,9 +123,9 @@ def _operations(fields: list[bytes]) -> Iterator[tuple[bytes, str, bytes]]:
         index += {b"=": 3, b"!": 1}.get(kind, 2)
 
 
-def overwrite_line(key: str, value: bytes) -> bytes:
-    """Return the line that writes a record whatever it was; an operator's last resort."""
-    return sealed(b"R\t%s\t%s" % (key.encode(), escape(value)))
+def overwrite(key: str, value: bytes) -> Commit:
+    """Return what writes a record whatever it was; an operator's last resort."""
+    return b"R\t%s\t%s" % (key.encode(), escape(value)), []
 
 
 def base_line(version: int, key: bytes, value: bytes) -> bytes:

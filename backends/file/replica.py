@@ -60,6 +60,8 @@ class Replica:
         """Whether a sync failed: the newest segment is opened again before anything else."""
         self._suspects: set[int] = set()
         self._sealed: int | None = None
+        self._following: int | None = None
+        """The segment that continues this one, if there was one when it was opened."""
         self._trusted = False
         self._base = Base(None)
         self._judge = Judge(self._base, folder, 0, self._accepted, on_change)
@@ -103,8 +105,10 @@ class Replica:
         self._move_on()
         size = self._start + os.fstat(self._fd).st_size
         if size <= self._applied:
-            self._trusted = True
-            return True
+            self._trusted = self._following is None
+            if self._following is not None:
+                self._pass_to(self._following)
+            return self._trusted
         if size > self._synced:
             if self._is_suspect():
                 self._renew(size)
@@ -118,8 +122,25 @@ class Replica:
                 raise Unavailable(f"{self.folder}: a sync failed; retry") from error
         self._trusted = False
         self._replay(self._synced)
+        if self._sealed is None and self._following is not None:
+            self._pass_to(self._following)
         self._trusted = self._sealed is None
         return self._trusted
+
+    def _pass_to(self, following: int | None) -> None:
+        """Go on to the segment that continues this one, although no seal leads there.
+
+        Raises:
+            CorruptRecord: no operator has decided to.
+        """
+        at = self._applied - self._start
+        if not self._accepted(at):
+            raise self._damaged(
+                at,
+                f"what was behind byte {at}",
+                f"the segment at {following} continues this one, and no seal ends it",
+            )
+        self._sealed = following
 
     def is_current(self) -> bool:
         """Return whether everything that the log holds by now is applied; changes nothing."""
@@ -147,7 +168,7 @@ class Replica:
 
     # -- appending -------------------------------------------------------------------------
 
-    def append(self, batch: list[lines.CommitLine]) -> list[int | Exception]:
+    def append(self, batch: list[lines.Commit]) -> list[int | Exception]:
         """Append commits with one write and one sync; return each one's verdict.
 
         A verdict is `ACCEPTED`, `FENCED`, the index of the failing operation, or the exception
@@ -166,22 +187,23 @@ class Replica:
                 hidden = [self._judge.why_hidden(keys) for _, keys in batch]
                 if any(hidden):
                     return self._append_rest(batch, hidden)
-            verdicts = self._append_to_segment([line for line, _ in batch])
+            verdicts = self._append_to_segment([body for body, _ in batch])
             if verdicts is not None:
                 return verdicts
             # The segment was sealed before our lines, which are inert there: next segment.
 
     def _append_rest(
-        self, batch: list[lines.CommitLine], hidden: list[CorruptRecord | None]
+        self, batch: list[lines.Commit], hidden: list[CorruptRecord | None]
     ) -> list[int | Exception]:
         """Append all but the commits that a damaged base makes impossible to judge."""
         rest = [commit for commit, why in zip(batch, hidden, strict=True) if not why]
         verdicts = iter(self.append(rest) if rest else ())
         return [why or next(verdicts) for why in hidden]
 
-    def _append_to_segment(self, batch: list[bytes]) -> list[int | Exception] | None:
+    def _append_to_segment(self, bodies: list[bytes]) -> list[int | Exception] | None:
         if self._reader is not None:
-            return self._append_batch(self._reader, batch)
+            return self._append_batch(self._reader, bodies)
+        batch = [lines.sealed(body) for body in bodies]
         data = lines.BATCH + b"".join(batch)
         try:
             written = os.write(self._fd, data)
@@ -229,34 +251,35 @@ class Replica:
             self._applied = begin + back.rfind(b"\n") + 1
         return verdicts
 
-    def _append_batch(self, reader: Reader, batch: list[bytes]) -> list[int | Exception] | None:
+    def _append_batch(self, reader: Reader, bodies: list[bytes]) -> list[int | Exception] | None:
         """Append a batch of the new form: it is whole, or it is nothing."""
-        body = b"".join(batch)
-        data = reader.head_for(body) + body
+        data = reader.batch(bodies)
         try:
             written = os.write(self._fd, data)
         except OSError as error:
-            return [_unavailable(error, self._log_path)] * len(batch)
+            return [_unavailable(error, self._log_path)] * len(bodies)
         if written < len(data):
             failure = Unavailable(f"{self._log_path}: the disk is full; nothing was changed")
-            return [failure] * len(batch)
+            return [failure] * len(bodies)
         end = self._start + os.lseek(self._fd, 0, os.SEEK_CUR)
         try:
             self._sync(end)
         except OutcomeUnknown as unknown:
-            return [unknown] * len(batch)
+            return [unknown] * len(bodies)
         try:
             if self._applied != end - written and self._is_suspect():
                 raise Unavailable("another process could not sync what is before it")
             verdicts = self._replay_batches(reader, end, own=end - written)
         except (Unavailable, CorruptRecord) as error:
             self._trusted = False
-            return [OutcomeUnknown(f"written, but cannot be judged: {error}")] * len(batch)
+            return [OutcomeUnknown(f"written, but cannot be judged: {error}")] * len(bodies)
         if self._sealed is not None:
             return None
         if verdicts is None:
             self._trusted = False
-            return [OutcomeUnknown(f"{self._log_path}: what was written is not there")] * len(batch)
+            return [OutcomeUnknown(f"{self._log_path}: what was written is not there")] * len(
+                bodies
+            )
         return verdicts
 
     def seal_if_due(self) -> None:
@@ -288,10 +311,13 @@ class Replica:
             self._compaction.patience = PATIENCE
 
     def _write_seal(self) -> None:
-        begin = lines.BATCH if self._reader is None else self._reader.head_for(lines.SEAL_LINE)
+        if self._reader is None:
+            data = lines.BATCH + lines.sealed(lines.SEAL)
+        else:
+            data = self._reader.batch([lines.SEAL])
         self._trusted = False
         try:
-            os.write(self._fd, begin + lines.SEAL_LINE)
+            os.write(self._fd, data)
         except OSError as error:
             raise _unavailable(error, self._log_path) from error
 
@@ -301,6 +327,8 @@ class Replica:
             found = check.damaged_batches(self._log_path, self._start, self._first)
         else:
             found = list(check.damaged_lines(self._log_path))
+        if self.damaged_at is not None and self.damaged_at not in found:
+            found.append(self.damaged_at)  # Known by what follows alone.
         return [at for at in found if not self._accepted(at)]
 
     def problems(self) -> Iterator[str]:
@@ -390,7 +418,7 @@ class Replica:
                     body = lines.checked(line)
                     if body is None:
                         self._pass_over(line, at)
-                    elif body == b"S":
+                    elif body == lines.SEAL:
                         self._sealed = following
                         self._applied = following
                         return
@@ -423,7 +451,7 @@ class Replica:
         verdicts: list[int | Exception] = []
         for version, line in batch.lines:
             body = line[9:]
-            if body == b"S":
+            if body == lines.SEAL:
                 # Not less than any version in front of it, even where lines were doubled.
                 self._sealed = max(self._start + batch.following, version + len(line) + 1)
                 break
@@ -477,8 +505,12 @@ class Replica:
 
     def _move_on(self) -> None:
         """Leave a segment that is sealed, and a base that was written anew."""
-        while self._sealed is not None:
-            self._roll(self._sealed)
+        while (sealed := self._sealed) is not None:
+            if self._following not in (None, sealed):
+                self._sealed = None
+                self._pass_to(self._following)
+            else:
+                self._roll(sealed)
         if self._pending and self._compaction.attend(self._start):
             self._change_base()
 
@@ -597,6 +629,7 @@ class Replica:
         self._pending = pending
         self._start, self._form, self._fd = segment.start, segment.form, segment.fd
         self._first, self.flaws = segment.first, segment.flaws
+        self._following = segment.following
         self._judge = Judge(
             segment.base, self._log_path, self._start, self._accepted, self._on_change
         )

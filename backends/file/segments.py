@@ -118,6 +118,8 @@ class Segment(NamedTuple):
     first: bytes
     """The first line of a log of format 3."""
     flaws: list[str]
+    following: int | None = None
+    """Where the segment begins that continues it, if there is one."""
 
 
 def log_path(folder: Path, start: int, form: int = OLD_FORM) -> Path:
@@ -316,7 +318,7 @@ def open_newest(folder: Path) -> Segment:
     while True:
         start, form = _newest(folder)
         try:
-            _check_tails(folder, start)
+            following = _following(folder, start)
             segment = _open_new(folder, start) if form == NEW_FORM else _open_old(folder, start)
         except FileNotFoundError as error:
             if _newest(folder) == (start, form):
@@ -325,16 +327,23 @@ def open_newest(folder: Path) -> Segment:
         # An older segment may have been swept, and even made again by a process that slept,
         # between listing and opening. Then a newer one exists by now.
         if _newest(folder) == (start, form):
-            return segment
+            return segment._replace(following=following)
         os.close(segment.fd)
         segment.base.close()
 
 
-def _check_tails(folder: Path, start: int) -> None:
-    """Raise `FileNotFoundError` if a segment that goes on behind `start` has lost its tail."""
+def _following(folder: Path, start: int) -> int | None:
+    """Return where the segment begins that continues the one at `start`, if there is one.
+
+    Raises:
+        FileNotFoundError: it has lost its tail.
+    """
+    found = set()
     for name in os.listdir(folder):
-        if name[:20].isdigit() and name[20:] == ".segment" and int(name[:20]) > start:
+        if name[:20].isdigit() and name[20:] in (".tail", ".segment") and int(name[:20]) > start:
             (folder / name).with_suffix(".tail").stat()
+            found.add(int(name[:20]))
+    return min(found, default=None)
 
 
 def _missing(error: FileNotFoundError) -> Unavailable:

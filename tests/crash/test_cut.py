@@ -120,8 +120,8 @@ def test_cut_at_every_byte(folder: Path, history: History, cheap_sync: None) -> 
     ends = dict(history.states)
     assert len(ends) > 220
     expected: dict[str, Record] = {}
-    more = lines.commit_line((Create("more", b"1"),), None)
-    again = lines.commit_line((Create("again", b"1"),), None)
+    more = lines.commit((Create("more", b"1"),), None)
+    again = lines.commit((Create("again", b"1"),), None)
     for size in range(len(data) + 1):
         log.write_bytes(data[:size])
         expected = ends.get(size, expected)
@@ -143,7 +143,7 @@ def test_cut_at_every_byte(folder: Path, history: History, cheap_sync: None) -> 
 def test_cut_twice(folder: Path, history: History, cheap_sync: None) -> None:
     """A crash in the first commit after a crash loses that commit alone, wherever both were cut."""
     data, log = history.data[: history.states[12][0]], folder / LOG
-    batch = lines.BATCH + lines.commit_line((Create("more", b"~\n"),), None)[0]
+    batch = lines.BATCH + lines.sealed(lines.commit((Create("more", b"~\n"),), None)[0])
     for first in range(0, len(data), 7):
         log.write_bytes(data[:first])
         replica = Replica(folder, seal_at=NEVER)
@@ -157,7 +157,7 @@ def test_cut_twice(folder: Path, history: History, cheap_sync: None) -> None:
             found = state_of(replica)
             whole = {"more"} if second == len(batch) else set()
             assert before.keys() | whole == found.keys(), f"cut at {first}, then {second}"
-            line = lines.commit_line((Create("again", b""),), None)
+            line = lines.commit((Create("again", b""),), None)
             assert replica.append([line]) == [ACCEPTED]
             replica.close()
 
@@ -207,7 +207,7 @@ def test_a_flipped_bit_in_the_middle(store: Path, history: History, cheap_sync: 
         try:
             replica.catch_up()
         except CorruptRecord:
-            line = lines.commit_line((Create("more", b""),), None)
+            line = lines.commit((Create("more", b""),), None)
             [verdict] = replica.append([line])
             assert isinstance(verdict, JrsError)
         else:

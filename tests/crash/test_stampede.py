@@ -247,6 +247,28 @@ def test_one_damaged_file_of_a_segment(
     assert parts(log)[1].read_bytes().count(b":") > 2
 
 
+@pytest.mark.parametrize("lost", [1, 40, 60_000], ids=["a byte", "the seal", "commits"])
+def test_a_sealed_log_that_was_cut(
+    tmp_path: Path, log: Path, lost: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D4: the segment that follows shows that the end of a sealed one is missing; an operator may
+    go on without it."""
+    with FileBackend(tmp_path) as backend:
+        go_on(backend)
+    sealed = min(log.glob("*.tail"))
+    os.truncate(sealed, sealed.stat().st_size - lost)
+    with FileBackend(tmp_path) as backend:
+        with pytest.raises(CorruptRecord, match="no seal ends it"):
+            backend.get("k/1")
+        assert any("is damaged, or is missing" in line for line in backend.check())
+        backend.accept_damage()
+        assert backend.get("l/1") is not None
+        monkeypatch.undo()
+        list(backend.check())
+        assert len(bases(log)) == 1
+        assert backend.get("l/1") is not None
+
+
 def test_a_segment_of_another_log_is_refused(tmp_path: Path, log: Path) -> None:
     """D4: a tail in the right place that belongs to another log."""
     with FileBackend(tmp_path) as backend:

@@ -72,8 +72,7 @@ for step in range(3):
         backend.replica.seal()
     if step == 1:
         # Another process has sealed the segment: help with its base.
-        head = backend.replica._reader.head_for(lines.SEAL_LINE)
-        os.write(backend.replica._fd, head + lines.SEAL_LINE)
+        os.write(backend.replica._fd, backend.replica._reader.batch([lines.SEAL]))
 say(1, b"calls %d\n" % calls)
 backend.close()
 """

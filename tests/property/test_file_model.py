@@ -151,8 +151,8 @@ def machine(crew: Crew) -> type[RuleBasedStateMachine]:
         @rule(share=st.floats(0.0, 0.99))
         def tear(self, share: float) -> None:
             """A batch cut short at the log's end, as crashes leave it, costs nothing."""
-            line = lines.commit_line((Create("torn", b"value"),), None)[0]
-            batch = batches.head(line, self.log().stat().st_size, 0) + line
+            body = lines.commit((Create("torn", b"value"),), None)[0]
+            batch = batches.batch([body], self.log().stat().st_size, 0)
             with self.log().open("ab") as file:
                 file.write(batch[: int(share * len(batch))])
             for who in range(PROCESSES):

@@ -30,8 +30,7 @@ def batches(path: Path, count: int = 8) -> list[bytes]:
         fd = os.open(path, os.O_RDWR | os.O_APPEND)
         reader = Reader(fd, 0, FIRST, lambda at: False)
         list(reader.read(os.fstat(fd).st_size))
-        body = b"".join(lines.sealed(b"C\t-\t+k/%d\t%d" % (number, n)) for n in range(3))
-        made.append(reader.head_for(body) + body)
+        made.append(reader.batch([b"C\t-\t+k/%d\t%d" % (number, n) for n in range(3)]))
         os.write(fd, made[-1])
         os.close(fd)
     return made
@@ -71,6 +70,20 @@ def test_whole_batches_and_lines(tmp_path: Path) -> None:
             pytest.fail(f"number {number}")
 
 
+def test_lines_that_are_missing_in_front_of_the_last_one(tmp_path: Path) -> None:
+    """D4: whichever consecutive lines are removed, what is left is told from a torn batch by the
+    line behind them."""
+    log = tmp_path / "log"
+    batches(log)
+    split = log.read_bytes().splitlines(keepends=True)
+    for begin in range(1, len(split) - 1):
+        for end in range(begin + 1, len(split)):
+            log.write_bytes(b"".join(split[:begin] + split[end:]))
+            with pytest.raises(Damaged):
+                read(log)
+                pytest.fail(f"lines {begin} to {end}")
+
+
 def test_what_a_crash_leaves(tmp_path: Path) -> None:
     """D3: the newest batch cut anywhere, or without a sector, is no damage."""
     log = tmp_path / "log"
@@ -81,13 +94,13 @@ def test_what_a_crash_leaves(tmp_path: Path) -> None:
     reader = Reader(fd, 0, FIRST, lambda at: False)
     list(reader.read(kept))
     os.close(fd)
-    body = made[-1].partition(b"\n")[2]
+    later = reader.batch([b"C\t-\t+l/%d\tv" % n for n in range(3)])
     for size in range(kept, len(whole)):
         lost = bytes(len(whole) - size)
         for tail in (b"", lost) if size == kept or size % 512 == 0 else (b"",):
             log.write_bytes(whole[:size] + tail)
             assert len(read(log)) == 21
-            log.write_bytes(whole[:size] + tail + reader.head_for(body) + body)
+            log.write_bytes(whole[:size] + tail + later)
             assert len(read(log)) == 24
 
 
@@ -100,8 +113,7 @@ def test_several_crashes_one_behind_the_other(tmp_path: Path, lost: tuple[int, .
         with log.open("r+b") as file:
             reader = Reader(file.fileno(), 0, FIRST, lambda at: False)
             list(reader.read(os.fstat(file.fileno()).st_size))
-            body = lines.sealed(b"C\t-\t+k/%d\tv" % number)
-            batch = reader.head_for(body) + body
+            batch = reader.batch([b"C\t-\t+k/%d\tv" % number])
             file.seek(0, os.SEEK_END)
             file.write(batch[: len(batch) - cut])
         assert len(read(log)) == [*lost, 0][: number + 1].count(0)

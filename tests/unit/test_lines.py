@@ -34,7 +34,7 @@ def test_escaping(value: bytes) -> None:
 @given(commits, fences)
 def test_a_line_is_one_line(commit: tuple[Op, ...], fence: tuple[str, int] | None) -> None:
     """A commit is one line with a checksum that fits and none of the marks of a crash in it."""
-    line = lines.commit_line(commit, fence)[0]
+    line = lines.sealed(lines.commit(commit, fence)[0])
     assert line.count(b"\n") == 1
     assert b"~" not in line
     assert b"\0" not in line
@@ -45,13 +45,13 @@ def test_a_line_is_one_line(commit: tuple[Op, ...], fence: tuple[str, int] | Non
 def test_the_keys_of_a_line(commit: tuple[Op, ...], fence: tuple[str, int] | None) -> None:
     """All keys that judge a commit can be told from its line."""
     expected = ([] if fence is None else [fence[0]]) + [op.key for op in commit]
-    assert expected == lines.commit_line(commit, fence)[1]
+    assert expected == lines.commit(commit, fence)[1]
 
 
 @given(commits, st.data())
 def test_a_cut_line(commit: tuple[Op, ...], data: st.DataObject) -> None:
     """A line cut off anywhere and followed by the next batch is invalid, and told from damage."""
-    line = lines.commit_line(commit, None)[0]
+    line = lines.sealed(lines.commit(commit, None)[0])
     cut = line[: data.draw(st.integers(1, len(line) - 1))] + lines.MARK
     assert lines.checked(cut) is None
     assert lines.is_remnant(cut)
@@ -60,7 +60,7 @@ def test_a_cut_line(commit: tuple[Op, ...], data: st.DataObject) -> None:
 @given(commits, st.data())
 def test_a_flipped_bit(commit: tuple[Op, ...], data: st.DataObject) -> None:
     """A line with one flipped bit, its newline's included, is invalid and no remnant of a crash."""
-    whole = bytearray(lines.commit_line(commit, None)[0] + lines.BATCH)
+    whole = bytearray(lines.sealed(lines.commit(commit, None)[0]) + lines.BATCH)
     at = data.draw(st.integers(0, len(whole) - len(lines.BATCH) - 1))
     whole[at] ^= 1 << data.draw(st.integers(0, 7))
     for line in bytes(whole).split(b"\n")[:-1]:
@@ -81,7 +81,7 @@ def test_zeros(zeros: int) -> None:
 def test_a_newline_that_never_reached_the_disk() -> None:
     """A whole line whose newline is a zero was torn at the edge of a page; with any other byte
     there it was damaged."""
-    line = lines.commit_line((Create("k", b"v"),), None)[0][:-1]
+    line = lines.sealed(lines.commit((Create("k", b"v"),), None)[0])[:-1]
 
     assert lines.is_remnant(line + b"\0" + lines.MARK)
     assert lines.is_remnant(line + lines.MARK)
