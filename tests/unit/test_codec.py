@@ -23,7 +23,7 @@ json_values = st.recursive(
     max_leaves=12,
 )
 job_ids = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", fullmatch=True)
-seconds = st.floats(0, 1e12)
+seconds = st.floats(0, 2**33)
 whole = st.integers(0, 2**63)
 failures = st.builds(model.Failure, st.text(), st.text(), st.text(), st.none() | st.integers())
 summaries = st.builds(model.StageSummary, st.text(), whole, whole, seconds)
