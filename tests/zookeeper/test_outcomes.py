@@ -12,6 +12,7 @@ import pytest
 
 from jrs.backend import Create, Update, open_backend
 from jrs.backends.zookeeper import ZooKeeperBackend
+from jrs.clock import Deadline
 from jrs.errors import JrsError, OutcomeUnknown, Unavailable
 from jrs.testing.contract import contents, lead, present
 from jrs.testing.servers import Proxy, ZooKeeperServer
@@ -235,7 +236,7 @@ def test_a_member_that_hangs_is_left_although_requests_go_on(
     asking = threading.Thread(target=ask)
     asking.start()
     try:
-        assert backend.get("k") is not None
+        assert backend.get("k", deadline=Deadline.after(BOUND)) is not None
     finally:
         stop.set()
         asking.join()
