@@ -201,6 +201,8 @@ class Reader:
             why = "it is there twice"
         elif whole:
             why = "its lines are not those that were written"
+        elif following is not None and _is_begun_twice(part, data, following):
+            why = "it is there twice"
         elif not _is_cut_short(part, at, found):
             why = "no batch begins there, and no crash explains that"
         if why is None or _is_zeroed(part, base + at):
@@ -279,6 +281,15 @@ def _is_cut_short(part: bytes, at: int, found: Head | None) -> bool:
         whole = enumerate(first.split(b"\n")[:-1])
         fits = all(_fits(line, found.mark, number) for number, line in whole)
     return fits and all(_BEGUN_HEAD.fullmatch(begun) for begun in others)
+
+
+def _is_begun_twice(part: bytes, data: bytes, following: int) -> bool:
+    """Return whether what was begun and cut short is the beginning of the batch behind it, too.
+
+    Two batches differ in their checksums, so this one was doubled.
+    """
+    begun = part[part.rfind(MARK) :]
+    return len(begun) >= len(MARK) + 8 and data.startswith(begun, following)
 
 
 def _is_zeroed(part: bytes, at: int) -> bool:

@@ -84,6 +84,17 @@ def test_lines_that_are_missing_in_front_of_the_last_one(tmp_path: Path) -> None
                 pytest.fail(f"lines {begin} to {end}")
 
 
+def test_the_beginning_of_the_newest_batch_is_there_twice(tmp_path: Path) -> None:
+    """D4: it is told from a torn batch in front of another one, which would move all behind it."""
+    log = tmp_path / "log"
+    newest = batches(log)[-1]
+    whole = log.read_bytes()
+    for size in range(10, newest.index(b"\n")):
+        log.write_bytes(whole[: -len(newest)] + newest[:size] + newest)
+        with pytest.raises(Damaged):
+            read(log)
+
+
 def test_what_a_crash_leaves(tmp_path: Path) -> None:
     """D3: the newest batch cut anywhere, or without a sector, is no damage."""
     log = tmp_path / "log"
