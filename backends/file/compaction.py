@@ -188,17 +188,10 @@ class Compaction:
 
 
 def _started(folder: Path, turn: int, *, awaited: bool) -> subprocess.Popen[bytes]:
+    niceness = str(0 if awaited else _POLITE)
     # It inherits the lock, and keeps it until it ends.
     return subprocess.Popen(
-        [
-            sys.executable,
-            "-W",
-            "ignore",
-            "-m",
-            __name__,
-            str(folder),
-            str(0 if awaited else _POLITE),
-        ],
+        [sys.executable, "-W", "ignore", "-m", __name__, str(folder), niceness],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

@@ -104,12 +104,7 @@ class Replica:
         """Read up to what is there now, or to where a segment ends; return whether that was all."""
         self._move_on()
         size = self._start + os.fstat(self._fd).st_size
-        if size <= self._applied:
-            self._trusted = self._following is None
-            if self._following is not None:
-                self._pass_to(self._following)
-            return self._trusted
-        if size > self._synced:
+        if size > self._synced and size > self._applied:
             if self._is_suspect():
                 self._renew(size)
                 return False
@@ -120,14 +115,15 @@ class Replica:
             except OutcomeUnknown as error:
                 # We ourselves wrote nothing.
                 raise Unavailable(f"{self.folder}: a sync failed; retry") from error
-        self._trusted = False
-        self._replay(self._synced)
+        if size > self._applied:
+            self._trusted = False
+            self._replay(self._synced)
         if self._sealed is None and self._following is not None:
-            self._pass_to(self._following)
+            self._pass_to_following()
         self._trusted = self._sealed is None
         return self._trusted
 
-    def _pass_to(self, following: int | None) -> None:
+    def _pass_to_following(self) -> None:
         """Go on to the segment that continues this one, although no seal leads there.
 
         Raises:
@@ -138,9 +134,9 @@ class Replica:
             raise self._damaged(
                 at,
                 f"what was behind byte {at}",
-                f"the segment at {following} continues this one, and no seal ends it",
+                f"the segment at {self._following} continues this one, and no seal ends it",
             )
-        self._sealed = following
+        self._sealed = self._following
 
     def is_current(self) -> bool:
         """Return whether everything that the log holds by now is applied; changes nothing."""
@@ -277,9 +273,8 @@ class Replica:
             return None
         if verdicts is None:
             self._trusted = False
-            return [OutcomeUnknown(f"{self._log_path}: what was written is not there")] * len(
-                bodies
-            )
+            lost = OutcomeUnknown(f"{self._log_path}: what was written is not there")
+            return [lost] * len(bodies)
         return verdicts
 
     def seal_if_due(self) -> None:
@@ -508,7 +503,7 @@ class Replica:
         while (sealed := self._sealed) is not None:
             if self._following not in (None, sealed):
                 self._sealed = None
-                self._pass_to(self._following)
+                self._pass_to_following()
             else:
                 self._roll(sealed)
         if self._pending and self._compaction.attend(self._start):

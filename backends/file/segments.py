@@ -157,17 +157,21 @@ def newest(folder: Path) -> int:
 
 def _newest(folder: Path) -> tuple[int, int]:
     """Return where the newest segment that continues no other one begins, and its form."""
-    forms = {"base": OLD_FORM, "tail": NEW_FORM, "segment": NEW_FORM}
-    found = {(0, OLD_FORM)}
-    for name in os.listdir(folder):
-        start, _, suffix = name.partition(".")
-        if len(start) == 20 and start.isdigit() and suffix in forms and name != FENCE:
-            found.add((int(start), forms[suffix]))
+    found = {(0, OLD_FORM), *_begun(folder)}
     return next(
         (start, form)
         for start, form in sorted(found, reverse=True)
         if form == OLD_FORM or not _continues(folder, start)
     )
+
+
+def _begun(folder: Path) -> Iterator[tuple[int, int]]:
+    """Yield where each segment begins of which a file tells so, and its form."""
+    forms = {"base": OLD_FORM, "tail": NEW_FORM, "segment": NEW_FORM}
+    for name in os.listdir(folder):
+        start, _, suffix = name.partition(".")
+        if len(start) == 20 and start.isdigit() and suffix in forms and name != FENCE:
+            yield int(start), forms[suffix]
 
 
 def _continues(folder: Path, start: int) -> bool:
@@ -338,11 +342,9 @@ def _following(folder: Path, start: int) -> int | None:
     Raises:
         FileNotFoundError: it has lost its tail.
     """
-    found = set()
-    for name in os.listdir(folder):
-        if name[:20].isdigit() and name[20:] in (".tail", ".segment") and int(name[:20]) > start:
-            (folder / name).with_suffix(".tail").stat()
-            found.add(int(name[:20]))
+    found = {each for each, form in _begun(folder) if form == NEW_FORM and each > start}
+    for each in found:
+        log_path(folder, each, NEW_FORM).stat()
     return min(found, default=None)
 
 
