@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -194,17 +196,26 @@ def hangs(root: Path, memory: FaultyMemory, epoch: int) -> LastWords:
     return LastWords(JobStorage(root, memory.cluster).root / ".leaders", epoch)
 
 
+@contextmanager
+def behind_one_that_hangs(
+    memory: FaultyMemory, root: Path, clock: FakeClock
+) -> Iterator[tuple[LastWords, Leader]]:
+    """Yield a leader whose job waits for the last words of the one before, and those words."""
+    with memory.campaign("old", ttl=10.0, stop=threading.Event()) as old:
+        words = hangs(root, memory, old.epoch)
+    with words.attempt("job", 60.0), Leader(memory, root, clock=clock, ttl=10.0) as leader:
+        leader.dispatcher.provide("job", nothing)
+        leader.until_said("decision", "job", "hangs")
+        yield words, leader
+
+
 def test_a_job_waits_for_the_last_words_of_a_leader_that_hangs(
     memory: FaultyMemory, root: Path
 ) -> None:
     """B2: it is not started again before the leader that it was alone in has ended; then it is
     judged by how."""
     clock = FakeClock()
-    with memory.campaign("old", ttl=10.0, stop=threading.Event()) as old:
-        words = hangs(root, memory, old.epoch)
-    with words.attempt("job", 60.0), Leader(memory, root, clock=clock, ttl=10.0) as leader:
-        leader.dispatcher.provide("job", nothing)
-        leader.until_said("decision", "job", "hangs")
+    with behind_one_that_hangs(memory, root, clock) as (words, leader):
         clock.now += 4.0 * 10.0 - 1.0
         looked_at(leader, memory, "job")
 
@@ -224,13 +235,10 @@ def test_a_leader_that_hangs_for_too_long_is_waited_for_no_more(
     """B2: one that somebody has stopped keeps no job from its next attempt forever; its last words
     count when they come."""
     clock = FakeClock()
-    with memory.campaign("old", ttl=10.0, stop=threading.Event()) as old:
-        words = hangs(root, memory, old.epoch)
-    with words.attempt("job", 60.0), Leader(memory, root, clock=clock, ttl=10.0) as leader:
-        leader.dispatcher.provide("job", nothing)
-        leader.until_said("decision", "job", "hangs")
+    with behind_one_that_hangs(memory, root, clock) as (words, leader):
+        hanging = attempt_of(memory, "job").epoch
         clock.now += 4.0 * 10.0 + 1.0
         leader.runner.of("job")
 
-        assert attempt_of(memory, "job").unheard == (old.epoch,)
+        assert attempt_of(memory, "job").unheard == (hanging,)
     words.farewell()
