@@ -12,7 +12,7 @@ import uuid
 from concurrent.futures import Future
 from urllib.parse import urlsplit
 
-from jrs.backend import (
+from jrs.contract.backend import (
     EPOCH_KEY,
     Absent,
     Backend,
@@ -26,12 +26,13 @@ from jrs.backend import (
     Update,
     Watch,
 )
-from jrs.backends.changes import Changes
-from jrs.backends.ordered import OrderedMap
-from jrs.clock import Clock, Deadline
-from jrs.codec import decode, encode
-from jrs.errors import Conflict, Fenced, JrsError, Unavailable
-from jrs.model import EpochRecord
+from jrs.contract.clock import Clock, Deadline
+from jrs.contract.errors import Conflict, Fenced, JrsError, Unavailable
+from jrs.records.codec import decode, encode
+from jrs.records.model import EpochRecord
+
+from .shared.changes import Changes
+from .shared.ordered_map import OrderedMap
 
 
 class Space:

@@ -37,8 +37,8 @@ from measure import (
 )
 from probe import sample
 
-from jrs.backend import Backend, Create, Fence, Leadership, open_backend
-from jrs.store import JobResultStore
+from jrs.contract.backend import Backend, Create, Fence, Leadership, open_backend
+from jrs.store.result_store import JobResultStore
 from jrs.testing.masters import Masters
 from jrs.testing.servers import EtcdServer, Server, ServerError, find_etcd, find_zookeeper
 

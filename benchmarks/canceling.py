@@ -20,10 +20,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from jrs.jobs import JobCatalog
-from jrs.model import JobStatus
-from jrs.recovery import processes
-from jrs.store import JobResultStore
+from jrs.records.model import JobStatus
+from jrs.recovery.processes import marks
+from jrs.store.jobs import JobCatalog
+from jrs.store.result_store import JobResultStore
 from jrs.testing.masters import Masters
 
 TESTS = Path(__file__).parent.parent / "tests" / "spark"
@@ -45,7 +45,7 @@ def trial(stuck: Any, folder: Path, where: str) -> dict[str, float]:
         masters.until(lambda: results.has_clean("job"), "it is clean", 120.0)
         seconds["clean"] = time.monotonic() - began
         backend = masters.backend
-        left = processes.marked(processes.mark_of_job(backend.url, backend.cluster, "job"))
+        left = marks.marked(marks.mark_of_job(backend.url, backend.cluster, "job"))
         if canceled.status is not JobStatus.CANCELED or left:
             raise RuntimeError(f"{where}: {canceled.status.name}, and {left} are left")
     return seconds

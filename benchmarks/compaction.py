@@ -15,10 +15,10 @@ from pathlib import Path
 
 import click
 
-from jrs.backend import Create
 from jrs.backends.file import FileBackend
-from jrs.clock import Deadline
-from jrs.errors import OutcomeUnknown, Unavailable
+from jrs.contract.backend import Create
+from jrs.contract.clock import Deadline
+from jrs.contract.errors import OutcomeUnknown, Unavailable
 from jrs.testing.worker import Worker
 
 VALUE = b"v" * 10_000

@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from jrs import Job
-from jrs.jobs import JobCatalog
-from jrs.model import JobSpec, Json
+from jrs.records.model import JobSpec, Json
 from jrs.recovery.spark import class_data
-from jrs.store import JobResultStore
+from jrs.store.jobs import JobCatalog
+from jrs.store.result_store import JobResultStore
 from jrs.testing.masters import Masters
 
 HERE = Path(__file__)

@@ -21,9 +21,9 @@ import attrs
 from bare import ELECTIONS
 from measure import Figure, answer, finish_process
 
-from jrs.jobs import JobCatalog
-from jrs.model import JobSpec
-from jrs.registry import Registry
+from jrs.records.model import JobSpec
+from jrs.store.jobs import JobCatalog
+from jrs.store.masters import Registry
 from jrs.testing.masters import MasterProcess, Masters
 from jrs.testing.servers import Server
 
@@ -103,7 +103,7 @@ def guardians(master: MasterProcess) -> list[int]:
     return [
         child
         for child in _children(master.process.pid)
-        if b"jrs.backends.guardian" in Path(f"/proc/{child}/cmdline").read_bytes()
+        if b"jrs.backends.remote.guardian" in Path(f"/proc/{child}/cmdline").read_bytes()
     ]
 
 

@@ -23,14 +23,14 @@ from pathlib import Path
 
 import peers
 
-from jrs import keys
-from jrs.backend import Create, Delete, Fence
 from jrs.backends.file import FileBackend
 from jrs.backends.file.lines import CommitLine, commit_line
-from jrs.backends.group import ACCEPTED
-from jrs.codec import decode, encode
-from jrs.model import JobResult, JobStatus
-from jrs.store import JobResultStore
+from jrs.backends.shared.group_commit import ACCEPTED
+from jrs.contract.backend import Create, Delete, Fence
+from jrs.records import keys
+from jrs.records.codec import decode, encode
+from jrs.records.model import JobResult, JobStatus
+from jrs.store.result_store import JobResultStore
 
 NEVER = 1 << 60
 """A `seal_at` that no log reaches."""

@@ -25,13 +25,15 @@ from measure import measuring
 from rich.console import Console
 from rich.table import Table
 
-from jrs import keys
-from jrs.backend import Create, open_backend
-from jrs.codec import encode
-from jrs.model import JobSpec
-from jrs.recovery.snapshots import SnapshotCatalog, checkpoint, contents, transfer
-from jrs.recovery.storage import JobStorage
-from jrs.snapshots import SnapshotFormat
+from jrs.contract.backend import Create, open_backend
+from jrs.records import keys
+from jrs.records.codec import encode
+from jrs.records.model import JobSpec
+from jrs.records.snapshots import SnapshotFormat
+from jrs.recovery.checkpoint_format import checkpoint
+from jrs.recovery.files import transfer
+from jrs.recovery.files.job_folders import JobStorage
+from jrs.recovery.snapshots import SnapshotCatalog, contents
 
 _STATE = "org.apache.spark.sql.execution.streaming.state."
 _STORE = "spark.sql.streaming.stateStore."

@@ -43,10 +43,10 @@ from measure import (
 )
 from probe import sample
 
-from jrs.backend import Fence, Leadership
 from jrs.backends.file import FileBackend
-from jrs.codec import encode
-from jrs.store import JobResultStore
+from jrs.contract.backend import Fence, Leadership
+from jrs.records.codec import encode
+from jrs.store.result_store import JobResultStore
 
 PROBE = Path(__file__).with_name("probe.py")
 TTL = 15.0

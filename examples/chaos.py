@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import jrs
-from jrs.model import JobResult
+from jrs.records.model import JobResult
 from jrs.testing.masters import Masters
 
 JOB = f"{Path(__file__).with_name('orders.py')}:orders"

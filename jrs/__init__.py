@@ -7,48 +7,48 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from jrs.backend import open_backend as open_backend
-    from jrs.errors import JobNotFinished as JobNotFinished
-    from jrs.errors import JrsError as JrsError
-    from jrs.jobs import JobCatalog as JobCatalog
-    from jrs.model import JobResult as JobResult
-    from jrs.model import JobSpec as JobSpec
-    from jrs.model import JobStatus as JobStatus
-    from jrs.model import StopMode as StopMode
-    from jrs.policy import RestartPolicy as RestartPolicy
-    from jrs.policy import SnapshotPolicy as SnapshotPolicy
+    from jrs.contract.backend import open_backend as open_backend
+    from jrs.contract.errors import JobNotFinished as JobNotFinished
+    from jrs.contract.errors import JrsError as JrsError
+    from jrs.records.model import JobResult as JobResult
+    from jrs.records.model import JobSpec as JobSpec
+    from jrs.records.model import JobStatus as JobStatus
+    from jrs.records.model import StopMode as StopMode
+    from jrs.records.policies import RestartPolicy as RestartPolicy
+    from jrs.records.policies import SnapshotPolicy as SnapshotPolicy
     from jrs.recovery.application import Driver as Driver
     from jrs.recovery.application import run as run
-    from jrs.recovery.cleanup import Resource as Resource
-    from jrs.recovery.job import Job as Job
-    from jrs.recovery.job import Stage as Stage
+    from jrs.recovery.attempt.job import Job as Job
+    from jrs.recovery.attempt.job import Stage as Stage
+    from jrs.recovery.cleanup.job_cleanup import Resource as Resource
     from jrs.recovery.master import Master as Master
     from jrs.recovery.snapshots.catalog import SnapshotCatalog as SnapshotCatalog
     from jrs.recovery.spark import session as spark
-    from jrs.stops import JobStops as JobStops
-    from jrs.store import JobResultStore as JobResultStore
+    from jrs.store.jobs import JobCatalog as JobCatalog
+    from jrs.store.result_store import JobResultStore as JobResultStore
+    from jrs.store.stops import JobStops as JobStops
 
 # Loaded when first asked for: the warden and the attempts of every job import this package, and a
 # reader of results needs no dispatcher.
 _HOMES = {
     "Driver": "jrs.recovery.application",
-    "Job": "jrs.recovery.job",
-    "JobCatalog": "jrs.jobs",
-    "JobNotFinished": "jrs.errors",
-    "JobResult": "jrs.model",
-    "JobResultStore": "jrs.store",
-    "JobSpec": "jrs.model",
-    "JobStatus": "jrs.model",
-    "JobStops": "jrs.stops",
-    "JrsError": "jrs.errors",
+    "Job": "jrs.recovery.attempt.job",
+    "JobCatalog": "jrs.store.jobs",
+    "JobNotFinished": "jrs.contract.errors",
+    "JobResult": "jrs.records.model",
+    "JobResultStore": "jrs.store.result_store",
+    "JobSpec": "jrs.records.model",
+    "JobStatus": "jrs.records.model",
+    "JobStops": "jrs.store.stops",
+    "JrsError": "jrs.contract.errors",
     "Master": "jrs.recovery.master",
-    "Resource": "jrs.recovery.cleanup",
-    "RestartPolicy": "jrs.policy",
-    "SnapshotPolicy": "jrs.policy",
+    "Resource": "jrs.recovery.cleanup.job_cleanup",
+    "RestartPolicy": "jrs.records.policies",
+    "SnapshotPolicy": "jrs.records.policies",
     "SnapshotCatalog": "jrs.recovery.snapshots.catalog",
-    "Stage": "jrs.recovery.job",
-    "StopMode": "jrs.model",
-    "open_backend": "jrs.backend",
+    "Stage": "jrs.recovery.attempt.job",
+    "StopMode": "jrs.records.model",
+    "open_backend": "jrs.contract.backend",
     "run": "jrs.recovery.application",
     "spark": "jrs.recovery.spark:session",
 }

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from jrs.backend import Leadership, open_backend
-from jrs.clock import Deadline
-from jrs.errors import (
+from jrs.contract.backend import Leadership, open_backend
+from jrs.contract.clock import Deadline
+from jrs.contract.errors import (
     CorruptRecord,
     DuplicateJob,
     Fenced,
@@ -18,8 +18,7 @@ from jrs.errors import (
     ResultExpired,
     Unavailable,
 )
-from jrs.jobs import JobCatalog
-from jrs.model import (
+from jrs.records.model import (
     JobResult,
     JobResultEntry,
     JobSpec,
@@ -30,13 +29,15 @@ from jrs.model import (
     check_job_id,
     check_json,
 )
-from jrs.policy import RestartPolicy
-from jrs.recovery.attempt import record_result
-from jrs.recovery.cleanup import CleanupPolicy, Resource
-from jrs.recovery.dispatcher import Dispatcher
-from jrs.recovery.events import Report
-from jrs.recovery.master import Master
-from jrs.store import JobResultStore
+from jrs.records.policies import RestartPolicy
+from jrs.store.jobs import JobCatalog
+from jrs.store.result_store import JobResultStore
+
+from .attempt.run import record_result
+from .cleanup.job_cleanup import CleanupPolicy, Resource
+from .leader.dispatcher import Dispatcher
+from .master import Master
+from .rules.events import Report
 
 _LAST_CLEANUP = 60.0
 """Seconds that the leader, its main done, waits for its jobs' cleanup before it goes."""

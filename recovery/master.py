@@ -10,10 +10,9 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from jrs import versions
-from jrs.backend import Backend, Leadership
-from jrs.clock import Deadline
-from jrs.errors import (
+from jrs.contract.backend import Backend, Leadership
+from jrs.contract.clock import Deadline
+from jrs.contract.errors import (
     CorruptRecord,
     Fenced,
     InvalidInput,
@@ -21,22 +20,24 @@ from jrs.errors import (
     Unavailable,
     UnsupportedVersion,
 )
-from jrs.model import RunnerKind, check_master_name
-from jrs.mounts import check_storage
-from jrs.policy import check_count
-from jrs.recovery import processes
-from jrs.recovery.admission import default_slots
-from jrs.recovery.cleanup import CleanupPolicy, JobCleanup, Resource, default_resources
-from jrs.recovery.dispatcher import Dispatcher
-from jrs.recovery.events import Event, Report, tell
-from jrs.recovery.outage import Outage
-from jrs.recovery.runners import Runner
-from jrs.recovery.runners.process import ProcessRunner
-from jrs.recovery.runners.thread import ThreadRunner
-from jrs.recovery.spark import class_data
-from jrs.recovery.storage import JobStorage
-from jrs.recovery.trust import Trust
-from jrs.registry import Registration, Registry
+from jrs.contract.mounts import check_storage
+from jrs.records.model import RunnerKind, check_master_name
+from jrs.records.policies import check_count
+from jrs.store import cluster_format
+from jrs.store.masters import Registration, Registry
+
+from .attempt.runners import Runner
+from .attempt.runners.process import ProcessRunner
+from .attempt.runners.thread import ThreadRunner
+from .cleanup.job_cleanup import CleanupPolicy, JobCleanup, Resource, default_resources
+from .files.job_folders import JobStorage
+from .leader.admission import default_slots
+from .leader.dispatcher import Dispatcher
+from .leader.outage import Outage
+from .leader.trust import Trust
+from .processes import marks
+from .rules.events import Event, Report, tell
+from .spark import class_data
 
 EXIT_DEPOSED = 76
 """A replaced leader ended its own process because an attempt in it would not die."""
@@ -115,7 +116,7 @@ class Master:
         if not os.access(folders.root, os.W_OK | os.X_OK):
             raise InvalidInput(f"jobs can not keep their files in {root}: no permission")
         try:
-            processes.check_visible()
+            marks.check_visible()
         except Unavailable as error:
             raise InvalidInput(f"no master can run here: {error}") from None
         self.backend = backend
@@ -168,7 +169,7 @@ class Master:
                 outage.over()
                 with leadership:
                     # The format may have been raised while this master waited for its turn.
-                    versions.ensure_supported(self.backend, convert=False)
+                    cluster_format.ensure_supported(self.backend, convert=False)
                     if self._lead(leadership, registration, stop, lead):
                         return
             except (Unavailable, OutcomeUnknown) as error:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from jrs.clock import Deadline
+from jrs.contract.clock import Deadline
 
 BOUND = 60.0
 """Seconds after which a condition that should hold soon is taken to never hold."""

@@ -38,7 +38,7 @@ def imports(path: Path) -> Iterator[str]:
     ("folder", "forbidden"),
     [
         ("jrs", ("jrs.backends", "jrs.recovery", "jrs.cli", "pyspark")),
-        ("backends", ("jrs.recovery", "jrs.cli", "jrs.store", "pyspark")),
+        ("backends", ("jrs.recovery", "jrs.cli", "jrs.store.result_store", "pyspark")),
         ("recovery", ("jrs.backends", "jrs.cli")),
     ],
 )

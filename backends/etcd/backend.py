@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from jrs.backend import (
+from jrs.contract.backend import (
     NEWEST_FORMAT,
     Backend,
     Capabilities,
@@ -31,18 +31,8 @@ from jrs.backend import (
     Watch,
     read_marker,
 )
-from jrs.backends.address import Address
-from jrs.backends.diagnosis import diagnose, look_at_each
-from jrs.backends.etcd import leader, transaction
-from jrs.backends.etcd._etcd3 import rpc
-from jrs.backends.etcd.connection import ATTEMPT, WRITE, Connection, behind
-from jrs.backends.etcd.gate import Gate
-from jrs.backends.etcd.refusals import Compacted, OutOfSpace
-from jrs.backends.etcd.transaction import Commit
-from jrs.backends.etcd.watch import EtcdWatch
-from jrs.backends.group import GroupCommit
-from jrs.clock import Deadline
-from jrs.errors import (
+from jrs.contract.clock import Deadline
+from jrs.contract.errors import (
     CorruptRecord,
     InvalidInput,
     JrsError,
@@ -52,6 +42,17 @@ from jrs.errors import (
     Unavailable,
     WrongAddress,
 )
+
+from ..remote.address import Address
+from ..remote.diagnostics import diagnose, look_at_each
+from ..shared.group_commit import GroupCommit
+from . import leader, transaction
+from ._etcd3 import rpc
+from .connection import ATTEMPT, WRITE, Connection, behind
+from .error_mapping import Compacted, OutOfSpace
+from .transaction import Commit
+from .watch import EtcdWatch
+from .write_barrier import Gate
 
 DEFAULT_PORT = 2379
 DEFAULT_PREFIX = "jrs"

@@ -18,13 +18,14 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from jrs.backends.address import Address, Tls
-from jrs.backends.etcd._etcd3 import grpc, rpc
-from jrs.backends.etcd.refusals import NeverSent, answered, expired, judge, not_logged_in, words
-from jrs.backends.shelter import Shelter
-from jrs.clock import Deadline
-from jrs.errors import InvalidInput, JrsError, Unavailable
-from jrs.fork import forget_in_children
+from jrs.contract.clock import Deadline
+from jrs.contract.errors import InvalidInput, JrsError, Unavailable
+from jrs.contract.fork import forget_in_children
+
+from ..remote.address import Address, Tls
+from ..remote.shelter import Shelter
+from ._etcd3 import grpc, rpc
+from .error_mapping import NeverSent, answered, expired, judge, not_logged_in, words
 
 ATTEMPT = 1.5
 """Seconds for one member: longer than an election among them takes, during which requests hang."""

@@ -14,20 +14,21 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from jrs.backend import EPOCH_KEY, Fence, Leadership, Record
-from jrs.backends.address import Address, Tls
-from jrs.backends.etcd._etcd3 import rpc
-from jrs.backends.etcd.connection import Connection
-from jrs.backends.etcd.watch import EtcdWatch
-from jrs.backends.guardian import Ender, Guardian
-from jrs.backends.tenure import Tenure
-from jrs.clock import Deadline, lease_time
-from jrs.codec import decode, encode
-from jrs.errors import Fenced, JrsError, NotFound, OutcomeUnknown, Unavailable
-from jrs.model import EpochRecord
+from jrs.contract.backend import EPOCH_KEY, Fence, Leadership, Record
+from jrs.contract.clock import Deadline, lease_time
+from jrs.contract.errors import Fenced, JrsError, NotFound, OutcomeUnknown, Unavailable
+from jrs.records.codec import decode, encode
+from jrs.records.model import EpochRecord
+
+from ..remote.address import Address, Tls
+from ..remote.guardian import Ender, Guardian
+from ..shared.lease import Tenure
+from ._etcd3 import rpc
+from .connection import Connection
+from .watch import EtcdWatch
 
 if TYPE_CHECKING:
-    from jrs.backends.etcd.backend import EtcdBackend
+    from .backend import EtcdBackend
 
 _LOOKS = 3
 """How often in a ttl a candidate looks for the latch, whatever its watch says."""
@@ -221,7 +222,7 @@ def _config(address: Address) -> dict[str, Any]:
 
 
 def ender(config: Mapping[str, Any]) -> Ender:
-    """Return what ends a lease, connected already; see `jrs.backends.guardian`."""
+    """Return what ends a lease, connected already; see `jrs.backends.remote.guardian`."""
     from pathlib import Path
 
     tls = config["tls"]

@@ -13,11 +13,12 @@ from typing import Any
 
 import attrs
 
-from jrs.backend import EPOCH_KEY, Absent, Check, Create, Delete, Fence, Op, Update
-from jrs.backends.etcd._etcd3 import rpc
-from jrs.backends.group import ACCEPTED, FENCED
-from jrs.clock import Deadline
-from jrs.errors import JrsError, Refused, Unavailable
+from jrs.contract.backend import EPOCH_KEY, Absent, Check, Create, Delete, Fence, Op, Update
+from jrs.contract.clock import Deadline
+from jrs.contract.errors import JrsError, Refused, Unavailable
+
+from ..shared.group_commit import ACCEPTED, FENCED
+from ._etcd3 import rpc
 
 MAX_OPS = 120
 """Operations of a commit; a server takes 128 in a transaction, and as many compares."""
@@ -63,7 +64,7 @@ class Commit:
         return self.deadline is not None and self.deadline.remaining() < seconds
 
     def verdict(self, succeeded: bool, responses: Iterable[Any]) -> int:
-        """Return what the answer to this commit says of it; see `jrs.backends.group`."""
+        """Return what the answer to this commit says of it, in the terms of the group commit."""
         if succeeded:
             return ACCEPTED
         versions = [_version(one.response_range) for one in responses]

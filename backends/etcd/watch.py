@@ -11,12 +11,13 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from jrs.backend import Watch
-from jrs.backends.changes import Changes
-from jrs.backends.etcd._etcd3 import grpc, rpc
-from jrs.backends.etcd.connection import ATTEMPT, Connection, behind
-from jrs.clock import Deadline
-from jrs.errors import JrsError
+from jrs.contract.backend import Watch
+from jrs.contract.clock import Deadline
+from jrs.contract.errors import JrsError
+
+from ..shared.changes import Changes
+from ._etcd3 import grpc, rpc
+from .connection import ATTEMPT, Connection, behind
 
 _POLL = 5.0
 """Seconds after which a watch fires though nothing was heard."""

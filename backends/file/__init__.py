@@ -1,5 +1,5 @@
 """The file backend: a shared log in a folder. No server, no lock a paused process could hold."""
 
-from jrs.backends.file.backend import FileBackend, open_file
+from .backend import FileBackend, open_file
 
 __all__ = ["FileBackend", "open_file"]

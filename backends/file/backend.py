@@ -11,16 +11,26 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
-from jrs.backend import EPOCH_KEY, Backend, Capabilities, Fence, Leadership, Op, Record, Watch
-from jrs.backends.changes import Changes
-from jrs.backends.file import leader, lines
-from jrs.backends.file.compaction import Compaction
-from jrs.backends.file.folder import open_folder, root_of
-from jrs.backends.file.replica import Replica
-from jrs.backends.group import GroupCommit
-from jrs.clock import Deadline
-from jrs.errors import CorruptRecord, InvalidInput, Unavailable, UnsupportedVersion
-from jrs.fork import forget_in_children
+from jrs.contract.backend import (
+    EPOCH_KEY,
+    Backend,
+    Capabilities,
+    Fence,
+    Leadership,
+    Op,
+    Record,
+    Watch,
+)
+from jrs.contract.clock import Deadline
+from jrs.contract.errors import CorruptRecord, InvalidInput, Unavailable, UnsupportedVersion
+from jrs.contract.fork import forget_in_children
+
+from ..shared.changes import Changes
+from ..shared.group_commit import GroupCommit
+from . import leader, lines
+from .compaction import Compaction
+from .folder import open_folder, root_of
+from .replica import Replica
 
 SEAL_AT = 8 << 20
 """Bytes of log behind a base at which a segment is sealed, if its base is not larger than that."""

@@ -27,11 +27,12 @@ from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
 
-from jrs.backend import Record
-from jrs.backends.file import index as indexes
-from jrs.backends.file.index import Index, Trailer
-from jrs.backends.file.lines import checked, held_line, unescape
-from jrs.errors import CorruptRecord, Unavailable
+from jrs.contract.backend import Record
+from jrs.contract.errors import CorruptRecord, Unavailable
+
+from . import index as indexes
+from .index import Index, Trailer
+from .lines import checked, held_line, unescape
 
 BLOCK = 16 << 10
 """Bytes after which a block ends: a few microseconds' worth of search."""

@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 from zlib import crc32
 
-from jrs.backends.file.lines import MARK, checked
+from .lines import MARK, checked
 
 _CHUNK = 4 << 20
 _SECTOR = 512

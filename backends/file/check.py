@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from jrs.backends.file import lines
-from jrs.backends.file.batches import Reader
-from jrs.backends.file.folder import sync_folder
+from . import lines
+from .batches import Reader
+from .folder import sync_folder
 
 
 def damaged_lines(log: Path) -> Iterator[int]:

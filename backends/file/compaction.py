@@ -25,8 +25,9 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from jrs.backends.file import segments
-from jrs.errors import JrsError, Unavailable
+from jrs.contract.errors import JrsError, Unavailable
+
+from . import segments
 
 SMALL = 2 << 20
 """Bytes that are merged here: that takes less time than to start a child."""
@@ -203,7 +204,7 @@ def _started(folder: Path, turn: int, *, awaited: bool) -> subprocess.Popen[byte
 
 def write_next(folder: Path) -> None:
     """Write the next base of the log in `folder`, if its newest segment is sealed."""
-    from jrs.backends.file.replica import Replica  # Which compacts by what is here.
+    from .replica import Replica  # Which compacts by what is here.
 
     replica = Replica(folder, seal_at=1 << 62, compaction=Compaction(folder, here=True))
     start = replica.start

@@ -13,13 +13,14 @@ import socket
 import time
 from pathlib import Path
 
-from jrs import keys
-from jrs.backend import OLDEST_FORMAT
-from jrs.backends.file.folder import mark_format
-from jrs.backends.file.replica import NEVER, Replica
-from jrs.codec import decode
-from jrs.errors import CorruptRecord, InvalidInput
-from jrs.model import MasterInfo
+from jrs.contract.backend import OLDEST_FORMAT
+from jrs.contract.errors import CorruptRecord, InvalidInput
+from jrs.records import keys
+from jrs.records.codec import decode
+from jrs.records.model import MasterInfo
+
+from .folder import mark_format
+from .replica import NEVER, Replica
 
 _CLOCKS_DIFFER = 60.0
 """Seconds by which a clock may have been set since a master started."""

@@ -16,9 +16,9 @@ import uuid
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from jrs.backend import NEWEST_FORMAT, read_marker
-from jrs.errors import InvalidInput, Unavailable
-from jrs.mounts import filesystem_of
+from jrs.contract.backend import NEWEST_FORMAT, read_marker
+from jrs.contract.errors import InvalidInput, Unavailable
+from jrs.contract.mounts import filesystem_of
 
 MARKER = "jrs.json"
 
@@ -65,7 +65,7 @@ def open_folder(root: Path, cluster: str, *, create: bool) -> tuple[Path, int]:
                     "master of this one, which converts it"
                 )
             # Late: what it needs lies above this module.
-            from jrs.backends.file.conversion import convert
+            from .conversion import convert
 
             convert(root)
         if create:
@@ -96,7 +96,7 @@ def open_folder(root: Path, cluster: str, *, create: bool) -> tuple[Path, int]:
 
 def _make_log(log: Path, version: int) -> None:
     """Make the log's folder. In the new form it appears whole, with its first segment."""
-    from jrs.backends.file import segments
+    from . import segments
 
     if segments.form_in(version) == segments.OLD_FORM:
         log.mkdir(mode=0o700, exist_ok=True)

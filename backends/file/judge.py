@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from jrs.backend import EPOCH_KEY
-from jrs.backends.file import lines
-from jrs.backends.file.overlay import UNKNOWN, Layer, Overlay, Stored
-from jrs.backends.group import ACCEPTED, FENCED
-from jrs.backends.ordered import OrderedMap
-from jrs.errors import CorruptRecord, OutcomeUnknown, UnsupportedVersion
+from jrs.contract.backend import EPOCH_KEY
+from jrs.contract.errors import CorruptRecord, OutcomeUnknown, UnsupportedVersion
+
+from ..shared.group_commit import ACCEPTED, FENCED
+from ..shared.ordered_map import OrderedMap
+from . import lines
+from .overlay import UNKNOWN, Layer, Overlay, Stored
 
 _REMEMBERED = 4096
 

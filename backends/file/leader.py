@@ -18,16 +18,17 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jrs.backend import EPOCH_KEY, Create, Fence, Leadership, Op, Record, Update
-from jrs.backends.tenure import Tenure
-from jrs.clock import Deadline, lease_time
-from jrs.codec import decode, encode
-from jrs.errors import Conflict, Fenced, JrsError, OutcomeUnknown, Refused, Unavailable
-from jrs.fork import forget_in_children
-from jrs.model import EpochRecord
+from jrs.contract.backend import EPOCH_KEY, Create, Fence, Leadership, Op, Record, Update
+from jrs.contract.clock import Deadline, lease_time
+from jrs.contract.errors import Conflict, Fenced, JrsError, OutcomeUnknown, Refused, Unavailable
+from jrs.contract.fork import forget_in_children
+from jrs.records.codec import decode, encode
+from jrs.records.model import EpochRecord
+
+from ..shared.lease import Tenure
 
 if TYPE_CHECKING:
-    from jrs.backends.file.backend import FileBackend
+    from .backend import FileBackend
 
 POLL = 0.01
 """Seconds between a candidate's looks at the lock: most of the failover time after a crash."""

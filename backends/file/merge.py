@@ -11,9 +11,9 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator
 
-from jrs.backends.file.base import BLOCK, Base, Block, check_of
-from jrs.backends.file.index import Trailer, digest_of
-from jrs.backends.file.lines import base_line, held_line
+from .base import BLOCK, Base, Block, check_of
+from .index import Trailer, digest_of
+from .lines import base_line, held_line
 
 _CHUNK = 1 << 20
 _SYNC = 8 << 20

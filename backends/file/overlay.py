@@ -10,11 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
-from jrs.backend import Record
-from jrs.backends.file import lines
-from jrs.backends.file.merge import HELD
-from jrs.backends.ordered import OrderedMap
-from jrs.errors import CorruptRecord
+from jrs.contract.backend import Record
+from jrs.contract.errors import CorruptRecord
+
+from ..shared.ordered_map import OrderedMap
+from . import lines
+from .merge import HELD
 
 Stored = tuple[bytes | None, int]
 """An escaped value and its version; None for a record of the base that was deleted since, or, at

@@ -18,20 +18,16 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from jrs.backend import Record
-from jrs.backends.file import check, lines, segments
-from jrs.backends.file.base import Base
-from jrs.backends.file.batches import Batch, Damaged, Reader
-from jrs.backends.file.compaction import PATIENCE, Compaction
-from jrs.backends.file.folder import sync_folder
-from jrs.backends.file.judge import Judge
-from jrs.backends.file.overlay import Layer
-from jrs.errors import (
-    CorruptRecord,
-    OutcomeUnknown,
-    Unavailable,
-    UnsupportedVersion,
-)
+from jrs.contract.backend import Record
+from jrs.contract.errors import CorruptRecord, OutcomeUnknown, Unavailable, UnsupportedVersion
+
+from . import check, lines, segments
+from .base import Base
+from .batches import Batch, Damaged, Reader
+from .compaction import PATIENCE, Compaction
+from .folder import sync_folder
+from .judge import Judge
+from .overlay import Layer
 
 _CHUNK = 4 << 20
 NEVER = 1 << 62

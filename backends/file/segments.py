@@ -31,15 +31,16 @@ from pathlib import Path
 from typing import NamedTuple
 from zlib import crc32
 
-from jrs import keys
-from jrs.backends.file.base import Base
-from jrs.backends.file.batches import head_at
-from jrs.backends.file.folder import sync_folder
-from jrs.backends.file.index import TRAILER_MOST, Trailer, digest_of
-from jrs.backends.file.lines import checked, sealed
-from jrs.backends.file.merge import Change, write_all, write_base, write_run
-from jrs.backends.file.overlay import Layer
-from jrs.errors import CorruptRecord, Unavailable, UnsupportedVersion
+from jrs.contract.errors import CorruptRecord, Unavailable, UnsupportedVersion
+from jrs.records import keys
+
+from .base import Base
+from .batches import head_at
+from .folder import sync_folder
+from .index import TRAILER_MOST, Trailer, digest_of
+from .lines import checked, sealed
+from .merge import Change, write_all, write_base, write_run
+from .overlay import Layer
 
 OLD_FORM, NEW_FORM = 2, 3
 

@@ -22,6 +22,6 @@ What ZooKeeper promises and what it does not, as far as it shows here:
 Needs ZooKeeper 3.6 or newer.
 """
 
-from jrs.backends.zookeeper.backend import ZooKeeperBackend, open_zookeeper
+from .backend import ZooKeeperBackend, open_zookeeper
 
 __all__ = ["ZooKeeperBackend", "open_zookeeper"]

@@ -6,22 +6,33 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 
-from jrs.backend import Backend, Capabilities, Fence, Finding, Leadership, Op, Record, Watch
-from jrs.backends.zookeeper import leader, wire
-from jrs.backends.zookeeper.access import Access
-from jrs.backends.zookeeper.cluster import mark_format, open_cluster
-from jrs.backends.zookeeper.connection import Connection
-from jrs.backends.zookeeper.findings import findings
-from jrs.backends.zookeeper.handshake import shortest_session
-from jrs.backends.zookeeper.pipeline import Pipeline
-from jrs.backends.zookeeper.plan import Planner
-from jrs.backends.zookeeper.reading import read
-from jrs.backends.zookeeper.scan import Place, Scan, fitting
-from jrs.backends.zookeeper.sights import Sights
-from jrs.backends.zookeeper.watch import Hub
-from jrs.clock import Deadline
-from jrs.errors import CorruptRecord, Unavailable
-from jrs.fork import forget_in_children
+from jrs.contract.backend import (
+    Backend,
+    Capabilities,
+    Fence,
+    Finding,
+    Leadership,
+    Op,
+    Record,
+    Watch,
+)
+from jrs.contract.clock import Deadline
+from jrs.contract.errors import CorruptRecord, Unavailable
+from jrs.contract.fork import forget_in_children
+
+from . import leader
+from .cluster import mark_format, open_cluster
+from .diagnostics import findings
+from .pipeline import Pipeline
+from .plan import Planner
+from .protocol import codec
+from .protocol.access import Access
+from .protocol.connection import Connection
+from .protocol.handshake import shortest_session
+from .protocol.multi_read import read
+from .scan import Place, Scan, fitting
+from .versions import Sights
+from .watch import Hub
 
 _PAGE = 1000
 _FIRST = 64
@@ -158,7 +169,7 @@ class ZooKeeperBackend(Backend):
         answers = read(self._connection, self._planner.look(keys), deadline)
         records: list[Record | None] = []
         for key, shard, node in zip(keys, answers[::2], answers[1::2], strict=True):
-            if isinstance(node, wire.Node):
+            if isinstance(node, codec.Node):
                 self._planner.seen(key, shard, node)
                 records.append(Record(key, node.value, node.modified))
             else:

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import json
 
-from jrs.backend import NEWEST_FORMAT, read_marker
-from jrs.backends.zookeeper import wire
-from jrs.backends.zookeeper.access import Access
-from jrs.backends.zookeeper.connection import Connection
-from jrs.backends.zookeeper.layout import Layout
-from jrs.backends.zookeeper.reading import read
-from jrs.backends.zookeeper.request import refusal
-from jrs.clock import Deadline
-from jrs.errors import InvalidInput, OutcomeUnknown, Unavailable
+from jrs.contract.backend import NEWEST_FORMAT, read_marker
+from jrs.contract.clock import Deadline
+from jrs.contract.errors import InvalidInput, OutcomeUnknown, Unavailable
+
+from .layout import Layout
+from .protocol import codec
+from .protocol.access import Access
+from .protocol.connection import Connection
+from .protocol.multi_read import read
+from .protocol.request import refusal
 
 _DEFAULT_ROOT = "jrs"
 
@@ -34,9 +35,9 @@ def open_cluster(
     layout = Layout(f"/{access.address.prefix or _DEFAULT_ROOT}", cluster)
     while True:
         marker, directories = read(
-            connection, (wire.get_data(layout.format), wire.get_children(layout.map)), deadline
+            connection, (codec.get_data(layout.format), codec.get_children(layout.map)), deadline
         )
-        if isinstance(marker, wire.Node):
+        if isinstance(marker, codec.Node):
             version = _format_in(marker.value, layout, access)
             return layout, set(directories) if isinstance(directories, list) else set(), version
         if _is_absent(connection, layout, access, deadline, create=create):
@@ -48,14 +49,14 @@ def mark_format(
 ) -> int:
     """Have the marker name at least `version`; return what it names. Idempotent."""
     while True:
-        (marker,) = read(connection, [wire.get_data(layout.format)], deadline)
-        if not isinstance(marker, wire.Node):
+        (marker,) = read(connection, [codec.get_data(layout.format)], deadline)
+        if not isinstance(marker, codec.Node):
             raise _foreign(layout.home, access)
         found = _format_in(marker.value, layout, access)
         if found >= version:
             return found
         _write(
-            connection, [wire.set_data(layout.format, _marker(version), marker.version)], deadline
+            connection, [codec.set_data(layout.format, _marker(version), marker.version)], deadline
         )
 
 
@@ -87,27 +88,27 @@ def _is_absent(
     root, names, home, marker = read(
         connection,
         [
-            wire.get_data(layout.root),
-            wire.get_children(layout.root),
-            wire.get_data(layout.home),
-            wire.get_data(layout.format),
+            codec.get_data(layout.root),
+            codec.get_children(layout.root),
+            codec.get_data(layout.home),
+            codec.get_data(layout.format),
         ],
         deadline,
     )
-    if isinstance(marker, wire.Node):
+    if isinstance(marker, codec.Node):
         return False  # Somebody made it between our two looks.
-    if not isinstance(root, wire.Node) and access.address.prefix:
+    if not isinstance(root, codec.Node) and access.address.prefix:
         hosts = access.address.hosts
         raise InvalidInput(
             f"{layout.root} does not exist at {access.where}; to create it: "
             f"zkCli.sh -server {hosts} create {layout.root}"
         )
-    if isinstance(home, wire.Node):
+    if isinstance(home, codec.Node):
         raise _foreign(layout.home, access)
     if isinstance(names, list) and names:
-        formats = [wire.get_data(Layout(layout.root, name).format) for name in names]
+        formats = [codec.get_data(Layout(layout.root, name).format) for name in names]
         # One that may not be read is there, too: a cluster of somebody else's.
-        if all(one == wire.NO_NODE for one in read(connection, formats, deadline, refused=True)):
+        if all(one == codec.NO_NODE for one in read(connection, formats, deadline, refused=True)):
             raise _foreign(layout.root, access)
     if not create:
         raise InvalidInput(
@@ -121,14 +122,14 @@ def _create(connection: Connection, layout: Layout, access: Access, deadline: De
     """Make the cluster in one write; whoever comes first wins."""
     acl = access.acl
     if not access.address.prefix:
-        _write(connection, [wire.create(layout.root, b"", acl)], deadline)
+        _write(connection, [codec.create(layout.root, b"", acl)], deadline)
     _write(
         connection,
         [
-            wire.create(layout.home, b"", acl),
-            wire.create(layout.format, _marker(NEWEST_FORMAT), acl),
-            wire.create(layout.latch, b"", acl),
-            wire.create(layout.map, b"", acl),
+            codec.create(layout.home, b"", acl),
+            codec.create(layout.format, _marker(NEWEST_FORMAT), acl),
+            codec.create(layout.latch, b"", acl),
+            codec.create(layout.map, b"", acl),
         ],
         deadline,
     )
@@ -142,6 +143,6 @@ def _write(connection: Connection, ops: list[bytes], deadline: Deadline) -> None
             raise Unavailable(f"{connection.where}: no answer within the deadline") from unknown
         return  # Looked at again.
     assert request.reply is not None
-    failed = wire.failure(*request.reply)
-    if failed is not None and failed[1] not in (wire.NODE_EXISTS, wire.BAD_VERSION):
+    failed = codec.failure(*request.reply)
+    if failed is not None and failed[1] not in (codec.NODE_EXISTS, codec.BAD_VERSION):
         raise refusal(failed[1], connection.where)

@@ -19,21 +19,23 @@ import threading
 import uuid
 from typing import Any
 
-from jrs.backend import EPOCH_KEY, Create, Fence, Op, Update
-from jrs.backends.guardian import Guardian
-from jrs.backends.tenure import Tenure
-from jrs.backends.zookeeper import ending, wire
-from jrs.backends.zookeeper.access import Access
-from jrs.backends.zookeeper.connection import Connection
-from jrs.backends.zookeeper.layout import directory_of
-from jrs.backends.zookeeper.plan import Planner
-from jrs.backends.zookeeper.reading import read
-from jrs.backends.zookeeper.request import Request, refusal
-from jrs.backends.zookeeper.sights import Sight
-from jrs.clock import Deadline, lease_time
-from jrs.codec import decode, encode
-from jrs.errors import Fenced, InvalidInput, OutcomeUnknown, Unavailable
-from jrs.model import EpochRecord
+from jrs.contract.backend import EPOCH_KEY, Create, Fence, Op, Update
+from jrs.contract.clock import Deadline, lease_time
+from jrs.contract.errors import Fenced, InvalidInput, OutcomeUnknown, Unavailable
+from jrs.records.codec import decode, encode
+from jrs.records.model import EpochRecord
+
+from ..remote.guardian import Guardian
+from ..shared.lease import Tenure
+from . import close_session
+from .layout import directory_of
+from .plan import Planner
+from .protocol import codec
+from .protocol.access import Access
+from .protocol.connection import Connection
+from .protocol.multi_read import read
+from .protocol.request import Request, refusal
+from .versions import Sight
 
 _POLL = 0.02
 """Seconds between a candidate's looks at whether it is to stop."""
@@ -93,7 +95,7 @@ class _Candidacy:
         self._planner = planner
         self._candidate = candidate
         # Before the session: from its first moment on there is someone to end it.
-        self._guardian = Guardian(ending.__name__, access.config(), ttl)
+        self._guardian = Guardian(close_session.__name__, access.config(), ttl)
         try:
             self._connection = Connection(
                 access, timeout=ttl, name=f"jrs-zookeeper-{planner.layout.cluster}-leader"
@@ -151,10 +153,10 @@ class _Candidacy:
             raise Unavailable(f"{self._access.where}: not connected")
         if session[0] == self._session:
             return
-        self._guardian.guard(ending.secret_of(session))
+        self._guardian.guard(close_session.secret_of(session))
         # A name of its own, so that it is found again where the reply is lost.
         self._place = uuid.uuid4().hex
-        made = wire.create(
+        made = codec.create(
             self._path(self._place), self._candidate.encode(), self._planner.acl, ephemeral=True
         )
         try:
@@ -168,17 +170,17 @@ class _Candidacy:
     def _ahead(self, deadline: Deadline) -> str | None:
         """Return the candidate before us, or None if we are the first or have lost our place."""
         latch = self._planner.layout.latch
-        (names,) = read(self._connection, [wire.get_children(latch)], deadline)
+        (names,) = read(self._connection, [codec.get_children(latch)], deadline)
         if not isinstance(names, list) or self._place not in names:
             self._session = 0
             return None
         nodes = read(
-            self._connection, [wire.get_data(self._path(name)) for name in names], deadline
+            self._connection, [codec.get_data(self._path(name)) for name in names], deadline
         )
         created = {
             name: node.created
             for name, node in zip(names, nodes, strict=True)
-            if isinstance(node, wire.Node)
+            if isinstance(node, codec.Node)
         }
         own = created.pop(self._place, 0)
         earlier = [name for name in created if created[name] < own]
@@ -196,7 +198,7 @@ class _Candidacy:
 
         path = self._path(name)
         self._connection.submit(
-            Request(wire.EXISTS, wire.text(path) + b"\1", told, path=path, watcher=fired)
+            Request(codec.EXISTS, codec.text(path) + b"\1", told, path=path, watcher=fired)
         )
 
     # -- the epoch -------------------------------------------------------------------------
@@ -214,17 +216,17 @@ class _Candidacy:
         plan = self._planner.plan([bump], None, {EPOCH_KEY: sight})
         if sight is None:
             made = self._planner.directory(directory_of(EPOCH_KEY))
-            _check(self._connection.write(made, deadline), self._access.where, wire.NODE_EXISTS)
+            _check(self._connection.write(made, deadline), self._access.where, codec.NODE_EXISTS)
         try:
             request = self._connection.write(
-                [wire.check(self._path(self._place)), *plan.operations], deadline
+                [codec.check(self._path(self._place)), *plan.operations], deadline
             )
         except OutcomeUnknown:
             pass  # Read back: the token tells whether it was us.
         else:
             assert request.reply is not None
-            failed = wire.failure(*request.reply)
-            if failed is not None and failed[1] == wire.NO_AUTH:
+            failed = codec.failure(*request.reply)
+            if failed is not None and failed[1] == codec.NO_AUTH:
                 raise refusal(failed[1], self._access.where)
             if failed is not None:
                 self._session = 0 if failed[0] == 0 else self._session
@@ -237,14 +239,14 @@ class _Candidacy:
     def _epoch(self, deadline: Deadline) -> tuple[Sight | None, bytes | None]:
         shard, record = read(self._connection, self._planner.look([EPOCH_KEY]), deadline)
         sight = self._planner.seen(EPOCH_KEY, shard, record)
-        return sight, record.value if isinstance(record, wire.Node) else None
+        return sight, record.value if isinstance(record, codec.Node) else None
 
     def _lead(self, epoch: int, sight: Sight, sent: float) -> Tenure:
         layout = self._planner.layout
         checks = [
-            wire.check(self._path(self._place)),
-            wire.check(layout.shard(EPOCH_KEY), sight.guard.deletions),
-            wire.check(layout.record(EPOCH_KEY), sight.writes),
+            codec.check(self._path(self._place)),
+            codec.check(layout.shard(EPOCH_KEY), sight.guard.deletions),
+            codec.check(layout.record(EPOCH_KEY), sight.writes),
         ]
 
         def beat(deadline: Deadline) -> None:
@@ -252,7 +254,7 @@ class _Candidacy:
             # be answered by one that is cut off from the others, while those end the session.
             request = self._connection.write(checks, deadline)
             assert request.reply is not None
-            failed = wire.failure(*request.reply)
+            failed = codec.failure(*request.reply)
             if failed is not None:
                 ended = "its session has ended" if failed[0] == 0 else "a newer epoch exists"
                 raise Fenced(f"epoch {epoch} is over: {ended}")
@@ -271,6 +273,6 @@ class _Candidacy:
 
 def _check(request: Request, where: str, *fine: int) -> None:
     assert request.reply is not None
-    failed = wire.failure(*request.reply)
+    failed = codec.failure(*request.reply)
     if failed is not None and failed[1] not in fine:
         raise refusal(failed[1], where)

@@ -11,15 +11,16 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 
-from jrs.backend import Fence, Op
-from jrs.backends.zookeeper import wire
-from jrs.backends.zookeeper.connection import Connection
-from jrs.backends.zookeeper.plan import Again, Plan, Planner
-from jrs.backends.zookeeper.reading import Reading
-from jrs.backends.zookeeper.request import Request
-from jrs.backends.zookeeper.sights import Sight
-from jrs.clock import Deadline
-from jrs.errors import JrsError, Unavailable
+from jrs.contract.backend import Fence, Op
+from jrs.contract.clock import Deadline
+from jrs.contract.errors import JrsError, Unavailable
+
+from .plan import Again, Plan, Planner
+from .protocol import codec
+from .protocol.connection import Connection
+from .protocol.multi_read import Reading
+from .protocol.request import Request
+from .versions import Sight
 
 _Finished = list[tuple["Commit", JrsError | None]]
 
@@ -202,8 +203,8 @@ class Pipeline:
         ]
         commit.plan = plan
         commit.request = Request(
-            wire.MULTI,
-            wire.multi(plan.operations),
+            codec.MULTI,
+            codec.multi(plan.operations),
             lambda request: self._locked(
                 lambda finished: self._answered(commit, request, finished)
             ),
@@ -214,11 +215,11 @@ class Pipeline:
     def _make_directory(self, name: str) -> Request:
         def told(request: Request) -> None:
             if request.reply is not None:
-                failed = wire.failure(*request.reply)
-                if failed is None or failed[1] == wire.NODE_EXISTS:
+                failed = codec.failure(*request.reply)
+                if failed is None or failed[1] == codec.NODE_EXISTS:
                     self._directories.add(name)
 
-        return Request(wire.MULTI, wire.multi(self._planner.directory(name)), told)
+        return Request(codec.MULTI, codec.multi(self._planner.directory(name)), told)
 
     def _answered(self, commit: Commit, request: Request, finished: _Finished) -> None:
         if commit.settled or commit.request is not request:

@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 
 import attrs
 
-from jrs.backend import EPOCH_KEY, Absent, Check, Create, Delete, Fence, Op, Update
-from jrs.backends.zookeeper import wire
-from jrs.backends.zookeeper.layout import Layout, directory_of, shards_of
-from jrs.backends.zookeeper.request import refusal
-from jrs.backends.zookeeper.sights import Sight, Sights
-from jrs.errors import Conflict, Fenced, JrsError, TooLarge
+from jrs.contract.backend import EPOCH_KEY, Absent, Check, Create, Delete, Fence, Op, Update
+from jrs.contract.errors import Conflict, Fenced, JrsError, TooLarge
+
+from .layout import Layout, directory_of, shards_of
+from .protocol import codec
+from .protocol.request import refusal
+from .versions import Sight, Sights
 
 LIMIT = 1_000_000
 """Bytes of one request. ZooKeeper drops the connection at 1,048,575, which looks like a fault."""
@@ -88,9 +89,9 @@ class Planner:
         """Return what makes a directory and its shards, all at once."""
         path = self.layout.directory(name)
         return [
-            wire.create(path, b"", self.acl),
-            *(wire.create(f"{path}/{shard}", b"", self.acl) for shard in shards_of(name)),
-            wire.set_data(self.layout.map, b""),
+            codec.create(path, b"", self.acl),
+            *(codec.create(f"{path}/{shard}", b"", self.acl) for shard in shards_of(name)),
+            codec.set_data(self.layout.map, b""),
         ]
 
     def look(self, keys: Sequence[str]) -> list[bytes]:
@@ -98,39 +99,39 @@ class Planner:
         wanted = []
         for key in keys:
             wanted += [
-                wire.get_data(self.layout.shard(key)),
-                wire.get_data(self.layout.record(key)),
+                codec.get_data(self.layout.shard(key)),
+                codec.get_data(self.layout.record(key)),
             ]
         return wanted
 
-    def seen(self, key: str, shard: wire.Read, record: wire.Read) -> Sight | None:
+    def seen(self, key: str, shard: codec.Read, record: codec.Read) -> Sight | None:
         """Note what the two parts of a look at one key say."""
-        if not isinstance(record, wire.Node) or not isinstance(shard, wire.Node):
+        if not isinstance(record, codec.Node) or not isinstance(shard, codec.Node):
             return None
         return self.sights.saw(key, record, self.layout.shard(key), shard.version)
 
     def settle(self, plan: Plan, reply: tuple[bytes, int]) -> JrsError | Again | None:
         """Return what the answer says: done, refused, or that it has to be planned again."""
-        failed = wire.failure(*reply)
+        failed = codec.failure(*reply)
         if failed is None:
             if plan.deletions:
                 updates = sum(isinstance(blame, Update) for blame in plan.blame)
-                counted = wire.versions(*reply)[updates:]
+                counted = codec.versions(*reply)[updates:]
                 for (shard, keys), number in zip(plan.deletions.items(), counted, strict=False):
                     self.sights.deleted(keys, shard, number)
             return None
         index, code = failed
         blame = plan.blame[index]
-        if code not in (wire.NO_NODE, wire.BAD_VERSION, wire.NODE_EXISTS):
+        if code not in (codec.NO_NODE, codec.BAD_VERSION, codec.NODE_EXISTS):
             return refusal(code, "the commit")
         if blame == _FENCE:
             return _fenced()
         if isinstance(blame, str):
             return Again()
         if isinstance(blame, (Create, Absent)):
-            present = code == wire.NODE_EXISTS
+            present = code == codec.NODE_EXISTS
             return Conflict(blame, "the key is present") if present else Again(directories=True)
-        absent = code == wire.NO_NODE
+        absent = code == codec.NO_NODE
         return Conflict(blame, "the key is absent" if absent else "the key has another version")
 
     # -- inside ----------------------------------------------------------------------------
@@ -162,30 +163,30 @@ class Planner:
             if other[0] != deletions:
                 plan.unseen += [other[1], op.key]  # Seen at different moments.
         for shard, (deletions, _) in guards.items():
-            plan.add(wire.check(shard, deletions), _GUARD)
+            plan.add(codec.check(shard, deletions), _GUARD)
 
     def _check_record(self, key: str, sight: Sight | None, blame: Op | str, plan: Plan) -> None:
         if sight is not None and blame == _FENCE:
-            plan.add(wire.check(self.layout.shard(key), sight.guard.deletions), blame)
-        writes = wire.NEVER if sight is None else sight.writes
-        plan.add(wire.check(self.layout.record(key), writes), blame)
+            plan.add(codec.check(self.layout.shard(key), sight.guard.deletions), blame)
+        writes = codec.NEVER if sight is None else sight.writes
+        plan.add(codec.check(self.layout.record(key), writes), blame)
 
     def _apply(self, op: Op, sights: dict[str, Sight | None], plan: Plan) -> None:
         path = self.layout.record(op.key)
         if isinstance(op, Create):
-            plan.add(wire.create(path, op.value, self.acl), op)
+            plan.add(codec.create(path, op.value, self.acl), op)
         elif isinstance(op, Absent):
-            plan.add(wire.create(path, b"", self.acl), op)
-            plan.add(wire.delete(path), op)
+            plan.add(codec.create(path, b"", self.acl), op)
+            plan.add(codec.delete(path), op)
         elif isinstance(op, Check):
             self._check_record(op.key, sights[op.key], op, plan)
         else:
             sight = sights.get(op.key)
-            writes = wire.NEVER if sight is None else sight.writes
+            writes = codec.NEVER if sight is None else sight.writes
             if isinstance(op, Update):
-                plan.add(wire.set_data(path, op.value, writes), op)
+                plan.add(codec.set_data(path, op.value, writes), op)
             else:
-                plan.add(wire.delete(path, wire.ANY if op.version is None else writes), op)
+                plan.add(codec.delete(path, codec.ANY if op.version is None else writes), op)
 
     def _take_note(self, ops: Sequence[Op], plan: Plan) -> None:
         """Count the deletions, and tell the watchers."""
@@ -199,9 +200,9 @@ class Planner:
             if isinstance(op, Delete):
                 plan.deletions.setdefault(self.layout.shard(op.key), []).append(op.key)
         for shard in plan.deletions:
-            plan.add(wire.set_data(shard, b""), _NOTE)
+            plan.add(codec.set_data(shard, b""), _NOTE)
         for name in changed:
-            plan.add(wire.set_data(self.layout.directory(name), b""), _NOTE)
+            plan.add(codec.set_data(self.layout.directory(name), b""), _NOTE)
 
 
 @attrs.frozen

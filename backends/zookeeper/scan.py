@@ -17,20 +17,14 @@ from collections.abc import Iterator
 
 import attrs
 
-from jrs.backend import Record
-from jrs.backends.zookeeper import wire
-from jrs.backends.zookeeper.connection import Connection
-from jrs.backends.zookeeper.layout import (
-    Layout,
-    directory_of,
-    key_of,
-    prefix_of,
-    shards_of,
-    touches,
-)
-from jrs.backends.zookeeper.reading import read
-from jrs.backends.zookeeper.sights import Sights
-from jrs.clock import Deadline
+from jrs.contract.backend import Record
+from jrs.contract.clock import Deadline
+
+from .layout import Layout, directory_of, key_of, prefix_of, shards_of, touches
+from .protocol import codec
+from .protocol.connection import Connection
+from .protocol.multi_read import read
+from .versions import Sights
 
 _AT_ONCE = 20_000
 """Names in one reply."""
@@ -69,7 +63,7 @@ class _Names:
     whole: bool = True
     exact: bool = True
     there: set[str] = attrs.field(factory=set)
-    nodes: dict[str, wire.Read] = attrs.field(factory=dict)
+    nodes: dict[str, codec.Read] = attrs.field(factory=dict)
 
 
 @attrs.frozen
@@ -135,10 +129,10 @@ class Scan:
         if together:
             if not all(key in together for key in keys) and names.exact:
                 return None  # Somebody was faster than our guess.
-            nodes = [together.get(key, wire.NO_NODE) for key in keys]
+            nodes = [together.get(key, codec.NO_NODE) for key in keys]
         else:
-            wanted = [wire.get_data(layout.directory(name)) for name in names.changed]
-            wanted += [wire.get_data(layout.record(key)) for key in keys]
+            wanted = [codec.get_data(layout.directory(name)) for name in names.changed]
+            wanted += [codec.get_data(layout.record(key)) for key in keys]
             answers = read(self._place.connection, wanted, deadline)
             now, nodes = answers[: len(names.changed)], answers[len(names.changed) :]
             if names.exact and not self._fits(keys, nodes, now, names):
@@ -146,7 +140,7 @@ class Scan:
         found = []
         size = 0
         for key, node in zip(keys, nodes, strict=True):
-            if isinstance(node, wire.Node):
+            if isinstance(node, codec.Node):
                 shard = layout.shard(key)
                 self._place.sights.saw(key, node, shard, names.deletions[shard])
                 found.append(Record(key, node.value, node.modified))
@@ -155,15 +149,15 @@ class Scan:
         return found
 
     def _fits(
-        self, keys: list[str], nodes: list[wire.Read], now: list[wire.Read], names: _Names
+        self, keys: list[str], nodes: list[codec.Read], now: list[codec.Read], names: _Names
     ) -> bool:
         if all(
-            isinstance(node, wire.Node) and node.modified == changed
+            isinstance(node, codec.Node) and node.modified == changed
             for node, changed in zip(now, names.changed.values(), strict=True)
         ):
             return True
         return all(
-            isinstance(node, wire.Node) and node.modified <= names.changed[directory_of(key)]
+            isinstance(node, codec.Node) and node.modified <= names.changed[directory_of(key)]
             for key, node in zip(keys, nodes, strict=True)
         )
 
@@ -174,7 +168,9 @@ class Scan:
         if "/" in self._prefix:
             return self._list_all([directory_of(self._prefix)], guess, deadline)
         while True:
-            (there,) = read(self._place.connection, [wire.get_children(self._layout.map)], deadline)
+            (there,) = read(
+                self._place.connection, [codec.get_children(self._layout.map)], deadline
+            )
             assert isinstance(there, list)
             names = self._list_all(sorted(there), guess, deadline)
             if not names.exact or names.there == set(there):
@@ -208,23 +204,23 @@ class Scan:
     ) -> None:
         layout = self._layout
         directories = list(dict.fromkeys(directory for directory, _ in batch))
-        wanted = [wire.get_children(layout.map)]
-        wanted += [wire.get_data(layout.directory(name)) for name in directories]
+        wanted = [codec.get_children(layout.map)]
+        wanted += [codec.get_data(layout.directory(name)) for name in directories]
         for directory, shard in batch:
             path = f"{layout.directory(directory)}/{shard}"
-            wanted += [wire.get_data(path), wire.get_children(path)]
-        wanted += [wire.get_data(layout.record(key)) for key in guess]
+            wanted += [codec.get_data(path), codec.get_children(path)]
+        wanted += [codec.get_data(layout.record(key)) for key in guess]
         there, *answers = read(self._place.connection, wanted, deadline)
         if guess:
             names.nodes = dict(zip(guess, answers[-len(guess) :], strict=True))
             del answers[-len(guess) :]
         names.there = set(there) if isinstance(there, list) else set()
         for name, node in zip(directories, answers, strict=False):
-            if isinstance(node, wire.Node):
+            if isinstance(node, codec.Node):
                 names.changed.setdefault(name, node.modified)
         rest = answers[len(directories) :]
         for (directory, shard), node, children in zip(batch, rest[::2], rest[1::2], strict=True):
-            if isinstance(node, wire.Node) and isinstance(children, list):
+            if isinstance(node, codec.Node) and isinstance(children, list):
                 names.deletions[f"{layout.directory(directory)}/{shard}"] = node.version
                 sizes[directory] += len(children)
                 keys = (key_of(directory, child) for child in children)
@@ -245,11 +241,11 @@ class Scan:
             yield shards  # As they were small a moment ago.
             return
         paths = [f"{self._layout.directory(name)}/{shard}" for name, shard in shards]
-        nodes = read(self._place.connection, [wire.get_data(path) for path in paths], deadline)
+        nodes = read(self._place.connection, [codec.get_data(path) for path in paths], deadline)
         batch: list[tuple[str, str]] = []
         size = 0
         for shard, node in zip(shards, nodes, strict=True):
-            children = node.children if isinstance(node, wire.Node) else 0
+            children = node.children if isinstance(node, codec.Node) else 0
             if batch and size + children > _AT_ONCE:
                 yield batch
                 batch, size = [], 0

@@ -11,15 +11,16 @@ import threading
 import time
 from collections.abc import Iterable
 
-from jrs.backend import Watch
-from jrs.backends.changes import Changes
-from jrs.backends.zookeeper import wire
-from jrs.backends.zookeeper.connection import Connection
-from jrs.backends.zookeeper.layout import Layout, directory_of, prefix_of, touches
-from jrs.backends.zookeeper.reading import Reading
-from jrs.backends.zookeeper.request import Request
-from jrs.clock import Deadline
-from jrs.errors import JrsError, Unavailable
+from jrs.contract.backend import Watch
+from jrs.contract.clock import Deadline
+from jrs.contract.errors import JrsError, Unavailable
+
+from ..shared.changes import Changes
+from .layout import Layout, directory_of, prefix_of, touches
+from .protocol import codec
+from .protocol.connection import Connection
+from .protocol.multi_read import Reading
+from .protocol.request import Request
 
 POLL = 5.0
 """Seconds after which a watch fires although nothing was heard of."""
@@ -105,8 +106,8 @@ class Hub:
         for spot in due:
             self._connection.submit(
                 Request(
-                    wire.EXISTS,
-                    wire.text(spot.path) + b"\1",
+                    codec.EXISTS,
+                    codec.text(spot.path) + b"\1",
                     lambda request, spot=spot: self._set(spot, request),  # type: ignore[misc]
                     path=spot.path,
                     watcher=lambda event, spot=spot: self._fired(spot),  # type: ignore[misc]
@@ -120,7 +121,7 @@ class Hub:
         with self._mutex:
             spot.sending = False
             spot.armed = request.error is None
-            mark = wire.modified(request.reply) if request.error is None else spot.mark
+            mark = codec.modified(request.reply) if request.error is None else spot.mark
             changed = mark != spot.mark
             spot.mark = mark
         if changed and spot.path == self._layout.map:
@@ -137,7 +138,7 @@ class Hub:
         try:
             Reading(
                 self._connection,
-                [wire.get_children(self._layout.map)],
+                [codec.get_children(self._layout.map)],
                 Deadline.after(POLL),
                 self._know_directories,
             )

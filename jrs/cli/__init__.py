@@ -9,7 +9,7 @@ from typing import NoReturn
 import click
 
 from jrs.cli.common import EXIT_REFUSED, Place, say
-from jrs.errors import JrsError
+from jrs.contract.errors import JrsError
 
 _COMMANDS = {
     "cancel": "jrs.cli.jobs",

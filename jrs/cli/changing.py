@@ -8,18 +8,18 @@ from pathlib import Path
 
 import click
 
-from jrs.backend import Backend
 from jrs.cli.common import Place, json_option, say, spec_key_option, with_place
 from jrs.cli.snapshots import catalog_of, progress_of, say_restored
 from jrs.cli.upkeep import job_storage, storage_option
-from jrs.errors import InvalidInput, NotFound
-from jrs.jobs import JobCatalog
-from jrs.model import StopRecord, check_job_id
-from jrs.policy import MOST_PARTITIONS, check_count
-from jrs.recovery import entry_point as entry_points
+from jrs.contract.backend import Backend
+from jrs.contract.errors import InvalidInput, NotFound
+from jrs.records.model import StopRecord, check_job_id
+from jrs.records.policies import MOST_PARTITIONS, check_count
+from jrs.records.signing import SpecKey
+from jrs.recovery.attempt import entry_point as entry_points
 from jrs.recovery.spark import rescaling
-from jrs.signing import SpecKey
-from jrs.stops import JobStops
+from jrs.store.jobs import JobCatalog
+from jrs.store.stops import JobStops
 
 _no_wait = click.option("--no-wait", is_flag=True, help="Only leave the request.")
 

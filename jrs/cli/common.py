@@ -12,13 +12,13 @@ from typing import Any
 import attrs
 import click
 
-from jrs.backend import Backend, open_backend
-from jrs.codec import to_plain
-from jrs.credentials import SPEC_KEY_FILE
-from jrs.errors import InvalidInput
-from jrs.model import StopMode, StopRecord, StopState
-from jrs.signing import SpecKey
-from jrs.texts import printable
+from jrs.contract.backend import Backend, open_backend
+from jrs.contract.credentials import SPEC_KEY_FILE
+from jrs.contract.errors import InvalidInput
+from jrs.contract.texts import printable
+from jrs.records.codec import to_plain
+from jrs.records.model import StopMode, StopRecord, StopState
+from jrs.records.signing import SpecKey
 
 EXIT_DIFFERS = 1
 EXIT_REFUSED = 2
@@ -85,7 +85,7 @@ def say(text: str, *, err: bool = False) -> None:
 
 
 def say_json(value: Any, *, indent: int | None = 2) -> None:
-    """Print JSON, or a value of `jrs.model` (or a list of such) as JSON, in ASCII."""
+    """Print JSON, or a value of `jrs.records.model` (or a list of such) as JSON, in ASCII."""
     text = json.dumps(to_plain(value), indent=indent)
     click.echo(text.replace("\x7f", "\\u007f"))  # The one control character that JSON leaves.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from jrs.cli.common import Place, with_place
-from jrs.errors import InvalidInput
+from jrs.contract.errors import InvalidInput
 
 
 @click.command("demo")

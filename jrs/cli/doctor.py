@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from jrs.backend import Finding, redacted
 from jrs.cli.common import EXIT_DIFFERS, Place, json_option, say, say_json, with_place
-from jrs.doctor import examine
+from jrs.contract.backend import Finding, redacted
+from jrs.recovery.inspect.doctor import examine
 
 
 @click.command("doctor")

@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 
-from jrs.backend import Backend
 from jrs.cli.common import (
     EXIT_DIFFERS,
     EXIT_TIMEOUT,
@@ -19,14 +18,15 @@ from jrs.cli.common import (
     spec_key_option,
     with_place,
 )
-from jrs.errors import DuplicateJob, InvalidInput, NoSuchJob
-from jrs.jobs import JobCatalog
-from jrs.model import JobResult, JobSpec, JobStatus, RunnerKind, check_job_id
-from jrs.policy import Keep, RestartPolicy, SnapshotPolicy
-from jrs.recovery import entry_point as entry_points
-from jrs.signing import SpecKey
-from jrs.store import JobResultStore
-from jrs.texts import shown
+from jrs.contract.backend import Backend
+from jrs.contract.errors import DuplicateJob, InvalidInput, NoSuchJob
+from jrs.contract.texts import shown
+from jrs.records.model import JobResult, JobSpec, JobStatus, RunnerKind, check_job_id
+from jrs.records.policies import Keep, RestartPolicy, SnapshotPolicy
+from jrs.records.signing import SpecKey
+from jrs.recovery.attempt import entry_point as entry_points
+from jrs.store.jobs import JobCatalog
+from jrs.store.result_store import JobResultStore
 
 
 @click.command(

@@ -10,18 +10,18 @@ from pathlib import Path
 import attrs
 import click
 
-from jrs import credentials
 from jrs.cli import pid1
 from jrs.cli.common import Place, say, say_json, spec_key_option, when, with_place
-from jrs.errors import InvalidInput, JrsError
-from jrs.policy import MOST
-from jrs.recovery import entry_point
-from jrs.recovery.cleanup import Resource
-from jrs.recovery.events import Event
+from jrs.contract import credentials
+from jrs.contract.errors import InvalidInput, JrsError
+from jrs.records.policies import MOST
+from jrs.records.signing import SpecKey
+from jrs.recovery.attempt import entry_point
+from jrs.recovery.cleanup.job_cleanup import Resource
+from jrs.recovery.leader.outage import Outage
+from jrs.recovery.leader.trust import Trust
 from jrs.recovery.master import Master
-from jrs.recovery.outage import Outage
-from jrs.recovery.trust import Trust
-from jrs.signing import SpecKey
+from jrs.recovery.rules.events import Event
 
 
 @click.command(

@@ -10,8 +10,6 @@ from typing import Any
 import attrs
 import click
 
-from jrs import keys
-from jrs.backend import Backend
 from jrs.cli.common import (
     Place,
     json_option,
@@ -23,15 +21,17 @@ from jrs.cli.common import (
     when,
     with_place,
 )
-from jrs.codec import decode
-from jrs.errors import CorruptRecord
-from jrs.jobs import JobCatalog, JobView
-from jrs.model import EpochRecord, JobStatus, ResultState
-from jrs.policy import MOST
-from jrs.recovery.decision import Action, Attempt, Facts, Result, Spec, Stop, decide
-from jrs.recovery.snapshots import pending
-from jrs.recovery.waiting import place_in_queue
-from jrs.registry import GONE_AFTER, Registry
+from jrs.contract.backend import Backend
+from jrs.contract.errors import CorruptRecord
+from jrs.records import keys
+from jrs.records.codec import decode
+from jrs.records.model import EpochRecord, JobStatus, ResultState
+from jrs.records.policies import MOST
+from jrs.recovery.inspect.queue import place_in_queue
+from jrs.recovery.rules.decision import Action, Attempt, Facts, Result, Spec, Stop, decide
+from jrs.recovery.snapshots import pending_restores
+from jrs.store.jobs import JobCatalog, JobView
+from jrs.store.masters import GONE_AFTER, Registry
 
 _MOST_OF_A_NOTE = 200
 """Characters of a failure or a reason that `jrs list` shows; `jrs show` has all of it."""
@@ -307,7 +307,7 @@ def _spec_fact(backend: Backend, view: JobView) -> Spec:
     stored = backend.get(keys.JOBS + view.job_id)
     if stored is None:
         return Spec.NONE
-    return Spec.RESTORING if pending.is_one(stored) else Spec.UNREADABLE
+    return Spec.RESTORING if pending_restores.is_one(stored) else Spec.UNREADABLE
 
 
 def _result_fact(view: JobView) -> Result:

@@ -11,7 +11,6 @@ from typing import Any
 
 import click
 
-from jrs.backend import Backend
 from jrs.cli.common import (
     Place,
     json_option,
@@ -23,12 +22,13 @@ from jrs.cli.common import (
     with_place,
 )
 from jrs.cli.upkeep import job_storage, storage_option
-from jrs.errors import InvalidInput
-from jrs.jobs import JobCatalog
-from jrs.model import check_job_id
+from jrs.contract.backend import Backend
+from jrs.contract.errors import InvalidInput
+from jrs.records.model import check_job_id
+from jrs.records.signing import SpecKey
+from jrs.records.snapshots import SnapshotFormat, SnapshotRecord, SnapshotStage
 from jrs.recovery.snapshots import Restored, SnapshotCatalog
-from jrs.signing import SpecKey
-from jrs.snapshots import SnapshotFormat, SnapshotRecord, SnapshotStage
+from jrs.store.jobs import JobCatalog
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 

@@ -7,10 +7,10 @@ import math
 import click
 
 from jrs.cli.common import EXIT_DIFFERS, EXIT_TIMEOUT, Place, say, with_place
-from jrs.errors import InvalidInput
-from jrs.model import JobStatus, StopMode, StopRecord
-from jrs.stops import JobStops
-from jrs.store import JobResultStore
+from jrs.contract.errors import InvalidInput
+from jrs.records.model import JobStatus, StopMode, StopRecord
+from jrs.store.result_store import JobResultStore
+from jrs.store.stops import JobStops
 
 
 @click.command(

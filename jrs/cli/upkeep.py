@@ -8,12 +8,12 @@ from pathlib import Path
 
 import click
 
-from jrs import keys, versions
-from jrs.backend import NEWEST_FORMAT, Backend
 from jrs.cli.common import EXIT_DIFFERS, EXIT_REFUSED, Place, json_option, say, say_json, with_place
-from jrs.codec import decode
-from jrs.errors import CorruptRecord, InvalidInput, NoSuchResult
-from jrs.model import (
+from jrs.contract.backend import NEWEST_FORMAT, Backend
+from jrs.contract.errors import CorruptRecord, InvalidInput, NoSuchResult
+from jrs.records import keys
+from jrs.records.codec import decode
+from jrs.records.model import (
     AttemptRecord,
     CancelRequest,
     CleanupJournal,
@@ -28,15 +28,15 @@ from jrs.model import (
     Tombstone,
     check_job_id,
 )
-from jrs.policy import MOST
-from jrs.recovery import fencing
-from jrs.recovery.cleanup import JobCleanup, default_resources
-from jrs.recovery.epochs import restore_epoch
-from jrs.recovery.publishing import HalfPublished
-from jrs.recovery.snapshots import left_over, pending
-from jrs.recovery.storage import JobStorage
-from jrs.snapshots import SnapshotRecord
-from jrs.store import JobResultStore
+from jrs.records.policies import MOST
+from jrs.records.snapshots import SnapshotRecord
+from jrs.recovery.cleanup.job_cleanup import JobCleanup, default_resources
+from jrs.recovery.cleanup.publishing import HalfPublished
+from jrs.recovery.files.job_folders import JobStorage
+from jrs.recovery.inspect.restore_epoch import restore_epoch
+from jrs.recovery.snapshots import find_orphans, pending_restores
+from jrs.store import attempt_fence, cluster_format
+from jrs.store.result_store import JobResultStore
 
 _AGE = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhd]?)")
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -192,7 +192,9 @@ def cluster_format_command(place: Place, to_raise: bool, as_json: bool) -> int:
     Example:  jrs cluster-format --raise
     """
     with place.open() as backend:
-        before = versions.raise_format(backend) if to_raise else versions.format_of(backend)
+        before = (
+            cluster_format.raise_format(backend) if to_raise else cluster_format.format_of(backend)
+        )
     found = NEWEST_FORMAT if to_raise else before
     if as_json:
         say_json({"format": found, "newest": NEWEST_FORMAT, "before": before})
@@ -225,12 +227,12 @@ def _unreadable(backend: Backend) -> Iterator[str]:
         yield from _problem(EpochRecord, epoch.value, epoch.key)
     for prefix, kind in _KINDS.items():
         for record in backend.scan(prefix):
-            if kind is not JobSpec or not pending.is_one(record):
+            if kind is not JobSpec or not pending_restores.is_one(record):
                 yield from _problem(kind, record.value, record.key)
 
     for record in backend.scan(keys.FENCES):
         try:
-            fencing.check(record)
+            attempt_fence.check(record)
         except CorruptRecord as error:
             yield str(error)
 
@@ -265,7 +267,7 @@ def _left_over(backend: Backend, storage: Path | None) -> Iterator[str]:
     folders = job_storage(backend, storage)
     if folders is None:
         return
-    yield from left_over(backend, folders)
+    yield from find_orphans(backend, folders)
     for job_id in folders.jobs():
         if not known(job_id):
             yield f"{folders.folder(job_id)}: the folder of an unknown job"

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from jrs.model import Json
+from jrs.records.model import Json
 
 Row = tuple[Json, ...]
 Table = Counter[Row]

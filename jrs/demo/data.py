@@ -11,7 +11,7 @@ import zipfile
 from importlib.util import find_spec
 from pathlib import Path
 
-from jrs.errors import InvalidInput
+from jrs.contract.errors import InvalidInput
 
 FILES = ("flights.csv", "airlines.csv", "airports.csv", "planes.csv", "weather.csv")
 

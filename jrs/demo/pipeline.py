@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import jrs
 from jrs import Job, Stage
-from jrs.model import Json
+from jrs.records.model import Json
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, GroupedData, SparkSession

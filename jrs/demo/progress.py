@@ -12,10 +12,10 @@ from pathlib import Path
 
 import attrs
 
-from jrs.errors import JobHeld
-from jrs.recovery.spark.ending import END_OF_TIME, offsets
+from jrs.contract.errors import JobHeld
+from jrs.recovery.checkpoint_format.final_batch import END_OF_TIME, offsets
+from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.spark.rescaling import partitions
-from jrs.recovery.storage import JobStorage
 
 
 @attrs.frozen

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from jrs.backend import Backend
+from jrs.contract.backend import Backend
+from jrs.contract.errors import NoSuchJob
 from jrs.demo.screen import Screen
 from jrs.demo.setting import Setting
-from jrs.errors import NoSuchJob
-from jrs.jobs import JobCatalog
-from jrs.model import JobResult, JobSpec, ResultState, StageRecord, StageSummary
-from jrs.recovery import processes
-from jrs.recovery.storage import JobStorage
-from jrs.store import JobResultStore
+from jrs.records.model import JobResult, JobSpec, ResultState, StageRecord, StageSummary
+from jrs.recovery.files.job_folders import JobStorage
+from jrs.recovery.processes import marks
+from jrs.store.jobs import JobCatalog
+from jrs.store.result_store import JobResultStore
 from jrs.testing.masters import MasterEvent, MasterProcess, Masters
 
 _TTL = 5.0
@@ -140,8 +140,8 @@ class Scene:
                 if seen is not None and seen != stage.attempt:
                     found.append(f"stage {stage.name} of {job_id} was finished and run again")
             found += [f"left behind: {path}" for path in self.storage.left_in_staging(job_id)]
-        mark = processes.mark_of_cluster(self.backend.url, self.backend.cluster)
-        found += [f"left behind: process {pid}" for pid in processes.marked(mark)]
+        mark = marks.mark_of_cluster(self.backend.url, self.backend.cluster)
+        found += [f"left behind: process {pid}" for pid in marks.marked(mark)]
         return tuple(found)
 
     def _tell(self, event: MasterEvent) -> None:

@@ -16,7 +16,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from jrs.model import JobResult, Json
+from jrs.records.model import JobResult, Json
 from jrs.testing.masters import MasterEvent
 
 _COLOURS = {

@@ -15,10 +15,10 @@ from types import FrameType
 
 import attrs
 
-from jrs.backend import Delete, open_backend, redacted
+from jrs.contract.backend import Delete, open_backend, redacted
+from jrs.contract.errors import InvalidInput
 from jrs.demo import data
 from jrs.demo.screen import Screen
-from jrs.errors import InvalidInput
 from jrs.recovery.spark import require_java
 from jrs.testing.servers import ServerMissing, find_etcd, find_zookeeper
 

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import attrs
 
-from jrs import keys
-from jrs.backend import Create
-from jrs.codec import encode
+from jrs.contract.backend import Create
 from jrs.demo import data
 from jrs.demo.hold import GATE
 from jrs.demo.scene import Scene
 from jrs.demo.screen import Screen
 from jrs.demo.setting import Setting, perform
-from jrs.model import JobResult, JobSpec
+from jrs.records import keys
+from jrs.records.codec import encode
+from jrs.records.model import JobResult, JobSpec
 
 JOBS = {
     "flights": "jrs.demo.pipeline:flights",

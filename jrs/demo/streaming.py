@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import jrs
 from jrs import Job, Stage
 from jrs.demo.replay import LAST_DAYS
-from jrs.model import Json
+from jrs.records.model import Json
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -20,9 +20,9 @@ from jrs.demo.screen import Screen
 from jrs.demo.setting import CanNotGoOn, Setting, perform
 from jrs.demo.streaming import STREAMS
 from jrs.demo.watching import JOB, Moment, Watched
-from jrs.model import JobResult, JobSpec, JobStatus, Json, StopMode, StopState
-from jrs.recovery import processes
-from jrs.stops import JobStops
+from jrs.records.model import JobResult, JobSpec, JobStatus, Json, StopMode, StopState
+from jrs.recovery.processes import marks
+from jrs.store.stops import JobStops
 
 BATCH = "batch"
 """The job that everything is compared with, and its only stage."""
@@ -108,11 +108,11 @@ def _suspend(watched: Watched, moment: Moment) -> None:
     when = watched.until_moment(moment)
     stops.request(JOB, StopMode.SUSPEND)
     scene.screen.line("client", 0, JOB, "suspend", f"when {when}")
-    mark = processes.mark_of_job(scene.backend.url, scene.backend.cluster, JOB)
+    mark = marks.mark_of_job(scene.backend.url, scene.backend.cluster, JOB)
 
     def stands() -> bool:
         stop = stops.get(JOB)
-        return stop is not None and stop.state is StopState.DONE and not processes.marked(mark)
+        return stop is not None and stop.state is StopState.DONE and not marks.marked(mark)
 
     watched.until(stands, "the job stands")
     watched.stands()

@@ -29,12 +29,12 @@ from typing import Self
 
 import attrs
 
-from jrs import keys
-from jrs.backend import open_backend
-from jrs.clock import Deadline
-from jrs.codec import decode
-from jrs.model import EpochRecord
-from jrs.recovery import processes
+from jrs.contract.backend import open_backend
+from jrs.contract.clock import Deadline
+from jrs.records import keys
+from jrs.records.codec import decode
+from jrs.records.model import EpochRecord
+from jrs.recovery.processes import marks
 
 _PATIENCE = 60.0
 _POLL = 0.01
@@ -146,7 +146,7 @@ class Masters:
         self.all: list[MasterProcess] = []
         self.events: list[MasterEvent] = []
         self._storage = storage or self.backend.default_storage
-        self._marks = {processes.mark_of_cluster(self.backend.url, cluster)}
+        self._marks = {marks.mark_of_cluster(self.backend.url, cluster)}
         self._arguments = ["--cluster", cluster, "master", "--ttl", str(ttl)]
         if storage is not None:
             self._arguments += ["--storage", str(storage)]
@@ -169,7 +169,7 @@ class Masters:
         """
         if url is not None:
             with open_backend(url, cluster=self.cluster) as backend:
-                self._marks.add(processes.mark_of_cluster(backend.url, self.cluster))
+                self._marks.add(marks.mark_of_cluster(backend.url, self.cluster))
         arguments = ["--backend", url or self.url, *self._arguments, "--name", name, "--json"]
         master = MasterProcess(name, arguments, self._environment, prefix)
         reader = threading.Thread(
@@ -223,7 +223,7 @@ class Masters:
             if master.alive:
                 master.kill()
         for mark in self._marks:
-            processes.end(mark, Deadline.after(30.0))
+            marks.end(mark, Deadline.after(30.0))
         for reader in self._readers:
             reader.join(10.0)
         for master in self.all:

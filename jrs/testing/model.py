@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from hypothesis.stateful import run_state_machine_as_test as run
 
-from jrs.backend import (
+from jrs.contract.backend import (
     EPOCH_KEY,
     Absent,
     Backend,
@@ -23,7 +23,7 @@ from jrs.backend import (
     Op,
     Update,
 )
-from jrs.errors import Conflict, Fenced
+from jrs.contract.errors import Conflict, Fenced
 
 Fresh = Callable[[], tuple[Callable[[str], Backend], str]]
 """Gives an opener of handles and the name of a cluster that nobody has used."""

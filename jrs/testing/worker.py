@@ -19,8 +19,8 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import IO, Any, Self
 
-from jrs import errors
-from jrs.backend import (
+from jrs.contract import errors
+from jrs.contract.backend import (
     Absent,
     Backend,
     Check,

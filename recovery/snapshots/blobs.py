@@ -13,8 +13,9 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from jrs.recovery.snapshots import folders, transfer
-from jrs.recovery.storage import JobStorage
+from ..files import transfer
+from ..files.job_folders import JobStorage
+from . import folders
 
 
 class Blobs:

@@ -17,29 +17,22 @@ from typing import Any
 
 import attrs
 
-from jrs import keys
-from jrs.backend import Backend, Fence
-from jrs.clock import Clock
-from jrs.codec import decode
-from jrs.errors import (
-    CorruptRecord,
-    InvalidInput,
-    JrsError,
-    NoSuchSnapshot,
-)
-from jrs.model import check_job_id
-from jrs.recovery.snapshots import deleting, folders, moving, pending, restoring, taking, transfer
-from jrs.recovery.snapshots.opening import check, opened, places
-from jrs.recovery.snapshots.replacing import Wish
-from jrs.recovery.storage import JobStorage
-from jrs.signing import SpecKey
-from jrs.snapshots import (
-    Manifest,
-    RestoreRecord,
-    SnapshotFormat,
-    SnapshotRecord,
-)
-from jrs.texts import shown
+from jrs.contract.backend import Backend, Fence
+from jrs.contract.clock import Clock
+from jrs.contract.errors import CorruptRecord, InvalidInput, JrsError, NoSuchSnapshot
+from jrs.contract.texts import shown
+from jrs.records import keys
+from jrs.records.codec import decode
+from jrs.records.model import check_job_id
+from jrs.records.signing import SpecKey
+from jrs.records.snapshots import Manifest, RestoreRecord, SnapshotFormat, SnapshotRecord
+
+from ..files import transfer
+from ..files.job_folders import JobStorage
+from . import create, delete, folders, move, pending_restores, restore
+from .open import check, opened, places
+from .restore import Restored
+from .swap import Wish
 
 Which = int | str
 """A snapshot's number, or its name."""
@@ -63,7 +56,7 @@ class SnapshotCatalog:
         now: the clock of time stamps.
         sleep: waits between two looks at a job that changes.
         spec_key: signs the spec of a job that is restored under another id, if it was signed
-            before; see `jrs.signing`.
+            before; see `jrs.records.signing`.
     """
 
     def __init__(
@@ -115,8 +108,8 @@ class SnapshotCatalog:
         """
         if not isinstance(format, SnapshotFormat):
             raise InvalidInput(f"not a SnapshotFormat: {shown(format)}")
-        wish = taking.Wish(format, output, batches or {}, spark, progress)
-        return taking.create(self, check_job_id(job_id), name, wish, fence)
+        wish = create.Wish(format, output, batches or {}, spark, progress)
+        return create.create(self, check_job_id(job_id), name, wish, fence)
 
     def list(self, job_id: str) -> list[SnapshotRecord]:
         """Return the job's snapshots, oldest first.
@@ -196,7 +189,7 @@ class SnapshotCatalog:
             try:
                 found = self.verify(job_id, record.number)
                 if not found.output:
-                    restoring.check_output(self.storage, found.stages, job_id)
+                    restore.check_output(self.storage, found.stages, job_id)
                 return Usable(found, tuple(skipped))
             except (CorruptRecord, NoSuchSnapshot, InvalidInput) as error:
                 skipped.append((record, str(error)))
@@ -217,7 +210,7 @@ class SnapshotCatalog:
             Unavailable: the storage that it was moved to is not mounted; it stays listed.
             Fenced: a newer leader exists.
         """
-        deleting.delete(self, job_id, which, fence)
+        delete.delete(self, job_id, which, fence)
 
     def remove(self, record: SnapshotRecord, *, fence: Fence | None = None) -> None:
         """Delete a snapshot whatever its job would go on from. Idempotent.
@@ -227,7 +220,7 @@ class SnapshotCatalog:
             Unavailable: the storage that it was moved to is not mounted; it stays listed.
             Fenced: a newer leader exists.
         """
-        deleting.remove(self.backend, self.storage, record, fence)
+        delete.remove(self.backend, self.storage, record, fence)
 
     # -- elsewhere -------------------------------------------------------------------------
 
@@ -249,7 +242,7 @@ class SnapshotCatalog:
             Unavailable: the disk is full; the copy was removed. Or the storage that it was moved
                 from is not mounted: it is listed where it is, and `fsck` names what is left.
         """
-        return moving.move(self, job_id, which, to_root, fence, progress)
+        return move.move(self, job_id, which, to_root, fence, progress)
 
     def export(
         self,
@@ -267,7 +260,7 @@ class SnapshotCatalog:
             InvalidInput: the folder exists, or its parent does not.
             Unavailable: the disk is full; nothing is left there.
         """
-        return moving.export(self, job_id, which, path, progress)
+        return move.export(self, job_id, which, path, progress)
 
     def restore(
         self,
@@ -279,7 +272,7 @@ class SnapshotCatalog:
         fence: Fence | None = None,
         is_stopped: Callable[[str], bool] | None = None,
         progress: transfer.Progress = transfer.silent,
-    ) -> restoring.Restored:
+    ) -> Restored:
         """Put a job back to a snapshot, listed or exported, of this or another cluster.
 
         The job keeps its id and what it was (suspended, as a rule), or is a new one. All of it is
@@ -309,7 +302,7 @@ class SnapshotCatalog:
         if claim and isinstance(source, Path):
             self._check_unlisted(source)
         wish = Wish(source, as_job, claim, fork, fence, is_stopped, progress)
-        return restoring.restore(self, wish)
+        return restore.restore(self, wish)
 
     def fork(
         self,
@@ -318,7 +311,7 @@ class SnapshotCatalog:
         *,
         fence: Fence | None = None,
         progress: transfer.Progress = transfer.silent,
-    ) -> restoring.Restored:
+    ) -> Restored:
         """Make a new job of where a job is now, running or not; it goes on as it did.
 
         The queries of the new one have ids of their own. The snapshot in between is not kept.
@@ -329,7 +322,7 @@ class SnapshotCatalog:
             CorruptRecord: the job could not be restarted from what is stored.
             Unavailable, Fenced, OutcomeUnknown: as `create` and `restore`.
         """
-        restoring.check_free(self.backend, as_job)
+        restore.check_free(self.backend, as_job)
         taken = self.create(job_id, fence=fence, progress=progress)
         try:
             return self.restore(taken, as_job=as_job, fork=True, fence=fence, progress=progress)
@@ -340,19 +333,19 @@ class SnapshotCatalog:
 
     def pending_restore(self, job_id: str) -> RestoreRecord | None:
         """Return the restore of the job that is under way, or was cut off."""
-        return pending.of_job(self.backend, check_job_id(job_id))
+        return pending_restores.of_job(self.backend, check_job_id(job_id))
 
     def finish_restore(
         self, job_id: str, *, fence: Fence | None = None,
         is_stopped: Callable[[str], bool] | None = None,
-    ) -> restoring.Restored:  # fmt: skip
+    ) -> Restored:  # fmt: skip
         """Carry out a restore that was cut off, from its beginning.
 
         Raises:
             InvalidInput: there is none.
             As `restore`.
         """
-        return restoring.finish(self, check_job_id(job_id), fence, is_stopped)
+        return restore.finish(self, check_job_id(job_id), fence, is_stopped)
 
     # -- inside ----------------------------------------------------------------------------
 

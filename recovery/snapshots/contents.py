@@ -18,14 +18,15 @@ from urllib.parse import unquote, urlsplit
 
 import attrs
 
-from jrs import keys
-from jrs.backend import Backend
-from jrs.codec import decode
-from jrs.errors import CorruptRecord, InvalidInput
-from jrs.model import StageRecord
-from jrs.recovery.snapshots import checkpoint, relocation
-from jrs.recovery.storage import JobStorage
-from jrs.snapshots import SnapshotStage
+from jrs.contract.backend import Backend
+from jrs.contract.errors import CorruptRecord, InvalidInput
+from jrs.records import keys
+from jrs.records.codec import decode
+from jrs.records.model import StageRecord
+from jrs.records.snapshots import SnapshotStage
+
+from ..checkpoint_format import checkpoint, relocation
+from ..files.job_folders import JobStorage
 
 SINK_LOG = "_spark_metadata"
 _BATCH = re.compile(r"batch=([0-9]+)")

@@ -21,8 +21,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from jrs.fork import forget_in_children
-from jrs.recovery.storage import JobStorage
+from jrs.contract.fork import forget_in_children
+
+from ..files.job_folders import JobStorage
 
 MANIFEST = "manifest.json"
 FILES = "files"

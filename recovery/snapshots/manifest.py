@@ -9,17 +9,18 @@ import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from jrs.codec import decode, encode
-from jrs.errors import (
+from jrs.contract.errors import (
     CorruptRecord,
     DamagedSnapshot,
     InvalidInput,
     Unavailable,
     UnsupportedVersion,
 )
-from jrs.recovery.snapshots import transfer
-from jrs.recovery.snapshots.folders import FILES, MANIFEST
-from jrs.snapshots import Manifest, SnapshotFile, SnapshotFormat
+from jrs.records.codec import decode, encode
+from jrs.records.snapshots import Manifest, SnapshotFile, SnapshotFormat
+
+from ..files import transfer
+from .folders import FILES, MANIFEST
 
 Locate = Callable[[SnapshotFile], Path]
 """Where the bytes of a file are: in the snapshot's own folder, or among the blobs."""

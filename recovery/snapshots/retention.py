@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from jrs import keys
-from jrs.backend import Backend, Fence
-from jrs.codec import decode
-from jrs.errors import CorruptRecord, SnapshotInUse, Unavailable
-from jrs.model import JobSpec, JobStatus
-from jrs.policy import Keep, SnapshotPolicy
-from jrs.recovery.cleanup import Resource
-from jrs.recovery.snapshots import deleting, folders, pending, replacing, taking
-from jrs.recovery.snapshots.catalog import SnapshotCatalog
-from jrs.recovery.storage import JobStorage
-from jrs.snapshots import SnapshotRecord
-from jrs.store import JobResultStore
+from jrs.contract.backend import Backend, Fence
+from jrs.contract.errors import CorruptRecord, SnapshotInUse, Unavailable
+from jrs.records import keys
+from jrs.records.codec import decode
+from jrs.records.model import JobSpec, JobStatus
+from jrs.records.policies import Keep, SnapshotPolicy
+from jrs.records.snapshots import SnapshotRecord
+from jrs.store.result_store import JobResultStore
+
+from ..cleanup.job_cleanup import Resource
+from ..files.job_folders import JobStorage
+from . import create, delete, folders, pending_restores, swap
+from .catalog import SnapshotCatalog
 
 
 def retain(
@@ -36,7 +37,7 @@ def retain(
     away: Unavailable | None = None
     for record in doomed:
         try:
-            deleting.delete(catalog, job_id, record.number, fence)
+            delete.delete(catalog, job_id, record.number, fence)
         except SnapshotInUse:
             continue
         except Unavailable as error:
@@ -66,19 +67,19 @@ class Snapshots(Resource):
 
     def clean_fenced(self, job_id: str, fence: Fence | None) -> None:
         catalog, storage = self._catalog, self._catalog.storage
-        taking.remove_left_overs(storage, job_id)
+        create.remove_left_overs(storage, job_id)
         if not self._deletes(job_id):
             return
         # A job that is held by its own restore has ended here, and needs nothing any more.
         begun = {
             restore.source: restore.job_id
-            for restore in pending.begun_from(self._backend, job_id)
+            for restore in pending_restores.begun_from(self._backend, job_id)
             if restore.job_id != job_id
         }
         kept = []
         for record in catalog.list(job_id):
             if (other := begun.get(str(record.number))) is None:
-                deleting.remove(catalog.backend, storage, record, fence)
+                delete.remove(catalog.backend, storage, record, fence)
             else:
                 kept.append(
                     f"{record} is what job {other!r} is being restored from; finish that: "
@@ -106,9 +107,9 @@ class Snapshots(Resource):
         if entry is None or entry.result is None or spec is None:
             return False  # How it ended can not be told; or what goes with the spec is gone.
         text = spec.value
-        if pending.is_one(spec):  # Canceled while a restore held it.
+        if pending_restores.is_one(spec):  # Canceled while a restore held it.
             try:
-                text = replacing.kept_spec(spec) or b""
+                text = swap.kept_spec(spec) or b""
             except CorruptRecord:
                 text = b""
             if not text:

@@ -15,14 +15,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jrs.errors import InvalidInput
-from jrs.recovery import entry_point
+from jrs.contract.errors import InvalidInput
+
+from ..attempt import entry_point
 
 if TYPE_CHECKING:
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
-    from jrs.recovery.job import Job
+    from ..attempt.job import Job
 
 _DEFAULTS = {
     # One port for each of a host's jobs; from the seventeenth on Spark would refuse to start.
@@ -69,7 +70,7 @@ def session(job: Job, **conf: str) -> SparkSession:
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise InvalidInput("this job needs Spark: pip install 'jrs[spark]'") from error
-    from jrs import credentials  # Not for Spark's workers, which import this module.
+    from jrs.contract import credentials  # Not for Spark's workers, which import this module.
 
     with _starting:
         if _gateway_exit() is not None:
@@ -92,7 +93,7 @@ def session(job: Job, **conf: str) -> SparkSession:
 
 def require_java() -> None:
     """Raise `InvalidInput`, saying how to get it, if there is no Java to run Spark on."""
-    from jrs.recovery.spark import class_data
+    from . import class_data
 
     if class_data.find_java() is None:
         home = os.environ.get("JAVA_HOME")
@@ -145,7 +146,7 @@ def _pickle_by_value(job: Job) -> None:
 def _configuration(job: Job, conf: dict[str, str]) -> SparkConf:
     from pyspark import SparkConf
 
-    from jrs.recovery.spark import class_data
+    from . import class_data
 
     given = SparkConf()
     for key, value in conf.items():

@@ -23,9 +23,10 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from jrs import credentials
-from jrs.errors import InvalidInput, Unavailable
-from jrs.recovery.snapshots.transfer import sync
+from jrs.contract import credentials
+from jrs.contract.errors import InvalidInput, Unavailable
+
+from ..files.transfer import sync
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -233,7 +234,7 @@ def _train(target: Path, folder: Path) -> None:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    from jrs.recovery.spark import LOCAL, STREAMING
+    from . import LOCAL, STREAMING
 
     folder.mkdir(mode=0o700)
     conf = {

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException
 
-from jrs.errors import InvalidInput
-from jrs.recovery.spark.sink import FORMAT, JrsSink
+from jrs.contract.errors import InvalidInput
+
+from .sink import FORMAT, JrsSink
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

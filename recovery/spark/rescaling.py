@@ -14,12 +14,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jrs.errors import JobHeld
-from jrs.recovery.snapshots.checkpoint import log_until, newest_logged
-from jrs.recovery.snapshots.contents import SINK_LOG
-from jrs.recovery.snapshots.transfer import sync
-from jrs.recovery.spark.ending import offsets, position
-from jrs.recovery.storage import sync_tree
+from jrs.contract.errors import JobHeld
+
+from ..checkpoint_format.checkpoint import log_until, newest_logged
+from ..checkpoint_format.final_batch import offsets, position
+from ..files.job_folders import sync_tree
+from ..files.transfer import sync
+from ..snapshots.contents import SINK_LOG
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

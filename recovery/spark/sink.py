@@ -28,7 +28,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from jrs.recovery.syncing import sync
+from ..files.sync import sync
 
 FORMAT = "jrs"
 

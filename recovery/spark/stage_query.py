@@ -22,14 +22,15 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from jrs.clock import Deadline
-from jrs.errors import JobHeld, JrsError
-from jrs.model import Json, StageRecord
-from jrs.policy import RestartPolicy
-from jrs.recovery.job import Job, StateLost
-from jrs.recovery.snapshots.checkpoint import is_computed
-from jrs.recovery.spark import jvm_died, queries, rescaling
-from jrs.recovery.spark.ending import plan_flush, position
+from jrs.contract.clock import Deadline
+from jrs.contract.errors import JobHeld, JrsError
+from jrs.records.model import Json, StageRecord
+from jrs.records.policies import RestartPolicy
+
+from ..attempt.job import Job, StateLost
+from ..checkpoint_format.checkpoint import is_computed
+from ..checkpoint_format.final_batch import plan_flush, position
+from . import jvm_died, queries, rescaling
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import DataStreamWriter, StreamingQuery

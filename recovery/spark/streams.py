@@ -15,10 +15,8 @@ from pathlib import Path
 
 from pyspark.sql.streaming import DataStreamWriter
 
-from jrs import keys
-from jrs.backend import Create, Update, commit_and_read_back
-from jrs.codec import decode, encode
-from jrs.errors import (
+from jrs.contract.backend import Create, Update, commit_and_read_back
+from jrs.contract.errors import (
     Conflict,
     Fenced,
     InvalidInput,
@@ -27,12 +25,15 @@ from jrs.errors import (
     OutcomeUnknown,
     Unavailable,
 )
-from jrs.model import Json, StageRecord, StopMode, StopState, StreamRecord
-from jrs.policy import RestartPolicy
-from jrs.recovery.job import Job, Stage
-from jrs.recovery.spark import cancel_work, queries
-from jrs.recovery.spark.stage_query import StageQuery, Step
-from jrs.stops import JobStops
+from jrs.records import keys
+from jrs.records.codec import decode, encode
+from jrs.records.model import Json, StageRecord, StopMode, StopState, StreamRecord
+from jrs.records.policies import RestartPolicy
+from jrs.store.stops import JobStops
+
+from ..attempt.job import Job, Stage
+from . import cancel_work, queries
+from .stage_query import StageQuery, Step
 
 _LOOK = 0.25
 """Seconds between two looks at the queries: a dead one is noticed within a second."""

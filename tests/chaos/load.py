@@ -20,9 +20,9 @@ from typing import Self
 
 import attrs
 
-from jrs.backend import Backend, Create, Record, Update
-from jrs.clock import Deadline
-from jrs.errors import Conflict, JrsError, OutcomeUnknown, Unavailable
+from jrs.contract.backend import Backend, Create, Record, Update
+from jrs.contract.clock import Deadline
+from jrs.contract.errors import Conflict, JrsError, OutcomeUnknown, Unavailable
 from jrs.testing.contract import present
 from tests.support import BOUND, until
 

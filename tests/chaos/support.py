@@ -6,14 +6,14 @@ from pathlib import Path
 
 import attrs
 
-from jrs import keys
-from jrs.backend import Backend, Create, Fence
-from jrs.clock import Deadline
-from jrs.codec import decode
-from jrs.errors import Fenced, OutcomeUnknown, Unavailable
-from jrs.jobs import JobCatalog
-from jrs.model import EpochRecord, JobSpec, JobStatus
-from jrs.store import JobResultStore
+from jrs.contract.backend import Backend, Create, Fence
+from jrs.contract.clock import Deadline
+from jrs.contract.errors import Fenced, OutcomeUnknown, Unavailable
+from jrs.records import keys
+from jrs.records.codec import decode
+from jrs.records.model import EpochRecord, JobSpec, JobStatus
+from jrs.store.jobs import JobCatalog
+from jrs.store.result_store import JobResultStore
 from jrs.testing.masters import Masters
 from jrs.testing.worker import Worker
 from tests.support import BOUND

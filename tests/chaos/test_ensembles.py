@@ -9,7 +9,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from jrs.backend import Backend, open_backend
+from jrs.contract.backend import Backend, open_backend
 from jrs.testing.servers import Server, ZooKeeperServer
 from tests.chaos.load import Load
 from tests.support import BOUND, until

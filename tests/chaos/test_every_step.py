@@ -15,8 +15,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from jrs.backend import Create, Delete, Fence, Update, open_backend
-from jrs.errors import Fenced
+from jrs.contract.backend import Create, Delete, Fence, Update, open_backend
+from jrs.contract.errors import Fenced
 from jrs.testing.contract import contents, lead
 from jrs.testing.servers import Server
 from jrs.testing.worker import Died, Nursery, Worker

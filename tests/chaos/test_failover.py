@@ -50,7 +50,10 @@ def guardians(pid: int) -> list[int]:
     for folder in Path("/proc").iterdir():
         try:
             parent = int((folder / "stat").read_bytes().rpartition(b")")[2].split()[1])
-            if parent == pid and b"jrs.backends.guardian" in (folder / "cmdline").read_bytes():
+            if (
+                parent == pid
+                and b"jrs.backends.remote.guardian" in (folder / "cmdline").read_bytes()
+            ):
                 found.append(int(folder.name))
         except (OSError, IndexError, ValueError):
             continue  # No process, or one that has ended.

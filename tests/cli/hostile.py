@@ -6,11 +6,11 @@ import json
 import zlib
 from pathlib import Path
 
-from jrs import keys
-from jrs.backend import Create
 from jrs.backends.file import FileBackend
-from jrs.codec import encode
-from jrs.model import (
+from jrs.contract.backend import Create
+from jrs.records import keys
+from jrs.records.codec import encode
+from jrs.records.model import (
     AttemptRecord,
     CancelRequest,
     CleanupJournal,
@@ -25,8 +25,8 @@ from jrs.model import (
     StopRecord,
     StopState,
 )
-from jrs.snapshots import SnapshotFormat, SnapshotRecord, SnapshotStage
-from jrs.store import JobResultStore
+from jrs.records.snapshots import SnapshotFormat, SnapshotRecord, SnapshotStage
+from jrs.store.result_store import JobResultStore
 
 EVIL = (
     "\x1b]0;owned\x07\x1b[2J\x9b31m\r\nFORGED line\x0b\x0c\x85\u2028FORGED too\ud800\udcff\x7f\x00"

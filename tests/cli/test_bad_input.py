@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from jrs import keys
 from jrs.backends.file import FileBackend
 from jrs.cli import _COMMANDS
-from jrs.model import JobResult, JobStatus
-from jrs.store import JobResultStore
+from jrs.records import keys
+from jrs.records.model import JobResult, JobStatus
+from jrs.store.result_store import JobResultStore
 from tests.cli.conftest import Jrs
 
 
@@ -232,7 +232,7 @@ def test_flipped_bit(jrs: Jrs, store: JobResultStore, tmp_path: Path) -> None:
 
 def test_damaged_record_holds_one_job(jrs: Jrs, store: JobResultStore, tmp_path: Path) -> None:
     """A result that can not be read is shown as held; the others are shown as ever."""
-    from jrs.backend import Create
+    from jrs.contract.backend import Create
 
     with FileBackend(tmp_path / "store") as backend:
         backend.commit(Create(keys.RESULTS + "broken", b"garbage"))

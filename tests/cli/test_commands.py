@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from jrs import keys
-from jrs.backend import Create, open_backend
+from jrs.contract.backend import Create, open_backend
+from jrs.records import keys
 from tests.cli.conftest import Jrs
 from tests.support import until
 

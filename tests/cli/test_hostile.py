@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from jrs.backend import open_backend
 from jrs.cli import _COMMANDS, main, prepare
-from jrs.jobs import JobCatalog
-from jrs.model import JobSpec
-from jrs.policy import RestartPolicy
-from jrs.recovery.events import Event
-from jrs.store import JobResultStore
+from jrs.contract.backend import open_backend
+from jrs.records.model import JobSpec
+from jrs.records.policies import RestartPolicy
+from jrs.recovery.rules.events import Event
+from jrs.store.jobs import JobCatalog
+from jrs.store.result_store import JobResultStore
 from tests.cli.hostile import EVIL, TOLD, make
 from tests.support import until
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from jrs.backend import open_backend
-from jrs.stops import JobStops
+from jrs.contract.backend import open_backend
+from jrs.store.stops import JobStops
 from jrs.testing.contract import lead
 from tests.support import until
 

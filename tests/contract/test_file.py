@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from jrs.backend import open_backend
 from jrs.backends.file import FileBackend
+from jrs.contract.backend import open_backend
 from jrs.testing.contract import (
     BackendFixtures,
     CommitContract,

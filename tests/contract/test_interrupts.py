@@ -13,9 +13,9 @@ from jrs.testing.servers import EtcdServer, ZooKeeperServer
 
 SCRIPT = r"""
 import json, random, signal, sys, threading
-from jrs.backend import Create, open_backend
-from jrs.clock import Deadline
-from jrs.errors import Conflict, JrsError, OutcomeUnknown, Unavailable
+from jrs.contract.backend import Create, open_backend
+from jrs.contract.clock import Deadline
+from jrs.contract.errors import Conflict, JrsError, OutcomeUnknown, Unavailable
 
 url, interrupts, longest = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
 chance = random.Random(int(sys.argv[4]))

@@ -4,8 +4,8 @@ import uuid
 
 import pytest
 
-from jrs.backend import Backend, Fence, open_backend
 from jrs.backends.memory import MemoryLeadership
+from jrs.contract.backend import Backend, Fence, open_backend
 from jrs.testing.contract import (
     BackendFixtures,
     CommitContract,

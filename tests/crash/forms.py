@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from jrs.backend import OLDEST_FORMAT
 from jrs.backends.file import segments
 from jrs.backends.file.folder import MARKER
+from jrs.contract.backend import OLDEST_FORMAT
 
 
 def begin_in_old_form(root: Path, cluster: str = "default") -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from jrs.backend import Create
 from jrs.backends.file import FileBackend
+from jrs.contract.backend import Create
 from jrs.testing.contract import present
 from jrs.testing.worker import Worker
 

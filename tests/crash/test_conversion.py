@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from jrs.backend import Create
 from jrs.backends.file import FileBackend, segments
 from jrs.backends.file.base import Base
 from jrs.backends.file.replica import NEVER
-from jrs.codec import encode
-from jrs.errors import InvalidInput
-from jrs.model import FormatRecord, MasterInfo
+from jrs.contract.backend import Create
+from jrs.contract.errors import InvalidInput
+from jrs.records.codec import encode
+from jrs.records.model import FormatRecord, MasterInfo
 from tests.crash.forms import begin_in_old_form
 
 FIXTURE = Path(__file__).parent.parent / "fixtures/format_2.tar.gz"

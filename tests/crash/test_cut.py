@@ -11,7 +11,10 @@ from pathlib import Path
 import attrs
 import pytest
 
-from jrs.backend import (
+from jrs.backends.file import FileBackend, lines
+from jrs.backends.file.replica import Replica
+from jrs.backends.shared.group_commit import ACCEPTED
+from jrs.contract.backend import (
     EPOCH_KEY,
     NEWEST_FORMAT,
     Absent,
@@ -23,11 +26,8 @@ from jrs.backend import (
     Record,
     Update,
 )
-from jrs.backend import open_backend as open_by_url
-from jrs.backends.file import FileBackend, lines
-from jrs.backends.file.replica import Replica
-from jrs.backends.group import ACCEPTED
-from jrs.errors import Conflict, CorruptRecord, Fenced, JrsError, UnsupportedVersion
+from jrs.contract.backend import open_backend as open_by_url
+from jrs.contract.errors import Conflict, CorruptRecord, Fenced, JrsError, UnsupportedVersion
 from tests.crash.forms import begin_in_old_form
 
 LOG = "00000000000000000000.log"

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from jrs.backend import Create, Delete, Update
 from jrs.backends.file import FileBackend
-from jrs.errors import CorruptRecord, Unavailable
+from jrs.contract.backend import Create, Delete, Update
+from jrs.contract.errors import CorruptRecord, Unavailable
 from jrs.testing.contract import contents, present
 
 

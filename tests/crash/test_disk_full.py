@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from jrs.backend import Create, Delete
 from jrs.backends.file import FileBackend
-from jrs.errors import InvalidInput, Unavailable
+from jrs.contract.backend import Create, Delete
+from jrs.contract.errors import InvalidInput, Unavailable
 from jrs.testing.contract import contents
 
 SIZE = 1 << 20

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from jrs.backend import Create
 from jrs.backends.file import FileBackend
-from jrs.clock import Deadline
-from jrs.errors import OutcomeUnknown, Unavailable
+from jrs.contract.backend import Create
+from jrs.contract.clock import Deadline
+from jrs.contract.errors import OutcomeUnknown, Unavailable
 from jrs.testing.contract import BOUND, contents
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from jrs.backend import Create, Update
 from jrs.backends.file import FileBackend
 from jrs.backends.file.base import Base
 from jrs.backends.file.index import Trailer
-from jrs.errors import OutcomeUnknown, Unavailable
+from jrs.contract.backend import Create, Update
+from jrs.contract.errors import OutcomeUnknown, Unavailable
 from jrs.testing.contract import contents
 from jrs.testing.worker import Worker
 from tests.crash.forms import begin_in_old_form
@@ -41,9 +41,9 @@ def deadly(name):
     setattr(os, name, call)
 
 say = os.write
-from jrs.backend import Create, Delete, Update
+from jrs.contract.backend import Create, Delete, Update
 from jrs.backends.file import FileBackend, lines
-from jrs.errors import Conflict
+from jrs.contract.errors import Conflict
 
 for name in ("write", "fdatasync", "fsync", "link", "unlink"):
     deadly(name)
@@ -238,7 +238,7 @@ def test_a_failed_sync_fails_the_whole_batch(tmp_path: Path) -> None:
     with Worker(tmp_path.as_uri(), "default", before=EIO) as worker:
         worker.call(
             "run",
-            "from jrs.backend import Create\n"
+            "from jrs.contract.backend import Create\n"
             "os.break_sync()\n"
             "fs = [server.backend.commit_async(Create(f'k/{n}', b'')) for n in range(50)]\n"
             "server.names = lambda: [type(f.exception(60)).__name__ for f in fs]\n",
@@ -271,9 +271,9 @@ def test_a_handle_refuses_in_a_forked_child(tmp_path: Path) -> None:
     script = """
 import os, sys, json, threading
 from pathlib import Path
-from jrs.backend import Create
+from jrs.contract.backend import Create
 from jrs.backends.file import FileBackend
-from jrs.errors import Unavailable
+from jrs.contract.errors import Unavailable
 
 backend = FileBackend(Path(sys.argv[1]))
 backend.commit_async(Create("a", b"")).result(60)

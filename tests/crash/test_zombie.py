@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from jrs.backend import Create, Fence
 from jrs.backends.file import FileBackend
-from jrs.errors import Fenced
+from jrs.contract.backend import Create, Fence
+from jrs.contract.errors import Fenced
 from jrs.testing.contract import BOUND, contents, lead
 from jrs.testing.worker import Worker, packed, packed_fence
 

@@ -14,8 +14,8 @@ from jrs.demo.board import Board, Line, step
 from jrs.demo.progress import Progress, ProgressOf
 from jrs.demo.screen import Screen
 from jrs.demo.watching import Moment
-from jrs.recovery.spark.ending import END_OF_TIME
-from jrs.recovery.storage import JobStorage
+from jrs.recovery.checkpoint_format.final_batch import END_OF_TIME
+from jrs.recovery.files.job_folders import JobStorage
 
 pytest.importorskip("pyarrow")
 

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from jrs.backend import Create, open_backend
 from jrs.backends.etcd import connection as connection_module
 from jrs.backends.etcd._etcd3 import rpc
 from jrs.backends.etcd.backend import EtcdBackend
 from jrs.cli import main
-from jrs.clock import Deadline
-from jrs.errors import (
+from jrs.contract.backend import Create, open_backend
+from jrs.contract.clock import Deadline
+from jrs.contract.errors import (
     AccessDenied,
     InvalidInput,
     JrsError,

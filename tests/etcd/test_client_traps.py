@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from jrs.backend import Create
 from jrs.backends.etcd import leader
 from jrs.backends.etcd._etcd3 import grpc, rpc
-from jrs.clock import Deadline
-from jrs.errors import Fenced
+from jrs.contract.backend import Create
+from jrs.contract.clock import Deadline
+from jrs.contract.errors import Fenced
 from jrs.testing.servers import EtcdServer
 from tests.etcd.support import lead, opened
 from tests.support import BOUND

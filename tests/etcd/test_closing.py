@@ -10,16 +10,16 @@ from collections.abc import Callable
 
 import pytest
 
-from jrs.backend import Create, Watch
 from jrs.backends.etcd.watch import EtcdWatch
-from jrs.errors import JrsError, Unavailable
+from jrs.contract.backend import Create, Watch
+from jrs.contract.errors import JrsError, Unavailable
 from jrs.testing.servers import EtcdServer
 from tests.etcd.support import lead, opened, threads_of_ours
 from tests.support import BOUND, until
 
 USES_ALL = """
 import sys, threading
-from jrs.backend import Create, open_backend
+from jrs.contract.backend import Create, open_backend
 
 backend = open_backend(sys.argv[1], cluster=sys.argv[2])
 watch = backend.watch("")

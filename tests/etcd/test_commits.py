@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from jrs.backend import Check, Create, Delete, Fence, Op, Update
 from jrs.backends.etcd import transaction
 from jrs.backends.etcd._etcd3 import rpc
 from jrs.backends.etcd.backend import EtcdBackend
-from jrs.backends.etcd.gate import Gate
-from jrs.backends.group import ACCEPTED
-from jrs.clock import Deadline
-from jrs.errors import (
+from jrs.backends.etcd.write_barrier import Gate
+from jrs.backends.shared.group_commit import ACCEPTED
+from jrs.contract.backend import Check, Create, Delete, Fence, Op, Update
+from jrs.contract.clock import Deadline
+from jrs.contract.errors import (
     AccessDenied,
     Conflict,
     Fenced,

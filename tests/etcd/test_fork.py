@@ -15,7 +15,7 @@ import sys
 if len(sys.argv) > 4:
     import grpc  # Before jrs can turn its fork handlers off.
 import subprocess, threading
-from jrs.backend import Create, open_backend
+from jrs.contract.backend import Create, open_backend
 
 backend = open_backend(sys.argv[1], cluster=sys.argv[2])
 over = threading.Event()

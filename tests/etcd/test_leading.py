@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from jrs.backend import Create, Leadership
 from jrs.backends.etcd import leader
 from jrs.backends.etcd._etcd3 import rpc
 from jrs.backends.etcd.backend import EtcdBackend
-from jrs.clock import Deadline
-from jrs.errors import Fenced, OutcomeUnknown, Unavailable
+from jrs.contract.backend import Create, Leadership
+from jrs.contract.clock import Deadline
+from jrs.contract.errors import Fenced, OutcomeUnknown, Unavailable
 from jrs.testing.servers import EtcdServer, Proxies
 from tests.etcd.support import TTL, lead, opened, threads_of_ours
 from tests.recovery.support import gone
@@ -27,7 +27,7 @@ from tests.support import BOUND, until
 
 MASTER = """
 import sys, threading
-from jrs.backend import open_backend
+from jrs.contract.backend import open_backend
 backend = open_backend(sys.argv[1], cluster=sys.argv[2])
 leadership = backend.campaign("victim", ttl=float(sys.argv[3]), stop=threading.Event())
 print(leadership.epoch, leadership._guardian.pid, flush=True)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from jrs.backend import Backend, Create
-from jrs.errors import JrsError
+from jrs.contract.backend import Backend, Create
+from jrs.contract.errors import JrsError
 from jrs.testing.servers import EtcdServer
 from jrs.testing.servers.fixtures import had
 from jrs.testing.servers.found import find_etcd

@@ -10,15 +10,15 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from jrs.backend import Create
-from jrs.errors import Unavailable
+from jrs.contract.backend import Create
+from jrs.contract.errors import Unavailable
 from jrs.testing.servers import EtcdServer
 from tests.etcd.support import opened
 
 OPEN = """
 import sys
-from jrs.backend import open_backend
-from jrs.errors import Unavailable
+from jrs.contract.backend import open_backend
+from jrs.contract.errors import Unavailable
 try:
     open_backend(sys.argv[1], cluster="c")
 except Unavailable as error:

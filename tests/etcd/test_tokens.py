@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from jrs.backend import Create
 from jrs.backends.etcd._etcd3 import grpc, rpc
 from jrs.backends.etcd.backend import EtcdBackend
+from jrs.contract.backend import Create
 from jrs.testing.servers import EtcdServer
 from tests.etcd.support import USERS, as_user, lead, opened
 from tests.support import BOUND, until

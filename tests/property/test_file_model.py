@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from hypothesis.stateful import run_state_machine_as_test as run
 
-from jrs.backend import EPOCH_KEY, Create, Fence
 from jrs.backends.file import batches, lines
-from jrs.errors import Conflict, Fenced
+from jrs.contract.backend import EPOCH_KEY, Create, Fence
+from jrs.contract.errors import Conflict, Fenced
 from jrs.testing.model import KEYS, Model, commits
 from jrs.testing.worker import Died, Nursery, Worker, packed, packed_fence
 

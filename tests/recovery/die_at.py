@@ -13,11 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from jrs.backend import open_backend
-from jrs.model import JobSpec
-from jrs.recovery.attempt import run_attempt
-from jrs.recovery.job import AttemptContext, Job
-from jrs.recovery.storage import JobStorage
+from jrs.contract.backend import open_backend
+from jrs.records.model import JobSpec
+from jrs.recovery.attempt.job import AttemptContext, Job
+from jrs.recovery.attempt.run import run_attempt
+from jrs.recovery.files.job_folders import JobStorage
 from tests.recovery import jobs
 
 CLUSTER = "test"

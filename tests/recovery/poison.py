@@ -22,7 +22,7 @@ from typing import Any
 
 import jrs
 from jrs import Driver, Job, RestartPolicy
-from jrs.recovery.events import Event
+from jrs.recovery.rules.events import Event
 
 
 def note(folder: Path, what: str, line: object) -> None:

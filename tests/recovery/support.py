@@ -11,20 +11,30 @@ from typing import Any, Self
 
 import attrs
 
-from jrs.backend import Backend, Create, Delete, Fence, Leadership, Op, Record, Update, Watch
 from jrs.backends.file import FileBackend
 from jrs.backends.memory import MemoryBackend
-from jrs.clock import Clock, Deadline
-from jrs.codec import encode
-from jrs.errors import Unavailable
-from jrs.model import JobResult, JobSpec, JobStatus, RunnerKind
-from jrs.recovery.cleanup import CleanupPolicy, JobCleanup, Resource, default_resources
-from jrs.recovery.dispatcher import Dispatcher
-from jrs.recovery.events import Event
-from jrs.recovery.job import AttemptContext
-from jrs.recovery.runners import Ended, OnEnd, Runner, RunningAttempt
-from jrs.recovery.storage import JobStorage
-from jrs.store import JobResultStore
+from jrs.contract.backend import (
+    Backend,
+    Create,
+    Delete,
+    Fence,
+    Leadership,
+    Op,
+    Record,
+    Update,
+    Watch,
+)
+from jrs.contract.clock import Clock, Deadline
+from jrs.contract.errors import Unavailable
+from jrs.records.codec import encode
+from jrs.records.model import JobResult, JobSpec, JobStatus, RunnerKind
+from jrs.recovery.attempt.job import AttemptContext
+from jrs.recovery.attempt.runners import Ended, OnEnd, Runner, RunningAttempt
+from jrs.recovery.cleanup.job_cleanup import CleanupPolicy, JobCleanup, Resource, default_resources
+from jrs.recovery.files.job_folders import JobStorage
+from jrs.recovery.leader.dispatcher import Dispatcher
+from jrs.recovery.rules.events import Event
+from jrs.store.result_store import JobResultStore
 from tests.support import BOUND, until
 
 CLUSTER = "test"

@@ -12,20 +12,20 @@ from pathlib import Path
 
 import pytest
 
-from jrs import keys
-from jrs.backend import Create, open_backend
 from jrs.backends.etcd import backend as etcd_backend
 from jrs.backends.memory import MemoryBackend
-from jrs.clock import Deadline
-from jrs.errors import InvalidInput
-from jrs.jobs import JobCatalog
-from jrs.model import JobStatus, RunnerKind, StopMode
-from jrs.recovery import cleanup as cleanup_module
-from jrs.recovery.admission import Admission, slots_for
-from jrs.recovery.cleanup import CleanupPolicy, JobCleanup
+from jrs.contract.backend import Create, open_backend
+from jrs.contract.clock import Deadline
+from jrs.contract.errors import InvalidInput
+from jrs.records import keys
+from jrs.records.model import JobStatus, RunnerKind, StopMode
+from jrs.recovery.cleanup import job_cleanup as cleanup_module
+from jrs.recovery.cleanup.job_cleanup import CleanupPolicy, JobCleanup
+from jrs.recovery.leader.admission import Admission, slots_for
 from jrs.recovery.master import Master
-from jrs.recovery.pools import Pool, side_by_side
-from jrs.stops import JobStops
+from jrs.recovery.processes.pools import Pool, side_by_side
+from jrs.store.jobs import JobCatalog
+from jrs.store.stops import JobStops
 from jrs.testing.contract import lead
 from jrs.testing.masters import MasterEvent, Masters
 from jrs.testing.servers import EtcdServer

@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from jrs import keys
-from jrs.backend import Backend, Create, Delete, Record, open_backend
 from jrs.backends.memory import MemoryBackend, Space
-from jrs.clock import Deadline
-from jrs.codec import encode
-from jrs.errors import CorruptRecord
-from jrs.jobs import JobCatalog
-from jrs.model import StopMode, StopRecord, StopState
-from jrs.policy import RestartPolicy
-from jrs.recovery.agenda import Agenda
-from jrs.stops import JobStops
+from jrs.contract.backend import Backend, Create, Delete, Record, open_backend
+from jrs.contract.clock import Deadline
+from jrs.contract.errors import CorruptRecord
+from jrs.records import keys
+from jrs.records.codec import encode
+from jrs.records.model import StopMode, StopRecord, StopState
+from jrs.records.policies import RestartPolicy
+from jrs.recovery.leader.agenda import Agenda
+from jrs.store.jobs import JobCatalog
+from jrs.store.stops import JobStops
 from jrs.testing.masters import Masters
 from jrs.testing.servers import EtcdServer
 from tests.recovery.support import (

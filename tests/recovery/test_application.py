@@ -16,24 +16,19 @@ import pytest
 import tenacity
 
 import jrs
-from jrs import keys
-from jrs.backend import Create, Update, open_backend
-from jrs.clock import Deadline
-from jrs.codec import encode
-from jrs.errors import (
-    CorruptRecord,
-    InvalidInput,
-    JobNotFinished,
-    ResultExpired,
-    TooLarge,
-)
-from jrs.jobs import JobCatalog
-from jrs.model import JobStatus
-from jrs.recovery import application, processes
+from jrs.contract.backend import Create, Update, open_backend
+from jrs.contract.clock import Deadline
+from jrs.contract.errors import CorruptRecord, InvalidInput, JobNotFinished, ResultExpired, TooLarge
+from jrs.records import keys
+from jrs.records.codec import encode
+from jrs.records.model import JobStatus
+from jrs.recovery import application
 from jrs.recovery.application import Driver
-from jrs.recovery.cleanup import CleanupPolicy
-from jrs.recovery.events import Event
-from jrs.store import JobResultStore
+from jrs.recovery.cleanup.job_cleanup import CleanupPolicy
+from jrs.recovery.processes import marks
+from jrs.recovery.rules.events import Event
+from jrs.store.jobs import JobCatalog
+from jrs.store.result_store import JobResultStore
 from tests.recovery.support import CLUSTER, JOBS, FaultyMemory, Thing, job
 from tests.support import until
 
@@ -93,8 +88,8 @@ class Replicas:
                 assert pipe is not None
                 pipe.close()
         with open_backend(self.url, cluster=CLUSTER) as backend:
-            mark = processes.mark_of_cluster(backend.url, CLUSTER)
-            processes.end(mark, Deadline.after(30.0))
+            mark = marks.mark_of_cluster(backend.url, CLUSTER)
+            marks.end(mark, Deadline.after(30.0))
 
 
 @pytest.fixture

@@ -8,13 +8,12 @@ from pathlib import Path
 import attrs
 import pytest
 
-from jrs import keys
-from jrs.backend import Backend, Create, open_backend
 from jrs.backends.memory import MemoryBackend, Space
-from jrs.codec import decode, encode
-from jrs.errors import InvalidInput, JobHeld, TooLarge, Unavailable
-from jrs.jobs import JobCatalog
-from jrs.model import (
+from jrs.contract.backend import Backend, Create, open_backend
+from jrs.contract.errors import InvalidInput, JobHeld, TooLarge, Unavailable
+from jrs.records import keys
+from jrs.records.codec import decode, encode
+from jrs.records.model import (
     MAX_PAYLOAD,
     CleanupJournal,
     Failure,
@@ -27,12 +26,13 @@ from jrs.model import (
     StopRecord,
     StopState,
 )
-from jrs.policy import RestartPolicy
-from jrs.recovery.cleanup import JobCleanup
-from jrs.recovery.job import AttemptContext, Job
-from jrs.recovery.runners.thread import ThreadRunner
-from jrs.recovery.storage import JobStorage
-from jrs.store import JobResultStore
+from jrs.records.policies import RestartPolicy
+from jrs.recovery.attempt.job import AttemptContext, Job
+from jrs.recovery.attempt.runners.thread import ThreadRunner
+from jrs.recovery.cleanup.job_cleanup import JobCleanup
+from jrs.recovery.files.job_folders import JobStorage
+from jrs.store.jobs import JobCatalog
+from jrs.store.result_store import JobResultStore
 from jrs.testing.contract import lead
 from tests.recovery.support import FaultyMemory, Leader, Thing, spec
 from tests.support import until

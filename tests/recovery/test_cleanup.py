@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 import tenacity
 
-from jrs import keys
-from jrs.backend import Create, Fence
-from jrs.codec import decode
-from jrs.errors import Fenced, InvalidInput, NoSuchResult, OutcomeUnknown, Unavailable
-from jrs.jobs import JobCatalog
-from jrs.model import (
+from jrs.contract.backend import Create, Fence
+from jrs.contract.errors import Fenced, InvalidInput, NoSuchResult, OutcomeUnknown, Unavailable
+from jrs.records import keys
+from jrs.records.codec import decode
+from jrs.records.model import (
     AttemptRecord,
     CancelRequest,
     CleanupJournal,
@@ -24,9 +23,10 @@ from jrs.model import (
     ResultState,
     StageRecord,
 )
-from jrs.recovery.cleanup import CleanupPolicy, JobCleanup, default_resources
-from jrs.recovery.storage import JobStorage
-from jrs.store import JobResultStore
+from jrs.recovery.cleanup.job_cleanup import CleanupPolicy, JobCleanup, default_resources
+from jrs.recovery.files.job_folders import JobStorage
+from jrs.store.jobs import JobCatalog
+from jrs.store.result_store import JobResultStore
 from tests.recovery.support import (
     CLUSTER,
     FakeClock,

@@ -14,10 +14,10 @@ from pathlib import Path
 import attrs
 import pytest
 
-from jrs.jobs import JobCatalog
-from jrs.policy import RestartPolicy
-from jrs.recovery import processes
-from jrs.store import JobResultStore
+from jrs.records.policies import RestartPolicy
+from jrs.recovery.processes import marks
+from jrs.store.jobs import JobCatalog
+from jrs.store.result_store import JobResultStore
 from jrs.testing.masters import MasterProcess, Masters
 from jrs.testing.servers.fixtures import missing
 from tests.recovery.support import CLUSTER, gone, job, noted, spec, state_of
@@ -103,7 +103,7 @@ def submit(masters: Masters, function: str, pids: Path, **arguments: object) -> 
 
 
 def attempts(masters: Masters) -> list[int]:
-    return processes.marked(processes.mark_of_cluster(masters.backend.url, CLUSTER))
+    return marks.marked(marks.mark_of_cluster(masters.backend.url, CLUSTER))
 
 
 def test_two_containers_of_one_host_never_run_a_job_twice(
@@ -166,7 +166,7 @@ def test_what_a_watchdog_orphans_is_reaped(
     noted(tmp_path / "pids", 5)
     running = attempts(masters)
     for process in container_of(master):
-        if b"jrs.recovery.warden" in process.arguments:
+        if b"jrs.recovery.attempt.watchdog" in process.arguments:
             os.kill(process.pid, signal.SIGKILL)
     failed = JobResultStore(masters.backend).wait("job", 60).failure
 

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from jrs.recovery.decision import Action, Attempt, Facts, Result, Spec, Stop, decide
+from jrs.recovery.rules.decision import Action, Attempt, Facts, Result, Spec, Stop, decide
 
 ANY = object()
 

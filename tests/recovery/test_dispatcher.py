@@ -9,21 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from jrs import keys
-from jrs.clock import Deadline
-from jrs.errors import Fenced, OutcomeUnknown, Unavailable
-from jrs.jobs import JobCatalog
-from jrs.model import JobResult, JobStatus, StopMode
-from jrs.policy import RestartPolicy, SnapshotPolicy
-from jrs.recovery.actions import Actions
-from jrs.recovery.attempts import Attempts
-from jrs.recovery.events import Event
-from jrs.recovery.job import AttemptContext, Job
-from jrs.recovery.runners import Ended
-from jrs.recovery.runners.thread import ThreadRunner
-from jrs.recovery.state import JobState
-from jrs.stops import JobStops
-from jrs.store import JobResultStore
+from jrs.contract.clock import Deadline
+from jrs.contract.errors import Fenced, OutcomeUnknown, Unavailable
+from jrs.records import keys
+from jrs.records.model import JobResult, JobStatus, StopMode
+from jrs.records.policies import RestartPolicy, SnapshotPolicy
+from jrs.recovery.attempt.job import AttemptContext, Job
+from jrs.recovery.attempt.runners import Ended
+from jrs.recovery.attempt.runners.thread import ThreadRunner
+from jrs.recovery.leader.actions import Actions
+from jrs.recovery.leader.attempts import Attempts
+from jrs.recovery.leader.recovery_point import JobState
+from jrs.recovery.rules.events import Event
+from jrs.store.jobs import JobCatalog
+from jrs.store.result_store import JobResultStore
+from jrs.store.stops import JobStops
 from tests.recovery.support import (
     DirectedAttempt,
     FakeClock,

@@ -7,15 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from jrs import JobCatalog, keys
+from jrs import JobCatalog
 from jrs.backends.memory import Space
-from jrs.codec import decode
-from jrs.model import AttemptRecord, StopMode, StopRecord
-from jrs.recovery.cleanup import JobCleanup, default_resources
-from jrs.recovery.snapshots import SnapshotCatalog, folders, left_over
-from jrs.recovery.storage import JobStorage
-from jrs.stops import JobStops
-from jrs.store import JobResultStore
+from jrs.records import keys
+from jrs.records.codec import decode
+from jrs.records.model import AttemptRecord, StopMode, StopRecord
+from jrs.recovery.cleanup.job_cleanup import JobCleanup, default_resources
+from jrs.recovery.files.job_folders import JobStorage
+from jrs.recovery.snapshots import SnapshotCatalog, find_orphans, folders
+from jrs.store.result_store import JobResultStore
+from jrs.store.stops import JobStops
 from tests.recovery.support import CLUSTER, FaultyMemory, Leader, put, result, spec
 from tests.snapshots.fabricate import FakeJob
 from tests.support import until
@@ -89,7 +90,9 @@ def test_a_cleanup_leaves_snapshots_that_are_not_listed(
     assert cleanup.run("job", None).problems == {}
 
     assert folders.whole(storage, "job") == {1}
-    assert any("snapshots/1: a snapshot that is not" in line for line in left_over(memory, storage))
+    assert any(
+        "snapshots/1: a snapshot that is not" in line for line in find_orphans(memory, storage)
+    )
 
 
 @pytest.mark.parametrize("what", ["out/live/batch=0", "out/table", "e1/streams", "snapshots/1"])

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from jrs.errors import JobHeld
-from jrs.recovery.spark import ending
-from jrs.recovery.spark.ending import END_OF_TIME, Position, plan_flush, position
+from jrs.contract.errors import JobHeld
+from jrs.recovery.checkpoint_format import final_batch
+from jrs.recovery.checkpoint_format.final_batch import END_OF_TIME, Position, plan_flush, position
 
 SOURCES = ['{"logOffset":3}', "-"]
 
@@ -98,7 +98,7 @@ def test_a_crash_while_it_is_planned(
 
     log(checkpoint, 1, 1)
     with monkeypatch.context() as patch:
-        patch.setattr(Path if step == "unlink" else ending.os, step, crash)
+        patch.setattr(Path if step == "unlink" else final_batch.os, step, crash)
         with pytest.raises(Crash):
             plan_flush(checkpoint)
 
@@ -119,7 +119,7 @@ def test_somebody_else_has_planned_it(checkpoint: Path, monkeypatch: pytest.Monk
         target.write_text(theirs)
         link(source, target)
 
-    monkeypatch.setattr(ending.os, "link", late)
+    monkeypatch.setattr(final_batch.os, "link", late)
     plan_flush(checkpoint)
 
     assert files(checkpoint)["offsets/1"] == theirs
@@ -172,7 +172,7 @@ def test_a_batch_that_ends_while_one_looks(
 ) -> None:
     """A query that goes on between two looks at its logs is not taken for a damaged one."""
     log(checkpoint, 1, 1)
-    newest, looks = ending._newest, []
+    newest, looks = final_batch._newest, []
 
     def move(folder: Path) -> int:
         found = newest(folder)
@@ -181,6 +181,6 @@ def test_a_batch_that_ends_while_one_looks(
             log(checkpoint, 4, 4)
         return found
 
-    monkeypatch.setattr(ending, "_newest", move)
+    monkeypatch.setattr(final_batch, "_newest", move)
 
     assert position(checkpoint) == Position(4, 4, False, True)

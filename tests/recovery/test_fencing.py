@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from jrs import keys
-from jrs.backend import Backend, Create, open_backend
-from jrs.codec import encode
-from jrs.errors import Fenced, JrsError, Unavailable
-from jrs.jobs import JobCatalog
-from jrs.model import JobStatus, StageRecord, StopMode
-from jrs.policy import RestartPolicy
-from jrs.recovery import fencing
-from jrs.recovery.attempt import record_result, run_attempt
-from jrs.recovery.job import AttemptContext, Job
-from jrs.stops import JobStops
+from jrs.contract.backend import Backend, Create, open_backend
+from jrs.contract.errors import Fenced, JrsError, Unavailable
+from jrs.records import keys
+from jrs.records.codec import encode
+from jrs.records.model import JobStatus, StageRecord, StopMode
+from jrs.records.policies import RestartPolicy
+from jrs.recovery.attempt.job import AttemptContext, Job
+from jrs.recovery.attempt.run import record_result, run_attempt
+from jrs.store import attempt_fence
+from jrs.store.jobs import JobCatalog
+from jrs.store.stops import JobStops
 from jrs.testing.servers import Server
 from tests.recovery.support import Faulty, Leader, job, result, spec, spoil
 from tests.support import BOUND, until
@@ -190,7 +190,7 @@ def test_a_damaged_fence_lets_nobody_in_and_holds_up_nobody(
 def test_no_fence_of_attempts_below_its_format(open_faulty: Opened, root: Path) -> None:
     """S6: in a cluster whose format knows no fence of attempts, none is written."""
     backend = open_faulty()
-    backend.marked_format = fencing.SINCE_FORMAT - 1
+    backend.marked_format = attempt_fence.SINCE_FORMAT - 1
     with Leader(backend, root) as leader:
         JobCatalog(backend).submit(spec("job"))
         assert leader.runner.of("job").context.fence.attempt is None

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from jrs.backend import Leadership, open_backend
 from jrs.backends.file.leader import FileLeadership
-from jrs.clock import lease_time
-from jrs.jobs import JobCatalog
+from jrs.contract.backend import Leadership, open_backend
+from jrs.contract.clock import lease_time
+from jrs.store.jobs import JobCatalog
 from jrs.testing.masters import Masters
 from tests.recovery.support import CLUSTER, gone, job, noted, spec
 from tests.support import BOUND, until

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from jrs import keys
-from jrs.errors import DuplicateJob, InvalidInput, NoSuchJob, OutcomeUnknown, Unavailable
-from jrs.jobs import JobCatalog
-from jrs.model import (
+from jrs.contract.errors import DuplicateJob, InvalidInput, NoSuchJob, OutcomeUnknown, Unavailable
+from jrs.records import keys
+from jrs.records.model import (
     AttemptRecord,
     CancelRequest,
     CleanupJournal,
@@ -18,8 +17,9 @@ from jrs.model import (
     JobStatus,
     StageRecord,
 )
-from jrs.recovery import entry_point
-from jrs.store import JobResultStore
+from jrs.recovery.attempt import entry_point
+from jrs.store.jobs import JobCatalog
+from jrs.store.result_store import JobResultStore
 from tests.recovery.support import JOBS, Faulty, job, put, result, spec, spoil
 
 # -- submitting ---------------------------------------------------------------------------------

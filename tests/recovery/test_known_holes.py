@@ -16,10 +16,8 @@ from typing import Any
 import pytest
 import tenacity
 
-from jrs import keys
-from jrs.backend import Create, Delete
-from jrs.codec import encode
-from jrs.errors import (
+from jrs.contract.backend import Create, Delete
+from jrs.contract.errors import (
     DuplicateJob,
     Fenced,
     InvalidInput,
@@ -28,8 +26,9 @@ from jrs.errors import (
     ResultExists,
     Unavailable,
 )
-from jrs.jobs import JobCatalog
-from jrs.model import (
+from jrs.records import keys
+from jrs.records.codec import encode
+from jrs.records.model import (
     AttemptRecord,
     CleanupJournal,
     JobResult,
@@ -37,14 +36,15 @@ from jrs.model import (
     ResultState,
     StageRecord,
 )
-from jrs.policy import RestartPolicy
-from jrs.recovery.cleanup import CleanupPolicy, JobCleanup
-from jrs.recovery.events import Event
-from jrs.recovery.job import AttemptContext, Job
-from jrs.recovery.runners import Ended, OnEnd, RunningAttempt
-from jrs.recovery.runners.thread import ThreadRunner
-from jrs.recovery.storage import JobStorage
-from jrs.store import JobResultStore
+from jrs.records.policies import RestartPolicy
+from jrs.recovery.attempt.job import AttemptContext, Job
+from jrs.recovery.attempt.runners import Ended, OnEnd, RunningAttempt
+from jrs.recovery.attempt.runners.thread import ThreadRunner
+from jrs.recovery.cleanup.job_cleanup import CleanupPolicy, JobCleanup
+from jrs.recovery.files.job_folders import JobStorage
+from jrs.recovery.rules.events import Event
+from jrs.store.jobs import JobCatalog
+from jrs.store.result_store import JobResultStore
 from tests.recovery.support import DirectedRunner, Faulty, Leader, Thing, put, result, spec, spoil
 from tests.support import until
 

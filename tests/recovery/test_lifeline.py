@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from jrs import keys
-from jrs.backend import Lifeline, open_backend
-from jrs.clock import lease_time
-from jrs.codec import decode
-from jrs.jobs import JobCatalog
-from jrs.model import AttemptRecord
-from jrs.recovery import processes
-from jrs.recovery.runners.process import ProcessRunner
+from jrs.contract.backend import Lifeline, open_backend
+from jrs.contract.clock import lease_time
+from jrs.records import keys
+from jrs.records.codec import decode
+from jrs.records.model import AttemptRecord
+from jrs.recovery.attempt.runners.process import ProcessRunner
+from jrs.recovery.processes import marks
+from jrs.store.jobs import JobCatalog
 from tests.recovery.support import CLUSTER, Leader, gone, job, noted, spec
 from tests.support import until
 
@@ -128,4 +128,4 @@ def test_nobody_lets_go_of_the_pipe_before_the_attempt_is_dead(
         assert os.readlink(f"/proc/self/fd/{line.ears}") in held
     assert leader.stop()
     until(lambda: not line.is_held, "attempt and watchdog let go")
-    assert processes.marked(processes.mark_of_cluster(leader.backend.url, CLUSTER)) == []
+    assert marks.marked(marks.mark_of_cluster(leader.backend.url, CLUSTER)) == []

@@ -12,18 +12,19 @@ from typing import Any
 
 import pytest
 
-from jrs import keys, mounts
-from jrs.backend import Leadership
 from jrs.backends.memory import Space
-from jrs.errors import InvalidInput
-from jrs.jobs import JobCatalog
-from jrs.model import RunnerKind
+from jrs.contract import mounts
+from jrs.contract.backend import Leadership
+from jrs.contract.errors import InvalidInput
+from jrs.records import keys
+from jrs.records.model import RunnerKind
 from jrs.recovery import master as master_module
-from jrs.recovery.dispatcher import Dispatcher
-from jrs.recovery.events import Event
+from jrs.recovery.leader.dispatcher import Dispatcher
 from jrs.recovery.master import EXIT_DEPOSED, Master
-from jrs.registry import Registry
-from jrs.store import JobResultStore
+from jrs.recovery.rules.events import Event
+from jrs.store.jobs import JobCatalog
+from jrs.store.masters import Registry
+from jrs.store.result_store import JobResultStore
 from tests.recovery.support import CLUSTER, DirectedRunner, FaultyMemory, Thing, result, spec
 from tests.support import until
 
@@ -340,7 +341,7 @@ import threading, time
 from pathlib import Path
 import jrs
 from jrs.backends.memory import Space, MemoryBackend
-from jrs.model import JobSpec, RunnerKind
+from jrs.records.model import JobSpec, RunnerKind
 
 backend = MemoryBackend(Space())
 running = threading.Event()

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from jrs import keys
-from jrs.backend import Create, Fence, Op
 from jrs.backends.memory import Space
-from jrs.clock import Deadline
-from jrs.recovery.job import Job
+from jrs.contract.backend import Create, Fence, Op
+from jrs.contract.clock import Deadline
+from jrs.records import keys
+from jrs.records.snapshots import SnapshotFormat
+from jrs.recovery.attempt.job import Job
+from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.master import Master
 from jrs.recovery.snapshots import SnapshotCatalog
-from jrs.recovery.storage import JobStorage
-from jrs.snapshots import SnapshotFormat
 from tests.recovery.support import CLUSTER, FaultyMemory
 from tests.recovery.test_stages import Lead, writes
 from tests.snapshots.fabricate import FakeJob

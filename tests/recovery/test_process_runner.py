@@ -15,19 +15,19 @@ from urllib.parse import quote
 
 import pytest
 
-from jrs import keys
-from jrs.backend import open_backend
-from jrs.clock import Deadline
-from jrs.codec import decode
-from jrs.jobs import JobCatalog
-from jrs.model import AttemptRecord, Failure, JobResult, JobStatus
-from jrs.policy import RestartPolicy
-from jrs.recovery import left_over, processes
-from jrs.recovery.job import AttemptContext
-from jrs.recovery.runners import RunningAttempt
-from jrs.recovery.runners.process import ProcessRunner
-from jrs.recovery.storage import JobStorage
-from jrs.store import JobResultStore
+from jrs.contract.backend import open_backend
+from jrs.contract.clock import Deadline
+from jrs.records import keys
+from jrs.records.codec import decode
+from jrs.records.model import AttemptRecord, Failure, JobResult, JobStatus
+from jrs.records.policies import RestartPolicy
+from jrs.recovery.attempt.job import AttemptContext
+from jrs.recovery.attempt.runners import RunningAttempt
+from jrs.recovery.attempt.runners.process import ProcessRunner
+from jrs.recovery.files.job_folders import JobStorage
+from jrs.recovery.processes import left_running, marks
+from jrs.store.jobs import JobCatalog
+from jrs.store.result_store import JobResultStore
 from jrs.testing.masters import Masters
 from tests.recovery.support import CLUSTER, Leader, gone, job, noted, spec, state_of
 from tests.support import until
@@ -75,7 +75,7 @@ def parent_of(pid: int) -> int:
 
 
 def marked(masters: Masters) -> list[int]:
-    return processes.marked(processes.mark_of_cluster(masters.backend.url, CLUSTER))
+    return marks.marked(marks.mark_of_cluster(masters.backend.url, CLUSTER))
 
 
 # -- dying with the master ----------------------------------------------------------------------
@@ -212,7 +212,7 @@ def test_an_attempt_outlives_the_thread_that_started_it(tmp_path: Path) -> None:
                 backend=backend,
                 storage=JobStorage(tmp_path / "jobs", CLUSTER),
                 first_started_at=0.0,
-                mark=processes.new_mark(),
+                mark=marks.new_mark(),
             )
             runner = ProcessRunner(url, tmp_path / "jobs")
             starter = threading.Thread(
@@ -261,8 +261,8 @@ jrs.Master(backend, url={url!r}).run(threading.Event(), lead)
     finally:
         os.kill(forked[0], signal.SIGKILL)
     with open_backend(url, cluster=CLUSTER) as backend:
-        mark = processes.mark_of_cluster(backend.url, CLUSTER)
-        assert processes.end(mark, Deadline.after(30)) == []
+        mark = marks.mark_of_cluster(backend.url, CLUSTER)
+        assert marks.end(mark, Deadline.after(30)) == []
 
 
 # -- ending an attempt --------------------------------------------------------------------------
@@ -406,8 +406,8 @@ def test_no_process_shows_the_launch_to_others(tmp_path: Path) -> None:
         with Leader(backend, root, runner=runner) as leader:
             JobCatalog(backend).submit(spec("job", job("hang"), arguments={"pids": str(pids)}))
             noted(pids, 1)
-            mark = processes.mark_of_cluster(backend.url, CLUSTER)
-            running = processes.marked(mark)
+            mark = marks.mark_of_cluster(backend.url, CLUSTER)
+            running = marks.marked(mark)
             seen = [
                 line.read_bytes()
                 for pid in [*running, *map(parent_of, running)]
@@ -418,7 +418,7 @@ def test_no_process_shows_the_launch_to_others(tmp_path: Path) -> None:
             assert len(seen) >= 2
             assert not any(b"s3cret" in line or quote(secret).encode() in line for line in seen)
             assert leader.stop()
-        assert processes.marked(mark) == []
+        assert marks.marked(mark) == []
 
 
 # -- a leader that slept ------------------------------------------------------------------------
@@ -476,10 +476,10 @@ def test_a_leader_that_slept_does_not_kill_the_new_leaders_attempt(tmp_path: Pat
             started = noted(pids, 1)
 
             assert leader.fence.epoch == 2
-            assert left_over.end(backend, "job", Deadline.after(30), up_to_epoch=1) == []
+            assert left_running.end(backend, "job", Deadline.after(30), up_to_epoch=1) == []
             assert not gone(started)
             assert set(started) < set(
-                left_over.end(backend, "job", Deadline.after(30), up_to_epoch=2)
+                left_running.end(backend, "job", Deadline.after(30), up_to_epoch=2)
             )
             assert gone(started)
 

@@ -18,17 +18,17 @@ from typing import Any
 
 import pytest
 
-from jrs import keys
-from jrs.backend import Backend, open_backend
-from jrs.clock import Deadline
-from jrs.codec import decode
-from jrs.errors import Unavailable
-from jrs.jobs import JobCatalog
-from jrs.model import AttemptRecord, JobStatus
-from jrs.policy import RestartPolicy
-from jrs.recovery import processes
-from jrs.recovery.job import AttemptContext
-from jrs.recovery.runners.process import ProcessRunner
+from jrs.contract.backend import Backend, open_backend
+from jrs.contract.clock import Deadline
+from jrs.contract.errors import Unavailable
+from jrs.records import keys
+from jrs.records.codec import decode
+from jrs.records.model import AttemptRecord, JobStatus
+from jrs.records.policies import RestartPolicy
+from jrs.recovery.attempt.job import AttemptContext
+from jrs.recovery.attempt.runners.process import ProcessRunner
+from jrs.recovery.processes import marks
+from jrs.store.jobs import JobCatalog
 from tests.recovery.support import CLUSTER, FaultyMemory, Leader, gone, job, noted, put, spec, spoil
 from tests.support import until
 
@@ -130,8 +130,8 @@ def test_all_of_an_attempt_is_born_with_its_mark(leader: Leader, tmp_path: Path)
     entry = f"JRS_MARK={mark}".encode()
 
     assert all(entry in environment(pid) for pid in started)
-    assert set(started) < set(processes.marked(processes.marks_of(mark)))
-    assert processes.marked(processes.marks_of(mark[:-1])) == []
+    assert set(started) < set(marks.marked(marks.marks_of(mark)))
+    assert marks.marked(marks.marks_of(mark[:-1])) == []
 
 
 @pytest.mark.parametrize("state", ["without a mark", "unreadable", "of earlier attempts"])
@@ -187,9 +187,9 @@ def test_many_ends_share_their_looks(
     ready = threading.Barrier(len(jobs))
 
     def end(job_id: str) -> list[int]:
-        mark = processes.mark_of_job(URL, CLUSTER, job_id)
+        mark = marks.mark_of_job(URL, CLUSTER, job_id)
         ready.wait()
-        return processes.end(mark, Deadline.after(60))
+        return marks.end(mark, Deadline.after(60))
 
     with ThreadPoolExecutor(len(jobs)) as pool:
         killed = dict(zip(jobs, pool.map(end, jobs), strict=True))
@@ -232,7 +232,7 @@ def test_short_of_descriptors_nothing_is_known(
     """D7: where processes cannot be read since descriptors have run out, they are not taken for
     dead."""
     pid = sleeper(JRS_JOB=old_mark(URL, "job", "1.1;"))
-    mark = processes.mark_of_job(URL, CLUSTER, "job")
+    mark = marks.mark_of_job(URL, CLUSTER, "job")
     listdir = os.listdir
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     taken: list[int] = []
@@ -251,13 +251,13 @@ def test_short_of_descriptors_nothing_is_known(
     monkeypatch.setattr(os, "listdir", list_then_run_out)
     try:
         with pytest.raises(Unavailable, match="Too many open files"):
-            processes.end(mark, Deadline.after(10))
+            marks.end(mark, Deadline.after(10))
     finally:
         for fd in taken:
             os.close(fd)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert not gone([pid])
-    assert processes.end(mark, Deadline.after(30)) == [pid]
+    assert marks.end(mark, Deadline.after(30)) == [pid]
 
 
 def test_an_interrupted_look_holds_nobody_up(
@@ -276,7 +276,7 @@ def test_an_interrupted_look_holds_nobody_up(
 
     monkeypatch.setattr(os, "listdir", interrupted)
     with ThreadPoolExecutor(1) as pool:
-        first = pool.submit(processes.marked, processes.marks_of("m"))
+        first = pool.submit(marks.marked, marks.marks_of("m"))
         assert looking.wait(30)
         go.set()
 
@@ -284,7 +284,7 @@ def test_an_interrupted_look_holds_nobody_up(
 
     monkeypatch.setattr(os, "listdir", listdir)
 
-    assert processes.marked(processes.marks_of("m")) == [pid]
+    assert marks.marked(marks.marks_of("m")) == [pid]
 
 
 def test_a_forked_child_looks_for_itself(sleeper: Callable[..., int]) -> None:

@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from jrs import keys
-from jrs.backend import Backend, Create, open_backend
 from jrs.cli.upkeep import _left_over
-from jrs.codec import encode
-from jrs.errors import Fenced, InvalidInput, JobHeld, Unavailable
-from jrs.model import JobSpec, JobStatus, Json, StageRecord
-from jrs.recovery import publishing
-from jrs.recovery.attempt import run_attempt
-from jrs.recovery.cleanup import JobCleanup, default_resources
-from jrs.recovery.job import Job, Stage
+from jrs.contract.backend import Backend, Create, open_backend
+from jrs.contract.errors import Fenced, InvalidInput, JobHeld, Unavailable
+from jrs.records import keys
+from jrs.records.codec import encode
+from jrs.records.model import JobSpec, JobStatus, Json, StageRecord
+from jrs.recovery.attempt.job import Job, Stage
+from jrs.recovery.attempt.run import run_attempt
+from jrs.recovery.cleanup import publishing
+from jrs.recovery.cleanup.job_cleanup import JobCleanup, default_resources
 from jrs.recovery.snapshots import SnapshotCatalog
-from jrs.store import JobResultStore
+from jrs.store.result_store import JobResultStore
 from tests.recovery.support import CLUSTER, result, spoil
 from tests.recovery.test_stages import Lead
 from tests.snapshots.fabricate import file_sink, put, tree

@@ -23,13 +23,13 @@ from typing import Any
 
 import pytest
 
-from jrs.policy import SnapshotPolicy
-from jrs.recovery.snapshots import left_over
-from jrs.recovery.snapshots.checkpoint import select
+from jrs.records.policies import SnapshotPolicy
+from jrs.recovery.checkpoint_format.checkpoint import select
+from jrs.recovery.files.job_folders import JobStorage
+from jrs.recovery.leader.recovery_point import JobState
+from jrs.recovery.snapshots import find_orphans
 from jrs.recovery.snapshots.contents import SINK_LOG, gather
 from jrs.recovery.spark import rescaling
-from jrs.recovery.state import JobState
-from jrs.recovery.storage import JobStorage
 from jrs.testing.contract import lead
 from tests.recovery.support import CLUSTER, FaultyMemory
 from tests.snapshots.fabricate import FakeJob, jrs_sink, put, tree
@@ -159,7 +159,7 @@ def test_death_at_every_step(tmp_path: Path, memory: FaultyMemory, batches: int,
         place.do(then)
 
         assert rescaling.partitions(place.ck) == then
-        assert list(left_over(place.backend, place.storage)) == []
+        assert list(find_orphans(place.backend, place.storage)) == []
 
         if then == WANTED:
             assert place.files() == (new, log), f"step {step}"

@@ -8,17 +8,17 @@ from pathlib import Path
 import attrs
 import pytest
 
-from jrs import keys
-from jrs.backend import Backend, Update
-from jrs.codec import decode, encode, fields_of, with_fields
-from jrs.errors import CorruptRecord, InvalidInput, JobHeld, NoSuchJob
-from jrs.jobs import JobCatalog
-from jrs.model import JobSpec, JobStatus, StopMode, StopRecord, StopState
+from jrs.contract.backend import Backend, Update
+from jrs.contract.errors import CorruptRecord, InvalidInput, JobHeld, NoSuchJob
+from jrs.records import keys
+from jrs.records.codec import decode, encode, fields_of, with_fields
+from jrs.records.model import JobSpec, JobStatus, StopMode, StopRecord, StopState
+from jrs.records.signing import SpecKey
+from jrs.recovery.leader.trust import Trust
 from jrs.recovery.snapshots import SnapshotCatalog
-from jrs.recovery.trust import Trust
-from jrs.signing import SpecKey
-from jrs.stops import JobStops
-from jrs.store import JobResultStore
+from jrs.store.jobs import JobCatalog
+from jrs.store.result_store import JobResultStore
+from jrs.store.stops import JobStops
 from jrs.testing.masters import Masters
 from tests.recovery.support import JOBS, job
 from tests.recovery.test_trust import jrs

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from jrs.errors import CorruptRecord
-from jrs.recovery.sink_logs import SinkLogs
-from jrs.recovery.storage import JobStorage
+from jrs.contract.errors import CorruptRecord
+from jrs.recovery.cleanup.sink_logs import SinkLogs
+from jrs.recovery.files.job_folders import JobStorage
 
 
 @pytest.fixture

@@ -13,15 +13,15 @@ from pathlib import Path
 import attrs
 import pytest
 
-from jrs import keys
-from jrs.backend import Backend, Leadership, open_backend
-from jrs.errors import Fenced, InvalidInput, JobHeld, OutcomeUnknown, TooLarge, Unavailable
-from jrs.model import JobResult, JobStatus
-from jrs.recovery.attempt import run_attempt
-from jrs.recovery.cleanup import JobCleanup, default_resources
-from jrs.recovery.job import AttemptContext, Job, Stage
-from jrs.recovery.storage import JobStorage
-from jrs.store import JobResultStore
+from jrs.contract.backend import Backend, Leadership, open_backend
+from jrs.contract.errors import Fenced, InvalidInput, JobHeld, OutcomeUnknown, TooLarge, Unavailable
+from jrs.records import keys
+from jrs.records.model import JobResult, JobStatus
+from jrs.recovery.attempt.job import AttemptContext, Job, Stage
+from jrs.recovery.attempt.run import run_attempt
+from jrs.recovery.cleanup.job_cleanup import JobCleanup, default_resources
+from jrs.recovery.files.job_folders import JobStorage
+from jrs.store.result_store import JobResultStore
 from tests.recovery import die_at, jobs
 from tests.recovery.support import CLUSTER, Faulty, FaultyMemory, put, spec, spoil
 

@@ -12,18 +12,18 @@ from typing import Any
 import attrs
 import pytest
 
-from jrs import keys
-from jrs.backend import Leadership
 from jrs.backends.memory import Space
-from jrs.errors import Fenced, JobHeld, OutcomeUnknown, Unavailable
-from jrs.model import JobSpec, StopMode, StopRecord, StopState
-from jrs.policy import RestartPolicy
-from jrs.recovery.attempt import AttemptDied, run_attempt
-from jrs.recovery.job import AttemptContext, Job, StateLost
+from jrs.contract.backend import Leadership
+from jrs.contract.errors import Fenced, JobHeld, OutcomeUnknown, Unavailable
+from jrs.records import keys
+from jrs.records.model import JobSpec, StopMode, StopRecord, StopState
+from jrs.records.policies import RestartPolicy
+from jrs.recovery.attempt.job import AttemptContext, Job, StateLost
+from jrs.recovery.attempt.run import AttemptDied, run_attempt
+from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.spark import queries, rescaling
 from jrs.recovery.spark.stage_query import StageQuery, Step
 from jrs.recovery.spark.streams import Stream, Streams
-from jrs.recovery.storage import JobStorage
 from tests.recovery.support import CLUSTER, FaultyMemory, put, spec
 from tests.snapshots import fabricate
 from tests.support import until

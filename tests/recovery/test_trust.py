@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from jrs.backend import open_backend
-from jrs.codec import encode
-from jrs.errors import InvalidInput, JobHeld
-from jrs.jobs import JobCatalog
-from jrs.model import JobSpec, JobStatus, StopMode, StopState
-from jrs.recovery.trust import Trust
-from jrs.stops import JobStops
-from jrs.store import JobResultStore
+from jrs.contract.backend import open_backend
+from jrs.contract.errors import InvalidInput, JobHeld
+from jrs.records.codec import encode
+from jrs.records.model import JobSpec, JobStatus, StopMode, StopState
+from jrs.recovery.leader.trust import Trust
+from jrs.store.jobs import JobCatalog
+from jrs.store.result_store import JobResultStore
+from jrs.store.stops import JobStops
 from jrs.testing.masters import Masters
 from tests.recovery.support import JOBS, job
 from tests.support import BOUND

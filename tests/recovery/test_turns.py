@@ -9,14 +9,14 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from jrs import keys
-from jrs.codec import decode
-from jrs.jobs import JobCatalog
-from jrs.model import AttemptRecord, RunnerKind
-from jrs.recovery import suspects
-from jrs.recovery.job import Job
-from jrs.recovery.last_words import LastWords
-from jrs.recovery.storage import JobStorage
+from jrs.records import keys
+from jrs.records.codec import decode
+from jrs.records.model import AttemptRecord, RunnerKind
+from jrs.recovery.attempt.job import Job
+from jrs.recovery.files.job_folders import JobStorage
+from jrs.recovery.leader import suspects
+from jrs.recovery.processes.last_words import LastWords
+from jrs.store.jobs import JobCatalog
 from tests.recovery.support import FakeClock, FaultyMemory, Leader, put, spec, spoil
 from tests.support import until
 

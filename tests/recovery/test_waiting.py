@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from jrs import keys
-from jrs.backend import Backend, Create, Update, open_backend
 from jrs.backends.file import FileBackend, leader
-from jrs.codec import decode, encode
-from jrs.model import AttemptRecord, EpochRecord
-from jrs.recovery.events import Event
+from jrs.contract.backend import Backend, Create, Update, open_backend
+from jrs.records import keys
+from jrs.records.codec import decode, encode
+from jrs.records.model import AttemptRecord, EpochRecord
 from jrs.recovery.master import Master
+from jrs.recovery.rules.events import Event
 from jrs.testing.masters import Masters
 from jrs.testing.servers import EtcdServer, ZooKeeperServer
 from jrs.testing.worker import Worker

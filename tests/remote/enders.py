@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from jrs.backends.guardian import Ender
-from jrs.clock import Deadline
-from jrs.errors import Unavailable
+from jrs.backends.remote.guardian import Ender
+from jrs.contract.clock import Deadline
+from jrs.contract.errors import Unavailable
 
 
 def ender(config: dict[str, Any]) -> Ender:

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
-from jrs.jobs import JobCatalog
-from jrs.model import JobSpec, JobStatus
-from jrs.signing import SpecKey
-from jrs.store import JobResultStore
+from jrs.records.model import JobSpec, JobStatus
+from jrs.records.signing import SpecKey
+from jrs.store.jobs import JobCatalog
+from jrs.store.result_store import JobResultStore
 from jrs.testing.masters import Masters
 from jrs.testing.servers import ZooKeeperServer
 from tests.recovery.support import job

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from jrs.backend import Fence
-from jrs.backends.guardian import Guardian
-from jrs.backends.tenure import Tenure
-from jrs.errors import Unavailable
+from jrs.backends.remote.guardian import Guardian
+from jrs.backends.shared.lease import Tenure
+from jrs.contract.backend import Fence
+from jrs.contract.errors import Unavailable
 from tests.recovery.support import gone
 from tests.support import until
 
@@ -56,7 +56,7 @@ class Master:
         config = {"notes": str(notes), "failures": failures}
         program = f"""
         import subprocess, sys, os
-        from jrs.backends.guardian import Guardian
+        from jrs.backends.remote.guardian import Guardian
         guardian = Guardian("tests.remote.enders", {config!r}, 3600.0)
         guardian.guard({SECRET!r})
         {then}
@@ -131,7 +131,7 @@ def test_dismissed_it_ends_nothing(guard: Callable[..., Guardian], notes: Path) 
 def test_without_a_secret_it_ends_nothing(notes: Path) -> None:
     """A master that dies before its session exists."""
     program = (
-        "import os; from jrs.backends.guardian import Guardian; "
+        "import os; from jrs.backends.remote.guardian import Guardian; "
         f"made = Guardian('tests.remote.enders', {{'notes': {str(notes)!r}}}, 60.0);"
         "print(made.pid, flush=True);"
         "os._exit(9)"

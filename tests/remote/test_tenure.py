@@ -11,11 +11,11 @@ from contextlib import ExitStack
 
 import pytest
 
-from jrs.backend import Fence, Lifeline
-from jrs.backends.guardian import Guardian
-from jrs.backends.tenure import SAFE, Tenure
-from jrs.clock import Deadline, lease_time
-from jrs.errors import Fenced, JrsError, OutcomeUnknown, Unavailable
+from jrs.backends.remote.guardian import Guardian
+from jrs.backends.shared.lease import SAFE, Tenure
+from jrs.contract.backend import Fence, Lifeline
+from jrs.contract.clock import Deadline, lease_time
+from jrs.contract.errors import Fenced, JrsError, OutcomeUnknown, Unavailable
 from tests.recovery.support import gone
 from tests.support import BOUND, until
 

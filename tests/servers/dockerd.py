@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from jrs.clock import Deadline
+from jrs.contract.clock import Deadline
 from jrs.testing.servers.errors import ServerMissing, ServerUnhealthy
 from jrs.testing.servers.process import Process
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from jrs.clock import Deadline
+from jrs.contract.clock import Deadline
 from jrs.testing.servers import (
     EtcdServer,
     Local,

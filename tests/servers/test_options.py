@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from kazoo.exceptions import AuthFailedError, ConnectionLoss, SessionClosedRequireSaslError
 
-from jrs.backends.address import Address, Tls
+from jrs.backends.remote.address import Address, Tls
 from jrs.testing.servers import EtcdServer, ServerError, ZooKeeperServer
 from tests.servers.values import Kazoo, read, write
 

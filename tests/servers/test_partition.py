@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from jrs.clock import Deadline
+from jrs.contract.clock import Deadline
 from jrs.testing.servers import EtcdServer, Server, ServerMissing, ZooKeeperServer
 from jrs.testing.servers.fixtures import had, missing
 from jrs.testing.servers.namespaces import Hosts, Namespaces

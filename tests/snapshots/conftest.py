@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from jrs.backends.memory import Space
+from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.snapshots import SnapshotCatalog
-from jrs.recovery.storage import JobStorage
 from tests.recovery.support import CLUSTER, FaultyMemory
 from tests.snapshots.fabricate import FakeJob
 

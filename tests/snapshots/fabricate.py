@@ -10,10 +10,10 @@ from pathlib import Path
 
 import attrs
 
-from jrs import keys
-from jrs.backend import Backend, Create
-from jrs.codec import encode
-from jrs.model import (
+from jrs.contract.backend import Backend, Create
+from jrs.records import keys
+from jrs.records.codec import encode
+from jrs.records.model import (
     AttemptRecord,
     EpochRecord,
     JobSpec,
@@ -23,7 +23,7 @@ from jrs.model import (
     StopState,
     StreamRecord,
 )
-from jrs.recovery.storage import JobStorage
+from jrs.recovery.files.job_folders import JobStorage
 
 PROVIDERS = ("hdfs", "rocksdb", "changelog", "rocksdb-v2", "changelog-v2")
 JOIN = ("left-keyToNumValues", "right-keyToNumValues")

@@ -11,10 +11,8 @@ from types import ModuleType
 
 import pytest
 
-from jrs import keys
-from jrs.backend import Create, Delete
-from jrs.codec import encode
-from jrs.errors import (
+from jrs.contract.backend import Create, Delete
+from jrs.contract.errors import (
     CorruptRecord,
     DamagedSnapshot,
     Fenced,
@@ -26,18 +24,14 @@ from jrs.errors import (
     Unavailable,
     UnsupportedVersion,
 )
-from jrs.model import StageRecord
-from jrs.recovery.snapshots import (
-    SnapshotCatalog,
-    checkpoint,
-    contents,
-    folders,
-    left_over,
-    taking,
-    transfer,
-)
-from jrs.recovery.storage import JobStorage
-from jrs.snapshots import SnapshotFormat
+from jrs.records import keys
+from jrs.records.codec import encode
+from jrs.records.model import StageRecord
+from jrs.records.snapshots import SnapshotFormat
+from jrs.recovery.checkpoint_format import checkpoint
+from jrs.recovery.files import transfer
+from jrs.recovery.files.job_folders import JobStorage
+from jrs.recovery.snapshots import SnapshotCatalog, contents, create, find_orphans, folders
 from tests.recovery.support import CLUSTER, FaultyMemory, result
 from tests.snapshots.fabricate import FakeJob, jrs_sink, put, tree
 
@@ -276,10 +270,10 @@ def test_blobs_stay_while_a_snapshot_is_taken(catalog: SnapshotCatalog, job: Fak
 
         assert tree(job.storage.root / ".blobs") != {}
 
-    left = list(left_over(catalog.backend, job.storage))
+    left = list(find_orphans(catalog.backend, job.storage))
     assert "no snapshot names" in left[0]
     catalog.create("job", format=SnapshotFormat.CAS)
-    assert not list(left_over(catalog.backend, job.storage))
+    assert not list(find_orphans(catalog.backend, job.storage))
 
 
 @pytest.mark.parametrize("name", ["lost+found", "no job's"])
@@ -294,7 +288,7 @@ def test_folder_of_no_job(catalog: SnapshotCatalog, job: FakeJob, name: str) -> 
     catalog.delete("job", 1)
 
     assert len(tree(job.storage.root / ".blobs")) < count
-    assert not list(left_over(catalog.backend, job.storage))
+    assert not list(find_orphans(catalog.backend, job.storage))
     assert list(job.storage.jobs()) == ["job"]
 
 
@@ -354,7 +348,7 @@ def test_any_of_an_ended_job_may_go(
 
 def test_not_deleted_while_it_is_read(catalog: SnapshotCatalog, job: FakeJob) -> None:
     """Nothing is deleted under a reader."""
-    from jrs.recovery.snapshots.opening import opened
+    from jrs.recovery.snapshots.open import opened
 
     record = catalog.create("job")
     catalog.create("job")
@@ -564,7 +558,7 @@ def test_job_that_lost_state(catalog: SnapshotCatalog, job: FakeJob) -> None:
     with pytest.raises(CorruptRecord, match="5"):
         catalog.create("job")
     assert catalog.list("job") == []
-    assert not list(left_over(catalog.backend, job.storage))
+    assert not list(find_orphans(catalog.backend, job.storage))
     assert catalog.create("job", batches={"hourly": 3})
 
 
@@ -641,7 +635,7 @@ def test_stage_that_finishes_meanwhile(
     catalog: SnapshotCatalog, job: FakeJob, monkeypatch: pytest.MonkeyPatch, memory: FaultyMemory
 ) -> None:
     """Records that change while a snapshot is taken make it begin again."""
-    from jrs.model import StageRecord
+    from jrs.records.model import StageRecord
 
     gather = contents.gather
 
@@ -659,7 +653,7 @@ def test_stage_that_finishes_meanwhile(
 
 
 @pytest.mark.parametrize(
-    ("module", "step"), [(contents, "_streams"), (contents, "_pin"), (taking, "_fill")]
+    ("module", "step"), [(contents, "_streams"), (contents, "_pin"), (create, "_fill")]
 )
 def test_taken_over_meanwhile(
     catalog: SnapshotCatalog, job: FakeJob, monkeypatch: pytest.MonkeyPatch, module: ModuleType,
@@ -712,7 +706,7 @@ def test_many_at_once(catalog: SnapshotCatalog, job: FakeJob, memory: FaultyMemo
     assert [record.number for record in catalog.list("job")] == [1, 2, 3, 4, 5, 6]
     for record in catalog.list("job"):
         assert catalog.verify("job", record.number)
-    assert not list(left_over(memory, job.storage))
+    assert not list(find_orphans(memory, job.storage))
 
 
 # -- faults --------------------------------------------------------------------------------
@@ -771,13 +765,13 @@ def test_backend_that_fails(
     with pytest.raises(error):
         catalog.create("job")
     assert catalog.list("job") == []
-    orphans = list(left_over(memory, job.storage))
+    orphans = list(find_orphans(memory, job.storage))
     assert len(orphans) == (1 if error is OutcomeUnknown else 0)
     catalog.create("job")
     for line in orphans:
         assert "snapshots/1: a snapshot that is not listed" in line
         catalog.delete("job", 1)
-    assert not list(left_over(memory, job.storage))
+    assert not list(find_orphans(memory, job.storage))
 
 
 def test_record_without_files(catalog: SnapshotCatalog, job: FakeJob) -> None:
@@ -786,12 +780,12 @@ def test_record_without_files(catalog: SnapshotCatalog, job: FakeJob) -> None:
     catalog.create("job")
     shutil.rmtree(folders.snapshot(job.storage, "job", 2))
 
-    assert "is gone" in next(left_over(catalog.backend, job.storage))
+    assert "is gone" in next(find_orphans(catalog.backend, job.storage))
     usable = catalog.newest_usable("job").record
     assert usable is not None
     assert usable.number == 1
     catalog.delete("job", 2)
-    assert not list(left_over(catalog.backend, job.storage))
+    assert not list(find_orphans(catalog.backend, job.storage))
 
 
 def test_taken_of_a_dead_job(

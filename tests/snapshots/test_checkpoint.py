@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from jrs.errors import CorruptRecord, InvalidInput
-from jrs.recovery.snapshots.checkpoint import select
+from jrs.contract.errors import CorruptRecord, InvalidInput
+from jrs.recovery.checkpoint_format.checkpoint import select
 from tests.snapshots.fabricate import JOIN, PROVIDERS, FakeQuery, put
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from jrs.backend import open_backend
-from jrs.recovery.storage import JobStorage
+from jrs.contract.backend import open_backend
+from jrs.recovery.files.job_folders import JobStorage
 from tests.snapshots.fabricate import FakeJob, put
 
 Run = Callable[..., subprocess.CompletedProcess[str]]

@@ -18,14 +18,14 @@ from typing import Any
 
 import pytest
 
-from jrs import keys
-from jrs.backend import Backend, open_backend
-from jrs.codec import decode
-from jrs.errors import CorruptRecord, InvalidInput, NoSuchSnapshot
-from jrs.model import JobSpec
-from jrs.recovery.snapshots import SnapshotCatalog, left_over
-from jrs.recovery.storage import JobStorage
-from jrs.snapshots import SnapshotFormat
+from jrs.contract.backend import Backend, open_backend
+from jrs.contract.errors import CorruptRecord, InvalidInput, NoSuchSnapshot
+from jrs.records import keys
+from jrs.records.codec import decode
+from jrs.records.model import JobSpec
+from jrs.records.snapshots import SnapshotFormat
+from jrs.recovery.files.job_folders import JobStorage
+from jrs.recovery.snapshots import SnapshotCatalog, find_orphans
 from tests.recovery.support import CLUSTER
 from tests.snapshots.fabricate import FakeJob, tree
 
@@ -169,7 +169,7 @@ def test_death_at_every_step(tmp_path: Path, what: str, how: str) -> None:
 
 
 def check_nothing_is_lost(place: Place, catalog: SnapshotCatalog, what: str, step: int) -> None:
-    orphans = "\n".join(left_over(catalog.backend, place.storage))
+    orphans = "\n".join(find_orphans(catalog.backend, place.storage))
     gone = {"delete": 1, "claim": 1}.get(what)
     for number in (1, 2):
         try:
@@ -205,7 +205,7 @@ def repeat(place: Place, catalog: SnapshotCatalog, what: str) -> None:
 
 
 def check_done(place: Place, catalog: SnapshotCatalog, what: str) -> None:
-    for line in list(left_over(catalog.backend, place.storage)):
+    for line in list(find_orphans(catalog.backend, place.storage)):
         if "a snapshot that is not listed" in line:
             number = line.partition("jrs snapshot delete job ")[2].split(",")[0]
             catalog.delete("job", int(number))
@@ -226,4 +226,4 @@ def check_done(place: Place, catalog: SnapshotCatalog, what: str) -> None:
         spare = catalog.create("job", format=SnapshotFormat.CAS)
         catalog.create("job")
         catalog.delete("job", spare.number)
-    assert not list(left_over(catalog.backend, place.storage))
+    assert not list(find_orphans(catalog.backend, place.storage))

@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
-from jrs import keys
-from jrs.errors import Fenced, OutcomeUnknown, SnapshotInUse, Unavailable
-from jrs.recovery.snapshots import SnapshotCatalog, folders, left_over
+from jrs.contract.errors import Fenced, OutcomeUnknown, SnapshotInUse, Unavailable
+from jrs.records import keys
+from jrs.recovery.snapshots import SnapshotCatalog, find_orphans, folders
 from tests.recovery.support import FaultyMemory
 from tests.snapshots.fabricate import FakeJob
 
@@ -51,12 +51,12 @@ def test_backend_away(
         catalog.delete("job", 1)
 
     if after:
-        assert "jrs snapshot delete job 1" in "\n".join(left_over(memory, job.storage))
+        assert "jrs snapshot delete job 1" in "\n".join(find_orphans(memory, job.storage))
     else:
         assert catalog.verify("job", 1)
     catalog.delete("job", 1)
     assert folders.whole(job.storage, "job") == {2}
-    assert not list(left_over(memory, job.storage))
+    assert not list(find_orphans(memory, job.storage))
 
 
 def test_read_in_this_moment(catalog: SnapshotCatalog, job: FakeJob) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from jrs.records.snapshots import SnapshotFormat
 from jrs.recovery.snapshots import SnapshotCatalog
-from jrs.snapshots import SnapshotFormat
 from tests.snapshots.fabricate import FakeJob
 
 DOCS = Path(__file__).parents[2] / "docs" / "snapshots.md"

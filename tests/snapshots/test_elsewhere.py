@@ -9,23 +9,17 @@ from pathlib import Path
 import attrs
 import pytest
 
-from jrs import keys
-from jrs.backend import Create, Update
-from jrs.codec import decode, encode
-from jrs.errors import DamagedSnapshot, InvalidInput, Unavailable
-from jrs.model import JobSpec, JobStatus
-from jrs.policy import Keep, SnapshotPolicy
-from jrs.recovery.cleanup import JobCleanup, default_resources
-from jrs.recovery.snapshots import (
-    SnapshotCatalog,
-    Snapshots,
-    folders,
-    left_over,
-    retain,
-    transfer,
-)
-from jrs.snapshots import SnapshotFormat
-from jrs.store import JobResultStore
+from jrs.contract.backend import Create, Update
+from jrs.contract.errors import DamagedSnapshot, InvalidInput, Unavailable
+from jrs.records import keys
+from jrs.records.codec import decode, encode
+from jrs.records.model import JobSpec, JobStatus
+from jrs.records.policies import Keep, SnapshotPolicy
+from jrs.records.snapshots import SnapshotFormat
+from jrs.recovery.cleanup.job_cleanup import JobCleanup, default_resources
+from jrs.recovery.files import transfer
+from jrs.recovery.snapshots import SnapshotCatalog, Snapshots, find_orphans, folders, retain
+from jrs.store.result_store import JobResultStore
 from tests.crash.test_disk_full import SIZE, disk, free
 from tests.recovery.support import CLUSTER, FaultyMemory, result
 from tests.snapshots.fabricate import FakeJob, put, tree
@@ -50,7 +44,7 @@ def test_moved(catalog: SnapshotCatalog, job: FakeJob, tmp_path: Path, how: Snap
     back = catalog.move("job", 1, job.storage.root.parent)
     assert back == first
     assert catalog.verify("job", 1)
-    assert not list(left_over(catalog.backend, job.storage))
+    assert not list(find_orphans(catalog.backend, job.storage))
     catalog.create("job")
     catalog.delete("job", 1)
 
@@ -193,7 +187,7 @@ def test_disk_that_is_full(
     assert catalog.verify("job", 1) == record
     assert [name for name in tree(disk) if "manifest" in name] == []
     assert before - free(disk) < SIZE // 10
-    assert not list(left_over(catalog.backend, job.storage))
+    assert not list(find_orphans(catalog.backend, job.storage))
 
 
 def test_export_refuses(catalog: SnapshotCatalog, job: FakeJob, tmp_path: Path) -> None:

@@ -7,12 +7,12 @@ from pathlib import Path
 import attrs
 import pytest
 
-from jrs import keys
-from jrs.codec import decode, encode
-from jrs.errors import DamagedSnapshot
-from jrs.model import StageRecord
+from jrs.contract.errors import DamagedSnapshot
+from jrs.records import keys
+from jrs.records.codec import decode, encode
+from jrs.records.model import StageRecord
+from jrs.records.snapshots import Manifest, SnapshotFile
 from jrs.recovery.snapshots import SnapshotCatalog
-from jrs.snapshots import Manifest, SnapshotFile
 from tests.snapshots.fabricate import FakeJob, tree
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from jrs.errors import DamagedSnapshot, InvalidInput, SnapshotInUse, Unavailable
-from jrs.policy import SnapshotPolicy
-from jrs.recovery.snapshots import SnapshotCatalog, deleting, folders, left_over, moving, retain
-from jrs.snapshots import SnapshotFormat, SnapshotRecord
+from jrs.contract.errors import DamagedSnapshot, InvalidInput, SnapshotInUse, Unavailable
+from jrs.records.policies import SnapshotPolicy
+from jrs.records.snapshots import SnapshotFormat, SnapshotRecord
+from jrs.recovery.snapshots import SnapshotCatalog, delete, find_orphans, folders, move, retain
 from tests.snapshots.fabricate import FakeJob, put, tree
 from tests.snapshots.test_catalog import by_format, flip
 
@@ -30,7 +30,7 @@ def cut_off(
 
     catalog.create("job")
     with monkeypatch.context() as patch, pytest.raises(Died):
-        patch.setattr(moving, "_drop_copy", die)
+        patch.setattr(move, "_drop_copy", die)
         catalog.move("job", 1, tmp_path / "far")
     record = catalog.get("job", 1)
     assert (record.storage, record.copy) == (str(tmp_path / "far"), str(tmp_path / "jobs"))
@@ -72,7 +72,7 @@ def test_back_by_another_name(catalog: SnapshotCatalog, job: FakeJob, tmp_path: 
 
     assert catalog.move("job", 1, tmp_path / "alias") == first
     assert catalog.verify("job", 1)
-    assert not list(left_over(catalog.backend, job.storage))
+    assert not list(find_orphans(catalog.backend, job.storage))
 
 
 @pytest.mark.parametrize("to", ["far", "third"])
@@ -112,7 +112,7 @@ def copied(
     catalog: SnapshotCatalog, job: FakeJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> SnapshotRecord:
     """A snapshot whose move was cut off when all was copied, before the entry was swapped."""
-    real = moving._update
+    real = move._update
 
     def die_at_the_swap(*args: object, **changes: object) -> SnapshotRecord:
         if "storage" in changes:
@@ -121,8 +121,8 @@ def copied(
 
     catalog.create("job")
     with monkeypatch.context() as patch, pytest.raises(Died):
-        patch.setattr(moving, "_update", die_at_the_swap)
-        patch.setattr(moving, "_drop_copy", lambda *_: None)
+        patch.setattr(move, "_update", die_at_the_swap)
+        patch.setattr(move, "_drop_copy", lambda *_: None)
         catalog.move("job", 1, tmp_path / "far")
     record = catalog.get("job", 1)
     assert (record.storage, record.copy) == (None, str(tmp_path / "far"))
@@ -233,7 +233,7 @@ def test_back_from_a_storage_that_is_lost(
     with pytest.raises(Unavailable, match="is not there"):
         catalog.move("job", 1, tmp_path / "jobs")
     assert catalog.verify("job", 1).storage is None
-    assert "a move was cut off" in next(left_over(catalog.backend, job.storage))
+    assert "a move was cut off" in next(find_orphans(catalog.backend, job.storage))
     os.rename(tmp_path / "unplugged", tmp_path / "far")
     assert catalog.move("job", 1, tmp_path / "jobs").copy is None
     assert not list((tmp_path / "far" / "test").glob("job/snapshots/*"))
@@ -257,14 +257,14 @@ def test_deletion_while_a_move_ends(
 ) -> None:
     """The record goes only as it was when the files went."""
     record = catalog.create("job")
-    discard = deleting.discard
+    discard = delete.discard
 
     def moving_meanwhile(*args: object) -> None:
-        monkeypatch.setattr(deleting, "discard", discard)
+        monkeypatch.setattr(delete, "discard", discard)
         catalog.move("job", 1, tmp_path / "far")
         discard(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(deleting, "discard", moving_meanwhile)
+    monkeypatch.setattr(delete, "discard", moving_meanwhile)
 
     catalog.remove(record)
 

@@ -13,16 +13,17 @@ from typing import Any
 
 import pytest
 
-from jrs import keys
-from jrs.codec import decode
-from jrs.errors import JobHeld, Unavailable
-from jrs.model import AttemptRecord, StreamRecord
-from jrs.policy import SnapshotPolicy
-from jrs.recovery.snapshots import SnapshotCatalog, checkpoint
-from jrs.recovery.spark.ending import END_OF_TIME
-from jrs.recovery.state import JobState
-from jrs.recovery.storage import JobStorage
-from jrs.stops import JobStops
+from jrs.contract.errors import JobHeld, Unavailable
+from jrs.records import keys
+from jrs.records.codec import decode
+from jrs.records.model import AttemptRecord, StreamRecord
+from jrs.records.policies import SnapshotPolicy
+from jrs.recovery.checkpoint_format import checkpoint
+from jrs.recovery.checkpoint_format.final_batch import END_OF_TIME
+from jrs.recovery.files.job_folders import JobStorage
+from jrs.recovery.leader.recovery_point import JobState
+from jrs.recovery.snapshots import SnapshotCatalog
+from jrs.store.stops import JobStops
 from tests.recovery.support import FaultyMemory
 from tests.snapshots.fabricate import FakeJob, file_sink, jrs_sink, put
 

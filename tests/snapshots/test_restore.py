@@ -11,10 +11,8 @@ from urllib.parse import unquote
 
 import pytest
 
-from jrs import keys
-from jrs.backend import Create, Delete, Update
-from jrs.codec import decode, encode
-from jrs.errors import (
+from jrs.contract.backend import Create, Delete, Update
+from jrs.contract.errors import (
     Conflict,
     CorruptRecord,
     DamagedSnapshot,
@@ -26,11 +24,13 @@ from jrs.errors import (
     SnapshotInUse,
     Unavailable,
 )
-from jrs.model import AttemptRecord, JobSpec, StageRecord
-from jrs.recovery.snapshots import SnapshotCatalog, contents, folders, left_over
-from jrs.recovery.snapshots.relocation import relocate
-from jrs.recovery.storage import JobStorage
-from jrs.snapshots import RestoreRecord, SnapshotFormat
+from jrs.records import keys
+from jrs.records.codec import decode, encode
+from jrs.records.model import AttemptRecord, JobSpec, StageRecord
+from jrs.records.snapshots import RestoreRecord, SnapshotFormat
+from jrs.recovery.checkpoint_format.relocation import relocate
+from jrs.recovery.files.job_folders import JobStorage
+from jrs.recovery.snapshots import SnapshotCatalog, contents, find_orphans, folders
 from tests.recovery.support import CLUSTER, FaultyMemory, result
 from tests.snapshots.fabricate import FakeJob, file_sink, jrs_sink, put, tree
 from tests.snapshots.test_catalog import by_format
@@ -68,7 +68,7 @@ def test_in_place(
     assert spec is not None
     assert decode(JobSpec, spec.value, "spec").arguments == {"x": 1}
     assert catalog.verify("job", 1) == record
-    assert not list(left_over(memory, job.storage))
+    assert not list(find_orphans(memory, job.storage))
 
 
 @by_format
@@ -358,17 +358,17 @@ def test_started_meanwhile(
     catalog: SnapshotCatalog, job: FakeJob, memory: FaultyMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The claim decides: an attempt that began since is not robbed of its files."""
-    from jrs.recovery.snapshots import restoring
+    from jrs.recovery.snapshots import restore
 
     record = catalog.create("job")
-    build = restoring._build
+    build = restore._build
 
     def built(*args: object) -> object:
         found = build(*args)  # type: ignore[arg-type]
         memory.commit(Create(keys.ATTEMPTS + "job", encode(AttemptRecord("job"))))
         return found
 
-    monkeypatch.setattr(restoring, "_build", built)
+    monkeypatch.setattr(restore, "_build", built)
     before = tree(job.epoch)
 
     catalog_error = None
@@ -480,10 +480,10 @@ def test_held_meanwhile(
 ) -> None:
     """No master can start a job that is half restored, and no client can submit it."""
     from jrs import JobCatalog
-    from jrs.recovery.snapshots import replacing
+    from jrs.recovery.snapshots import swap
 
     record = catalog.create("job")
-    swap = replacing.swap
+    swap_in = swap.swap
     seen = []
 
     def swapping(*args: object) -> object:
@@ -498,9 +498,9 @@ def test_held_meanwhile(
         with pytest.raises(Unavailable, match="is being restored"):
             catalog.create("job")
         seen.append(catalog.pending_restore("job"))
-        return swap(*args)  # type: ignore[arg-type]
+        return swap_in(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(replacing, "swap", swapping)
+    monkeypatch.setattr(swap, "swap", swapping)
 
     catalog.restore(record)
 

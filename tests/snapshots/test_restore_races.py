@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
-from jrs import JobCatalog, keys
-from jrs.backend import Delete, Update
-from jrs.errors import DuplicateJob, InvalidInput, JobIsRunning
-from jrs.recovery.cleanup import JobCleanup, default_resources
-from jrs.recovery.snapshots import SnapshotCatalog, folders, replacing, restoring
-from jrs.stops import JobStops
-from jrs.store import JobResultStore
+from jrs import JobCatalog
+from jrs.contract.backend import Delete, Update
+from jrs.contract.errors import DuplicateJob, InvalidInput, JobIsRunning
+from jrs.records import keys
+from jrs.recovery.cleanup.job_cleanup import JobCleanup, default_resources
+from jrs.recovery.snapshots import SnapshotCatalog, folders, restore, swap
+from jrs.store.result_store import JobResultStore
+from jrs.store.stops import JobStops
 from tests.recovery.support import FaultyMemory, Leader, result
 from tests.snapshots.fabricate import FakeJob, put, tree
 
@@ -48,7 +49,7 @@ def cut_off(
 ) -> None:
     """Begin a restore that dies right behind its claim."""
     with monkeypatch.context() as patch, pytest.raises(Died):
-        patch.setattr(replacing, "swap", dies)
+        patch.setattr(swap, "swap", dies)
         catalog.restore(catalog.get("job", number), **how)
 
 
@@ -66,7 +67,7 @@ def test_a_finish_that_comes_late_reverts_no_later_restore(
         catalog.finish_restore("job")
         catalog.restore(catalog.get("job", 1))
 
-    first(monkeypatch, restoring, "opened", somebody_else)
+    first(monkeypatch, restore, "opened", somebody_else)
     with pytest.raises(InvalidInput, match="somebody else has carried it out"):
         catalog.finish_restore("job", is_stopped=lambda job_id: True)
 
@@ -80,7 +81,7 @@ def test_resumed_while_it_is_put_together(
     """A job that stood at the first look, and was resumed since, is not robbed of its files."""
     catalog.create("job")
     job.suspend()
-    first(monkeypatch, restoring, "_build", lambda: memory.commit(Delete(keys.STOPS + "job")))
+    first(monkeypatch, restore, "_build", lambda: memory.commit(Delete(keys.STOPS + "job")))
 
     with pytest.raises(JobIsRunning, match="nothing was changed"):
         catalog.restore(catalog.get("job", 1))
@@ -175,7 +176,7 @@ def test_late_operator(
         live.update(tree(job.storage.folder("job"), without=(".restore",)))
 
     monkeypatch.setattr(folders, "locked", no_lock)
-    first(monkeypatch, replacing, "swap", goes_on)
+    first(monkeypatch, swap, "swap", goes_on)
     with pytest.raises(JobIsRunning):
         catalog.restore(catalog.get("job", 1))
 
@@ -213,7 +214,7 @@ def test_nothing_is_removed_for_what_is_not_there(
     job.suspend()
     before = tree(job.storage.folder("job"))
     built = folders.restoring(job.storage, "job") / "epoch"
-    first(monkeypatch, replacing, "swap", lambda: shutil.rmtree(built))
+    first(monkeypatch, swap, "swap", lambda: shutil.rmtree(built))
 
     with pytest.raises(JobIsRunning, match="--finish job"):
         catalog.restore(catalog.get("job", 1))
@@ -278,7 +279,7 @@ def test_a_cancel_waits_for_whoever_restores(
     job.suspend()
     leader = Leader(memory, tmp_path / "jobs")
     actions = leader.dispatcher._actions
-    first(monkeypatch, replacing, "swap", lambda: actions.cancel_restore("job"))
+    first(monkeypatch, swap, "swap", lambda: actions.cancel_restore("job"))
 
     assert catalog.restore(catalog.get("job", 1)).job_id == "job"
     assert not leader.store.has_entry("job")

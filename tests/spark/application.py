@@ -13,7 +13,7 @@ from pathlib import Path
 import attrs
 
 import jrs
-from jrs.model import Json
+from jrs.records.model import Json
 
 printing = threading.Lock()
 url, folder, mode = sys.argv[1], Path(sys.argv[2]), sys.argv[3]

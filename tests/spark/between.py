@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from jrs import Job
-from jrs.model import Json
-from jrs.recovery.snapshots.restoring import published_batches
-from jrs.recovery.spark.ending import position
-from jrs.stops import JobStops
+from jrs.records.model import Json
+from jrs.recovery.checkpoint_format.final_batch import position
+from jrs.recovery.snapshots.restore import published_batches
+from jrs.store.stops import JobStops
 
 RESCALED = 3
 

@@ -9,11 +9,11 @@ import attrs
 import pytest
 
 from jrs import JobCatalog, JobResultStore, JobSpec
+from jrs.contract.errors import InvalidInput
 from jrs.demo import data as demo_data
-from jrs.errors import InvalidInput
-from jrs.model import JobStatus, Json
+from jrs.records.model import JobStatus, Json
+from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.spark import require_java
-from jrs.recovery.storage import JobStorage
 from jrs.testing.masters import Masters
 
 from .support import BOUND, job, published

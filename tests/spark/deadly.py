@@ -13,12 +13,12 @@ from typing import Any
 
 import jrs
 from jrs import Job
-from jrs.model import Json
-from jrs.recovery.job import Job as AnyJob
+from jrs.records.model import Json
+from jrs.recovery.attempt.job import Job as AnyJob
+from jrs.recovery.attempt.stop_watch import StopWatch
 from jrs.recovery.spark import stage_query
 from jrs.recovery.spark.stage_query import StageQuery
-from jrs.recovery.stopping import StopWatch
-from jrs.store import JobResultStore
+from jrs.store.result_store import JobResultStore
 
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 SCHEMA = "at timestamp, key string, value long"

@@ -16,11 +16,11 @@ from typing import Any
 from pyspark.sql.streaming import DataStreamWriter
 
 from jrs import Job
-from jrs.model import Json
-from jrs.recovery.job import Job as AnyJob
+from jrs.records.model import Json
+from jrs.recovery.attempt.job import Job as AnyJob
+from jrs.recovery.attempt.stop_watch import StopWatch
 from jrs.recovery.spark import rescaling
-from jrs.recovery.stopping import StopWatch
-from jrs.stops import JobStops
+from jrs.store.stops import JobStops
 
 SUSPENDING: dict[str, tuple[Any, str, str]] = {
     "asked": (StopWatch, "_begin", "before"),

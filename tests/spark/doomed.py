@@ -11,10 +11,10 @@ import sys
 from typing import Any
 
 from jrs.cli import main
-from jrs.recovery.actions import Actions
-from jrs.recovery.attempts import Attempts
-from jrs.recovery.state import JobState
-from jrs.stops import JobStops
+from jrs.recovery.leader.actions import Actions
+from jrs.recovery.leader.attempts import Attempts
+from jrs.recovery.leader.recovery_point import JobState
+from jrs.store.stops import JobStops
 
 STEPS: dict[str, tuple[Any, str, str]] = {
     "decided": (Actions, "suspend", "before"),

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from jrs import JobCatalog, JobSpec
-from jrs.model import Json
-from jrs.policy import RestartPolicy
+from jrs.records.model import Json
+from jrs.records.policies import RestartPolicy
 
 from .conftest import Cluster
 from .support import BOUND

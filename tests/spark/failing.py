@@ -12,11 +12,11 @@ from typing import Any
 
 import jrs
 from jrs import Job
-from jrs.errors import InvalidInput
-from jrs.model import Json, StopMode
-from jrs.policy import RestartPolicy
-from jrs.recovery.spark import ending
-from jrs.stops import JobStops
+from jrs.contract.errors import InvalidInput
+from jrs.records.model import Json, StopMode
+from jrs.records.policies import RestartPolicy
+from jrs.recovery.checkpoint_format import final_batch
+from jrs.store.stops import JobStops
 
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 SCHEMA = "at timestamp, key string, value long"
@@ -210,7 +210,7 @@ def left_over(job: Job, folder: str) -> Json:
     job.stream("rate", build).result()
     checkpoint = job._context.storage.stream(job.job_id, job.epoch, "rate") / "ck"
     started = float((checkpoint / "sources" / "0" / "0").read_text().split()[-1]) / 1000
-    (last,) = ending.offsets(checkpoint, ending.position(checkpoint).committed)[2]
+    (last,) = final_batch.offsets(checkpoint, final_batch.position(checkpoint).committed)[2]
     return [int(last), int(began - started)]
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import jrs
 from jrs import Job, Stage
 from jrs.demo import pipeline
-from jrs.model import Json
+from jrs.records.model import Json
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

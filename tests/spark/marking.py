@@ -9,8 +9,8 @@ from typing import Any
 
 import jrs
 from jrs import Job
-from jrs.model import Json
-from jrs.recovery import job as job_module
+from jrs.records.model import Json
+from jrs.recovery.attempt import job as job_module
 
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 SCHEMA = "at timestamp, key string, value long"

@@ -9,7 +9,7 @@ from typing import Any
 
 import jrs
 from jrs import Job, Stage
-from jrs.model import Json
+from jrs.records.model import Json
 
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 SCHEMA = "at timestamp, key string, value long"

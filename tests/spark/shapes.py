@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import jrs
 from jrs import Job
-from jrs.model import Json
+from jrs.records.model import Json
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

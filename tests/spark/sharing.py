@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import jrs
-from jrs.model import Json
+from jrs.records.model import Json
 
 url, folder = sys.argv[1], Path(sys.argv[2])
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"

@@ -17,14 +17,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
-from jrs import keys
-from jrs.backend import Create, open_backend
-from jrs.codec import encode
-from jrs.model import JobSpec, StageRecord, StreamRecord
-from jrs.recovery.snapshots import SnapshotCatalog, checkpoint
+from jrs.contract.backend import Create, open_backend
+from jrs.records import keys
+from jrs.records.codec import encode
+from jrs.records.model import JobSpec, StageRecord, StreamRecord
+from jrs.records.snapshots import SnapshotFormat
+from jrs.recovery.checkpoint_format import checkpoint
+from jrs.recovery.files.job_folders import JobStorage
+from jrs.recovery.snapshots import SnapshotCatalog
 from jrs.recovery.spark import rescaling
-from jrs.recovery.storage import JobStorage
-from jrs.snapshots import SnapshotFormat
 
 _STATE = "org.apache.spark.sql.execution.streaming.state."
 _STORE = "spark.sql.streaming.stateStore."

@@ -14,11 +14,11 @@ from typing import Any
 
 import jrs
 from jrs import Job, JobCatalog, JobSpec
-from jrs.model import Json, StopMode
-from jrs.recovery import processes
+from jrs.records.model import Json, StopMode
+from jrs.recovery.processes import marks
 from jrs.recovery.spark import stage_query
 from jrs.recovery.spark.streams import Streams
-from jrs.stops import JobStops
+from jrs.store.stops import JobStops
 from jrs.testing.masters import Masters
 
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -87,7 +87,7 @@ def hang(masters: Masters, job_id: str, folder: Path, where: str) -> None:
     JobCatalog(backend).submit(JobSpec(job_id, f"{__file__}:sleeps", arguments))
     masters.until((folder / "begun").exists, "a batch has begun", STARTS)
     if where == IN_JVM:
-        for pid in processes.marked(processes.mark_of_job(backend.url, backend.cluster, job_id)):
+        for pid in marks.marked(marks.mark_of_job(backend.url, backend.cluster, job_id)):
             if b"SparkSubmit" in Path("/proc", str(pid), "cmdline").read_bytes():
                 os.kill(pid, signal.SIGSTOP)
     JobStops(backend).request(job_id, StopMode.SUSPEND, patience=FOR)

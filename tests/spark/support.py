@@ -8,11 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from jrs import keys
-from jrs.backend import Backend
-from jrs.clock import Deadline
-from jrs.recovery import processes
-from jrs.recovery.storage import JobStorage
+from jrs.contract.backend import Backend
+from jrs.contract.clock import Deadline
+from jrs.records import keys
+from jrs.recovery.files.job_folders import JobStorage
+from jrs.recovery.processes import marks
 
 BOUND = 600.0
 """Seconds after which a condition that should hold soon is taken to never hold."""
@@ -47,16 +47,16 @@ def command_lines(pids: list[int]) -> dict[int, str]:
 
 def marked(backend: Backend, job_id: str) -> dict[int, str]:
     """Return the processes of a job's attempts, and what each runs."""
-    mark = processes.mark_of_job(backend.url, backend.cluster, job_id)
-    return command_lines(processes.marked(mark))
+    mark = marks.mark_of_job(backend.url, backend.cluster, job_id)
+    return command_lines(marks.marked(mark))
 
 
 def wardens(backend: Backend) -> list[int]:
     """Return the watchdogs of the cluster's attempts, by their arguments."""
-    mark = processes.old_mark(backend.url, backend.cluster, "", 0, 0).partition(":")[0]
+    mark = marks.old_mark(backend.url, backend.cluster, "", 0, 0).partition(":")[0]
     pids = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
     lines = command_lines(pids)
-    return [pid for pid, line in lines.items() if f"jrs.recovery.warden {mark}:" in line]
+    return [pid for pid, line in lines.items() if f"jrs.recovery.attempt.watchdog {mark}:" in line]
 
 
 def published(storage: JobStorage, job_id: str) -> dict[str, list[str]]:

@@ -10,10 +10,10 @@ from types import SimpleNamespace
 import pytest
 
 from jrs import JobCatalog
-from jrs.errors import InvalidInput
-from jrs.model import JobStatus
+from jrs.contract.errors import InvalidInput
+from jrs.records.model import JobStatus
 from jrs.recovery import spark
-from jrs.recovery.storage import JobStorage
+from jrs.recovery.files.job_folders import JobStorage
 from jrs.testing.masters import Masters
 
 from .conftest import Cluster
@@ -30,7 +30,7 @@ def test_cancel_ends_jvm_and_workers(cluster: Cluster) -> None:
         lines = marked(backend, "busy").values()
         return all(
             any(part in line for line in lines)
-            for part in ("jrs.recovery.attempt", "SparkSubmit", "pyspark.daemon")
+            for part in ("jrs.recovery.attempt.run", "SparkSubmit", "pyspark.daemon")
         )
 
     cluster.masters.until(running, "Python workers run", BOUND)

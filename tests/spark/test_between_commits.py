@@ -7,9 +7,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from jrs.model import JobStatus, StopMode
+from jrs.records.model import JobStatus, StopMode
 from jrs.recovery.spark import rescaling
-from jrs.stops import JobStops
+from jrs.store.stops import JobStops
 
 from . import between, events
 from .conftest import Cluster

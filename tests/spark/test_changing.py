@@ -11,9 +11,9 @@ from click.testing import CliRunner, Result
 
 from jrs import JobCatalog
 from jrs.cli import cli
-from jrs.model import JobStatus, StopMode
+from jrs.records.model import JobStatus, StopMode
 from jrs.recovery.spark import rescaling
-from jrs.stops import JobStops
+from jrs.store.stops import JobStops
 
 from . import events, failing
 from .conftest import Cluster

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from jrs.errors import InvalidInput, Unavailable
+from jrs.contract.errors import InvalidInput, Unavailable
 from jrs.recovery.spark import class_data
 from jrs.testing.masters import Masters
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from jrs.demo.story import _compare, _Outcome
-from jrs.model import JobResult, JobStatus
+from jrs.records.model import JobResult, JobStatus
 from jrs.testing.servers import find_etcd, find_zookeeper
 from jrs.testing.servers.fixtures import had
 

@@ -17,8 +17,8 @@ from jrs.demo.setting import CanNotGoOn, Setting, perform
 from jrs.demo.streaming import STREAMS
 from jrs.demo.streaming_story import BATCH, _compare, _failures
 from jrs.demo.watching import JOB
-from jrs.model import JobResult, JobStatus
-from jrs.recovery.storage import JobStorage
+from jrs.records.model import JobResult, JobStatus
+from jrs.recovery.files.job_folders import JobStorage
 from jrs.testing.servers import find_etcd, find_zookeeper
 from jrs.testing.servers.fixtures import had
 

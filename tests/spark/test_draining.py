@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from jrs.errors import InvalidInput
-from jrs.model import JobStatus, StopMode
-from jrs.stops import JobStops
+from jrs.contract.errors import InvalidInput
+from jrs.records.model import JobStatus, StopMode
+from jrs.store.stops import JobStops
 
 from . import events
 from .conftest import Cluster

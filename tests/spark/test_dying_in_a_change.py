@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from jrs import JobCatalog, JobSpec
-from jrs.model import JobStatus, StopMode, StopState
-from jrs.policy import RestartPolicy
+from jrs.records.model import JobStatus, StopMode, StopState
+from jrs.records.policies import RestartPolicy
+from jrs.recovery.checkpoint_format.final_batch import position
 from jrs.recovery.spark import rescaling
-from jrs.recovery.spark.ending import position
-from jrs.stops import JobStops
+from jrs.store.stops import JobStops
 
 from . import deadly_change as deadly
 from . import doomed, events

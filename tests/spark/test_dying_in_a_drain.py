@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from jrs.model import JobStatus, StopMode
-from jrs.stops import JobStops
+from jrs.records.model import JobStatus, StopMode
+from jrs.store.stops import JobStops
 
 from . import deadly, events
 from .conftest import Cluster

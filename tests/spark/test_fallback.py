@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from jrs import JobCatalog
-from jrs.model import JobStatus, StopMode
+from jrs.records.model import JobStatus, StopMode
 from jrs.recovery.snapshots.catalog import SnapshotCatalog
-from jrs.stops import JobStops
+from jrs.store.stops import JobStops
 
 from .conftest import Cluster
 from .support import BOUND

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from jrs import JobCatalog, JobResultStore, JobSpec
-from jrs.model import JobStatus
+from jrs.records.model import JobStatus
 from jrs.testing.masters import Masters
 
 from .support import BOUND, JOBS, job

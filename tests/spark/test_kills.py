@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from jrs import keys
-from jrs.clock import Deadline
-from jrs.model import JobStatus
+from jrs.contract.clock import Deadline
+from jrs.records import keys
+from jrs.records.model import JobStatus
 
 from .conftest import Cluster, Undisturbed
 from .support import BOUND, left_over, published, wardens

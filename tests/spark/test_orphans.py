@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from jrs import Master, open_backend
-from jrs.backend import Backend
-from jrs.model import JobStatus
-from jrs.recovery import left_over as left
-from jrs.recovery.events import Event
+from jrs.contract.backend import Backend
+from jrs.records.model import JobStatus
+from jrs.recovery.processes import left_running as left
+from jrs.recovery.rules.events import Event
 
 from .conftest import Cluster
 from .support import BOUND, left_over, marked, published, until, wardens
@@ -60,7 +60,7 @@ class Attempt:
 
     def __init__(self, cluster: Cluster, job_id: str) -> None:
         lines = marked(cluster.masters.backend, job_id)
-        self.python = next(pid for pid, line in lines.items() if "jrs.recovery.attempt" in line)
+        self.python = next(pid for pid, line in lines.items() if "jrs.recovery.attempt.run" in line)
         self.jvm = next(pid for pid, line in lines.items() if "SparkSubmit" in line)
         (self.warden,) = wardens(cluster.masters.backend)
 

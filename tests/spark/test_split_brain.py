@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 
-from jrs.backend import Backend
-from jrs.clock import Deadline
-from jrs.model import JobStatus, StopMode
-from jrs.recovery import left_over as left
-from jrs.stops import JobStops
+from jrs.contract.backend import Backend
+from jrs.contract.clock import Deadline
+from jrs.records.model import JobStatus, StopMode
+from jrs.recovery.processes import left_running as left
+from jrs.store.stops import JobStops
 
 from . import events
 from .conftest import Cluster

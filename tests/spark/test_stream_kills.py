@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from jrs.clock import Deadline
-from jrs.model import JobStatus, StopMode
-from jrs.stops import JobStops
+from jrs.contract.clock import Deadline
+from jrs.records.model import JobStatus, StopMode
+from jrs.store.stops import JobStops
 
 from . import events, mixed
 from .conftest import Cluster

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from jrs import JobCatalog, JobSpec
-from jrs.model import JobStatus, Json, StopMode, StopState
-from jrs.stops import JobStops
+from jrs.records.model import JobStatus, Json, StopMode, StopState
+from jrs.store.stops import JobStops
 
 from .conftest import Cluster
 from .support import BOUND, left_over

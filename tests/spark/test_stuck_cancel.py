@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from jrs import JobCatalog
-from jrs.model import JobStatus, StopState
-from jrs.stops import JobStops
+from jrs.records.model import JobStatus, StopState
+from jrs.store.stops import JobStops
 
 from . import stuck
 from .conftest import Cluster

@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from jrs import JobCatalog
-from jrs.model import JobResult, JobStatus, StopMode, StopState
-from jrs.stops import JobStops
+from jrs.records.model import JobResult, JobStatus, StopMode, StopState
+from jrs.store.stops import JobStops
 
 from . import events, failing
 from .conftest import Cluster

@@ -13,4 +13,13 @@ def test_a_worker_imports_the_sink_and_little_else() -> None:
 
     loaded = set(done.stdout.split())
     assert "jrs.recovery.spark.sink" in loaded
-    assert loaded & {"jrs.backend", "jrs.codec", "jrs.model", "jrs.recovery.snapshots"} == set()
+    assert (
+        loaded
+        & {
+            "jrs.contract.backend",
+            "jrs.records.codec",
+            "jrs.records.model",
+            "jrs.recovery.snapshots",
+        }
+        == set()
+    )

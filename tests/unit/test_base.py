@@ -13,7 +13,7 @@ from jrs.backends.file import base as base_module
 from jrs.backends.file import merge as merge_module
 from jrs.backends.file.base import Base
 from jrs.backends.file.merge import Change, write_base
-from jrs.errors import CorruptRecord
+from jrs.contract.errors import CorruptRecord
 
 KEYS = st.sets(st.from_regex(r"[a-c]{1,3}/[a-z0-9]{1,12}", fullmatch=True), max_size=60)
 

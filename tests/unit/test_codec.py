@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jrs import codec, model, policy, snapshots
-from jrs.errors import CorruptRecord, UnsupportedVersion
+from jrs.contract.errors import CorruptRecord, UnsupportedVersion
+from jrs.records import codec, model, policies, snapshots
 
 json_values = st.recursive(
     st.none()
@@ -30,7 +30,7 @@ summaries = st.builds(model.StageSummary, st.text(), whole, whole, seconds)
 terminal = st.sampled_from([s for s in model.JobStatus if s.is_globally_terminal])
 
 formats = st.sampled_from(snapshots.SnapshotFormat)
-keeps = st.sampled_from(policy.Keep)
+keeps = st.sampled_from(policies.Keep)
 pinned = st.lists(
     st.builds(snapshots.SnapshotStage, st.text(), st.none() | whole, st.none() | st.text()),
     max_size=3,
@@ -56,10 +56,10 @@ STORED: dict[type, st.SearchStrategy[Any]] = {
     model.JobSpec: st.builds(
         model.JobSpec, job_ids, st.text(), st.dictionaries(st.text(), json_values, max_size=3),
         st.sampled_from(model.RunnerKind),
-        st.builds(policy.RestartPolicy, st.integers(1, 100), seconds, seconds, st.booleans()),
+        st.builds(policies.RestartPolicy, st.integers(1, 100), seconds, seconds, st.booleans()),
         seconds, st.none() | st.integers(1, 1000),
         st.builds(
-            policy.SnapshotPolicy, st.none() | seconds, st.none() | st.integers(1, 100),
+            policies.SnapshotPolicy, st.none() | seconds, st.none() | st.integers(1, 100),
             st.none() | seconds, keeps, keeps, keeps,
         ),
     ),

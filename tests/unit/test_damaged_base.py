@@ -15,7 +15,7 @@ from jrs.backends.file import merge as merge_module
 from jrs.backends.file.base import UNREADABLE, Base
 from jrs.backends.file.index import Trailer
 from jrs.backends.file.merge import Change, write_base, write_run
-from jrs.errors import CorruptRecord
+from jrs.contract.errors import CorruptRecord
 
 KEYS = [f"{folder}/{number:03}" for folder in ("dirty", "jobs", "results") for number in range(60)]
 OTHERS = [f"{folder}/{number:03}x" for folder in ("a", "jobs", "z") for number in range(0, 60, 4)]

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from jrs import keys
-from jrs.backend import Backend, Create, Fence, Finding, Op, Update, Watch
 from jrs.backends.memory import MemoryBackend, MemoryWatch, Space
-from jrs.clock import Deadline
-from jrs.doctor import examine
-from jrs.errors import OutcomeUnknown, Unavailable
+from jrs.contract.backend import Backend, Create, Fence, Finding, Op, Update, Watch
+from jrs.contract.clock import Deadline
+from jrs.contract.errors import OutcomeUnknown, Unavailable
+from jrs.records import keys
+from jrs.recovery.inspect.doctor import examine
 
 
 def found(backend: Backend, **fields: Any) -> dict[str, Finding]:

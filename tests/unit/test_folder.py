@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from jrs.backend import Create, open_backend
 from jrs.backends.file import FileBackend
 from jrs.backends.file.folder import check_filesystem, root_of
-from jrs.errors import InvalidInput
+from jrs.contract.backend import Create, open_backend
+from jrs.contract.errors import InvalidInput
 from jrs.testing.contract import contents
 
 
@@ -111,7 +111,7 @@ def refused_to_nobody(root: Path) -> None:
         "import os, sys\n"
         "from pathlib import Path\n"
         "from jrs.backends.file import FileBackend\n"
-        "from jrs.errors import InvalidInput\n"
+        "from jrs.contract.errors import InvalidInput\n"
         "FileBackend(Path(sys.argv[1])).close()  # All is imported before root is given up.\n"
         "os.setgid(65534); os.setuid(65534)\n"
         "try: FileBackend(Path(sys.argv[1]))\n"

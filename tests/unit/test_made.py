@@ -12,12 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jrs import keys
-from jrs.backend import Backend, Create, Fence, open_backend
-from jrs.codec import decode, encode
-from jrs.errors import InvalidInput, NoSuchSnapshot, TooLarge
-from jrs.jobs import JobCatalog
-from jrs.model import (
+from jrs.contract.backend import Backend, Create, Fence, open_backend
+from jrs.contract.errors import InvalidInput, NoSuchSnapshot, TooLarge
+from jrs.records import keys
+from jrs.records.codec import decode, encode
+from jrs.records.model import (
     AttemptRecord,
     CancelRequest,
     Failure,
@@ -28,12 +27,13 @@ from jrs.model import (
     StageRecord,
     StopMode,
 )
-from jrs.policy import RestartPolicy, SnapshotPolicy
+from jrs.records.policies import RestartPolicy, SnapshotPolicy
+from jrs.records.stored import Stored
+from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.snapshots.catalog import SnapshotCatalog
-from jrs.recovery.storage import JobStorage
-from jrs.stops import JobStops
-from jrs.store import JobResultStore
-from jrs.stored import Stored
+from jrs.store.jobs import JobCatalog
+from jrs.store.result_store import JobResultStore
+from jrs.store.stops import JobStops
 from jrs.testing.contract import contents
 from tests.unit.test_codec import EXAMPLES
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jrs.errors import InvalidInput, TooLarge
-from jrs.model import (
+from jrs.contract.errors import InvalidInput, TooLarge
+from jrs.records.model import (
     MAX_PAYLOAD,
     JobResult,
     JobSpec,
@@ -18,7 +18,7 @@ from jrs.model import (
     check_json,
     check_stage_name,
 )
-from jrs.policy import RestartPolicy
+from jrs.records.policies import RestartPolicy
 
 
 @pytest.mark.parametrize("name", ["a", "0", "A.b_c-d", "nightly-2026-01-01", "x" * 128, "a..b"])

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from jrs.backends.memory import MemoryBackend, Space
-from jrs.doctor import examine
-from jrs.errors import InvalidInput
+from jrs.contract.errors import InvalidInput
+from jrs.recovery.inspect.doctor import examine
 from jrs.recovery.master import Master
 
 LOCAL = "1 0 8:1 / / rw,relatime - ext4 /dev/sda rw"

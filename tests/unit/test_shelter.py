@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from jrs.backends import shelter as module
-from jrs.backends.shelter import Shelter
+from jrs.backends.remote import shelter as module
+from jrs.backends.remote.shelter import Shelter
 from tests.support import until
 
 

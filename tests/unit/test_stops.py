@@ -7,12 +7,13 @@ from collections.abc import Iterator
 import attrs
 import pytest
 
-from jrs import JobCatalog, JobSpec, keys
-from jrs.backend import Backend, Create, Fence, Update
-from jrs.errors import CorruptRecord, Fenced, InvalidInput, NoSuchJob, NotFound
-from jrs.model import JobResult, JobStatus, StopMode, StopRecord, StopState
-from jrs.stops import JobStops
-from jrs.store import JobResultStore
+from jrs import JobCatalog, JobSpec
+from jrs.contract.backend import Backend, Create, Fence, Update
+from jrs.contract.errors import CorruptRecord, Fenced, InvalidInput, NoSuchJob, NotFound
+from jrs.records import keys
+from jrs.records.model import JobResult, JobStatus, StopMode, StopRecord, StopState
+from jrs.store.result_store import JobResultStore
+from jrs.store.stops import JobStops
 from jrs.testing.contract import contents, lead
 
 SUSPEND, DRAIN, HOLD = StopMode.SUSPEND, StopMode.DRAIN, StopMode.HOLD

@@ -12,10 +12,8 @@ from typing import Any
 
 import pytest
 
-from jrs import keys
-from jrs.backend import Absent, Backend, Create, Delete, open_backend
-from jrs.codec import encode
-from jrs.errors import (
+from jrs.contract.backend import Absent, Backend, Create, Delete, open_backend
+from jrs.contract.errors import (
     Conflict,
     CorruptRecord,
     Fenced,
@@ -26,8 +24,10 @@ from jrs.errors import (
     ResultIsDirty,
     TooLarge,
 )
-from jrs.model import MAX_PAYLOAD, Failure, JobResult, JobStatus, ResultState, Tombstone
-from jrs.store import JobResultStore
+from jrs.records import keys
+from jrs.records.codec import encode
+from jrs.records.model import MAX_PAYLOAD, Failure, JobResult, JobStatus, ResultState, Tombstone
+from jrs.store.result_store import JobResultStore
 from jrs.testing.contract import contents, lead
 
 BOUND = 60.0

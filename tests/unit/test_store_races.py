@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from jrs import keys
-from jrs.backend import Backend, Create, Delete
-from jrs.codec import encode
-from jrs.errors import Conflict, CorruptRecord, InvalidInput, NoSuchJob
-from jrs.jobs import JobCatalog
-from jrs.model import JobResult, JobSpec, JobStatus, ResultState
-from jrs.store import JobResultStore
+from jrs.contract.backend import Backend, Create, Delete
+from jrs.contract.errors import Conflict, CorruptRecord, InvalidInput, NoSuchJob
+from jrs.records import keys
+from jrs.records.codec import encode
+from jrs.records.model import JobResult, JobSpec, JobStatus, ResultState
+from jrs.store.jobs import JobCatalog
+from jrs.store.result_store import JobResultStore
 
 
 def result(job_id: str) -> JobResult:

@@ -11,11 +11,12 @@ from pathlib import Path
 import attrs
 import pytest
 
-from jrs.model import AttemptRecord, JobSpec, RunnerKind
-from jrs.policy import RestartPolicy
-from jrs.recovery import last_words, suspects
-from jrs.recovery.last_words import LastWords, LeaderEnd, Memory
-from jrs.recovery.suspects import Turns
+from jrs.records.model import AttemptRecord, JobSpec, RunnerKind
+from jrs.records.policies import RestartPolicy
+from jrs.recovery.leader import suspects
+from jrs.recovery.leader.suspects import Turns
+from jrs.recovery.processes import last_words
+from jrs.recovery.processes.last_words import LastWords, LeaderEnd, Memory
 from tests.support import until
 
 POLICY = RestartPolicy(attempts=3, delay=8.0)
@@ -211,7 +212,7 @@ def test_a_probation_grows_with_the_evidence_and_is_bounded() -> None:
 TALK = """
 import ctypes, os, sys, threading
 from pathlib import Path
-from jrs.recovery.last_words import LastWords, Memory
+from jrs.recovery.processes.last_words import LastWords, Memory
 words = LastWords(Path(sys.argv[1]), 7)
 def attempt():
     with words.attempt("job", 60.0):

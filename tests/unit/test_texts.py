@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jrs.texts import LIMIT, MAP_LIMIT, bounded, bounded_map, printable, shown
+from jrs.contract.texts import LIMIT, MAP_LIMIT, bounded, bounded_map, printable, shown
 
 anything = st.text(st.characters(exclude_categories=()))
 

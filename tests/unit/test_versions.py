@@ -2,13 +2,14 @@
 
 import pytest
 
-from jrs import keys, versions
-from jrs.backend import NEWEST_FORMAT, OLDEST_FORMAT, Create, open_backend
 from jrs.backends.memory import MemoryBackend, Space
-from jrs.codec import decode, encode
-from jrs.errors import InvalidInput, UnsupportedVersion
-from jrs.model import FormatRecord, MasterInfo
-from jrs.registry import Registry
+from jrs.contract.backend import NEWEST_FORMAT, OLDEST_FORMAT, Create, open_backend
+from jrs.contract.errors import InvalidInput, UnsupportedVersion
+from jrs.records import keys
+from jrs.records.codec import decode, encode
+from jrs.records.model import FormatRecord, MasterInfo
+from jrs.store import cluster_format
+from jrs.store.masters import Registry
 
 
 @pytest.fixture
@@ -19,34 +20,34 @@ def backend() -> MemoryBackend:
     return backend
 
 
-def at(moment: float) -> versions.Clock:
+def at(moment: float) -> cluster_format.Clock:
     return lambda: moment
 
 
 def test_a_new_cluster_is_of_the_newest_format() -> None:
     """S6: what this version creates, it writes in its newest forms."""
     with open_backend("memory://") as backend:
-        assert versions.format_of(backend) == NEWEST_FORMAT
+        assert cluster_format.format_of(backend) == NEWEST_FORMAT
 
 
 def test_raising_is_durable_and_idempotent(backend: MemoryBackend) -> None:
     """S6: the format is a record of the cluster, and the marker keeps older versions out."""
     for _ in range(2):
-        versions.raise_format(backend)
-        assert versions.format_of(backend) == backend.marked_format == NEWEST_FORMAT
+        cluster_format.raise_format(backend)
+        assert cluster_format.format_of(backend) == backend.marked_format == NEWEST_FORMAT
 
 
 def test_it_is_not_raised_over_an_older_master(
     backend: MemoryBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """S6: while a master runs that does not know the format, it is refused and named."""
-    monkeypatch.setattr(versions, "NEWEST_FORMAT", OLDEST_FORMAT + 1)
+    monkeypatch.setattr(cluster_format, "NEWEST_FORMAT", OLDEST_FORMAT + 1)
     registry = Registry(backend, now=at(1000.0))
     registry.put(MasterInfo("m1", "host-a", 77, 1.0, 1.0, reads_format=OLDEST_FORMAT))
     with pytest.raises(InvalidInput, match="m1 on host-a, pid 77"):
-        versions.raise_format(backend, OLDEST_FORMAT + 1, now=at(1005.0))
-    assert versions.format_of(backend) == OLDEST_FORMAT
-    versions.raise_format(backend, OLDEST_FORMAT + 1, now=at(1100.0))  # It is gone by then.
+        cluster_format.raise_format(backend, OLDEST_FORMAT + 1, now=at(1005.0))
+    assert cluster_format.format_of(backend) == OLDEST_FORMAT
+    cluster_format.raise_format(backend, OLDEST_FORMAT + 1, now=at(1100.0))  # It is gone by then.
     stored = backend.get(keys.FORMAT)
     assert stored is not None
     assert decode(FormatRecord, stored.value, stored.key).version == OLDEST_FORMAT + 1
@@ -56,7 +57,7 @@ def test_a_newer_cluster_is_refused_by_name(backend: MemoryBackend) -> None:
     """S6: a version that does not know the cluster's format does not work with it."""
     backend.commit(Create(keys.FORMAT, encode(FormatRecord(NEWEST_FORMAT + 1))))
     with pytest.raises(UnsupportedVersion, match=f"format {NEWEST_FORMAT + 1}.*upgrade"):
-        versions.ensure_supported(backend, convert=True)
+        cluster_format.ensure_supported(backend, convert=True)
 
 
 def test_format_1_is_converted_once_its_masters_have_stopped(backend: MemoryBackend) -> None:
@@ -64,11 +65,11 @@ def test_format_1_is_converted_once_its_masters_have_stopped(backend: MemoryBack
     backend.marked_format = 1
     Registry(backend, now=at(1000.0)).put(MasterInfo("m1", "h", 77, 1.0, 1.0))
     with pytest.raises(InvalidInput, match="start one of this version"):
-        versions.ensure_supported(backend, convert=False, now=at(1100.0))
+        cluster_format.ensure_supported(backend, convert=False, now=at(1100.0))
     with pytest.raises(InvalidInput, match="m1 on h, pid 77"):
-        versions.ensure_supported(backend, convert=True, now=at(1005.0))
+        cluster_format.ensure_supported(backend, convert=True, now=at(1005.0))
     assert backend.marked_format == 1
-    versions.ensure_supported(backend, convert=True, now=at(1100.0))
+    cluster_format.ensure_supported(backend, convert=True, now=at(1100.0))
     assert backend.marked_format == OLDEST_FORMAT
 
 
@@ -76,4 +77,4 @@ def test_format_1_is_converted_once_its_masters_have_stopped(backend: MemoryBack
 def test_formats_that_cannot_be_raised_to(backend: MemoryBackend, version: int) -> None:
     """S6: only a format that this version knows can be raised to."""
     with pytest.raises(InvalidInput, match="this jrs knows the formats"):
-        versions.raise_format(backend, version)
+        cluster_format.raise_format(backend, version)

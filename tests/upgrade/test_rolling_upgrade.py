@@ -7,15 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from jrs import keys, versions
-from jrs.backend import NEWEST_FORMAT, Backend
-from jrs.codec import decode
-from jrs.errors import InvalidInput
-from jrs.jobs import JobCatalog
-from jrs.model import AttemptRecord, JobSpec, JobStatus, StopMode, StopState
-from jrs.registry import Registry
-from jrs.stops import JobStops
-from jrs.store import JobResultStore
+from jrs.contract.backend import NEWEST_FORMAT, Backend
+from jrs.contract.errors import InvalidInput
+from jrs.records import keys
+from jrs.records.codec import decode
+from jrs.records.model import AttemptRecord, JobSpec, JobStatus, StopMode, StopState
+from jrs.store import cluster_format
+from jrs.store.jobs import JobCatalog
+from jrs.store.masters import Registry
+from jrs.store.result_store import JobResultStore
+from jrs.store.stops import JobStops
 from jrs.testing.masters import MasterProcess, Masters
 from tests.support import BOUND, until
 from tests.upgrade.conftest import OlderVersion
@@ -77,7 +78,7 @@ def test_leadership_goes_back_and_forth(
     with Masters(url, cluster=cluster, storage=tmp_path / "jobs", ttl=10.0) as masters:
         backend = masters.backend
         jobs, stops, store = JobCatalog(backend), JobStops(backend), JobResultStore(backend)
-        assert versions.format_of(backend) == 2
+        assert cluster_format.format_of(backend) == 2
 
         leader = format_2.start(masters, "old-1")
         masters.until(lambda: attempt_of(backend, "long") == 1, "the older version starts it")
@@ -104,15 +105,15 @@ def test_leadership_goes_back_and_forth(
         behind = format_2.start(masters, "old-3")
         until(lambda: registered(backend, "old-3"), "the older master is registered")
         with pytest.raises(InvalidInput, match="old-3"):
-            versions.raise_format(backend)
-        assert versions.format_of(backend) == 2
+            cluster_format.raise_format(backend)
+        assert cluster_format.format_of(backend) == 2
         behind.stop()
         until(lambda: not registered(backend, "old-3"), "the older master has signed off")
         gone = {"old-1", "new-1", "old-2"}
         for name in gone:  # They were killed, and would count for some seconds more.
             Registry(backend).remove(name)
-        assert versions.raise_format(backend) == 2
-        assert versions.format_of(backend) == NEWEST_FORMAT
+        assert cluster_format.raise_format(backend) == 2
+        assert cluster_format.format_of(backend) == NEWEST_FORMAT
 
         refused = format_2.jrs(url, cluster, "master", "--storage", str(tmp_path / "jobs"))
         assert refused.returncode == 2
@@ -157,7 +158,7 @@ def test_from_format_1_offline(
         old.close()
     with Masters(url, cluster=cluster, storage=tmp_path / "jobs", ttl=10.0) as masters:
         backend = masters.backend
-        assert versions.format_of(backend) == 2
+        assert cluster_format.format_of(backend) == 2
         assert JobResultStore(backend).wait("long", BOUND).status is JobStatus.FINISHED
         masters.start("new")
         JobCatalog(backend).submit(JobSpec("more", f"{JOBS}:stamp", {"path": str(folder / "more")}))

@@ -9,8 +9,8 @@ from contextlib import ExitStack
 import pytest
 from kazoo.client import KazooClient
 
-from jrs.backend import open_backend
 from jrs.backends.zookeeper import ZooKeeperBackend
+from jrs.contract.backend import open_backend
 from jrs.testing.servers import Proxy, ZooKeeperServer
 
 Open = Callable[..., ZooKeeperBackend]

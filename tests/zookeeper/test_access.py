@@ -13,11 +13,11 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 from kazoo.security import make_digest_acl_credential
 
-from jrs.backend import Backend, Create, open_backend
-from jrs.backends.zookeeper import ZooKeeperBackend, ending
-from jrs.backends.zookeeper.access import Access
-from jrs.clock import Deadline
-from jrs.errors import AccessDenied, InvalidInput, JrsError, Unavailable
+from jrs.backends.zookeeper import ZooKeeperBackend, close_session
+from jrs.backends.zookeeper.protocol.access import Access
+from jrs.contract.backend import Backend, Create, open_backend
+from jrs.contract.clock import Deadline
+from jrs.contract.errors import AccessDenied, InvalidInput, JrsError, Unavailable
 from jrs.testing.contract import contents, lead
 from jrs.testing.servers import Proxy, ZooKeeperServer
 from jrs.testing.servers.certificates import make_certificates
@@ -172,7 +172,9 @@ def test_sasl(start_zookeeper: Start, monkeypatch: pytest.MonkeyPatch) -> None:
         assert isinstance(backend, ZooKeeperBackend)
         leadership = lead(backend, ttl=30.0)
         session = leadership._end.__self__.session  # type: ignore[attr-defined]
-        ending.ender(backend._access.config())(ending.secret_of(session), Deadline.after(BOUND))
+        close_session.ender(backend._access.config())(
+            close_session.secret_of(session), Deadline.after(BOUND)
+        )
         assert leadership.lost.wait(10)
         leadership.resign()
     for name, password in (("owner", "wrong-word"), ("other", SECRET)):
@@ -303,7 +305,7 @@ def test_mutual_tls(start_zookeeper: Start, tmp_path: Path) -> None:
         leadership = lead(backend, ttl=30.0)
         config = backend._access.config()
         session = leadership._end.__self__.session  # type: ignore[attr-defined]
-        ending.ender(config)(ending.secret_of(session), Deadline.after(BOUND))
+        close_session.ender(config)(close_session.secret_of(session), Deadline.after(BOUND))
         assert leadership.lost.wait(10)
         leadership.resign()
 

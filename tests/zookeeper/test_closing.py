@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 import pytest
 
-from jrs.backend import Create, open_backend
 from jrs.backends.zookeeper import ZooKeeperBackend
-from jrs.errors import JrsError
+from jrs.contract.backend import Create, open_backend
+from jrs.contract.errors import JrsError
 from jrs.testing.contract import contents, lead
 from jrs.testing.servers import Proxy, ZooKeeperServer
 
@@ -110,7 +110,7 @@ def test_a_process_ends_in_silence(
     server = start_zookeeper()
     code = f"""
 import os, signal, sys, threading, time
-from jrs.backend import Create, open_backend
+from jrs.contract.backend import Create, open_backend
 backend = open_backend(sys.argv[1])
 how = {how!r}
 watch = backend.watch("")

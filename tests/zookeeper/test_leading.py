@@ -13,13 +13,14 @@ from typing import Any
 
 import pytest
 
-from jrs.backend import EPOCH_KEY, Create, Leadership, Update
-from jrs.backends.zookeeper import ZooKeeperBackend, ending, wire
-from jrs.backends.zookeeper.access import Access
-from jrs.backends.zookeeper.connection import Connection
-from jrs.backends.zookeeper.reading import read
-from jrs.clock import Deadline
-from jrs.errors import Fenced, InvalidInput, Unavailable
+from jrs.backends.zookeeper import ZooKeeperBackend, close_session
+from jrs.backends.zookeeper.protocol import codec
+from jrs.backends.zookeeper.protocol.access import Access
+from jrs.backends.zookeeper.protocol.connection import Connection
+from jrs.backends.zookeeper.protocol.multi_read import read
+from jrs.contract.backend import EPOCH_KEY, Create, Leadership, Update
+from jrs.contract.clock import Deadline
+from jrs.contract.errors import Fenced, InvalidInput, Unavailable
 from jrs.testing.contract import lead, present
 from jrs.testing.servers import Proxy, ZooKeeperServer
 from jrs.testing.worker import Worker
@@ -30,7 +31,7 @@ Open = Callable[..., ZooKeeperBackend]
 
 def latch_of(backend: ZooKeeperBackend) -> list[str]:
     """Return the candidates' znodes."""
-    wanted = [wire.get_children(backend._planner.layout.latch)]
+    wanted = [codec.get_children(backend._planner.layout.latch)]
     (names,) = read(backend._connection, wanted, Deadline.after(BOUND))
     assert isinstance(names, list)
     return names
@@ -105,7 +106,7 @@ def test_the_latch_is_checked_where_the_epoch_is_bumped(handle: Open) -> None:
     until(lambda: len(latch_of(backend)) == 2, "the candidate")
     epoch = present(backend, EPOCH_KEY)
     own, foreign = sorted(latch_of(backend), key=lambda name: created(backend, name))
-    delete = [wire.delete(f"{backend._planner.layout.latch}/{foreign}")]
+    delete = [codec.delete(f"{backend._planner.layout.latch}/{foreign}")]
     backend._connection.write(delete, Deadline.after(BOUND))
     until(lambda: len(latch_of(backend)) == 2, "another place")
     assert epoch == present(backend, EPOCH_KEY)
@@ -118,9 +119,9 @@ def test_the_latch_is_checked_where_the_epoch_is_bumped(handle: Open) -> None:
 
 
 def created(backend: ZooKeeperBackend, name: str) -> int:
-    wanted = [wire.get_data(f"{backend._planner.layout.latch}/{name}")]
+    wanted = [codec.get_data(f"{backend._planner.layout.latch}/{name}")]
     (node,) = read(backend._connection, wanted, Deadline.after(BOUND))
-    assert isinstance(node, wire.Node)
+    assert isinstance(node, codec.Node)
     return node.created
 
 
@@ -130,7 +131,7 @@ def test_a_leader_without_its_place_is_none(handle: Open) -> None:
     leadership = lead(backend, ttl=2.0)
     (own,) = latch_of(backend)
     backend._connection.write(
-        [wire.delete(f"{backend._planner.layout.latch}/{own}")], Deadline.after(BOUND)
+        [codec.delete(f"{backend._planner.layout.latch}/{own}")], Deadline.after(BOUND)
     )
 
     assert leadership.lost.wait(2.0)
@@ -274,7 +275,7 @@ def test_a_campaign_without_a_server(handle: Open, start_zookeeper: Callable[...
     children = subprocess.run(
         ["ps", "-o", "args", "--ppid", str(os.getpid())], capture_output=True, text=True, check=True
     )
-    assert "jrs.backends.guardian" not in children.stdout
+    assert "jrs.backends.remote.guardian" not in children.stdout
 
 
 def test_the_ender(zookeeper_server: ZooKeeperServer, handle: Open) -> None:
@@ -282,8 +283,8 @@ def test_the_ender(zookeeper_server: ZooKeeperServer, handle: Open) -> None:
     backend = handle()
     leadership = lead(backend, ttl=60.0)
     session = leadership._end.__self__.session  # type: ignore[attr-defined]
-    end = ending.ender(Access.parse(zookeeper_server.url(), {}).config())
-    secret = ending.secret_of(session)
+    end = close_session.ender(Access.parse(zookeeper_server.url(), {}).config())
+    secret = close_session.secret_of(session)
     end(secret, Deadline.after(BOUND))
     until(lambda: latch_of(backend) == [], "an empty latch")
     end(secret, Deadline.after(BOUND))
@@ -299,8 +300,8 @@ def test_a_wrong_password_ends_no_session(zookeeper_server: ZooKeeperServer, han
     backend = handle()
     with lead(backend, ttl=60.0) as leadership:
         session = leadership._end.__self__.session  # type: ignore[attr-defined]
-        end = ending.ender(Access.parse(zookeeper_server.url(), {}).config())
-        end(ending.secret_of((session[0], b"\1" * 16)), Deadline.after(BOUND))
+        end = close_session.ender(Access.parse(zookeeper_server.url(), {}).config())
+        end(close_session.secret_of((session[0], b"\1" * 16)), Deadline.after(BOUND))
 
         assert len(latch_of(backend)) == 1
         assert not leadership.lost.wait(0.5)
@@ -318,7 +319,7 @@ def test_the_guardian_is_quiet_about_secrets(
         pid = leadership._guardian.pid  # type: ignore[attr-defined]
         said = b"".join(Path(f"/proc/{pid}/{name}").read_bytes() for name in ("cmdline", "environ"))
 
-    assert b"jrs.backends.guardian" in said
+    assert b"jrs.backends.remote.guardian" in said
     assert b"sesame-word" not in said
 
 
@@ -326,7 +327,7 @@ def test_interrupted_while_it_leads(handle: Open) -> None:
     """A master that ends by an exception hands over at once and says nothing of threads."""
     backend = handle()
     code = (
-        "import sys, threading\nfrom jrs.backend import open_backend\n"
+        "import sys, threading\nfrom jrs.contract.backend import open_backend\n"
         "backend = open_backend(sys.argv[1], cluster=sys.argv[2])\n"
         "backend.campaign('me', ttl=60.0, stop=threading.Event())\n"
         "raise SystemExit(3)"

@@ -13,13 +13,20 @@ from typing import Any
 
 import pytest
 
-from jrs.backend import Create, open_backend
-from jrs.backends.zookeeper import ZooKeeperBackend, handshake, wire
-from jrs.backends.zookeeper.access import Access
+from jrs.backends.zookeeper import ZooKeeperBackend
 from jrs.backends.zookeeper.layout import Layout
-from jrs.backends.zookeeper.request import refusal
-from jrs.clock import Deadline
-from jrs.errors import InvalidInput, JrsError, Unavailable, UnsupportedVersion, WrongAddress
+from jrs.backends.zookeeper.protocol import codec, handshake
+from jrs.backends.zookeeper.protocol.access import Access
+from jrs.backends.zookeeper.protocol.request import refusal
+from jrs.contract.backend import Create, open_backend
+from jrs.contract.clock import Deadline
+from jrs.contract.errors import (
+    InvalidInput,
+    JrsError,
+    Unavailable,
+    UnsupportedVersion,
+    WrongAddress,
+)
 from jrs.testing.contract import contents
 from jrs.testing.servers import ZooKeeperServer
 from tests.support import until
@@ -228,4 +235,4 @@ def test_the_znodes_of_a_cluster(zookeeper_server: ZooKeeperServer, bare: Any) -
         assert bare.get_children(layout.map) == ["results"]
         assert len(bare.get_children(layout.directory("results"))) == 256
         assert bare.get(layout.record("results/a"))[0] == b"1"
-        assert wire.ANY == -1
+        assert codec.ANY == -1

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from jrs.backend import Create, Update, open_backend
 from jrs.backends.zookeeper import ZooKeeperBackend
-from jrs.clock import Deadline
-from jrs.errors import JrsError, OutcomeUnknown, Unavailable
+from jrs.contract.backend import Create, Update, open_backend
+from jrs.contract.clock import Deadline
+from jrs.contract.errors import JrsError, OutcomeUnknown, Unavailable
 from jrs.testing.contract import contents, lead, present
 from jrs.testing.servers import Proxy, ZooKeeperServer
 

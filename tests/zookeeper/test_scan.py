@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jrs.backend import EPOCH_KEY, Create, Delete, Op, Update
-from jrs.backends.zookeeper import ZooKeeperBackend, wire
+from jrs.backends.zookeeper import ZooKeeperBackend
 from jrs.backends.zookeeper import scan as scanning
 from jrs.backends.zookeeper.layout import (
     Layout,
@@ -24,6 +23,8 @@ from jrs.backends.zookeeper.layout import (
     shards_of,
     touches,
 )
+from jrs.backends.zookeeper.protocol import codec
+from jrs.contract.backend import EPOCH_KEY, Create, Delete, Op, Update
 from jrs.testing.contract import contents, lead, present
 
 BOUND = 30.0
@@ -114,8 +115,8 @@ def test_twenty_thousand_keys(handle: Open) -> None:
     assert [key for key in made if key.startswith("r/01")] == [r.key for r in backend.scan("r/01")]
     sizes = backend._connection
     shards = [f"{backend._planner.layout.directory('r')}/{shard}" for shard in shards_of("r")]
-    nodes = scanning.read(sizes, [wire.get_data(path) for path in shards], backend._deadline())
-    assert max(node.children for node in nodes if isinstance(node, wire.Node)) < 200
+    nodes = scanning.read(sizes, [codec.get_data(path) for path in shards], backend._deadline())
+    assert max(node.children for node in nodes if isinstance(node, codec.Node)) < 200
 
 
 @pytest.mark.parametrize(("at_once", "window"), [(50, 10**6), (10**6, 30), (50, 30), (1, 1)])

@@ -8,10 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from jrs.backend import EPOCH_KEY, Check, Create, Delete, Fence, Op, Update
-from jrs.backends.zookeeper import ZooKeeperBackend, wire
+from jrs.backends.zookeeper import ZooKeeperBackend
 from jrs.backends.zookeeper.layout import Layout
-from jrs.errors import Conflict, Fenced, Unavailable
+from jrs.backends.zookeeper.protocol import codec
+from jrs.contract.backend import EPOCH_KEY, Check, Create, Delete, Fence, Op, Update
+from jrs.contract.errors import Conflict, Fenced, Unavailable
 from jrs.testing.contract import contents, lead, present
 from jrs.testing.servers.zookeeper import ZooKeeperServer
 
@@ -50,11 +51,11 @@ def test_the_version_of_a_znode_comes_again(handle: Open) -> None:
     backend.commit(Create("k/a", b"new"))
     path = backend._planner.layout.record("k/a")
     assert sight is not None
-    naive = wire.set_data(path, b"overwritten", sight.writes)
+    naive = codec.set_data(path, b"overwritten", sight.writes)
     request = backend._connection.write([naive], backend._deadline())
 
     assert request.reply is not None
-    assert wire.failure(*request.reply) is None
+    assert codec.failure(*request.reply) is None
     assert present(backend, "k/a").value == b"overwritten"
     assert present(backend, "k/a").version > old.version
 

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from jrs.backend import Create, Delete, Update
-from jrs.backends.zookeeper import ZooKeeperBackend, wire
+from jrs.backends.zookeeper import ZooKeeperBackend
 from jrs.backends.zookeeper import watch as watching
-from jrs.errors import Unavailable
+from jrs.backends.zookeeper.protocol import codec
+from jrs.contract.backend import Create, Delete, Update
+from jrs.contract.errors import Unavailable
 from jrs.testing.contract import lead, present
 from jrs.testing.servers import Proxy
 
@@ -37,7 +38,7 @@ def watches_set(backend: ZooKeeperBackend) -> Callable[[], int]:
     submit, seen = connection.submit, []
 
     def counted(*requests: Any) -> None:
-        seen.extend(request for request in requests if request.type == wire.EXISTS)
+        seen.extend(request for request in requests if request.type == codec.EXISTS)
         submit(*requests)
 
     connection.submit = counted  # type: ignore[method-assign]

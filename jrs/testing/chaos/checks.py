@@ -7,10 +7,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from jrs import keys
-from jrs.backend import Backend
-from jrs.model import JobStatus
-from jrs.store import JobResultStore
+from jrs.contract.backend import Backend
+from jrs.records import keys
+from jrs.records.model import JobStatus
+from jrs.store.result_store import JobResultStore
 from jrs.testing.chaos.history import History
 from jrs.testing.chaos.marks import command_of, marked
 

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator
 
 import attrs
 
-from jrs.backend import Backend
-from jrs.errors import DuplicateJob, InvalidInput, NoSuchJob, OutcomeUnknown, Unavailable
-from jrs.jobs import JobCatalog
-from jrs.model import JobSpec, JobStatus, StopMode, StopState
-from jrs.policy import RestartPolicy
-from jrs.stops import JobStops
-from jrs.store import JobResultStore
+from jrs.contract.backend import Backend
+from jrs.contract.errors import DuplicateJob, InvalidInput, NoSuchJob, OutcomeUnknown, Unavailable
+from jrs.records.model import JobSpec, JobStatus, StopMode, StopState
+from jrs.records.policies import RestartPolicy
+from jrs.store.jobs import JobCatalog
+from jrs.store.result_store import JobResultStore
+from jrs.store.stops import JobStops
 from jrs.testing.chaos.history import Expected, History
 
 _ENTRY = "jrs.testing.chaos.jobs:"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from jrs.backend import OLDEST_FORMAT
 from jrs.backends.file import FileBackend
 from jrs.backends.file.folder import MARKER, publish
-from jrs.versions import raise_format
+from jrs.contract.backend import OLDEST_FORMAT
+from jrs.store.cluster_format import raise_format
 
 
 def begin_in_old_form(root: Path) -> None:

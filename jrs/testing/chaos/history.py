@@ -10,7 +10,7 @@ from typing import Any
 
 import attrs
 
-from jrs.model import JobResult, JobSpec, JobStatus
+from jrs.records.model import JobResult, JobSpec, JobStatus
 
 
 @attrs.frozen

@@ -19,11 +19,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from jrs import keys
-from jrs.backend import EPOCH_KEY, Absent, Check, Create, Delete, Fence, Op, Update
 from jrs.backends.file import FileBackend
 from jrs.backends.file.compaction import Compaction
-from jrs.errors import Conflict, Fenced, InvalidInput, JrsError, OutcomeUnknown
+from jrs.contract.backend import EPOCH_KEY, Absent, Check, Create, Delete, Fence, Op, Update
+from jrs.contract.errors import Conflict, Fenced, InvalidInput, JrsError, OutcomeUnknown
+from jrs.records import keys
 from jrs.testing.chaos import runs
 from jrs.testing.chaos.calls import LOCKING, READING, WRITING, Layer, Owners
 from jrs.testing.chaos.figures import scratch

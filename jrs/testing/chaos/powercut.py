@@ -18,9 +18,9 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from jrs.backend import Backend, Create
 from jrs.backends.file import FileBackend
-from jrs.errors import JrsError
+from jrs.contract.backend import Backend, Create
+from jrs.contract.errors import JrsError
 from jrs.testing.chaos import runs
 from jrs.testing.chaos.crashes import Crash, Tree, crashes
 from jrs.testing.chaos.disk import Event, Note

@@ -8,10 +8,10 @@ from typing import Any
 
 import attrs
 
-from jrs import keys
-from jrs.backend import Backend, Record
-from jrs.model import ResultState
-from jrs.store import JobResultStore
+from jrs.contract.backend import Backend, Record
+from jrs.records import keys
+from jrs.records.model import ResultState
+from jrs.store.result_store import JobResultStore
 from jrs.testing.chaos.truth import State, Truth
 
 FOLDERS = ("jobs/", "results/", "dirty/", "plain/", "tombstones/")

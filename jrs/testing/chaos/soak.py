@@ -24,9 +24,9 @@ from pathlib import Path
 
 import attrs
 
-from jrs.errors import JrsError
+from jrs.contract.errors import JrsError
 from jrs.recovery.master import EXIT_DEPOSED
-from jrs.registry import Registry
+from jrs.store.masters import Registry
 from jrs.testing.chaos import checks, nemeses
 from jrs.testing.chaos.clients import Client, plan
 from jrs.testing.chaos.figures import proof_line

@@ -17,13 +17,13 @@ from typing import Any
 
 import attrs
 
-from jrs import keys
-from jrs.backend import Backend, Create, Delete, Record, Update
 from jrs.backends.file import FileBackend
 from jrs.backends.file.compaction import Compaction
-from jrs.jobs import JobCatalog
-from jrs.model import JobResult, JobSpec, JobStatus
-from jrs.store import JobResultStore
+from jrs.contract.backend import Backend, Create, Delete, Record, Update
+from jrs.records import keys
+from jrs.records.model import JobResult, JobSpec, JobStatus
+from jrs.store.jobs import JobCatalog
+from jrs.store.result_store import JobResultStore
 from jrs.testing.chaos.forms import raise_form
 from jrs.testing.chaos.late import LateCompaction
 

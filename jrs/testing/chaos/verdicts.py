@@ -20,12 +20,12 @@ from typing import Any
 
 import attrs
 
-from jrs.backend import Backend, Create, Record
 from jrs.backends.file import FileBackend
 from jrs.backends.file.base import UNREADABLE
-from jrs.codec import decode
-from jrs.errors import CorruptRecord, JrsError, Unavailable
-from jrs.model import EpochRecord, JobResult, JobSpec, Tombstone
+from jrs.contract.backend import Backend, Create, Record
+from jrs.contract.errors import CorruptRecord, JrsError, Unavailable
+from jrs.records.codec import decode
+from jrs.records.model import EpochRecord, JobResult, JobSpec, Tombstone
 from jrs.testing.chaos.late import late
 from jrs.testing.chaos.operators import SECTOR, Damage
 from jrs.testing.chaos.questions import FOLDERS, FRESH, Question, Refusal, questions

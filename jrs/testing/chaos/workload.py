@@ -10,11 +10,11 @@ from pathlib import Path
 
 import attrs
 
-from jrs import keys
-from jrs.backend import EPOCH_KEY, Create, Delete, Update
 from jrs.backends.file import FileBackend
 from jrs.backends.file.compaction import Compaction
-from jrs.errors import Unavailable
+from jrs.contract.backend import EPOCH_KEY, Create, Delete, Update
+from jrs.contract.errors import Unavailable
+from jrs.records import keys
 from jrs.testing.chaos.crashes import SECTOR, complete
 from jrs.testing.chaos.disk import Event, Recorder, Write
 from jrs.testing.chaos.forms import begin_in_old_form, raise_form

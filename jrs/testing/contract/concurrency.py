@@ -13,14 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from jrs.backend import (
-    Backend,
-    Create,
-    Delete,
-    Fence,
-    Update,
-)
-from jrs.errors import Conflict, Fenced, JrsError, Unavailable
+from jrs.contract.backend import Backend, Create, Delete, Fence, Update
+from jrs.contract.errors import Conflict, Fenced, JrsError, Unavailable
 from jrs.testing.contract.fixtures import BOUND, Opener, contents, lead, present
 from jrs.testing.model import check_against_model
 from jrs.testing.worker import Died, Worker

@@ -9,13 +9,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from jrs.backend import (
-    EPOCH_KEY,
-    Backend,
-    Fence,
-    Leadership,
-    Record,
-)
+from jrs.contract.backend import EPOCH_KEY, Backend, Fence, Leadership, Record
 from jrs.testing.worker import Worker
 
 BOUND = 60.0

@@ -7,16 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from jrs.backend import (
-    Backend,
-    Create,
-    Delete,
-    Leadership,
-    Update,
-    Watch,
-)
-from jrs.clock import Deadline
-from jrs.errors import Fenced
+from jrs.contract.backend import Backend, Create, Delete, Leadership, Update, Watch
+from jrs.contract.clock import Deadline
+from jrs.contract.errors import Fenced
 from jrs.testing.contract.fixtures import BOUND, Hang, Opener, contents, lead, present
 
 

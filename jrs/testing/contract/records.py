@@ -7,7 +7,7 @@ import threading
 import attrs
 import pytest
 
-from jrs.backend import (
+from jrs.contract.backend import (
     EPOCH_KEY,
     Absent,
     Backend,
@@ -19,7 +19,7 @@ from jrs.backend import (
     Op,
     Update,
 )
-from jrs.errors import Conflict, Fenced, InvalidInput, TooLarge, Unavailable
+from jrs.contract.errors import Conflict, Fenced, InvalidInput, TooLarge, Unavailable
 from jrs.testing.contract.fixtures import BOUND, Opener, contents, lead, present
 
 

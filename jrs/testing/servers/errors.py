@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from jrs.errors import JrsError
+from jrs.contract.errors import JrsError
 
 
 class ServerError(JrsError):

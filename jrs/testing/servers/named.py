@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from jrs.backends.address import Address
+from jrs.backends.remote.address import Address
 from jrs.testing.servers.errors import NotOurs, ServerError
 from jrs.testing.servers.place import Place, Runner, Seat
 

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import ClassVar, Self
 from urllib.parse import urlencode
 
-from jrs.clock import Deadline
+from jrs.contract.clock import Deadline
 from jrs.testing.servers.errors import ServerUnhealthy
 from jrs.testing.servers.place import Place, Runner, Seat
 

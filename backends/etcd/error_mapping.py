@@ -1,0 +1,152 @@
+"""What an error of gRPC's means: whether to try again, or what to tell the caller.
+
+etcd says most of it in words, which have been the same from 3.4 on. What is sorted here is whether
+a write can have happened; where that can not be excluded it is unknown.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jrs.contract.errors import (
+    AccessDenied,
+    InvalidInput,
+    NotFound,
+    OutcomeUnknown,
+    Refused,
+    TooLarge,
+    Unavailable,
+)
+
+from ._etcd3 import grpc
+
+_NEVER_DONE = (
+    # gRPC: the request has not left this process.
+    "failed to connect",
+    "connections to all backends failing",
+    "dns resolution failed",
+    # etcd: it was turned away before it was proposed to anybody.
+    "etcdserver: no leader",
+    "too many requests",
+    "not capable",
+    "not supported for learner",
+)
+_EXPIRED = ("invalid auth token", "auth revision in the header is old", "revision of auth store")
+_DENIED = (
+    "authentication failed",
+    "user name is empty",
+    "permission denied",
+    "user name not found",
+)
+_REFUSED = (
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.FAILED_PRECONDITION,
+    grpc.StatusCode.ALREADY_EXISTS,
+)
+_SILENT = (
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+    grpc.StatusCode.CANCELLED,
+    grpc.StatusCode.INTERNAL,
+    grpc.StatusCode.UNKNOWN,
+)
+
+
+class OutOfSpace(OutcomeUnknown):
+    """Unknown, but over: the request was answered, and will not be carried out later."""
+
+
+class Compacted(Unavailable):
+    """The revision that was asked for is no longer kept."""
+
+
+class NeverSent(grpc.RpcError):  # type: ignore[misc]
+    """What has to come before the request failed, so the request itself was never sent."""
+
+    def __init__(self, what: str, cause: Any) -> None:
+        self._what = what
+        self._cause = cause
+
+    def code(self) -> Any:
+        return self._cause.code()
+
+    def details(self) -> str:
+        return f"{self._what}: {words(self._cause)}"
+
+
+def words(error: Any) -> str:
+    """Return what gRPC or the server said."""
+    return str(error.details() or error.code().name)
+
+
+def expired(error: Any) -> bool:
+    """Return whether the token was not taken, which is found out before anything is done."""
+    said = words(error).lower()
+    return error.code() is grpc.StatusCode.UNAUTHENTICATED or any(part in said for part in _EXPIRED)
+
+
+def answered(error: Any) -> bool:
+    """Return whether whoever said this is up and has a leader, though it said no."""
+    return expired(error) or error.code() not in _SILENT
+
+
+def judge(error: Any, where: str, *, wrote: bool) -> str:
+    """Return why another try is right, or raise what the caller has to know.
+
+    Args:
+        where: the URL, for messages.
+        wrote: whether the request would have changed something.
+    """
+    code, details = error.code(), words(error)
+    said = details.lower()
+    if isinstance(error, NeverSent):
+        return details
+    if expired(error) or code is grpc.StatusCode.PERMISSION_DENIED or _says(said, _DENIED):
+        raise AccessDenied(f"{where}: {_denied(details)}") from error
+    if "database space exceeded" in said:
+        # The request that hits the limit is carried out all the same, and told the same.
+        why = f"{where} is out of space: compact, defragment, then 'etcdctl alarm disarm'"
+        if wrote:
+            raise OutOfSpace(f"{why}; the write may or may not have happened") from error
+        raise Unavailable(why) from error
+    if "too large" in said or "too many operations" in said:
+        raise TooLarge(f"{where}: {details}") from error
+    if code is grpc.StatusCode.NOT_FOUND:
+        raise NotFound(f"{where}: {details}") from error
+    if code is grpc.StatusCode.OUT_OF_RANGE:
+        raise Compacted(f"{where}: {details}") from error
+    if code is grpc.StatusCode.UNIMPLEMENTED:
+        raise InvalidInput(
+            f"{where} does not speak etcd's API of version 3.4 or newer: {details}"
+        ) from error
+    if code in _REFUSED:
+        raise Refused(f"{where}: {details}") from error
+    if wrote and not _says(said, _NEVER_DONE):
+        raise OutcomeUnknown(
+            f"{where}: {details}: the write may or may not have happened; read it back"
+        ) from error
+    return details
+
+
+def not_logged_in(error: Any, where: str, user: str) -> NeverSent:
+    """Return what to try again after, or raise what is wrong with the user or the password."""
+    said = words(error).lower()
+    if "authentication is not enabled" in said:
+        raise AccessDenied(
+            f"{where} has authentication turned off, yet a user was given: turn it on, or leave "
+            "the user out"
+        ) from error
+    if _says(said, _DENIED):
+        raise AccessDenied(f"{where}: user {user!r} or the password is wrong") from error
+    return NeverSent("logging in", error)
+
+
+def _says(said: str, parts: tuple[str, ...]) -> bool:
+    return any(part in said for part in parts)
+
+
+def _denied(details: str) -> str:
+    detail = details.removeprefix("etcdserver: ")
+    if "user name is empty" in detail:
+        return "it asks for a user: give one in the URL, and JRS_BACKEND_PASSWORD"
+    return f"{detail}: give the user read and write permission on the prefix"

@@ -1,0 +1,1 @@
+"""What the backends of a server share: addresses, diagnostics, the guardian process."""

@@ -1,0 +1,282 @@
+"""Group commit: one thread of each handle writes to the log, for everybody who waits.
+
+The log is what a backend appends to, a file or a server. Callers put their commits into a queue and
+wait; the serving thread takes what is queued and writes it at once. Commits that arrive while it
+writes are the next batch.
+
+A caller never writes by itself, for two reasons. It can wait no longer than its deadline, however
+long the disk takes. And a signal handler, which runs in the main thread between any two
+instructions, can raise there: then nothing is half done, because a caller changes nothing but the
+queue, in one step.
+
+Callers whose commits were written wake one another, one by one: woken all at once, they would only
+wait again, for the interpreter's lock.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, InvalidStateError
+from queue import SimpleQueue
+from typing import Generic, TypeVar
+
+from jrs.contract.backend import Op
+from jrs.contract.clock import Deadline
+from jrs.contract.errors import Conflict, Fenced, JrsError, OutcomeUnknown, Unavailable
+
+T = TypeVar("T")
+"""What a backend has made of a commit for its log."""
+R = TypeVar("R")
+
+ACCEPTED = -1
+"""The verdict on a commit whose every condition held; else the index of the first failing
+operation, or `FENCED`."""
+FENCED = -2
+
+_MOST = 1024
+"""Commits in one write: bounds what one slow batch holds up."""
+
+
+class _Request(Generic[T]):
+    """One commit on its way to the log, or an action that has the log for itself.
+
+    Attributes:
+        left: its caller does not wait for it any more.
+        taken: the serving thread has it; until then it can be taken back.
+        passes_on: its caller wakes the next one: no signal handler can keep it from that.
+        following: the one that it is to wake.
+    """
+
+    __slots__ = (
+        "action",
+        "error",
+        "following",
+        "future",
+        "left",
+        "line",
+        "ops",
+        "passes_on",
+        "settled",
+        "taken",
+        "wake",
+    )
+
+    def __init__(
+        self,
+        line: T | None,
+        ops: tuple[Op, ...],
+        *,
+        future: Future[None] | None = None,
+        action: Callable[[], None] | None = None,
+    ) -> None:
+        self.line = line
+        self.ops = ops
+        self.future = future
+        self.action = action
+        self.error: BaseException | None = None
+        self.left = self.taken = self.settled = False
+        self.passes_on = threading.current_thread() is not threading.main_thread()
+        self.following: _Request[T] | None = None
+        self.wake = threading.Lock()
+        self.wake.acquire()
+
+    def settle(self, verdict: int | BaseException) -> None:
+        if isinstance(verdict, BaseException):
+            self.error = verdict
+        elif verdict == FENCED:
+            self.error = Fenced("a newer epoch exists: this leader has been replaced")
+        elif verdict != ACCEPTED:
+            self.error = Conflict(self.ops[verdict], "its condition does not hold in the log")
+        self.settled = True
+
+    def resolve(self, future: Future[None]) -> None:
+        """Settle the future; called without any lock."""
+        try:
+            if self.error is not None:
+                future.set_exception(self.error)
+            else:
+                future.set_result(None)
+        except InvalidStateError:
+            pass  # Its caller canceled it; the commit holds all the same.
+
+
+class GroupCommit(Generic[T]):
+    """Batches the commits of all callers of one handle.
+
+    Args:
+        append: writes a batch of commits and returns their verdicts; called with `log` held.
+        log: the lock under which the handle's log is read and written.
+        hurried: whether a commit has to be written by itself, because its caller has too little
+            time left to share a write with others.
+        on_leaving: called with a commit when its caller goes without the verdict, while it is
+            written: before the caller can read what came of it. Returns whether it will certainly
+            not be carried out.
+    """
+
+    def __init__(
+        self,
+        append: Callable[[list[T]], list[int | Exception]],
+        log: threading.Lock,
+        *,
+        name: str,
+        hurried: Callable[[T], bool] = lambda _: False,
+        on_leaving: Callable[[T], bool] = lambda _: False,
+    ) -> None:
+        self._append = append
+        self._log = log
+        self._hurried = hurried
+        self._on_leaving = on_leaving
+        self._mutex = threading.Lock()
+        self._queue: deque[_Request[T]] = deque()
+        self._bell: SimpleQueue[bool] = SimpleQueue()
+        """Rung once for each request, and with False to end the thread."""
+        self._closed = False
+        self._server = threading.Thread(target=self._serve, name=name, daemon=True)
+        self._server.start()
+
+    def commit(self, line: T, ops: tuple[Op, ...], deadline: Deadline) -> None:
+        """Commit and wait for the verdict.
+
+        Raises:
+            Unavailable: it was not written by the deadline, and will not be.
+            OutcomeUnknown: it was being written when the deadline passed.
+        """
+        self._await(_Request(line, ops), deadline)
+
+    def commit_async(self, line: T, ops: tuple[Op, ...]) -> Future[None]:
+        """Queue a commit; its future is settled by the serving thread."""
+        future: Future[None] = Future()
+        self._enter(_Request(line, ops, future=future))
+        return future
+
+    def run(self, action: Callable[[], R], deadline: Deadline) -> R:
+        """Run `action` in the serving thread, between two batches, and return what it returns.
+
+        Raises:
+            Unavailable: it has not ended by the deadline. If it had begun, it ends nevertheless.
+        """
+        result: list[R] = []
+        self._await(_Request(None, (), action=lambda: result.append(action())), deadline)
+        return result[0]
+
+    def close(self, timeout: float) -> None:
+        """Refuse new commits, finish what is queued, and end the serving thread. Idempotent."""
+        with self._mutex:
+            self._closed = True
+            self._bell.put(False)
+        if self._server is not threading.current_thread():
+            self._server.join(timeout)
+
+    # -- the callers' side -----------------------------------------------------------------
+
+    def _enter(self, request: _Request[T]) -> None:
+        # Nothing waits under this lock, so it is held for moments only.
+        with self._mutex:
+            if self._closed:
+                raise Unavailable("this handle is closed")
+            self._queue.append(request)
+            self._bell.put(True)
+
+    def _await(self, request: _Request[T], deadline: Deadline) -> None:
+        try:
+            self._enter(request)
+            answered = request.wake.acquire(timeout=deadline.bounded())
+        except BaseException:
+            self._take_back(request)  # Closed, or interrupted by a signal handler.
+            raise
+        if not answered and self._take_back(request):
+            raise Unavailable("the log was busy until the deadline; nothing was changed")
+        if request.following is not None:
+            request.following.wake.release()
+        if request.error is not None:
+            raise request.error
+        if not request.settled:
+            if request.line is None:
+                raise Unavailable("no answer within the deadline")
+            raise OutcomeUnknown("no answer within the deadline: the commit is being written")
+
+    def _take_back(self, request: _Request[T]) -> bool:
+        """Wait no longer; return whether the request will never be carried out."""
+        with self._mutex:
+            if request.settled:
+                return False
+            request.left = True
+            if not request.taken:
+                return True
+        return request.line is not None and self._on_leaving(request.line)
+
+    # -- the serving thread ----------------------------------------------------------------
+
+    def _serve(self) -> None:
+        while self._bell.get():
+            if self._queue:
+                self._serve_once()
+        while self._queue:
+            self._serve_once()
+
+    def _serve_once(self) -> None:
+        # The log first: once a commit has left the queue its outcome is unknown, and who reads it
+        # back has to wait until it is written.
+        with self._log:
+            batch = self._take()
+            if batch and batch[0].action is None:
+                verdicts = self._written(batch)
+        if not batch:
+            return
+        if (action := batch[0].action) is not None:
+            verdicts = [_done(action)]
+        self._settle(batch, verdicts)
+
+    def _settle(self, batch: list[_Request[T]], verdicts: list[int | BaseException]) -> None:
+        told: list[_Request[T]] = []
+        last: _Request[T] | None = None
+        with self._mutex:
+            for request, verdict in zip(batch, verdicts, strict=True):
+                request.settle(verdict)
+                if request.left or request.future is not None:
+                    continue
+                if last is not None and request.passes_on:
+                    last.following = request
+                else:
+                    told.append(request)
+                last = request if request.passes_on else last
+        for request in told:
+            request.wake.release()
+        for request in batch:
+            if request.future is not None:
+                request.resolve(request.future)
+
+    def _take(self) -> list[_Request[T]]:
+        """Take an action, or the commits up to the next one."""
+        batch: list[_Request[T]] = []
+        with self._mutex:
+            while self._queue and len(batch) < _MOST:
+                if self._queue[0].left:
+                    self._queue.popleft()
+                    continue
+                if batch and self._queue[0].action is not None:
+                    break
+                request = self._queue.popleft()
+                request.taken = True
+                batch.append(request)
+                if request.line is None or (len(batch) == 1 and self._hurried(request.line)):
+                    break
+        return batch
+
+    def _written(self, batch: list[_Request[T]]) -> list[int | BaseException]:
+        try:
+            return [*self._append([one.line for one in batch if one.line is not None])]
+        except JrsError as error:
+            return [error] * len(batch)
+        except BaseException as error:
+            return [OutcomeUnknown(repr(error))] * len(batch)
+
+
+def _done(action: Callable[[], None]) -> int | BaseException:
+    try:
+        action()
+    except BaseException as error:
+        return error
+    return ACCEPTED

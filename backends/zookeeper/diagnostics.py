@@ -1,0 +1,82 @@
+"""Findings: what only ZooKeeper can tell the doctor of its members and its sessions."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import attrs
+
+from jrs.contract.backend import Finding
+from jrs.contract.clock import Deadline
+from jrs.contract.errors import Unavailable
+
+from .protocol.access import Access
+from .protocol.handshake import shortest_session
+
+_PATIENCE = 3.0
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_OLDEST = (3, 6)
+
+
+def findings(access: Access, *, granted: float, ttl: float) -> Iterator[Finding]:
+    """Yield what is found; `granted` is the longest session that is granted, in seconds."""
+    shortest = 0.0
+    for host, port in access.address.endpoints:
+        where = f"{host}:{port}"
+        alone = attrs.evolve(access, address=attrs.evolve(
+            access.address, endpoints=((host, port),)))  # fmt: skip
+        try:
+            shortest = max(shortest, shortest_session(alone, Deadline.after(_PATIENCE)))
+        except Unavailable as error:
+            why = str(error).removeprefix(f"{alone.where}: ")
+            yield Finding("member", why, "start it, or take it out of the URL")
+            continue
+        yield _member(where, {} if access.address.tls else _srvr(host, port))
+    address = access.address
+    if address.tls is not None:
+        yield Finding("encryption", "TLS" + (", mutual" if address.tls.cert else ""))
+    elif all(host in _LOOPBACK for host, _ in address.endpoints):
+        yield Finding("encryption", "none, on this host")
+    else:
+        yield Finding("encryption", "none", "use TLS: ?ca=FILE in the URL")
+    if address.user is None:
+        yield Finding("user", "none: what is written is open to every client of the ensemble")
+    else:
+        yield Finding("user", f"{address.user}, by {access.scheme}; nobody else may look or write")
+    fits = shortest <= ttl <= granted
+    yield Finding(
+        "session",
+        f"ttls of {shortest:g} to {granted:g} s are granted",
+        None
+        if fits
+        else "choose a ttl in that range, or widen minSessionTimeout and "
+        "maxSessionTimeout of every server",
+    )
+
+
+def _member(where: str, said: dict[str, str]) -> Finding:
+    version = said.get("zookeeper version", "").partition("-")[0]
+    if not version:
+        return Finding("member", f"{where}: answers (its version is not told: srvr is not allowed)")
+    numbers = tuple(int(part) for part in version.split(".") if part.isdigit())
+    return Finding(
+        "member",
+        f"{where}: ZooKeeper {version}, {said.get('mode', '?')}",
+        "3.6 or newer is needed: upgrade it" if numbers < _OLDEST else None,
+    )
+
+
+def _srvr(host: str, port: int) -> dict[str, str]:
+    """Return what the server says of itself; nothing where it is told not to."""
+    try:
+        with socket.create_connection((host, port), _PATIENCE) as connected:
+            connected.settimeout(_PATIENCE)
+            connected.sendall(b"srvr")
+            answer = b""
+            while part := connected.recv(4096):
+                answer += part
+    except OSError:
+        return {}
+    pairs = (line.partition(":") for line in answer.decode(errors="replace").splitlines())
+    return {name.strip().lower(): value.strip() for name, _, value in pairs}

@@ -1,0 +1,127 @@
+"""Access: which servers, who one is to them, and who may see what one writes."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+import attrs
+
+from jrs.contract.errors import InvalidInput
+
+from ...remote.address import Address, Tls
+from . import codec
+from .sockets import tls_context
+
+_PORT = 2181
+_ALL = 31
+_SCHEMES = ("digest", "sasl")
+
+
+@attrs.frozen
+class Access:
+    """What it takes to connect.
+
+    Attributes:
+        scheme: how a user logs in. ``digest`` proves nothing by itself: ZooKeeper takes any name
+            and password, and compares them with those of a znode's owner. ``sasl`` (DIGEST-MD5) is
+            checked by the server against its own list of users.
+    """
+
+    address: Address
+    scheme: str = "digest"
+    context: ssl.SSLContext | None = attrs.field(default=None, repr=False, eq=False)
+
+    @classmethod
+    def parse(cls, url: str, environment: Mapping[str, str] = os.environ) -> Self:
+        """Parse a URL, whose option ``auth`` (or `JRS_BACKEND_AUTH`) is one of the schemes.
+
+        Raises:
+            InvalidInput: it can not be used; the message holds no secret.
+        """
+        parts = urlsplit(url)
+        options = parse_qsl(parts.query, keep_blank_values=True)
+        spelled = [value for name, value in options if name == "auth"]
+        if spelled:
+            rest = urlencode([option for option in options if option[0] != "auth"])
+            url = urlunsplit((parts.scheme, parts.netloc, parts.path, rest, ""))
+        address = Address.parse(url, default_port=_PORT, environment=environment)
+        scheme = (spelled or [environment.get("JRS_BACKEND_AUTH", "digest")])[-1]
+        if scheme not in _SCHEMES:
+            raise InvalidInput(f"option auth of {address.url} is {' or '.join(_SCHEMES)}")
+        if scheme == "sasl" and address.user is not None:
+            _check_sasl()
+        return cls(address, scheme, tls_context(address.tls, address.url))
+
+    @property
+    def where(self) -> str:
+        """The servers' URL, for messages."""
+        return self.address.url
+
+    @property
+    def auth_data(self) -> list[tuple[str, str]]:
+        """The credentials that are sent with each connection."""
+        user = self.address.user
+        if user is None or self.scheme != "digest":
+            return []
+        return [("digest", f"{user}:{self.address.password}")]
+
+    @property
+    def sasl_options(self) -> dict[str, str] | None:
+        if self.address.user is None or self.scheme != "sasl":
+            return None
+        return {
+            "mechanism": "DIGEST-MD5",
+            "username": self.address.user,
+            "password": self.address.password or "",
+            "service": "zookeeper",
+        }
+
+    @property
+    def acl(self) -> bytes:
+        """Whom everything that is created belongs to: its creator alone, or everyone."""
+        if self.address.user is None:
+            return codec.acl(_ALL, "world", "anyone")
+        return codec.acl(_ALL, "auth", "")
+
+    def config(self) -> dict[str, Any]:
+        """Return this as JSON, secrets and all."""
+        tls = self.address.tls
+        files = None if tls is None else {
+            name: None if path is None else str(path)
+            for name, path in attrs.asdict(tls).items()
+        }  # fmt: skip
+        return {
+            "url": self.address.url,
+            "endpoints": self.address.endpoints,
+            "user": self.address.user,
+            "password": self.address.password,
+            "scheme": self.scheme,
+            "tls": files,
+        }
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Self:
+        files = config["tls"]
+        tls = None if files is None else Tls(**{
+            name: None if path is None else Path(path) for name, path in files.items()
+        })  # fmt: skip
+        address = Address(
+            url=config["url"],
+            endpoints=tuple((host, port) for host, port in config["endpoints"]),
+            user=config["user"],
+            password=config["password"],
+            tls=tls,
+        )
+        return cls(address, config["scheme"], tls_context(tls, address.url))
+
+
+def _check_sasl() -> None:
+    try:
+        import puresasl  # noqa: F401
+    except ImportError:
+        raise InvalidInput("auth=sasl needs the package pure-sasl: pip install pure-sasl") from None

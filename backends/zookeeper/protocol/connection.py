@@ -1,0 +1,373 @@
+"""A connection: one session, its requests in the order they were made, and no surprises of kazoo's.
+
+- Nothing is handed to kazoo while it is not connected: what can wait does so here, until its
+  caller's deadline.
+- A server that hangs is noticed although requests keep being sent to it, which kazoo takes for
+  heartbeats: when nothing was heard for a while, the next endpoint has its turn.
+- Requests count as possible only once the session has been authenticated.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import (
+    AuthFailedError,
+    ConnectionDropped,
+    ConnectionLoss,
+    SessionClosedRequireSaslError,
+)
+from kazoo.protocol.connection import ConnectionHandler
+from kazoo.protocol.states import KazooState, KeeperState
+from kazoo.retry import RetryFailedError
+
+from jrs.contract.clock import Deadline
+from jrs.contract.errors import AccessDenied, JrsError, Unavailable
+
+from ...remote.shelter import Shelter
+from . import codec
+from .access import Access
+from .request import Request
+from .sockets import PATIENCE, Handler, Wire
+
+_WINDOW = 128
+"""Requests that kazoo has at a time; more of them would block whoever wakes its thread."""
+_SILENCE = 3.0
+"""Seconds without a word from the server while requests wait for answers: then it hangs."""
+_LONGEST_READ = 8.0
+"""Seconds within which an idle connection notices that the server is gone."""
+_AT_ONCE = 65536
+"""Bytes that are sent in one go, if that many wait."""
+_TICK = 0.25
+_REVIVAL = 1.0
+"""Seconds between two attempts to log in again."""
+_FAREWELL = 1.0
+"""Seconds that closing waits for the server to take note."""
+
+
+_log = logging.getLogger("jrs.backends.zookeeper")
+_log.addHandler(logging.NullHandler())
+_log.setLevel(logging.WARNING)
+# kazoo logs credentials and session passwords below this level, whoever configures what.
+_log.addFilter(lambda record: record.levelno >= logging.INFO)
+logging.getLogger("kazoo").addHandler(logging.NullHandler())
+
+
+class _Protocol(ConnectionHandler):  # type: ignore[misc]
+    """kazoo's own conversation with a server, with a word when it is ready and less patience."""
+
+    granted = 0.0
+    ready: Callable[[], None]
+    _xid: int
+
+    def _connect_attempt(self, *place: Any) -> object:
+        try:
+            return super()._connect_attempt(*place)
+        except RetryFailedError:
+            raise
+        except Exception:
+            # Anything else would end kazoo's thread with a traceback, and the client for good.
+            self.client._session_callback(KeeperState.CONNECTING)
+            return None
+
+    def _connect(self, *place: Any) -> tuple[float, float]:
+        try:
+            reading, connecting = super()._connect(*place)
+        except SessionClosedRequireSaslError as error:
+            raise AuthFailedError from error
+        except AuthFailedError as error:
+            if isinstance(error.__cause__, ConnectionDropped):
+                raise error.__cause__ from None  # That was the network.
+            raise
+        self.granted = round(reading * 1.5) / 1000
+        self.ready()
+        return min(reading, _LONGEST_READ * 1000), connecting
+
+    def _read(self, length: int, timeout: float) -> bytes:
+        read: bytes = super()._read(length, min(timeout, PATIENCE))
+        return read
+
+    def _write(self, message: bytes, timeout: float) -> None:
+        with self._socket_error_handling():
+            try:
+                sent = self._socket.send(message)
+            except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                sent = 0
+        if sent < len(message):
+            super()._write(memoryview(message)[sent:], min(timeout, PATIENCE))
+
+    def _send_request(self, reading: float, connecting: float) -> None:
+        # All that wait at once: most of the time of a request goes into sending it alone.
+        queue, pending = self.client._queue, self.client._pending
+        frames: list[bytes] = []
+        size = 0
+        while queue and size < _AT_ONCE and isinstance(queue[0][0], Request):
+            request, target = queue.popleft()
+            self._xid = self._xid % 0x7FFFFFFF + 1
+            pending.append((request, target, self._xid))
+            frames.append(codec.frame(self._xid, request.type, request.serialize()))
+            size += len(frames[-1])
+        if frames:
+            self._read_sock.recv(len(frames))  # A byte for each of them woke us.
+            self._write(b"".join(frames), connecting)
+        else:
+            super()._send_request(reading, connecting)
+
+
+class Connection:
+    """One session after another, each made again where it ended.
+
+    Args:
+        timeout: of the sessions, in seconds; the server may grant less or more.
+        name: of its threads.
+        session: the id and the password of one to take over.
+    """
+
+    def __init__(
+        self,
+        access: Access,
+        *,
+        timeout: float,
+        name: str,
+        session: tuple[int, bytes] | None = None,
+    ) -> None:
+        self.where = access.where
+        self._handler = Handler(name, access.context)
+        self._client = KazooClient(
+            hosts=access.address.hosts,
+            timeout=timeout,
+            client_id=session,
+            handler=self._handler,
+            auth_data=access.auth_data,
+            sasl_options=access.sasl_options,
+            connection_retry={"max_tries": -1, "delay": 0.05, "max_delay": 0.5},
+            logger=_log,
+        )
+        self._protocol = _Protocol(
+            self._client, self._client._conn_retry.copy(), _log, access.sasl_options
+        )
+        self._protocol.ready = self._up
+        self._client._connection = self._protocol
+        self._client.add_listener(self._changed)
+        self._mutex = threading.Lock()
+        self._changes = threading.Condition(self._mutex)
+        self._outbox: deque[Request] = deque()
+        self._flying: set[Request] = set()
+        self._connected = False
+        self._closed = False
+        self._generation = 0
+        self._heard = 0.0
+        self._refused: JrsError | None = None
+        self._over = threading.Event()
+        self.on_tick: Callable[[], None] = lambda: None
+        """Called a few times a second."""
+        self.shelter = Shelter(f"{name}-shelter")
+        self._keeper = threading.Thread(target=self._keep, name=f"{name}-keeper", daemon=True)
+
+    @property
+    def granted(self) -> float:
+        """The session's timeout, in seconds, as the server granted it."""
+        return self._protocol.granted
+
+    @property
+    def connected(self) -> bool:
+        return self._connected
+
+    @property
+    def session(self) -> tuple[int, bytes] | None:
+        """The session's id and password, while it is connected."""
+        found: tuple[int, bytes] | None = self._client.client_id
+        return found
+
+    def start(self, deadline: Deadline) -> None:
+        """Connect and log in; return when requests can be made.
+
+        Raises:
+            Unavailable: not within the deadline.
+            AccessDenied: the server does not take the user and the password.
+        """
+        self._client.start_async()
+        self._keeper.start()
+        with self._changes:
+            self._changes.wait_for(
+                lambda: self._connected or self._refused is not None, deadline.bounded()
+            )
+            connected, refused = self._connected, self._refused
+        if not connected:
+            self.close()
+            raise refused or Unavailable(f"{self.where}: no session within the deadline")
+
+    def submit(self, *requests: Request) -> None:
+        """Send the requests in this order, behind earlier ones, as soon as there is a connection.
+
+        Whoever does not want to wait for that any longer cancels them. Nobody is told before this
+        returns, unless by another thread.
+
+        Raises:
+            Unavailable: it was closed.
+        """
+        self.shelter.run(lambda: self._submit(requests))
+
+    def _submit(self, requests: Sequence[Request]) -> None:
+        with self._mutex:
+            if self._closed:
+                raise Unavailable("this handle is closed")
+            for request in requests:
+                request.answered = self._answered
+                request.current = self._current
+            self._outbox.extend(requests)
+            self._pump()
+
+    def close(self) -> None:
+        """End the session and every thread. Requests in flight are answered or lost. Idempotent."""
+        with self._mutex:
+            if self._closed:
+                return
+            self._closed = True
+            unsent = list(self._outbox)
+            self._outbox.clear()
+            connected = self._connected
+            self._changes.notify_all()
+        for request in unsent:
+            request.set_exception(Unavailable("this handle was closed; nothing was changed"))
+        self._over.set()
+        self.shelter.close(_FAREWELL)
+        if self._keeper.ident is not None:
+            self._keeper.join()
+        self._handler.given_up = not connected
+        farewell = threading.Timer(_FAREWELL, self._cut)
+        farewell.start()
+        try:
+            self._client.stop()
+            self._client.close()
+        finally:
+            farewell.cancel()
+            farewell.join()
+
+    # -- from and to kazoo's thread --------------------------------------------------------
+
+    def _current(self) -> int:
+        return self._generation
+
+    def _pump(self) -> None:
+        # Not merely our own flag: when the connection is lost, kazoo first fails what it has.
+        while (
+            self._outbox
+            and self._connected
+            and len(self._flying) < _WINDOW
+            and self._client.connected
+        ):
+            request = self._outbox.popleft()
+            if request.canceled:
+                continue
+            if not self._flying:
+                self._heard = time.monotonic()
+            request.generation = self._generation
+            self._flying.add(request)
+            self._client._queue.append((request, request))
+            try:
+                self._protocol._write_sock.send(b"\0")
+            except (OSError, AttributeError):
+                return  # It is being closed, and will fail what it has.
+
+    def _answered(self, request: Request) -> None:
+        with self._mutex:
+            if request.settled:
+                return
+            request.settled = True
+            self._flying.discard(request)
+            self._heard = time.monotonic()
+            self._pump()
+        # What is told holds the request: together they would wait for the garbage collector.
+        told, request.told = request.told, _nobody
+        told(request)
+
+    def _up(self) -> None:
+        with self._mutex:
+            self._connected = True
+            self._refused = None
+            self._generation += 1
+            self._heard = time.monotonic()
+            self._changes.notify_all()
+            self._pump()
+
+    def _changed(self, state: str) -> None:
+        if state == KazooState.CONNECTED:
+            return  # Not before it is authenticated.
+        with self._mutex:
+            self._connected = False
+            self._generation += 1
+            # What kazoo knew of has failed by now. The rest came too late to be sent.
+            stranded = list(self._flying)
+            if self._client.client_state == KeeperState.AUTH_FAILED:
+                self._refused = AccessDenied(f"{self.where}: wrong user or password")
+            self._changes.notify_all()
+        for request in stranded:
+            request.cancel()
+            request.set_exception(ConnectionLoss())
+
+    def _cut(self) -> None:
+        """End the present connection, or the attempt to make one; kazoo goes on from there."""
+        self._handler.given_up = self._closed
+        socket = self._protocol._socket
+        if isinstance(socket, Wire):
+            socket.abort()
+
+    def _keep(self) -> None:
+        revive_at = 0.0
+        while not self._over.wait(_TICK):
+            self.on_tick()
+            with self._mutex:
+                hangs = (
+                    self._connected and self._flying and time.monotonic() - self._heard > _SILENCE
+                )
+                if hangs:
+                    self._heard = time.monotonic()
+                while self._outbox and self._outbox[0].canceled:
+                    self._outbox.popleft()
+            if hangs:
+                self._cut()
+            routine = self._protocol._connection_routine
+            if routine is not None and not routine.is_alive() and time.monotonic() > revive_at:
+                # kazoo gives up for good where a login fails, be it for the lost connection.
+                self._client.start_async()
+                revive_at = time.monotonic() + _REVIVAL
+
+    # -- waiting for one request -----------------------------------------------------------
+
+    def write(self, ops: Sequence[bytes], deadline: Deadline) -> Request:
+        """Send one multi and wait; return it answered. Look at `wire.failure` of its reply.
+
+        Raises:
+            Unavailable: it was not sent. OutcomeUnknown: it was, and not answered in time.
+        """
+        answered = threading.Lock()
+        answered.acquire()
+        request = Request(codec.MULTI, codec.multi(ops), lambda _: answered.release())
+        self.submit(request)
+        if not answered.acquire(timeout=deadline.bounded()):
+            raise self.overdue(request)
+        problem = request.problem(self.where)
+        if problem is not None:
+            raise problem
+        return request
+
+    def overdue(self, request: Request) -> JrsError:
+        """Return what to raise for a write whose deadline has passed."""
+        if request.cancel():
+            return Unavailable(f"{self.where}: no answer within the deadline; nothing was changed")
+        request.error = ConnectionLoss()
+        problem = request.problem(self.where)
+        assert problem is not None
+        return problem
+
+
+def _nobody(_: Request) -> None:
+    """Be told nothing more."""

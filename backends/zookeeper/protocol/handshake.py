@@ -1,0 +1,147 @@
+"""A session by hand: to learn what a server grants, or why it can not be spoken to.
+
+No threads, no retries and nothing kept: what takes place takes place within the deadline.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import select
+import ssl
+import struct
+
+from jrs.contract.clock import Deadline
+from jrs.contract.errors import Unavailable, WrongAddress
+
+from ...remote.diagnostics import Fault, look
+from . import codec
+from .access import Access
+from .sockets import PATIENCE, connect, resolve
+
+_CONNECT = struct.Struct("!iqiq")
+_CONNECTED = struct.Struct("!ii")
+_REQUEST = struct.Struct("!ii")
+_LENGTH = struct.Struct("!i")
+_NOBODY = b"\0" * 16
+_AUTH_XID = -4
+_ENDED = (
+    "ends connections: is it a ZooKeeper, has it a quorum, and has this host too many connections "
+    "(maxClientCnxns)?"
+)
+
+
+def shortest_session(access: Access, deadline: Deadline) -> float:
+    """Return the shortest timeout, in seconds, that the server grants a session.
+
+    Raises:
+        Unavailable: no endpoint can be spoken to; the message says why, for each of them.
+        WrongAddress: none of them ever can be: the address or the certificates are wrong.
+    """
+    faults = []
+    for number, (host, port) in enumerate(access.address.endpoints):
+        left = len(access.address.endpoints) - number
+        turn = Deadline.after(min(PATIENCE, deadline.remaining() / left * 0.7))
+        try:
+            with _Talk(access, host, port, turn) as talk:
+                shortest = talk.connect(timeout=0.001)
+                with contextlib.suppress(OSError):
+                    talk.end()  # Or it ends by itself, soon.
+                return shortest
+        except (OSError, ssl.SSLError) as error:
+            patience = Deadline.after(min(1.0, deadline.remaining() / left * 0.9))
+            fault = look((host, port), access.address.tls, patience)
+            foreign = isinstance(error, _OtherProtocol)
+            faults.append(fault or Fault(f"{host}:{port} {_said(error)}", wrong=foreign))
+    why = f"{access.where}: {'; '.join(dict.fromkeys(fault.what for fault in faults))}"
+    raise WrongAddress(why) if all(fault.wrong for fault in faults) else Unavailable(why)
+
+
+class _OtherProtocol(OSError):
+    """What answers is no ZooKeeper."""
+
+
+class _Talk:
+    """One connection to one endpoint."""
+
+    def __init__(self, access: Access, host: str, port: int, deadline: Deadline) -> None:
+        self._access = access
+        self._deadline = deadline
+        problem: OSError | None = None
+        for address in resolve(host, port, deadline):
+            try:
+                self._wire = connect(address, host, access.context, deadline)
+                return
+            except OSError as error:
+                problem = error
+        raise problem or OSError("it has no address")
+
+    def __enter__(self) -> _Talk:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._wire.close()
+
+    def connect(self, *, timeout: float) -> float:
+        """Begin a session; return the timeout that was granted."""
+        self._send(
+            _CONNECT.pack(0, 0, round(timeout * 1000), 0)
+            + _LENGTH.pack(len(_NOBODY))
+            + _NOBODY
+            + b"\0"
+        )
+        reply = self._receive()
+        if len(reply) < _CONNECTED.size:
+            raise _OtherProtocol("does not speak ZooKeeper's protocol")
+        granted: int = _CONNECTED.unpack_from(reply)[1]
+        return granted / 1000
+
+    def end(self) -> None:
+        """End the session, and wait until the server has."""
+        for scheme, credential in self._access.auth_data:
+            body = _LENGTH.pack(0) + codec.text(scheme) + codec.text(credential)
+            self._send(_REQUEST.pack(_AUTH_XID, codec.AUTH) + body)
+            self._receive()
+        self._send(_REQUEST.pack(1, codec.CLOSE))
+        self._receive()
+
+    def _send(self, message: bytes) -> None:
+        data = memoryview(_LENGTH.pack(len(message)) + message)
+        while data:
+            try:
+                data = data[self._wire.send(data) :]
+            except (BlockingIOError, ssl.SSLWantWriteError):
+                self._await(select.POLLOUT)
+            except ssl.SSLWantReadError:
+                self._await(select.POLLIN)
+
+    def _receive(self) -> bytes:
+        (length,) = _LENGTH.unpack(self._exactly(_LENGTH.size))
+        if not 0 <= length <= 1 << 20:
+            raise _OtherProtocol("does not speak ZooKeeper's protocol")
+        return self._exactly(length)
+
+    def _exactly(self, size: int) -> bytes:
+        read = b""
+        while len(read) < size:
+            try:
+                piece = self._wire.recv(size - len(read))
+            except (BlockingIOError, ssl.SSLWantReadError):
+                self._await(select.POLLIN)
+                continue
+            if not piece:
+                raise OSError(_ENDED)
+            read += piece
+        return read
+
+    def _await(self, event: int) -> None:
+        poll = select.poll()
+        poll.register(self._wire.fileno(), event)
+        if not poll.poll(math.ceil(self._deadline.remaining() * 1000)):
+            raise TimeoutError("does not answer")
+
+
+def _said(error: OSError) -> str:
+    if isinstance(error, ConnectionError):
+        return _ENDED
+    return error.strerror or str(error) or type(error).__name__

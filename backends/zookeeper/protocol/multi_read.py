@@ -1,0 +1,99 @@
+"""Reading many znodes as they are at one moment, not earlier than the read began."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+from jrs.contract.clock import Deadline
+from jrs.contract.errors import Unavailable
+
+from . import codec
+from .connection import Connection
+from .request import Request, refusal
+
+
+class Reading:
+    """A multi-read, made again where the connection was lost: reading twice harms nobody.
+
+    A server answers reads from what it has, which may be behind the others. So each is preceded by
+    a *sync* on the same connection: the server first catches up with the ensemble's leader. (A
+    leader that was cut off from the others may answer for a few more ticks; see the package.)
+
+    Args:
+        told: called once there is an answer, where replies are read; see `answers`.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        wanted: Sequence[bytes],
+        deadline: Deadline,
+        told: Callable[[Reading], None],
+    ) -> None:
+        self._connection = connection
+        self._body = codec.multi(wanted)
+        self._deadline = deadline
+        self._told = told
+        self._canceled = False
+        self._closed: Unavailable | None = None
+        self._begin()
+
+    def answers(self, *, refused: bool = False) -> list[codec.Read]:
+        """Return the answers to the parts; `wire.NO_NODE` for a znode that is not there.
+
+        Args:
+            refused: return `wire.NO_AUTH` for a part that may not be read, too.
+
+        Raises:
+            Unavailable: not within the deadline. AccessDenied: a part may not be read.
+        """
+        where = self._connection.where
+        problem = self._closed or self._sync.problem(where) or self._read.problem(where)
+        if problem is not None:
+            raise problem
+        if self._read.reply is None:
+            raise Unavailable(f"{where}: no answer within the deadline")
+        answers = codec.parts(*self._read.reply)
+        for answer in answers:
+            if isinstance(answer, int) and answer != codec.NO_NODE and not refused:
+                raise refusal(answer, where)
+        return answers
+
+    def cancel(self) -> None:
+        """Ask no more; nobody is told."""
+        self._canceled = True
+        self._sync.cancel()
+        self._read.cancel()
+
+    def _begin(self) -> None:
+        self._sync = Request(codec.SYNC, codec.text("/"), lambda _: None)
+        self._read = Request(codec.MULTI_READ, self._body, self._answered)
+        self._connection.submit(self._sync, self._read)
+
+    def _answered(self, read: Request) -> None:
+        sync = self._sync
+        again = read.lost or sync.lost or sync.generation != read.generation
+        if sync.error is not None and not sync.lost:
+            again = False  # A server that wants a login says so once, and ends the connection.
+        if self._canceled:
+            return
+        if again and not self._deadline.expired:
+            try:
+                self._begin()
+                return
+            except Unavailable as error:
+                self._closed = error
+        self._told(self)
+
+
+def read(
+    connection: Connection, wanted: Sequence[bytes], deadline: Deadline, *, refused: bool = False
+) -> list[codec.Read]:
+    """Read the parts and wait for the answers; see `Reading.answers`."""
+    ready = threading.Lock()
+    ready.acquire()
+    reading = Reading(connection, wanted, deadline, lambda _: ready.release())
+    if not ready.acquire(timeout=deadline.bounded()):
+        reading.cancel()
+    return reading.answers(refused=refused)

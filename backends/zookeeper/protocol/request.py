@@ -1,0 +1,142 @@
+"""A request on its way: what is sent, whether it was, and who is told what became of it.
+
+kazoo keeps what it is given while it is not connected and sends it after it has reconnected, long
+after its caller was told that it failed. A write that is no longer wanted by then, because its
+caller has given up or because it was meant for an earlier connection, is sent as a write of
+nothing. So it is always known whether a write can have happened.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from kazoo.exceptions import (
+    AuthFailedError,
+    ConnectionClosedError,
+    ConnectionLoss,
+    KazooException,
+    SessionExpiredError,
+)
+
+from jrs.contract.errors import AccessDenied, JrsError, OutcomeUnknown, Unavailable
+
+from . import codec
+
+_NO_AUTH = {-102, -115, -124}
+_UNIMPLEMENTED = -6
+
+
+class Request:
+    """One request, in the shape in which kazoo takes requests and tells their results.
+
+    Args:
+        kind: its number in ZooKeeper's protocol.
+        body: what is sent.
+        told: called once with the request, where replies are read: it must not block.
+        path, watcher: kazoo calls the watcher once when the znode changes, or may have.
+
+    Attributes:
+        reply: the answer and where in it the body begins.
+        error: why there is no answer.
+        generation: the connection it was meant for.
+    """
+
+    def __init__(
+        self,
+        kind: int,
+        body: bytes,
+        told: Callable[[Request], None],
+        *,
+        path: str | None = None,
+        watcher: Callable[[Any], None] | None = None,
+    ) -> None:
+        self.type = kind
+        self.path = path
+        self.watcher = watcher
+        self.sent = False
+        self.settled = False
+        self.generation = 0
+        self.current: Callable[[], int] = int
+        self.answered: Callable[[Request], None] = told
+        self.told = told
+        self.reply: tuple[bytes, int] | None = None
+        self.error: Exception | None = None
+        self._body = body
+        self._canceled = False
+        self._turn = threading.Lock()
+
+    def cancel(self) -> bool:
+        """Keep it from being sent; return whether that was still possible."""
+        with self._turn:
+            self._canceled = not self.sent
+            return self._canceled
+
+    @property
+    def canceled(self) -> bool:
+        return self._canceled
+
+    @property
+    def lost(self) -> bool:
+        """Whether it has no answer because the connection or the session ended."""
+        return isinstance(self.error, (ConnectionLoss, SessionExpiredError, AuthFailedError))
+
+    @property
+    def expired(self) -> bool:
+        """Whether it has no answer because the session ended."""
+        gone = isinstance(self.error, SessionExpiredError)
+        return gone and not isinstance(self.error, ConnectionClosedError)
+
+    def problem(self, where: str) -> JrsError | None:
+        """Return what to raise for a request without an answer."""
+        if self.error is None:
+            return None
+        if isinstance(self.error, JrsError):
+            return self.error
+        writes = self.type == codec.MULTI
+        if self.lost:
+            if writes and self.sent:
+                return OutcomeUnknown(f"{where}: the connection was lost before the write was "
+                                      "answered")  # fmt: skip
+            return Unavailable(f"{where}: not connected; nothing was changed")
+        return refusal(getattr(self.error, "code", 0), where)
+
+    # -- what kazoo calls ------------------------------------------------------------------
+
+    def serialize(self) -> bytes:
+        with self._turn:
+            if self.type == codec.MULTI:
+                if self._canceled or self.generation != self.current():
+                    return codec.END
+                self.sent = True
+            return self._body
+
+    def deserialize(self, reply: bytes, at: int) -> tuple[bytes, int]:
+        return reply, at
+
+    def set(self, reply: tuple[bytes, int] | None) -> None:
+        if self.type == codec.MULTI and not self.sent:
+            self.set_exception(ConnectionLoss())
+            return
+        self.reply = reply
+        self.answered(self)
+
+    def set_exception(self, error: KazooException | JrsError) -> None:
+        self.error = error
+        self.answered(self)
+
+    def __repr__(self) -> str:
+        return f"<request of kind {self.type}>"
+
+
+def refusal(code: int, where: str) -> JrsError:
+    """Return what to raise for a definite no of the server, by its code."""
+    if code in _NO_AUTH:
+        return AccessDenied(
+            f"{where}: no permission, or a wrong user or password (JRS_BACKEND_USER, "
+            "JRS_BACKEND_PASSWORD; and auth=sasl, where the server has its own users)"
+        )
+    if code == _UNIMPLEMENTED:
+        return Unavailable(f"{where}: the server is older than ZooKeeper 3.6: upgrade it")
+    return Unavailable(f"{where}: the server refuses with code {code}; nothing was changed")

@@ -1,0 +1,253 @@
+"""Sockets as the client library gets them: made within a deadline, TLS by our rules, read in bulk.
+
+Left to itself kazoo trusts the system's certificate authorities beside the one that was given, does
+not compare host names, can not be interrupted while it connects, and does not see what TLS has
+decrypted already, so that a reply may wait there until the next one arrives. A socket of this
+module has none of that; and as it is read in large pieces, a reply costs fewer system calls.
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+import select
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kazoo.handlers.threading import SequentialThreadingHandler
+
+from jrs.contract.clock import Deadline
+from jrs.contract.errors import InvalidInput
+
+from ...remote.address import Tls
+
+_PIECE = 65536
+PATIENCE = 3.0
+"""Seconds for one attempt to connect, and for any answer while a session is being made: then the
+next endpoint has its turn."""
+
+_SLICE = 0.05
+
+
+class Wire:
+    """A connected socket with a buffer, in the shape that kazoo takes a TLS socket to have."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        self._socket = connected
+        self._buffer = b""
+        self._at = 0
+
+    def pending(self) -> int:
+        """Return how many bytes can be read without the network."""
+        here = len(self._buffer) - self._at
+        if not here and isinstance(self._socket, ssl.SSLSocket):
+            return self._socket.pending()
+        return here
+
+    def recv(self, size: int) -> bytes:
+        if self._at == len(self._buffer):
+            if size >= _PIECE:
+                return self._socket.recv(size)
+            self._buffer, self._at = self._socket.recv(_PIECE), 0
+        piece = self._buffer[self._at : self._at + size]
+        self._at += len(piece)
+        return piece
+
+    def send(self, data: bytes | memoryview) -> int:
+        return self._socket.send(data)
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def setblocking(self, flag: bool) -> None:
+        self._socket.setblocking(flag)
+
+    def getpeername(self) -> Any:
+        return self._socket.getpeername()
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def abort(self) -> None:
+        """End the connection under whoever is reading it."""
+        try:
+            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+        except OSError:
+            pass  # It is gone already.
+
+
+def tls_context(tls: Tls | None, where: str) -> ssl.SSLContext | None:
+    """Return what `tls` asks for; with a `ca`, that one alone is trusted.
+
+    Raises:
+        InvalidInput: a file holds no certificate or key.
+    """
+    if tls is None:
+        return None
+    try:
+        context = ssl.create_default_context(cafile=tls.ca)
+    except ssl.SSLError:
+        raise InvalidInput(
+            f"the ca file {str(tls.ca)!r} for {where} holds no certificate"
+        ) from None
+    if tls.cert is not None:
+        try:
+            context.load_cert_chain(tls.cert, tls.key, password=_refuse_password)
+        except (ssl.SSLError, ValueError):
+            raise InvalidInput(
+                f"the cert file {str(tls.cert)!r} and the key file {str(tls.key)!r} for {where} "
+                "are not a certificate and its unencrypted key"
+            ) from None
+    return context
+
+
+def _refuse_password() -> str:
+    raise ValueError("the key is encrypted")  # Else the terminal would be asked.
+
+
+def connect(
+    address: tuple[str, int],
+    host: str,
+    context: ssl.SSLContext | None,
+    deadline: Deadline,
+    given_up: Callable[[], bool] = lambda: False,
+) -> Wire:
+    """Connect to a numeric `address`, whose certificate has to be made out to `host`.
+
+    Raises:
+        OSError: it could not be connected to within the deadline, or `given_up` says to stop.
+    """
+    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+    made = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        made.setblocking(False)
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        code = made.connect_ex(address)
+        if code == errno.EINPROGRESS:
+            _await(made, select.POLLOUT, deadline, given_up)
+            code = made.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code:
+            raise OSError(code, os.strerror(code))
+        if context is not None:
+            made = _encrypted(made, host, context, deadline, given_up)
+    except BaseException:
+        made.close()
+        raise
+    return Wire(made)
+
+
+def _encrypted(
+    plain: socket.socket,
+    host: str,
+    context: ssl.SSLContext,
+    deadline: Deadline,
+    given_up: Callable[[], bool],
+) -> ssl.SSLSocket:
+    made = context.wrap_socket(plain, server_hostname=host, do_handshake_on_connect=False)
+    try:
+        while True:
+            try:
+                made.do_handshake()
+            except ssl.SSLWantReadError:
+                _await(made, select.POLLIN, deadline, given_up)
+            except ssl.SSLWantWriteError:
+                _await(made, select.POLLOUT, deadline, given_up)
+            else:
+                return made
+    except BaseException:
+        made.close()
+        raise
+
+
+def _await(
+    made: socket.socket, event: int, deadline: Deadline, given_up: Callable[[], bool]
+) -> None:
+    poll = select.poll()
+    poll.register(made, event)
+    while not poll.poll(math.ceil(min(_SLICE, deadline.remaining()) * 1000)):
+        if deadline.expired:
+            raise TimeoutError("no answer")
+        if given_up():
+            raise OSError("given up")
+
+
+def resolve(host: str, port: int, deadline: Deadline) -> list[tuple[str, int]]:
+    """Return the numeric addresses of a host within the deadline, which the resolver has not.
+
+    Raises:
+        OSError: it is not known, or that could not be found out in time.
+    """
+    found: list[Any] = []
+
+    def ask() -> None:
+        try:
+            found.append(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+        except OSError as error:
+            found.append(error)
+
+    asking = threading.Thread(target=ask, name="jrs-zookeeper-resolve", daemon=True)
+    asking.start()
+    asking.join(deadline.bounded())
+    if not found:
+        raise TimeoutError("its name could not be looked up in time")
+    if isinstance(found[0], OSError):
+        raise found[0]
+    return [(answer[4][0], answer[4][1]) for answer in found[0]]
+
+
+class Handler(SequentialThreadingHandler):  # type: ignore[misc]
+    """kazoo's threads and sockets, with sockets of our own making."""
+
+    def __init__(self, name: str, context: ssl.SSLContext | None) -> None:
+        super().__init__()
+        self.given_up = False
+        """Set while the client is closed: what waits for the network stops waiting."""
+        self._name = name
+        self._context = context
+
+    def create_connection(
+        self, address: tuple[str, int], hostname: str, **_its_own_rules: object
+    ) -> Wire:
+        return connect(
+            address, hostname, self._context, Deadline.after(PATIENCE), lambda: self.given_up
+        )
+
+    def select(
+        self,
+        reading: Sequence[Any],
+        writing: Sequence[Any],
+        _broken: Sequence[Any],
+        timeout: float | None = None,
+    ) -> tuple[list[Any], list[Any], list[Any]]:
+        """Wait like `select.select`, but never for what a `Wire` has read already."""
+        poll = select.poll()
+        by_number = {}
+        at_hand = []
+        for one in reading:
+            if isinstance(one, Wire) and one.pending():
+                at_hand.append(one)
+            else:
+                by_number[one.fileno()] = one
+                poll.register(one, select.POLLIN)
+        for one in writing:
+            by_number[one.fileno()] = one
+            poll.register(one, select.POLLOUT)
+        patience = None if timeout is None else math.ceil(timeout * 1000)
+        ready = poll.poll(0 if at_hand else patience)
+        found = [by_number[number] for number, _ in ready]
+        return (
+            at_hand + [one for one in found if one in reading],
+            [one for one in found if one in writing],
+            [],
+        )
+
+    def spawn(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> threading.Thread:
+        thread = threading.Thread(
+            target=func, args=args, kwargs=kwargs, name=self._name, daemon=True
+        )
+        thread.start()
+        return thread

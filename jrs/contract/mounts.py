@@ -1,0 +1,131 @@
+"""What kind of filesystem a path is on: what jrs keeps there needs more than some of them give."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import attrs
+
+from jrs.contract.errors import InvalidInput
+
+OBJECT_STORES = {
+    f"fuse.{name}"
+    for name in (
+        *("s3fs", "goofys", "geesefs", "mountpoint-s3", "gcsfuse", "blobfuse", "blobfuse2"),
+        *("rclone", "ossfs", "cosfs"),
+    )
+}
+"""Mounts of object stores: a folder is renamed there object by object, or not at all."""
+
+_TIGHT_BY_OPTION = {"nfs": ("lookupcache=none", "noac"), "nfs4": ("lookupcache=none", "noac")}
+"""Filesystems that cache names unless one of these options is given."""
+
+_CACHE_NAMES = {
+    *("afs", "beegfs", "cifs", "coda", "davfs", "glusterfs", "ncpfs", "orangefs", "prl_fs"),
+    *("pvfs2", "smb3", "smbfs", "vboxsf", "virtiofs", "vmhgfs"),
+}
+"""Those that cache names, or may do so, and have no option of which we know that it ends that."""
+
+_LOCAL_FUSE = {"fuseblk", "fuse.fuse-overlayfs"}
+"""Those of one host, whose kernel sees every rename."""
+
+_ELSEWHERE = (
+    "name a folder on a local filesystem, on CephFS or Lustre, or on NFS that is mounted with "
+    "lookupcache=none"
+)
+
+
+@attrs.frozen
+class Mount:
+    """The mount that a path is on."""
+
+    kind: str
+    """Its type, as ``ext4`` or ``nfs4``."""
+    source: str
+    options: frozenset[str]
+    """Those of the mount and of its filesystem, as ``noac`` or ``lookupcache=none``."""
+
+
+def mount_of(path: Path, mounts: str | None = None) -> Mount | None:
+    """Return the mount that `path` is on; None where that cannot be told.
+
+    Args:
+        mounts: the text of ``/proc/self/mountinfo``, read where it is not given.
+    """
+    if mounts is None:
+        try:
+            mounts = Path("/proc/self/mountinfo").read_text(errors="replace")
+        except OSError:
+            return None
+    resolved = str(path.resolve())
+    best, found = -1, None
+    for line in mounts.splitlines():
+        before, _, after = line.partition(" - ")
+        fields = before.split(" ")
+        if len(fields) < 5 or not after:
+            continue
+        point = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), fields[4])
+        inside = resolved == point or resolved.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= best:
+            kind, source, options = [*after.split(" "), "", ""][:3]
+            both = ",".join((*fields[5:6], options))
+            best, found = len(point), Mount(kind, source, frozenset(both.split(",")))
+    return found
+
+
+def filesystem_of(path: Path, mounts: str | None = None) -> str:
+    """Return the type of the filesystem that `path` is on; nothing where that cannot be told.
+
+    `mounts` is as in `mount_of`.
+    """
+    found = mount_of(path, mounts)
+    if found is None:
+        return ""
+    # Some give their name as what is mounted, and no more of a type than that.
+    named = f"fuse.{found.source}"
+    local = named in OBJECT_STORES or named in _LOCAL_FUSE
+    return named if found.kind == "fuse" and local else found.kind
+
+
+def storage_problem(path: Path, mounts: str | None = None) -> tuple[str, str] | None:
+    """Return why jobs cannot keep their files at `path`, and what to do; None if they can.
+
+    A new leader renames the epoch's folder of each job, and from then on no path that an older
+    attempt knows may lead anywhere. On a filesystem that caches names, an older attempt on another
+    host still writes into the folder that was renamed. `mounts` is as in `mount_of`.
+    """
+    kind, mount = filesystem_of(path, mounts), mount_of(path, mounts)
+    if kind in OBJECT_STORES:
+        return (
+            f"it is on {kind}, where a folder is not renamed in one step",
+            _ELSEWHERE,
+        )
+    why = f"it is on {kind}, where other hosts still find a renamed folder by its old name"
+    if kind in _TIGHT_BY_OPTION:
+        tight = _TIGHT_BY_OPTION[kind]
+        if mount is not None and mount.options & set(tight):
+            return None
+        return why, f"mount it with {' or '.join(tight)} on every host, then start again"
+    fuse = kind.startswith("fuse") and kind not in _LOCAL_FUSE
+    if kind in _CACHE_NAMES or fuse or (kind == "9p" and _caches(mount)):
+        return why, _ELSEWHERE
+    return None
+
+
+def check_storage(path: Path, mounts: str | None = None) -> None:
+    """Raise `InvalidInput`, with the remedy, if jobs cannot keep their files at `path`.
+
+    `mounts` is as in `mount_of`.
+    """
+    problem = storage_problem(path, mounts)
+    if problem is not None:
+        why, remedy = problem
+        raise InvalidInput(f"jobs cannot keep their files in {path}: {why}; {remedy}")
+
+
+def _caches(mount: Mount | None) -> bool:
+    """Return whether a 9p mount caches names; without an option it does not."""
+    options = mount.options if mount is not None else ()
+    modes = [option.removeprefix("cache=") for option in options if option.startswith("cache=")]
+    return any(mode not in ("none", "0", "0x0", "remote_revalidating") for mode in modes)

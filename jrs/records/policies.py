@@ -1,0 +1,102 @@
+"""What a job's spec says of its restarts and of its snapshots."""
+
+from __future__ import annotations
+
+import enum
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+from jrs.contract.errors import InvalidInput
+from jrs.contract.texts import shown
+from jrs.records.stored import Stored
+
+MOST = 2**31 - 1
+"""The largest count: what the JVM takes for one, too."""
+MOST_PARTITIONS = 1 << 15
+"""Of a stream's state. Each is a folder, and a task of every batch."""
+LONGEST = int(threading.TIMEOUT_MAX)
+"""Seconds: the longest that the operating system waits; 292 years."""
+
+
+def seconds(instance: object, attribute: attrs.Attribute[Any], value: float) -> None:
+    """Validate a field that is a number of seconds."""
+    if type(value) not in (int, float) or not 0 <= value <= LONGEST:
+        raise InvalidInput(
+            f"{attribute.name} must be a number of seconds, at most {LONGEST}, not {shown(value)}"
+        )
+
+
+def check_count(name: str, value: object, most: int = MOST) -> None:
+    """Raise `InvalidInput` unless `value` is a whole number from 1 to `most`."""
+    if type(value) is not int or not 1 <= value <= most:
+        raise InvalidInput(f"{name} must be a whole number from 1 to {most}, not {shown(value)}")
+
+
+def count(most: int = MOST) -> Callable[[object, attrs.Attribute[Any], int], None]:
+    """Return the validator of a field that counts from 1 to `most`."""
+
+    def check(instance: object, attribute: attrs.Attribute[Any], value: int) -> None:
+        check_count(attribute.name, value, most)
+
+    return check
+
+
+@attrs.frozen
+class RestartPolicy(Stored):
+    """How often a job is started again after it died without a result.
+
+    Attempts that ended because their leader did are recovered and do not count.
+    """
+
+    attempts: int = attrs.field(default=3, validator=count())
+    """Attempts in all before the job is FAILED."""
+    delay: float = attrs.field(default=1.0, validator=seconds)
+    """Seconds before the second attempt; doubled for each further one."""
+    max_delay: float = attrs.field(default=60.0, validator=seconds)
+    on_exception: bool = False
+    """Whether a job whose function raised is started again too, instead of being FAILED."""
+
+    def delay_after(self, deaths: int) -> float:
+        """Return the seconds from the latest of so many deaths to the next start."""
+        # The exponent is bounded because 2.0**1024 is no float.
+        return min(self.delay * 2.0 ** min(deaths - 1, 64), self.max_delay)
+
+
+class Keep(enum.Enum):
+    """What becomes of a job's snapshots when it ends."""
+
+    KEEP = "keep"
+    """They stay listed, until somebody deletes them."""
+    DELETE = "delete"
+
+
+def _keep(value: Keep | str) -> Keep:
+    for each in Keep:
+        if value in (each, each.value):
+            return each
+    raise InvalidInput(f"what becomes of snapshots is keep or delete, not {shown(value)}")
+
+
+@attrs.frozen
+class SnapshotPolicy(Stored):
+    """When snapshots of a job's streams are taken, and how long they are kept.
+
+    While the job goes on, those that somebody has named are kept, and so is the newest one that it
+    could go on from, whatever its age. Old ones are deleted when another one is taken.
+    """
+
+    every: float | None = attrs.field(default=None, validator=attrs.validators.optional(seconds))
+    """Seconds between two while the job runs; None for none but those at a stop."""
+    keep: int | None = attrs.field(
+        default=3,
+        validator=attrs.validators.optional(count()),  # type: ignore[arg-type]
+    )
+    """The most to keep; None for any number."""
+    max_age: float | None = attrs.field(default=None, validator=attrs.validators.optional(seconds))
+    """Seconds after which one is deleted; None for never."""
+    on_finished: Keep = attrs.field(default=Keep.DELETE, converter=_keep)
+    on_failed: Keep = attrs.field(default=Keep.KEEP, converter=_keep)
+    on_canceled: Keep = attrs.field(default=Keep.KEEP, converter=_keep)

@@ -1,0 +1,201 @@
+"""The vocabulary of snapshots: what the catalogue and a snapshot's own folder say of it.
+
+A snapshot is one consistent state of a job, pinned under a number. Every name of a file in it is
+relative, so that its folder can be anywhere.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from itertools import pairwise
+
+import attrs
+
+from jrs.contract.errors import InvalidInput
+from jrs.records.model import check_job_id, check_stage_name
+from jrs.records.stored import Stored
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+class SnapshotFormat(enum.Enum):
+    """How a snapshot holds its files; docs/snapshots.md compares them."""
+
+    LINK = "link"
+    """Hard links: milliseconds, no space, the same filesystem."""
+    FULL = "full"
+    """Copies: shares nothing with the job, any filesystem."""
+    CAS = "cas"
+    """Blobs named by their content, shared by the snapshots of a cluster."""
+    LOGICAL = "logical"
+    """The state's rows as Parquet, for reading. Nothing can be restored from it."""
+
+    @property
+    def is_restorable(self) -> bool:
+        return self is not SnapshotFormat.LOGICAL
+
+
+def _job_id(instance: object, attribute: object, value: str) -> None:
+    check_job_id(value)
+
+
+def _name(instance: object, attribute: object, value: str | None) -> None:
+    if value is not None:
+        check_snapshot_name(value)
+
+
+def check_snapshot_name(name: str) -> str:
+    """Return `name`, or raise `InvalidInput`: named like a job, but never by digits alone."""
+    if isinstance(name, str) and name.isdigit():
+        raise InvalidInput(f"not a snapshot's name: {name!r} would be taken for a number")
+    try:
+        return check_stage_name(name)
+    except InvalidInput as error:
+        raise InvalidInput(str(error).replace("stage name", "snapshot's name", 1)) from None
+
+
+def check_path(path: str) -> None:
+    """Raise `InvalidInput` unless `path` is relative and stays below where it begins."""
+    if path.startswith("/"):
+        raise InvalidInput(f"the path {path!r} is absolute")
+    if {"", ".", ".."} & set(path.split("/")) or "\0" in path:
+        raise InvalidInput(f"the path {path!r} leads out of the snapshot")
+
+
+def _check_below(path: str, folders: tuple[str, ...]) -> None:
+    """Raise `InvalidInput` unless a path of a snapshot is in one of the folders it may be in."""
+    first, _, rest = path.partition("/")
+    if first not in folders or not rest:
+        raise InvalidInput(f"the path {path!r} is not below {'/, '.join(folders)}/")
+
+
+def _take(path: str, places: set[str]) -> None:
+    if path in places:
+        raise InvalidInput(f"the path {path!r} is named twice")
+    places.add(path)
+
+
+@attrs.frozen
+class SnapshotStage(Stored):
+    """A streaming stage in a snapshot."""
+
+    name: str
+    batch: int | None
+    """The batch it was pinned at; None if it had committed none, and begins from its beginning."""
+    query: str | None = None
+    """The id of its streaming query."""
+
+
+@attrs.frozen
+class SnapshotFile(Stored):
+    """One file of a snapshot."""
+
+    path: str
+    """Relative to the job: ``streams/<stage>/ck/…``, ``out/<stage>/…`` or ``tmp/<stage>/…``."""
+    size: int
+    sha256: str
+    mtime_ns: int
+    inode: int = 0
+    """Of a hard link: with size and time the proof that a file is the one hashed before."""
+
+    def check(self) -> None:
+        """Raise `InvalidInput` if the path could lead anywhere else, or the digest is none."""
+        check_path(self.path)
+        if not _SHA256.fullmatch(self.sha256) or self.size < 0:
+            raise InvalidInput(f"the entry of {self.path!r} has no digest or no size")
+
+
+@attrs.frozen
+class Manifest(Stored):
+    """What is in a snapshot: the file ``manifest.json`` of its folder."""
+
+    job_id: str = attrs.field(validator=_job_id)
+    number: int
+    format: SnapshotFormat
+    created_at: float
+    """Seconds since 1970, by the clock of whoever took it."""
+    root: str
+    """Where the job's folder was: the beginning of the paths that Spark's file logs hold, which a
+    restore rewrites. Nothing is ever read from or written to it."""
+    name: str | None = attrs.field(default=None, validator=_name)
+    parent: int | None = None
+    """The snapshot whose digests of unchanged files were taken over. Nothing else depends on it."""
+    output: bool = True
+    """Whether the published output is in it, too."""
+    stages: tuple[SnapshotStage, ...] = ()
+    records: dict[str, str] = attrs.field(factory=dict)
+    """The job's records as they are stored: ``spec``, ``stages/<name>``, ``streams/<name>``."""
+    files: tuple[SnapshotFile, ...] = ()
+    links: dict[str, str] = attrs.field(factory=dict)
+    """The closed inputs of its stages: links, ``in/<stage>/…``, and what each of them leads to."""
+
+    def check(self) -> None:
+        """Raise `InvalidInput` if anything in it could lead out of the snapshot, or out of the
+        folder of the job that it is restored as."""
+        within = ("streams", "out", "tmp") if self.format.is_restorable else ("state",)
+        places: set[str] = set()
+        for file in self.files:
+            file.check()
+            _check_below(file.path, within)
+            _take(file.path, places)
+        for path in self.links:
+            check_path(path)
+            _check_below(path, ("in",))
+            _take(path, places)
+        for above, below in pairwise(sorted(path.split("/") for path in places)):
+            if below[: len(above)] == above:
+                # Were it a link, what is below it would be wherever that leads to.
+                path, folder = "/".join(below), "/".join(above)
+                raise InvalidInput(f"the path {path!r} is below {folder!r}, which is no folder")
+        for stage in self.stages:
+            check_stage_name(stage.name)
+        for key in self.records:
+            kind, _, name = key.partition("/")
+            if key != "spec" and (kind not in ("stages", "streams") or not check_stage_name(name)):
+                raise InvalidInput(f"the record {key!r} does not belong into a snapshot")
+
+
+@attrs.frozen
+class SnapshotRecord(Stored):
+    """A snapshot in the catalogue."""
+
+    job_id: str = attrs.field(validator=_job_id)
+    number: int
+    format: SnapshotFormat
+    created_at: float
+    manifest: str
+    """The sha256 of its ``manifest.json``."""
+    files: int
+    bytes: int
+    """Of all its files."""
+    new_bytes: int
+    """Of those that the newest snapshot before it did not hold already."""
+    name: str | None = attrs.field(default=None, validator=_name)
+    parent: int | None = None
+    output: bool = True
+    stages: tuple[SnapshotStage, ...] = ()
+    storage: str | None = None
+    """The storage it was moved to; None while it is beside its job."""
+    copy: str | None = None
+    """A storage that may hold a left-over of it, from a move under way or cut off."""
+
+    def __str__(self) -> str:
+        named = f" ({self.name})" if self.name else ""
+        return f"snapshot {self.number}{named} of job {self.job_id!r}"
+
+
+@attrs.frozen
+class RestoreRecord(Stored):
+    """A restore under way. It takes the place of the job's spec, so that every master holds the
+    job, and none starts one that is half restored."""
+
+    job_id: str = attrs.field(validator=_job_id)
+    source: str
+    """The snapshot's number, or the folder of an exported one."""
+    from_job: str
+    started_at: float
+    claim: bool = False
+    fork: bool = False
+    spec: str | None = None
+    """The record that it took the place of."""

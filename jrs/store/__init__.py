@@ -1,0 +1,1 @@
+"""The job result store, and the records of jobs, requests and masters around it."""

@@ -1,0 +1,94 @@
+"""The fence of one attempt: a small record that every commit of the attempt checks.
+
+The epoch's fence shuts out the attempts of earlier leaders. An earlier attempt of the *same* leader
+may still have a write under way, or be alive where nobody can reach it. So each attempt is let in
+by name: ``fence/<job>`` holds ``epoch.attempt.nonce``, or ``none`` while no attempt may write.
+
+Only leaders write it, and a restore, under the epoch's fence; an attempt closes its own with its
+result. The rule for all of them: **shut out, then read**. What was read of a job before its attempt
+was shut out has to be read again, for until then the attempt may have changed it.
+"""
+
+from __future__ import annotations
+
+import re
+
+from jrs.contract.backend import Backend, Check, Create, Fence, Op, Record, Update
+from jrs.contract.errors import Conflict, CorruptRecord
+from jrs.records import keys
+from jrs.store import cluster_format
+
+_NAME = re.compile(rb"none|[0-9]+\.[0-9]+\.[0-9a-f]+")
+
+NOBODY = b"none"
+"""The value while no attempt may write."""
+
+SINCE_FORMAT = 3
+"""The format of a cluster from which on attempts have a fence of their own."""
+
+
+def name_of(epoch: int, attempt: int, nonce: str) -> bytes:
+    """Return the value that lets one attempt in; `nonce` tells it from any other of that number."""
+    return f"{epoch}.{attempt}.{nonce}".encode()
+
+
+def check(stored: Record) -> None:
+    """Raise `CorruptRecord` unless the record is the fence of an attempt. A damaged one lets nobody
+    in, and the next leader writes it again."""
+    if not _NAME.fullmatch(stored.value):
+        raise CorruptRecord(
+            f"{stored.key}: not the fence of an attempt ({len(stored.value)} bytes)"
+        )
+
+
+def shut_out_ops(backend: Backend, job_id: str) -> list[Op]:
+    """Return what shuts the job's attempt out in a commit of the caller's; empty if none is in."""
+    stored = backend.get(keys.FENCES + job_id)
+    if stored is None or stored.value == NOBODY:
+        return []
+    return [Update(stored.key, NOBODY, stored.version)]
+
+
+def shut_out(backend: Backend, job_id: str, fence: Fence) -> None:
+    """Shut the job's attempt out, durably: nothing that it has not committed by now ever will be.
+
+    Idempotent.
+
+    Raises:
+        Fenced: a newer leader exists.
+        Unavailable, OutcomeUnknown: from the backend; it may be repeated.
+    """
+    while ops := shut_out_ops(backend, job_id):
+        try:
+            backend.commit(*ops, fence=fence)
+        except Conflict:
+            pass  # The attempt has ended with a result in this moment.
+
+
+def let_in_ops(backend: Backend, job_id: str, name: bytes) -> list[Op]:
+    """Return what lets the attempt of that name in, for the commit that records it; empty in a
+    cluster whose format knows no fence of attempts."""
+    if cluster_format.format_of(backend) < SINCE_FORMAT:
+        return []
+    key = keys.FENCES + job_id
+    stored = backend.get(key)
+    return [Create(key, name) if stored is None else Update(key, name, stored.version)]
+
+
+def of_attempt(backend: Backend, job_id: str, name: bytes, fence: Fence) -> Fence | None:
+    """Return the fence of an attempt that was let in; None if it is shut out already.
+
+    Args:
+        fence: of its leader.
+    """
+    stored = backend.get(keys.FENCES + job_id)
+    if stored is None or stored.value != name:
+        return None
+    return Fence(fence.epoch, fence.version, Check(stored.key, stored.version))
+
+
+def close_ops(fence: Fence) -> tuple[Op, ...]:
+    """Return what ends an attempt's right to write, for the commit of its result."""
+    if fence.attempt is None:
+        return ()
+    return (Update(fence.attempt.key, NOBODY, fence.attempt.version),)

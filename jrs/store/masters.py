@@ -1,0 +1,120 @@
+"""The registry of masters: who is there, who leads. For people; nothing is decided by it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+
+import attrs
+
+from jrs.contract.backend import NEWEST_FORMAT, Backend, Create, Delete, Update
+from jrs.contract.clock import Clock
+from jrs.contract.errors import Conflict, CorruptRecord, JrsError
+from jrs.records import keys
+from jrs.records.codec import decode, encode
+from jrs.records.model import MasterInfo
+
+INTERVAL = 5.0
+"""Seconds between two signs of life."""
+GONE_AFTER = 3 * INTERVAL
+"""Seconds without one after which a master is shown as gone."""
+_FORGET_AFTER = 3600.0
+
+
+class Registry:
+    """The masters of one cluster."""
+
+    def __init__(self, backend: Backend, *, now: Clock = time.time) -> None:
+        self._backend = backend
+        self._now = now
+
+    def masters(self) -> list[MasterInfo]:
+        """Return the registered masters in the order of their names; unreadable ones left out."""
+        found = []
+        for record in self._backend.scan(keys.MASTERS):
+            try:
+                found.append(decode(MasterInfo, record.value, record.key))
+            except CorruptRecord:
+                continue
+        return found
+
+    def running(self) -> list[MasterInfo]:
+        """Return the masters that gave a sign of life within `GONE_AFTER` seconds."""
+        return [info for info in self.masters() if info.seen_at >= self._now() - GONE_AFTER]
+
+    def put(self, info: MasterInfo) -> None:
+        """Write a master's sign of life."""
+        key = keys.MASTERS + info.name
+        value = encode(attrs.evolve(info, seen_at=self._now()))
+        stored = self._backend.get(key)
+        self._backend.commit(
+            Create(key, value) if stored is None else Update(key, value, stored.version)
+        )
+
+    def remove(self, name: str) -> None:
+        """Forget a master. Idempotent."""
+        try:
+            self._backend.commit(Delete(keys.MASTERS + name))
+        except Conflict:
+            pass
+
+    def forget_gone(self) -> None:
+        """Forget masters that gave no sign of life for an hour."""
+        for info in self.masters():
+            if info.seen_at < self._now() - _FORGET_AFTER:
+                self.remove(info.name)
+
+
+class Registration:
+    """Keeps one master registered while it is open, in a thread of its own."""
+
+    def __init__(
+        self, registry: Registry, name: str, *, max_attempts: int = 0, now: Clock = time.time
+    ) -> None:
+        self._registry = registry
+        self._info = MasterInfo(
+            name,
+            socket.gethostname(),
+            os.getpid(),
+            now(),
+            now(),
+            reads_format=NEWEST_FORMAT,
+            max_attempts=max_attempts,
+        )
+        self._changed = threading.Condition()
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="jrs-registry", daemon=True)
+        self._thread.start()
+
+    def leading(self, epoch: int | None) -> None:
+        """Announce that this master leads in `epoch`, or no more."""
+        with self._changed:
+            self._info = attrs.evolve(self._info, leading=epoch)
+            self._changed.notify()
+
+    def close(self) -> None:
+        """Sign off."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        self._thread.join(INTERVAL)
+        try:
+            self._registry.remove(self._info.name)
+        except JrsError:
+            pass  # It will be shown as gone.
+
+    def _run(self) -> None:
+        said: MasterInfo | None = None
+        while True:
+            with self._changed:
+                if self._info is said and not self._closing:
+                    self._changed.wait(INTERVAL)
+                if self._closing:
+                    return
+                said = self._info
+            try:
+                self._registry.put(said)
+            except JrsError:
+                pass  # Said again in a moment; nothing depends on it.

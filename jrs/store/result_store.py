@@ -1,0 +1,411 @@
+"""JobResultStore: the durable record of how every job ended (FLIP-194, without its holes).
+
+A result is written once, under ``results/<job>``. That it is dirty is a marker beside it,
+``dirty/<job>``, created in the same commit and deleted by `mark_clean`: the body never moves, and
+the dirty ones are a range of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future
+from itertools import islice, takewhile
+
+import attrs
+
+from jrs.contract.backend import Absent, Backend, Create, Delete, Fence, Op, Record, still_unknown
+from jrs.contract.clock import Clock, Deadline
+from jrs.contract.errors import (
+    Conflict,
+    CorruptRecord,
+    Fenced,
+    InvalidInput,
+    NoSuchResult,
+    OutcomeUnknown,
+    ResultExists,
+    ResultIsDirty,
+)
+from jrs.contract.texts import shown
+from jrs.records import keys
+from jrs.records.codec import decode, encode
+from jrs.records.model import (
+    MAX_PAYLOAD,
+    JobResult,
+    JobResultEntry,
+    JobStatus,
+    ResultState,
+    Tombstone,
+    check_job_id,
+    check_json,
+)
+
+_PAGE = 256
+"""Dirty results that are read at a time."""
+_LISTED = 1000
+"""Results whose markers are read at a time: as many as a scan reads."""
+
+
+class JobResultStore:
+    """The results of one cluster. Stateless: any number of them, in any process, agree."""
+
+    def __init__(self, backend: Backend, *, now: Clock = time.time) -> None:
+        self._backend = backend
+        self._now = now
+
+    # -- writing ---------------------------------------------------------------------------
+
+    def create_dirty(
+        self, result: JobResult, fence: Fence | None, *, also: tuple[Op, ...] = ()
+    ) -> None:
+        """Record how a job ended; durable when it returns. Idempotent: the same again is a no-op.
+
+        `also` are operations of the same commit: what ends with the job.
+
+        Raises:
+            ResultExists: another result of the job is durable, or was expired.
+            Fenced: a newer epoch exists.
+            InvalidInput: not a `JobResult`.
+            TooLarge: the payload is over `MAX_PAYLOAD`. Whatever else is too large is left out of
+                what is stored: the summaries of stages, then the failure's detail.
+            Unavailable: nothing was changed.
+            OutcomeUnknown: unknown even after reading back. Do not clean up; call it again.
+        """
+        ops = (*self._dirty_ops(result), *also)
+        try:
+            self._backend.commit(*ops, fence=fence)
+        except Conflict:
+            self._explain_existing(result)
+        except Fenced:
+            # An earlier try may have ended its attempt's right to write along with the result.
+            if not also or not self._stored(result):
+                raise
+        except OutcomeUnknown as unknown:
+            with still_unknown(unknown):
+                if self._stored(result):
+                    return
+                # A second try is guarded by its Creates, so it can not happen twice.
+                try:
+                    self._backend.commit(*ops, fence=fence)
+                except Conflict:
+                    self._explain_existing(result)
+
+    def create_dirty_async(self, result: JobResult, fence: Fence | None) -> Future[None]:
+        """Pipeline `create_dirty`. A known job gives `Conflict` here, an unknown outcome is not
+        read back: call `create_dirty` with the same result to settle either."""
+        return self._backend.commit_async(*self._dirty_ops(result), fence=fence)
+
+    def mark_clean(self, job_id: str, fence: Fence | None, *, also: tuple[Op, ...] = ()) -> None:
+        """Record that every resource of the job is cleaned up. Idempotent; one atomic commit.
+
+        `also` are operations of the same commit: bookkeeping that ends with the cleanup.
+
+        Raises:
+            NoSuchResult: the job has no result.
+            Conflict: the condition of one of `also` did not hold; the result is dirty still.
+            CorruptRecord: the entry cannot be read, and is not marked as dirty.
+            Fenced, Unavailable, OutcomeUnknown: as `create_dirty`; calling it again is harmless.
+        """
+        check_job_id(job_id)
+        marker = Delete(keys.DIRTY + job_id)
+        try:
+            self._backend.commit(marker, *also, fence=fence)
+            return
+        except Conflict as conflict:
+            refused = conflict
+        except OutcomeUnknown as unknown:
+            with still_unknown(unknown):
+                if self._state(job_id) is ResultState.DIRTY:
+                    raise
+            return
+        entry = self.get(job_id)
+        if entry is None:
+            raise NoSuchResult(f"job {job_id!r} has no result to mark clean")
+        if entry.state is not ResultState.DIRTY:
+            return
+        if refused.op != marker:
+            raise refused
+        # There was no marker, and now the result is dirty: it was written in this moment.
+        try:
+            self._backend.commit(marker, *also, fence=fence)
+        except Conflict as conflict:
+            if conflict.op != marker:
+                raise
+            if entry.problem:
+                raise CorruptRecord(entry.problem) from None
+
+    def mark_clean_async(self, job_id: str, fence: Fence | None) -> Future[None]:
+        """Pipeline `mark_clean`. A result that is not dirty gives `Conflict` here."""
+        check_job_id(job_id)
+        return self._backend.commit_async(Delete(keys.DIRTY + job_id), fence=fence)
+
+    def delete(self, job_id: str) -> None:
+        """Remove a clean result, leaving a tombstone. Idempotent.
+
+        Raises:
+            NoSuchResult: the job has none.
+            ResultIsDirty: its cleanup has not ended.
+        """
+        check_job_id(job_id)
+        record = self._backend.get(keys.RESULTS + job_id)
+        if record is None:
+            if self._tombstone(job_id):
+                return
+            raise NoSuchResult(f"job {job_id!r} has no result to delete")
+        try:
+            result = decode(JobResult, record.value, record.key)
+            status, finished_at = result.status, result.finished_at
+        except CorruptRecord:
+            # Whoever deletes a damaged entry has decided; the job must still not run again.
+            status, finished_at = JobStatus.FAILED, 0.0
+        grave = Tombstone(job_id, status, finished_at, self._now())
+        try:
+            self._backend.commit(
+                Delete(record.key, record.version),
+                Absent(keys.DIRTY + job_id),
+                Create(keys.TOMBSTONES + job_id, encode(grave)),
+            )
+        except Conflict as conflict:
+            if conflict.op.key.startswith(keys.DIRTY):
+                raise ResultIsDirty(
+                    f"the result of job {job_id!r} is dirty: its cleanup has not ended"
+                ) from None
+            if not self._tombstone(job_id):
+                raise
+        except OutcomeUnknown as unknown:
+            with still_unknown(unknown):
+                if not self._tombstone(job_id):
+                    raise
+
+    def expire(self, older_than: float, keep: int = 0) -> list[str]:
+        """Delete the clean results that ended over `older_than` seconds ago; return their ids.
+
+        The `keep` newest of all clean results stay whatever their age. Dirty and unreadable
+        entries are never touched. Stopping in between is harmless: call it again.
+        """
+        if type(older_than) not in (int, float) or not older_than >= 0:
+            raise InvalidInput(f"older_than must be a number of seconds, not {shown(older_than)}")
+        if type(keep) is not int or keep < 0:
+            raise InvalidInput(f"keep must be a whole number, not {shown(keep)}")
+        clean = [
+            (entry.result.finished_at, entry.job_id)
+            for entry in self.list(state=ResultState.CLEAN)
+            if entry.result
+        ]
+        clean.sort(reverse=True)
+        horizon = self._now() - older_than
+        old = sorted(job_id for finished_at, job_id in clean[keep:] if finished_at <= horizon)
+        for job_id in old:
+            self.delete(job_id)
+        return old
+
+    # -- reading ---------------------------------------------------------------------------
+
+    def get(self, job_id: str) -> JobResultEntry | None:
+        """Return the job's entry, or None if it has no result. From any process, leader or not.
+
+        An entry that can not be read is returned with `problem`, never raised.
+        """
+        check_job_id(job_id)
+        try:
+            record = self._backend.get(keys.RESULTS + job_id)
+        except CorruptRecord as error:
+            return JobResultEntry(job_id, ResultState.DIRTY, None, str(error))
+        if record is not None:
+            # The result first: the marker is only ever removed after it, so that a result seen
+            # here without one is clean.
+            dirty = self._backend.get(keys.DIRTY + job_id) is not None
+            return _entry(record, ResultState.DIRTY if dirty else ResultState.CLEAN)
+        if self._tombstone(job_id):
+            return JobResultEntry(job_id, ResultState.EXPIRED, None)
+        return None
+
+    def has_dirty(self, job_id: str) -> bool:
+        """Return whether the job has a result whose cleanup has not ended."""
+        return self._state(job_id) is ResultState.DIRTY
+
+    def has_clean(self, job_id: str) -> bool:
+        """Return whether the job has a result and its cleanup has ended."""
+        return self._state(job_id) is ResultState.CLEAN
+
+    def has_entry(self, job_id: str) -> bool:
+        """Return whether the job ever ended: dirty, clean or expired."""
+        return self._state(job_id) is not None
+
+    def dirty(self) -> Iterator[JobResultEntry]:
+        """Yield the dirty entries in the order of their ids, without touching clean ones."""
+        markers = self._backend.scan(keys.DIRTY)
+        while page := [keys.job_of(marker.key) for marker in islice(markers, _PAGE)]:
+            results = self._backend.get_many([keys.RESULTS + job_id for job_id in page])
+            for job_id, result in zip(page, results, strict=True):
+                if isinstance(result, CorruptRecord):
+                    yield JobResultEntry(job_id, ResultState.DIRTY, None, str(result))
+                elif result is not None:
+                    yield _entry(result, ResultState.DIRTY)
+                elif self._backend.get(keys.DIRTY + job_id) is not None:
+                    lone = f"{keys.DIRTY}{job_id} stands without its result"
+                    yield JobResultEntry(job_id, ResultState.DIRTY, None, lone)
+
+    def list(
+        self,
+        *,
+        state: ResultState | None = None,
+        status: JobStatus | None = None,
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> Iterator[JobResultEntry]:
+        """Yield dirty and clean entries in the order of their ids, in O(page) memory.
+
+        `state` and `status` filter; `after` is a job id to continue behind. Expired entries are
+        yielded only for ``state=ResultState.EXPIRED``.
+
+        Raises:
+            InvalidInput: at once, for a filter of another type, or a `limit` below zero.
+        """
+        for name, kind, given in (
+            ("state", ResultState, state), ("status", JobStatus, status), ("after", str, after),
+        ):  # fmt: skip
+            if given is not None and not isinstance(given, kind):
+                raise InvalidInput(f"{name} must be a {kind.__name__}, not {shown(given)}")
+        if limit is not None and (type(limit) is not int or limit < 0):
+            raise InvalidInput(f"limit must be a whole number, not {shown(limit)}")
+        wanted = (
+            entry
+            for entry in self._entries(state, after)
+            if status is None or (entry.result is not None and entry.result.status is status)
+        )
+        return islice(wanted, limit)
+
+    def wait(self, job_id: str, timeout: float | None = None) -> JobResult:
+        """Return the job's result as soon as it is *dirty*: the computation is done by then.
+
+        Raises:
+            TimeoutError: no result within `timeout` seconds.
+            NoSuchResult: the result was expired.
+            CorruptRecord: the entry can not be read.
+        """
+        result = self._wait(job_id, timeout, threading.Event())
+        assert result is not None
+        return result
+
+    async def await_(self, job_id: str, timeout: float | None = None) -> JobResult:
+        """`wait` for asyncio. Cancelling it ends the wait."""
+        canceled = threading.Event()
+        try:
+            result = await asyncio.to_thread(self._wait, job_id, timeout, canceled)
+        finally:
+            canceled.set()
+        assert result is not None
+        return result
+
+    # -- inside ----------------------------------------------------------------------------
+
+    def _wait(
+        self, job_id: str, timeout: float | None, canceled: threading.Event
+    ) -> JobResult | None:
+        check_job_id(job_id)
+        deadline = Deadline.after(threading.TIMEOUT_MAX if timeout is None else timeout)
+        with self._backend.watch(keys.RESULTS + job_id) as watch:
+            while not canceled.is_set():
+                entry = self.get(job_id)
+                if entry is not None:
+                    if entry.result is not None:
+                        return entry.result
+                    if entry.problem:
+                        raise CorruptRecord(entry.problem)
+                    raise NoSuchResult(f"the result of job {job_id!r} was expired")
+                if deadline.expired:
+                    raise TimeoutError(f"job {job_id!r} has no result after {timeout:g} s")
+                # One second at most, so that a canceled wait ends soon.
+                watch.wait(min(1.0, deadline.remaining()))
+        return None
+
+    def _dirty_ops(self, result: JobResult) -> tuple[Op, ...]:
+        if not isinstance(result, JobResult):
+            raise InvalidInput(f"not a JobResult: {shown(result)}")
+        job_id = result.job_id
+        return (
+            Create(keys.RESULTS + job_id, self._encoded(result)),
+            Create(keys.DIRTY + job_id, b""),
+            Absent(keys.TOMBSTONES + job_id),
+        )
+
+    def _explain_existing(self, result: JobResult) -> None:
+        """Return if what is stored is `result`; else raise `ResultExists`."""
+        if self._stored(result):
+            return
+        state = self._state(result.job_id)
+        raise ResultExists(result.job_id, state.value if state else "dirty") from None
+
+    def _stored(self, result: JobResult) -> bool:
+        record = self._backend.get(keys.RESULTS + result.job_id)
+        return record is not None and record.value == self._encoded(result)
+
+    def _encoded(self, result: JobResult) -> bytes:
+        """Return the stored form of a result, without what can be left out if it is too large."""
+        for form in _forms(result):
+            data = encode(form)
+            if len(data) > MAX_PAYLOAD:
+                check_json(result.payload, f"the result of job {result.job_id!r}")
+            if len(data) <= self._backend.capabilities.max_value:
+                break
+        return data  # If it is too large still, the backend says so.
+
+    def _state(self, job_id: str) -> ResultState | None:
+        entry = self.get(job_id)
+        return entry.state if entry else None
+
+    def _tombstone(self, job_id: str) -> bool:
+        return self._backend.get(keys.TOMBSTONES + job_id) is not None
+
+    def _entries(self, state: ResultState | None, after: str | None) -> Iterator[JobResultEntry]:
+        if state is ResultState.DIRTY:
+            yield from (entry for entry in self.dirty() if after is None or entry.job_id > after)
+            return
+        prefix = keys.TOMBSTONES if state is ResultState.EXPIRED else keys.RESULTS
+        behind = None if after is None else prefix + after
+        if state is ResultState.EXPIRED:
+            for record in self._backend.scan(prefix, after=behind):
+                yield JobResultEntry(keys.job_of(record.key), ResultState.EXPIRED, None)
+            return
+        results = self._backend.scan(prefix, after=behind)
+        while page := list(islice(results, _LISTED)):
+            # The results first: the marker comes with the result and goes for good, so that a
+            # result whose marker is gone afterwards is clean.
+            dirty = self._marked(after, keys.job_of(page[-1].key))
+            for record in page:
+                job_id = keys.job_of(record.key)
+                if job_id not in dirty:
+                    yield _entry(record, ResultState.CLEAN)
+                elif state is not ResultState.CLEAN:
+                    yield _entry(record, ResultState.DIRTY)
+            after = keys.job_of(page[-1].key)
+
+    def _marked(self, after: str | None, last: str) -> set[str]:
+        """Return the job ids behind `after`, up to and with `last`, that are marked as dirty."""
+        behind = None if after is None else keys.DIRTY + after
+        markers = (keys.job_of(one.key) for one in self._backend.scan(keys.DIRTY, after=behind))
+        return set(takewhile(lambda job_id: job_id <= last, markers))
+
+
+def _forms(result: JobResult) -> Iterator[JobResult]:
+    """Yield a result, whole and then with less and less of what can be left out."""
+    yield result
+    left_out = result.stages_left_out + len(result.stages)
+    result = attrs.evolve(result, stages=(), stages_left_out=left_out)
+    yield result
+    if result.failure is not None:
+        yield attrs.evolve(result, failure=attrs.evolve(result.failure, detail=""))
+
+
+def _entry(record: Record, state: ResultState) -> JobResultEntry:
+    job_id = keys.job_of(record.key)
+    try:
+        result = decode(JobResult, record.value, record.key)
+        if result.job_id != job_id:
+            raise CorruptRecord(f"{record.key}: holds the result of {result.job_id!r}")
+    except CorruptRecord as error:
+        return JobResultEntry(job_id, state, None, str(error))
+    return JobResultEntry(job_id, state, result)

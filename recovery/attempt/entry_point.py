@@ -1,0 +1,98 @@
+"""Entry points: from ``module:function`` or ``file.py:function`` to something to call."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from jrs.contract.errors import InvalidInput
+
+
+def load(entry_point: str) -> Callable[..., Any]:
+    """Return the function that `entry_point` names.
+
+    Raises:
+        InvalidInput: not of that form, does not exist, is not callable, or raises on import.
+    """
+    place, colon, name = entry_point.rpartition(":")
+    if not colon or not place or not name:
+        raise InvalidInput(
+            f"not an entry point: {entry_point!r}; write package.module:function or "
+            "/path/file.py:function"
+        )
+    if os.sep in place and not place.endswith(".py"):
+        # No module's name: it would be reported as one that is not found.
+        file = f"{place}.py"
+        what = f"write {file}:{name}" if Path(file).is_file() else f"there is no file {file}"
+        raise InvalidInput(f"entry point {entry_point!r} names no file, which ends in .py: {what}")
+    try:
+        module = _from_file(place) if place.endswith(".py") else importlib.import_module(place)
+    except InvalidInput:
+        raise
+    except (Exception, SystemExit) as error:
+        raise InvalidInput(
+            f"entry point {entry_point!r} can not be imported: {type(error).__name__}: {error}"
+        ) from error
+    found: Any = module
+    for part in name.split("."):
+        found = getattr(found, part, None)
+        if found is None:
+            raise InvalidInput(f"entry point {entry_point!r}: there is no {name!r} in {place}")
+    if not callable(found):
+        raise InvalidInput(f"entry point {entry_point!r} is no function but a "
+                           f"{type(found).__name__}")  # fmt: skip
+    function: Callable[..., Any] = found
+    return function
+
+
+def check_call(entry_point: str, arguments: dict[str, Any]) -> None:
+    """Raise `InvalidInput` if the function can not be loaded, or not be called with `arguments`."""
+    function = load(entry_point)
+    try:
+        signature = inspect.signature(function)
+    except ValueError:
+        return  # Some builtins have none.
+    try:
+        signature.bind("job", **arguments)
+    except TypeError as error:
+        raise InvalidInput(
+            f"{entry_point} can not be called as f(job, {', '.join(arguments)}): {error}"
+        ) from None
+
+
+def absolute(entry_point: str) -> str:
+    """Return `entry_point` with the path of a file made absolute, for another process to load."""
+    place, colon, name = entry_point.rpartition(":")
+    return f"{os.path.abspath(place)}:{name}" if colon and place.endswith(".py") else entry_point
+
+
+def from_file(entry_point: str) -> ModuleType | None:
+    """Return the module that was loaded for an entry point in a file; None for any other."""
+    place = entry_point.rpartition(":")[0]
+    return sys.modules.get(Path(place).stem) if place.endswith(".py") else None
+
+
+def _from_file(place: str) -> ModuleType:
+    path = Path(place)
+    if not path.is_file():
+        raise InvalidInput(f"entry point: there is no file {place}")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # What lies beside it can be imported, as from a script.
+    sys.path.insert(0, str(path.parent.resolve()))
+    sys.modules[path.stem] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        sys.modules.pop(path.stem, None)
+        raise
+    return module

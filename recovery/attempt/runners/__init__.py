@@ -1,0 +1,55 @@
+"""Runners: where an attempt runs. Each starts it, tells its end once, and can be told to end it."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+from jrs.contract.clock import Deadline
+
+from ..job import AttemptContext
+
+
+@attrs.frozen
+class Ended:
+    """How an attempt ended, as far as its runner can tell; the store alone tells its result."""
+
+    message: str = ""
+    detail: str = ""
+    """The traceback, or the end of its stderr."""
+    exit_status: int | None = None
+    """The exit code, or minus the signal's number."""
+    fenced: bool = False
+    """It ended because a newer leader exists."""
+    begun: bool = True
+    """False if the job's function was not called, for no fault of the job's."""
+    lapsed: bool = False
+    """Its watchdog ended it, since its leadership was over: no death of the job's."""
+
+
+OnEnd = Callable[[Ended], None]
+
+
+class RunningAttempt(abc.ABC):
+    """A started attempt."""
+
+    @abc.abstractmethod
+    def end(self, deadline: Deadline) -> bool:
+        """End it as a whole and wait; return whether it is known to have ended. Idempotent."""
+
+
+class Runner(abc.ABC):
+    """Starts attempts."""
+
+    @abc.abstractmethod
+    def start(
+        self, context: AttemptContext, function: Callable[..., Any] | None, on_end: OnEnd
+    ) -> RunningAttempt:
+        """Start the attempt; `on_end` is called once, from any thread, when it has ended.
+
+        `function` is the job's function where the driver's own main gave it; else the runner loads
+        the spec's entry point.
+        """

@@ -1,0 +1,195 @@
+"""The process runner: a session of its own for every attempt, ended as a whole.
+
+Master, watchdog, attempt: the master holds one end of a pipe, the watchdog the other; see `warden`.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from jrs.contract import credentials
+from jrs.contract.clock import Deadline
+from jrs.contract.errors import InvalidInput, Unavailable
+from jrs.contract.fork import forget_in_children
+
+from ...processes import marks
+from .. import run
+from ..job import AttemptContext
+from ..watchdog import Word
+from . import Ended, OnEnd, Runner, RunningAttempt
+
+_STDERR_TAIL = 4096
+
+_WATCHDOG = 1.0
+"""Seconds for which a watchdog that was told to end its attempt is left to it."""
+
+
+class ProcessRunner(Runner):
+    """Runs attempts as ``python -m jrs.recovery.attempt.run`` under a watchdog.
+
+    Args:
+        url: the backend's URL as the attempt opens it, secrets included.
+        storage: the root of all jobs' folders.
+    """
+
+    def __init__(self, url: str, storage: Path) -> None:
+        self._url = url
+        self._storage = storage
+        self._secrets = credentials.secrets_of(os.environ)
+
+    def start(
+        self, context: AttemptContext, function: Callable[..., Any] | None, on_end: OnEnd
+    ) -> RunningAttempt:
+        if function is not None:
+            raise InvalidInput("a function of the driver can not run in a process of its own")
+        marks.check_visible()
+        spec = context.spec
+        url, cluster = context.backend.url, context.backend.cluster
+        old_mark = marks.old_mark(url, cluster, spec.job_id, context.fence.epoch, context.attempt)
+        logs = context.storage.logs(spec.job_id)
+        out, err = (logs / f"attempt-{context.attempt}.{kind}" for kind in ("out", "err"))
+        line = context.lifeline
+        inherited = (line.until, line.held) if line else ()
+        watchdog = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "jrs.recovery.attempt.watchdog",
+                old_mark,
+                out,
+                err,
+                *map(str, inherited),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            env={**_environment(), marks.MARK: context.mark},
+            pass_fds=inherited,
+        )
+        launch = run.launch_of(context, self._url, self._storage, self._secrets)
+        return ProcessAttempt(watchdog, spec.job_id, context.mark, launch.to_line(), err, on_end)
+
+
+class ProcessAttempt(RunningAttempt):
+    """One watchdog and what it guards."""
+
+    def __init__(
+        self,
+        watchdog: subprocess.Popen[bytes],
+        job_id: str,
+        mark: str,
+        launch: bytes,
+        stderr: Path,
+        on_end: OnEnd,
+    ) -> None:
+        self._watchdog = watchdog
+        self._marks = marks.marks_of(mark)
+        self._stderr = stderr
+        self._on_end = on_end
+        self._pipe = threading.Lock()
+        self._is_dead = False
+        assert watchdog.stdin is not None
+        try:
+            watchdog.stdin.write(launch)
+            watchdog.stdin.flush()
+        except BrokenPipeError:
+            pass  # It died at once; the waiter says how.
+        self._waiter = threading.Thread(
+            target=self._wait, name=f"jrs-attempt-{job_id}", daemon=True
+        )
+        forget_in_children(self)
+        self._waiter.start()
+
+    def end(self, deadline: Deadline) -> bool:
+        self._close_pipe()
+        self._waiter.join(min(_WATCHDOG, deadline.remaining() / 2))
+        if not self._is_dead:
+            # Not left to the watchdog alone: somebody may have stopped it.
+            try:
+                marks.end(self._marks, deadline)
+            except Unavailable:
+                return False
+            self._waiter.join(deadline.bounded())
+        return True
+
+    def _wait(self) -> None:
+        code = self._watchdog.wait()
+        word = self._word() or Word(code, clean=False, lapsed=False)
+        self._close_pipe()
+        self._is_dead = word.clean or self._ends_all()
+        self._on_end(
+            Ended(
+                message="its leadership was over" if word.lapsed else _says(word.status),
+                detail=_tail(self._stderr),
+                exit_status=word.status,
+                fenced=word.status == run.EXIT_FENCED,
+                lapsed=word.lapsed,
+            )
+        )
+
+    def _word(self) -> Word | None:
+        """Return the last word of the watchdog, or None if it was killed before."""
+        assert self._watchdog.stdout is not None
+        with self._watchdog.stdout as pipe:
+            # A child that was forked just then may hold the other end: no end of file to wait for.
+            os.set_blocking(pipe.fileno(), False)
+            said = pipe.read()
+        return Word.from_line(said) if said else None
+
+    def _ends_all(self) -> bool:
+        """End what a watchdog that was itself killed has left to us."""
+        try:
+            marks.end(self._marks, Deadline.after(60.0))
+        except Unavailable:
+            return False  # The next attempt looks again before it starts.
+        return True
+
+    def _close_pipe(self) -> None:
+        with self._pipe:
+            if self._watchdog.stdin is not None and not self._watchdog.stdin.closed:
+                try:
+                    self._watchdog.stdin.close()
+                except BrokenPipeError:
+                    pass
+
+    def forget(self) -> Iterable[int]:
+        """A child must not hold the pipe open for its parent."""
+        pipe = self._watchdog.stdin
+        return () if pipe is None or pipe.closed else (pipe.fileno(),)
+
+
+def _says(status: int) -> str:
+    if status < 0:
+        return f"its process was killed by signal {-status}"
+    if status == run.EXIT_JVM_DIED:
+        return "the JVM of its SparkSession died"
+    if status == run.EXIT_DIED:
+        return "its function raised an exception"
+    return f"its process exited with status {status} and left no result"
+
+
+def _tail(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _STDERR_TAIL))
+            return file.read().decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def _environment() -> dict[str, str]:
+    """Return what the watchdog, the attempt and all that it starts inherit: nothing secret."""
+    return {**credentials.without_secrets(os.environ), "PYTHONPATH": _python_path()}
+
+
+def _python_path() -> str:
+    """Let the attempt import what its master can: the script's folder, and PYTHONPATH."""
+    parts = [sys.path[0] or os.getcwd(), os.environ.get("PYTHONPATH", "")]
+    return os.pathsep.join(part for part in parts if part)

@@ -1,0 +1,90 @@
+"""The thread runner: attempts in the master's own process and SparkSession.
+
+For the application mode, where the master is the driver. A thread can not be killed: ending it
+sets its job's `lost` event, cancels its Spark work, and waits. What it still does is fenced.
+"""
+
+from __future__ import annotations
+
+import threading
+import traceback
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from jrs.contract.clock import Deadline
+from jrs.contract.errors import Fenced, JrsError
+
+from ...spark import cancel_work
+from ..job import AttemptContext
+from ..run import AttemptDied, run_attempt
+from ..stop_watch import NotBegun
+from . import Ended, OnEnd, Runner, RunningAttempt
+
+_HOLD = 7.5  # Half of the default ttl.
+
+
+class ThreadRunner(Runner):
+    """Runs each attempt in a thread of its own.
+
+    Args:
+        hold: seconds of processor time for which an attempt may hold the interpreter's lock before
+            the process ends itself: less than it takes to lose the lead.
+    """
+
+    _hold = _HOLD
+
+    def __init__(self, hold: float = _HOLD) -> None:
+        self._hold = hold
+
+    def start(
+        self, context: AttemptContext, function: Callable[..., Any] | None, on_end: OnEnd
+    ) -> RunningAttempt:
+        return ThreadAttempt(context, function, on_end, self._hold)
+
+
+class ThreadAttempt(RunningAttempt):
+    """One thread."""
+
+    def __init__(
+        self,
+        context: AttemptContext,
+        function: Callable[..., Any] | None,
+        on_end: OnEnd,
+        hold: float,
+    ) -> None:
+        self._context = context
+        self._hold = hold
+        self._function = function
+        self._on_end = on_end
+        self._thread = threading.Thread(
+            target=self._run, name=f"jrs-attempt-{context.spec.job_id}", daemon=True
+        )
+        self._thread.start()
+
+    def end(self, deadline: Deadline) -> bool:
+        self._context.lost.set()
+        cancel_work(self._context.spec.job_id)
+        self._thread.join(deadline.bounded())
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            with self._last_words():
+                run_attempt(self._context, self._function)
+            ended = Ended()
+        except Fenced as error:
+            ended = Ended(message=str(error), fenced=True)
+        except NotBegun as error:
+            ended = Ended(message=str(error), begun=False)
+        except BaseException as error:  # An end that is not told would look like a long run.
+            known = isinstance(error, (AttemptDied, JrsError))
+            message = str(error) if known else f"{type(error).__name__}: {error}"
+            ended = Ended(message=message, detail=traceback.format_exc())
+        self._on_end(ended)
+
+    def _last_words(self) -> AbstractContextManager[None]:
+        words = self._context.last_words
+        return (
+            nullcontext() if words is None else words.attempt(self._context.spec.job_id, self._hold)
+        )

@@ -1,0 +1,89 @@
+"""StopWatch: an attempt's own part in stopping: it sees the request and brings its stages to it.
+
+The leader does the rest: it ends the attempt once that stands, or when its patience is over, and
+notes that the job is suspended. So an attempt that hangs can not keep its job from stopping.
+"""
+
+from __future__ import annotations
+
+import threading
+
+import attrs
+
+from jrs.contract.errors import Fenced, JrsError, Unavailable
+from jrs.records.model import StopMode, StopRecord, StopState
+from jrs.store.stops import JobStops
+
+from ..leader.recovery_point import JobState
+from .job import Job
+
+_LOOK = 0.5
+"""Seconds between two looks for a request."""
+
+
+class NotBegun(Unavailable):
+    """This process cannot run an attempt now, for want of what the system gives it: no fault of the
+    job, whose function was not called."""
+
+
+class StopWatch:
+    """Looks for a stop while the job's function runs; a context manager.
+
+    Raises:
+        NotBegun: on entry; the system gives this process no thread.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._context = job._context
+        self._stops = JobStops(self._context.backend)
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="jrs-stop-watch", daemon=True)
+
+    def __enter__(self) -> StopWatch:
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            raise NotBegun(f"job {self._job.job_id!r} cannot be started now: {error}") from error
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        done: StopRecord | None = None
+        while not self._over.wait(_LOOK):
+            try:
+                stop = self._stops.get(self._job.job_id)
+                if stop is None or stop.state is not StopState.REQUESTED:
+                    continue
+                new = done is None or done.requested_at != stop.requested_at
+                if new:
+                    self._begin(stop)
+                    done = stop
+                elif stop.mode is StopMode.DRAIN:
+                    self._drain(stop)  # There may be new stages to be drained.
+                self._stops.step(self._job.job_id, self._job.steps(), self._context.fence)
+            except Fenced:
+                return  # Whatever else this attempt does is refused as well.
+            except (JrsError, OSError):
+                continue  # The next look begins anew; a request is not lost.
+
+    def _begin(self, stop: StopRecord) -> None:
+        if stop.mode is StopMode.SUSPEND:
+            self._job.stand()
+            told = attrs.evolve(stop, state=StopState.STANDS, stages=self._job.steps())
+            self._stops.note(told, self._context.fence)
+        elif stop.mode is StopMode.DRAIN:
+            # The last state that could be resumed: behind the end there is none.
+            context = self._context
+            state = JobState(context.backend, context.storage, context.fence, lambda *said: None)
+            state.pin(stop.job_id, context.spec.snapshots)
+            self._drain(stop)
+
+    def _drain(self, stop: StopRecord) -> None:
+        why = self._job.drain()
+        if why is not None:
+            told = attrs.evolve(stop, state=StopState.REFUSED, reason=why)
+            self._stops.note(told, self._context.fence)

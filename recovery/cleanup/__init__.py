@@ -1,0 +1,1 @@
+"""Cleanup: one idempotent unit per job, and the resources that it removes."""

@@ -1,0 +1,376 @@
+"""JobCleanup: the only code that removes anything of a job, as one idempotent unit.
+
+Running it twice, on two masters, or again from any point at which it was cut off ends in the same
+state. What is done is journalled, so that a new leader goes on and `jrs explain` names what is
+left. Its order: prioritised resources one after the other, each only once those before it are
+gone; then all others, none of which can hold up another. Only when every one is gone is the
+result marked clean.
+"""
+
+from __future__ import annotations
+
+import abc
+import threading
+from collections.abc import Sequence
+from functools import partial
+
+import attrs
+import tenacity
+
+from jrs.contract.backend import Backend, Check, Create, Delete, Fence, Op, Record, Update
+from jrs.contract.clock import Deadline
+from jrs.contract.errors import Conflict, CorruptRecord, Fenced, InvalidInput, OutcomeUnknown
+from jrs.contract.texts import printable, shown
+from jrs.records import keys
+from jrs.records.codec import decode, encode
+from jrs.records.model import CleanupJournal
+from jrs.store.result_store import JobResultStore
+
+from ..files.job_folders import JobStorage
+from ..processes import left_running
+from ..processes.pools import side_by_side
+
+_MOST = 256
+"""Cleanings of one resource that are under way at once, each in a thread. Passes are fewer: it is
+reached only by those that hang and that nobody waits for any more. Beyond it no other is begun,
+although it might not hang for every job."""
+_LONGEST_NAME = 128
+"""Characters of a resource's name: journals hold it."""
+
+
+class Resource(abc.ABC):
+    """Something a job leaves behind. Its `name` is what journals and messages call it."""
+
+    name: str
+    prioritised = False
+    """Removed before all that is not, and a failure of it stops the pass."""
+
+    @abc.abstractmethod
+    def clean(self, job_id: str) -> None:
+        """Remove it for good. Idempotent; raises if anything is left, saying what and where."""
+
+    def clean_fenced(self, job_id: str, fence: Fence | None) -> None:
+        """Do what `clean` does; what is in the backend itself is removed under the leader's fence.
+
+        Raises:
+            Fenced: a newer leader exists.
+        """
+        self.clean(job_id)
+
+    def release(self, job_id: str) -> None:  # noqa: B027  (most resources hold nothing)
+        """Let go of what this master holds of it, when the job goes on elsewhere. Idempotent."""
+
+    def describe(self, job_id: str) -> list[str]:
+        """Return what `clean` would remove now, one line each."""
+        return []
+
+
+class Processes(Resource):
+    """The attempts of the job, wherever on this host: nothing is deleted under a running one."""
+
+    name = "processes"
+    prioritised = True
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    def clean(self, job_id: str) -> None:
+        left_running.end(self._backend, job_id, Deadline.after(30.0))
+
+    def describe(self, job_id: str) -> list[str]:
+        return [f"process {pid}" for pid in left_running.find(self._backend, job_id)]
+
+
+class Staging(Resource):
+    """The job's epoch folders and temporary output."""
+
+    name = "staging"
+
+    def __init__(self, storage: JobStorage) -> None:
+        self._storage = storage
+
+    def clean(self, job_id: str) -> None:
+        self._storage.sweep(job_id)
+        self._storage.sweep_logs(job_id)
+
+    def describe(self, job_id: str) -> list[str]:
+        logs = self._storage.folder(job_id) / "logs"
+        found = self._storage.left_in_staging(job_id)
+        return [str(path) for path in ([*found, logs] if logs.exists() else found)]
+
+
+class Records(Resource):
+    """The job's records under a prefix of the map."""
+
+    def __init__(self, backend: Backend, prefix: str) -> None:
+        self.name = f"{prefix.rstrip('/')} records"
+        self._backend = backend
+        self._prefix = prefix
+
+    def clean(self, job_id: str) -> None:
+        self.clean_fenced(job_id, None)
+
+    def clean_fenced(self, job_id: str, fence: Fence | None) -> None:
+        for record in list(self._records(job_id)):
+            try:
+                self._backend.commit(Delete(record.key), fence=fence)
+            except Conflict:
+                pass  # Gone already.
+
+    def describe(self, job_id: str) -> list[str]:
+        return [record.key for record in self._records(job_id)]
+
+    def _records(self, job_id: str) -> list[Record]:
+        exact = self._backend.get(self._prefix + job_id)
+        below = self._backend.scan(f"{self._prefix}{job_id}/")
+        return [*([exact] if exact else ()), *below]
+
+
+def default_resources(backend: Backend, storage: JobStorage) -> list[Resource]:
+    """Return the resources of every job. The spec is the last of them by intent, not by need:
+    a dirty result alone keeps the job from being started."""
+    # These are resources, too.
+    from ..snapshots.retention import Snapshots
+    from .publishing import HalfPublished
+    from .sink_logs import SinkLogs
+
+    return [
+        Processes(backend),
+        HalfPublished(backend),
+        Staging(storage),
+        SinkLogs(storage),
+        Snapshots(backend, storage),
+        Records(backend, keys.STAGES),
+        Records(backend, keys.ATTEMPTS),
+        Records(backend, keys.FENCES),
+        Records(backend, keys.STREAMS),
+        Records(backend, keys.CANCEL),
+        Records(backend, keys.STOPS),
+        Records(backend, keys.JOBS),
+    ]
+
+
+@attrs.frozen
+class CleanupPolicy:
+    """How a cleanup that left something is tried again; tenacity's own vocabulary.
+
+    Attributes:
+        timeout: seconds after which a pass ends without what has not ended by then. That is left,
+            as if it had failed, and not begun again before it has ended.
+
+    Raises:
+        InvalidInput: a `wait` or `stop` that goes by more than the number of tries. Passes are
+            counted over all leaders; no clock is shared by them. A `timeout` that is not positive.
+    """
+
+    wait: tenacity.wait.wait_base = attrs.field(
+        factory=lambda: tenacity.wait_exponential(multiplier=1.0, max=3600.0)
+    )
+    stop: tenacity.stop.stop_base = tenacity.stop_never
+    timeout: float = 60.0
+
+    def __attrs_post_init__(self) -> None:
+        if not self.timeout > 0:
+            raise InvalidInput(f"a cleanup's timeout must be positive, not {self.timeout!r}")
+        try:
+            self.delay(1)
+            self.is_last(1)
+        except RuntimeError as error:
+            raise InvalidInput(
+                f"a cleanup policy goes by the number of tries alone: {error}"
+            ) from None
+
+    def delay(self, tries: int) -> float:
+        """Return the seconds from the end of that pass to the next one."""
+        return self.wait(self._state(tries))
+
+    def is_last(self, tries: int) -> bool:
+        """Return whether nobody tries again after that pass."""
+        return bool(self.stop(self._state(tries)))
+
+    @staticmethod
+    def _state(tries: int) -> tenacity.RetryCallState:
+        state = tenacity.RetryCallState(tenacity.Retrying(), None, (), {})
+        state.attempt_number = tries
+        return state
+
+
+class JobCleanup:
+    """Cleans up after one job at a time, under the leader's fence.
+
+    Raises:
+        InvalidInput: what is no resource, has no name, or has the name of another.
+    """
+
+    def __init__(self, backend: Backend, resources: Sequence[Resource]) -> None:
+        for resource in resources:
+            name = getattr(resource, "name", None)
+            if not isinstance(resource, Resource) or not isinstance(name, str):
+                raise InvalidInput(
+                    f"not a resource: {type(resource).__name__}; it must be a jrs.Resource with a "
+                    "name"
+                )
+            if not 0 < len(name) <= _LONGEST_NAME or name != printable(name):
+                raise InvalidInput(
+                    f"not a resource's name: {shown(name)}; give it 1 to {_LONGEST_NAME} "
+                    "characters in one line"
+                )
+        names = [resource.name for resource in resources]
+        if len(set(names)) < len(names):
+            raise InvalidInput(f"two resources have the same name: {', '.join(sorted(names))}")
+        self._backend = backend
+        self._store = JobResultStore(backend)
+        self._resources = tuple(resources)
+        self._under_way: set[tuple[str, str]] = set()
+        """The cleanings, by job and resource, that have not ended, awaited or not."""
+        self._lock = threading.Lock()
+
+    def run(
+        self,
+        job_id: str,
+        fence: Fence | None,
+        *,
+        last_try: bool = False,
+        timeout: float = threading.TIMEOUT_MAX,
+    ) -> CleanupJournal:
+        """Do one pass over what is left; mark the result clean if that was all.
+
+        Return the journal: `problems` names what is left. The caller decides when to try again;
+        after `last_try` the journal says that nobody will. What has not ended after `timeout`
+        seconds counts as left; it continues in a thread of its own.
+
+        Raises:
+            Fenced: a newer leader exists; it goes on from the journal.
+            CorruptRecord: the journal can not be read.
+            Unavailable, OutcomeUnknown: from the backend; the pass can be repeated.
+        """
+        key = keys.CLEANUP + job_id
+        stored = self._backend.get(key)
+        journal = (
+            CleanupJournal(job_id) if stored is None else decode(CleanupJournal, stored.value, key)
+        )
+        done, problems = self._pass(job_id, set(journal.done), fence, Deadline.after(timeout))
+        journal = attrs.evolve(
+            journal,
+            done=tuple(r.name for r in self._resources if r.name in done),
+            tries=journal.tries + 1,
+            problems=problems,
+            exhausted=bool(problems) and last_try,
+        )
+        if problems:
+            self._write(journal, stored, fence)
+            return journal
+        also: tuple[Op, ...] = () if stored is None else (Delete(key, stored.version),)
+        self._store.mark_clean(job_id, fence, also=also)
+        return journal
+
+    def release(self, job_id: str) -> None:
+        """Let go of what this master holds of a job that goes on elsewhere."""
+        for resource in self._resources:
+            resource.release(job_id)
+
+    def describe(self, job_id: str) -> dict[str, list[str]]:
+        """Return what a pass would remove, by resource; removes nothing."""
+        return {resource.name: resource.describe(job_id) for resource in self._resources}
+
+    def retry(self, job_id: str) -> bool:
+        """Let the leader try again a cleanup that was given up; return whether one was."""
+        key = keys.CLEANUP + job_id
+        stored = self._backend.get(key)
+        if stored is None:
+            return False
+        try:
+            journal = decode(CleanupJournal, stored.value, key)
+            again: Op = Update(
+                key,
+                encode(attrs.evolve(journal, exhausted=False, tries=0)),
+                stored.version,
+            )
+        except CorruptRecord:
+            again = Delete(key, stored.version)  # Every step may be repeated: begin anew.
+        self._backend.commit(again)
+        return True
+
+    def left(self, job_id: str) -> dict[str, list[str]]:
+        """Return what is left, by resource: what is found here, and what the journal names of
+        resources that only the masters know. Removes nothing."""
+        left = {name: found for name, found in self.describe(job_id).items() if found}
+        stored = self._backend.get(keys.CLEANUP + job_id)
+        if stored is not None:
+            try:
+                journal = decode(CleanupJournal, stored.value, stored.key)
+            except CorruptRecord as error:
+                return {**left, "journal": [str(error)]}
+            for name, problem in journal.problems.items():
+                left.setdefault(name, [problem])
+        return left
+
+    def force(self, job_id: str) -> dict[str, list[str]]:
+        """Mark the result clean whatever is left, and return what is: an operator's last word."""
+        left = self.left(job_id)
+        stored = self._backend.get(keys.CLEANUP + job_id)
+        also: tuple[Op, ...] = () if stored is None else (Delete(stored.key, stored.version),)
+        self._store.mark_clean(job_id, None, also=also)
+        return left
+
+    # -- inside ----------------------------------------------------------------------------
+
+    def _pass(
+        self, job_id: str, done: set[str], fence: Fence | None, deadline: Deadline
+    ) -> tuple[set[str], dict[str, str]]:
+        # Never skipped for being journalled: a prioritised one is what makes the others safe.
+        steps = [[resource] for resource in self._resources if resource.prioritised]
+        steps.append([r for r in self._resources if not r.prioritised and r.name not in done])
+        for resources in steps:
+            calls = [partial(self._clean, resource, job_id, fence) for resource in resources]
+            ends = side_by_side(f"jrs-cleanup-{job_id}", calls, deadline)
+            problems: dict[str, str] = {}
+            for resource, end in zip(resources, ends, strict=True):
+                if end.error is not None:
+                    raise end.error
+                problem = "it has not ended in time, and is left behind" if end.hangs else end.value
+                if problem:
+                    problems[resource.name] = problem
+                else:
+                    done.add(resource.name)
+            if problems:
+                break
+        return done, problems
+
+    def _clean(self, resource: Resource, job_id: str, fence: Fence | None) -> str:
+        """Have one resource cleaned; return what is wrong with it, if anything is."""
+        if fence is not None and not self._backend.holds(fence):
+            raise Fenced(f"epoch {fence.epoch} was replaced: cleanup of {job_id!r} stops here")
+        step = job_id, resource.name
+        with self._lock:
+            if step in self._under_way:
+                return "an earlier try has not ended yet"
+            if sum(name == resource.name for _, name in self._under_way) >= _MOST:
+                return f"not begun: it hangs for {_MOST} other jobs"
+            self._under_way.add(step)
+        try:
+            resource.clean_fenced(job_id, fence)
+        except Fenced:
+            raise
+        except (Exception, SystemExit) as error:
+            # Whatever it is, it is this resource's: named, kept and tried again.
+            return " ".join(f"{type(error).__name__}: {error}".split())
+        finally:
+            with self._lock:
+                self._under_way.discard(step)
+        return ""
+
+    def _write(self, journal: CleanupJournal, stored: Record | None, fence: Fence | None) -> None:
+        job_id, value = journal.job_id, encode(journal)
+        key = keys.CLEANUP + job_id
+        marker = self._backend.get(keys.DIRTY + job_id)
+        if marker is None:
+            return  # An operator made it clean meanwhile; no journal is to outlive that.
+        op: Op = Create(key, value) if stored is None else Update(key, value, stored.version)
+        try:
+            self._backend.commit(op, Check(marker.key, marker.version), fence=fence)
+        except OutcomeUnknown:
+            pass  # Every step may be repeated, so a lost journal costs time and nothing else.
+        except Conflict:
+            if self._store.has_dirty(job_id):
+                raise

@@ -1,0 +1,1 @@
+"""Files: durable operations on them, and the folders of a job."""

@@ -1,0 +1,381 @@
+"""The folders of a job: staging under the epoch, output in its stable place, trash.
+
+::
+
+    <storage>/<cluster>/<job>/e<epoch>/<stage>.<attempt>/   staging of the attempt that runs
+    <storage>/<cluster>/<job>/e<epoch>/.scratch.<attempt>/  its temporary files
+    <storage>/<cluster>/<job>/e<epoch>/streams/<stage>/     a stream's checkpoint (ck) and staging
+    <storage>/<cluster>/<job>/in/<stage>/                   links to the files of a closed input
+    <storage>/<cluster>/<job>/out/<stage>/                  published output; never removed here
+    <storage>/<cluster>/<job>/tmp/<stage>/                  published, removed when the job ends
+    <storage>/<cluster>/<job>/logs/                         stdout and stderr of the attempts
+    <storage>/<cluster>/.trash/                             what is being deleted
+
+The epoch folder is a fence of its own: a new leader renames it before it touches anything, and
+from then on no path that a zombie knows exists. Publishing is a rename out of it, so it fails for
+whoever does not lead any more, whatever their clock or their JVM does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import stat
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from jrs.contract.errors import Fenced, InvalidInput, Unavailable
+from jrs.records.model import StageRecord, check_job_id
+
+GONE = (FileNotFoundError, NotADirectoryError)
+"""What a path gives once its epoch's folder was renamed: a file bars the place."""
+_DAMAGED = "damaged"
+_EPOCH = re.compile(r"e([0-9]+)")
+
+
+class JobStorage:
+    """The folders of one cluster's jobs. All methods are idempotent."""
+
+    def __init__(self, root: Path, cluster: str) -> None:
+        self.root = root / cluster
+
+    def make(self) -> None:
+        """Make the folder of all jobs, durably: its name, and those of the folders above it.
+
+        Raises:
+            OSError: it cannot be made.
+        """
+        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for above in self.root.parents:
+            # Some of them may be another user's, and not ours to open.
+            with suppress(OSError):
+                sync_folder(above)
+
+    def make_folder(self, path: Path) -> None:
+        """Make a folder of a job with those above it, durably."""
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.sync_names(path)
+
+    def sync_names(self, path: Path) -> None:
+        """Sync the name of a path in the storage, and those of the folders above it, before a
+        record counts on it."""
+        for above in path.parents:
+            sync_folder(above)
+            if above == self.root.parent:
+                return
+
+    def folder(self, job_id: str) -> Path:
+        """Return the job's folder; it need not exist."""
+        return self.root / check_job_id(job_id)
+
+    def logs(self, job_id: str) -> Path:
+        """Return the folder of the attempts' logs, made where it does not exist."""
+        path = self.folder(job_id) / "logs"
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return path
+
+    def take_over(self, job_id: str, epoch: int) -> Path:
+        """Rename the job's newest epoch folder to `epoch`'s and return it, made if there is none.
+
+        Durable. From then on no older epoch can publish. Folders of other older epochs are trash.
+
+        Raises:
+            Fenced: a newer epoch's folder exists.
+        """
+        folder = self.folder(job_id)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        target = folder / f"e{epoch}"
+        while True:
+            epochs = sorted(self.epochs(job_id))
+            if epochs and epochs[-1] > epoch:
+                raise Fenced(f"{folder / f'e{epochs[-1]}'} exists: epoch {epoch} was replaced")
+            if epochs and epochs[-1] == epoch:
+                break
+            if not epochs:
+                target.mkdir(mode=0o700, exist_ok=True)
+                break
+            try:
+                os.rename(folder / f"e{epochs[-1]}", target)
+                self._bar(folder / f"e{epochs[-1]}")
+                break
+            except FileNotFoundError:
+                continue  # Somebody newer was quicker: look again.
+        self.sync_names(target)
+        for older in epochs[:-1]:
+            self.discard(job_id, folder / f"e{older}")
+        return target
+
+    def staging(self, job_id: str, epoch: int, stage: str, attempt: int) -> Path:
+        """Return an empty staging folder for a stage; what an earlier try left there is trash.
+
+        Raises:
+            Fenced: the epoch's folder was renamed by a newer leader.
+        """
+        path = self.folder(job_id) / f"e{epoch}" / f"{stage}.{attempt}"
+        if path.exists():
+            self.discard(job_id, path)
+        try:
+            path.mkdir(mode=0o700)
+        except GONE:
+            raise Fenced(f"{path.parent} is gone: epoch {epoch} was replaced") from None
+        return path
+
+    def scratch(self, job_id: str, epoch: int, attempt: int) -> Path:
+        """Return the attempt's folder for temporary files, made; those of dead attempts are trash.
+
+        Raises:
+            Fenced: the epoch's folder was renamed by a newer leader.
+        """
+        folder = self.folder(job_id) / f"e{epoch}"
+        path = folder / f".scratch.{attempt}"
+        for older in folder.glob(".scratch.*"):
+            if older != path:
+                self.discard(job_id, older)
+        try:
+            path.mkdir(mode=0o700, exist_ok=True)
+        except GONE:
+            raise Fenced(f"{folder} is gone: epoch {epoch} was replaced") from None
+        return path
+
+    def stream(self, job_id: str, epoch: int, stage: str) -> Path:
+        """Return the folder of a streaming stage, with its ``ck`` and an empty ``staging``.
+
+        Raises:
+            Fenced: the epoch's folder was renamed by a newer leader.
+        """
+        folder = self.folder(job_id) / f"e{epoch}"
+        path = folder / "streams" / stage
+        self.discard(job_id, path / "staging")
+        try:
+            for part in (folder / "streams", path, path / "ck", path / "staging"):
+                # Never with parents: that would make the epoch's folder again.
+                part.mkdir(mode=0o700, exist_ok=True)
+                sync_folder(part.parent)
+        except GONE:
+            raise Fenced(f"{folder} is gone: epoch {epoch} was replaced") from None
+        return path
+
+    def report_damage(self, job_id: str, epoch: int, stage: str, why: str) -> None:
+        """Write down beside a stream's checkpoint that it can not be loaded, and why."""
+        folder = self.folder(job_id) / f"e{epoch}" / "streams" / stage
+        (folder / _DAMAGED).write_text(why, encoding="utf-8")
+        sync_tree(folder)
+
+    def damage(self, job_id: str, epoch: int, stage: str) -> str:
+        """Return what was reported of a stream's checkpoint; nothing if nothing was."""
+        path = self.folder(job_id) / f"e{epoch}" / "streams" / stage / _DAMAGED
+        return path.read_text(encoding="utf-8").strip() if path.is_file() else ""
+
+    def forget_damage(self, job_id: str, epoch: int, stage: str) -> None:
+        """Take back what was reported of a stream's checkpoint."""
+        path = self.folder(job_id) / f"e{epoch}" / "streams" / stage / _DAMAGED
+        path.unlink(missing_ok=True)
+
+    def close_input(self, job_id: str, stage: str, source: Path) -> Path:
+        """Return a folder with links to the files that are in `source`, or were when it was first
+        asked for. Durable.
+
+        Raises:
+            InvalidInput: `source` is no folder.
+        """
+        path = self.folder(job_id) / "in" / stage / hashlib.sha256(bytes(source)).hexdigest()[:16]
+        if path.is_dir():
+            return path
+        if not source.is_dir():
+            raise InvalidInput(f"stage {stage!r} is to read {source}, which is no folder here")
+        whole = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+        self.make_folder(whole)
+        root = source.resolve()
+        for found in sorted(root.rglob("*")):
+            place = found.relative_to(root)
+            if not found.is_file() or any(part[0] in "._" for part in place.parts):
+                continue
+            (whole / place).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            (whole / place).symlink_to(found)
+        sync_tree(whole)
+        try:
+            os.rename(whole, path)
+        except OSError:
+            self.discard(job_id, whole)  # An attempt before us has closed it.
+        sync_folder(path.parent)
+        return path
+
+    def make_durable(self, staging: Path) -> bool:
+        """Sync a staging folder, whole, before its stage is recorded as finished; return whether
+        anything is in it.
+
+        Raises:
+            Fenced: the epoch's folder was renamed by a newer leader.
+        """
+        try:
+            sync_tree(staging)
+            sync_folder(staging.parent)
+            return any(staging.iterdir())
+        except GONE:
+            if staging.is_dir():
+                raise  # What is written to it by somebody else changes under us: not finished.
+            raise Fenced(f"{staging} is gone: its epoch was replaced") from None
+
+    def published(self, job_id: str, stage: str, *, temporary: bool) -> Path:
+        """Return where a stage's output is once it is published."""
+        return self.folder(job_id) / ("tmp" if temporary else "out") / stage
+
+    def publish(self, record: StageRecord, epoch: int) -> None:
+        """Move a finished stage's staging folder into place, if that has not happened yet.
+
+        The stage's record is the commit; this only carries it out, and whoever leads next carries
+        out what a crash left undone.
+        """
+        if record.published is None:
+            return
+        folder = self.folder(record.job_id)
+        staged = folder / f"e{epoch}" / record.published
+        target = self.published(record.job_id, record.name, temporary=record.temporary)
+        if not staged.is_dir():
+            if target.exists():
+                return
+            raise Fenced(f"{staged} is gone and {target} is not there: epoch {epoch} was replaced")
+        self.make_folder(target.parent)
+        if target.exists():
+            # Not written by a finished stage of this job, or its record would have been found.
+            self.discard(record.job_id, target)
+        try:
+            os.rename(staged, target)
+        except GONE:
+            raise Fenced(f"{staged} is gone: epoch {epoch} was replaced") from None
+        sync_folder(target.parent)
+        sync_folder(staged.parent)
+
+    def left_in_staging(self, job_id: str) -> list[Path]:
+        """Return the job's epoch and temporary folders: what cleanup removes."""
+        folder = self.folder(job_id)
+        if not folder.is_dir():
+            return []
+        found = sorted(name for name in os.listdir(folder) if _EPOCH.fullmatch(name))
+        others = [name for name in ("tmp", "in") if (folder / name).exists()]
+        return [folder / name for name in (*found, *others)]
+
+    def sweep(self, job_id: str) -> None:
+        """Remove the job's staging and temporary output; its published output stays."""
+        for path in self.left_in_staging(job_id):
+            self.discard(job_id, path)
+
+    def sweep_logs(self, job_id: str) -> None:
+        """Remove the logs of the job's attempts, and its folder if nothing else is in it."""
+        self.discard(job_id, self.folder(job_id) / "logs")
+        try:
+            self.folder(job_id).rmdir()
+        except OSError:
+            pass  # Published output is in it, or it is gone.
+
+    def discard_output(self, job_id: str, path: Path) -> None:
+        """Remove something from the job's published output that nobody is to read.
+
+        Raises:
+            InvalidInput: `path` is not in it.
+        """
+        if not path.is_relative_to(self.folder(job_id) / "out"):
+            raise InvalidInput(f"{path} is no output of job {job_id!r}: not deleted")
+        self.discard(job_id, path)
+
+    def empty_trash(self) -> None:
+        """Delete what a crash left between rename and delete."""
+        trash = self.root / ".trash"
+        if trash.is_symlink() or not trash.is_dir():
+            return
+        for path in trash.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+
+    def jobs(self) -> Iterator[str]:
+        """Yield the ids of the jobs that have a folder; other folders are somebody else's."""
+        if self.root.is_dir():
+            for path in sorted(self.root.iterdir()):
+                if path.is_dir() and _is_job_id(path.name):
+                    yield path.name
+
+    def epochs(self, job_id: str) -> Iterator[int]:
+        """Yield the epochs that the job has a folder of, in no order."""
+        folder = self.folder(job_id)
+        if folder.is_dir():
+            for name in os.listdir(folder):
+                match = _EPOCH.fullmatch(name)
+                if match is not None and (folder / name).is_dir():
+                    yield int(match.group(1))
+
+    def _bar(self, path: Path) -> None:
+        """Put a file where an epoch's folder was: what still writes there must not make it anew, as
+        Spark does with a checkpoint that it is about to begin."""
+        try:
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o400))
+        except FileExistsError:
+            pass
+
+    def discard(self, job_id: str, path: Path) -> None:
+        """Rename to trash, then delete: half-deleted state is never seen under its name."""
+        root = self.root.resolve()
+        if not path.parent.resolve().is_relative_to(root / job_id):
+            raise InvalidInput(f"{path} leads out of the job's own folder: not deleted")
+        trash = self.root / ".trash"
+        if trash.resolve() != root / ".trash":
+            raise InvalidInput(f"{trash} leads out of {root}: nothing is deleted")
+        trash.mkdir(mode=0o700, parents=True, exist_ok=True)
+        doomed = trash / uuid.uuid4().hex  # Its own name may be as long as names can be.
+        try:
+            os.rename(path, doomed)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise Unavailable(f"{path} can not be removed: {error.strerror}") from error
+        if doomed.is_symlink() or not doomed.is_dir():
+            doomed.unlink()
+            return
+        try:
+            shutil.rmtree(doomed)
+        except FileNotFoundError:
+            pass  # Another master empties the trash.
+        except OSError as error:
+            raise Unavailable(
+                f"{error.filename or doomed} can not be deleted: {error.strerror}"
+            ) from error
+
+
+def _is_job_id(name: str) -> bool:
+    try:
+        check_job_id(name)
+    except InvalidInput:
+        return False
+    return True
+
+
+def sync_tree(root: Path) -> None:
+    """Sync all files and folders below a folder, and its own names."""
+    for folder, _, files in os.walk(root):
+        for name in files:
+            path = os.path.join(folder, name)
+            if not stat.S_ISREG(os.lstat(path).st_mode):
+                continue  # A link has no data of its own, and a pipe would never open.
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+        sync_folder(Path(folder))
+
+
+def sync_folder(path: Path) -> None:
+    """Sync the names in a folder; one that is gone has none."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return  # Renamed away by a newer leader in this moment.
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

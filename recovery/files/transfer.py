@@ -1,0 +1,106 @@
+"""Files into a snapshot and out of it: linked or copied, hashed, synced.
+
+What was written is durable only once its folders are synced as well: `sync_folders`.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from jrs.contract.errors import Unavailable
+
+from .sync import sync as sync
+
+Progress = Callable[[int, int], None]
+"""Told how many files of how many are done."""
+
+_CHUNK = 1 << 20
+_CAN_NOT_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.EACCES)
+
+
+def silent(done: int, total: int) -> None:
+    """Tell nobody."""
+
+
+@contextmanager
+def writing(what: str) -> Iterator[None]:
+    """Turn an error of the filesystem into `Unavailable`, except for a file that is missing."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise Unavailable(f"{what} failed, nothing was changed: {error}") from error
+
+
+def open_regular(path: Path) -> int:
+    """Open a file to read it; never a link, and never a pipe that would wait."""
+    return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+
+
+def digest(path: Path) -> str:
+    """Return the sha256 of a file, in hex."""
+    with open(open_regular(path), "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def copy(source: Path, target: Path) -> str:
+    """Copy a file with its time of change, synced, and return its sha256."""
+    found = hashlib.sha256()
+    with open(open_regular(source), "rb") as read, open(target, "xb") as write:
+        os.fchmod(write.fileno(), 0o600)
+        while chunk := read.read(_CHUNK):
+            found.update(chunk)
+            write.write(chunk)
+        write.flush()
+        stamp = os.fstat(read.fileno())
+        os.utime(write.fileno(), ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+        os.fsync(write.fileno())
+    return found.hexdigest()
+
+
+def link_or_copy(source: Path, target: Path) -> bool:
+    """Link a file, or copy it where that is not possible; return whether it was linked."""
+    try:
+        os.link(source, target, follow_symlinks=False)
+        return True
+    except OSError as error:
+        if error.errno not in _CAN_NOT_LINK:
+            raise
+    copy(source, target)
+    return False
+
+
+def sync_folders(top: Path) -> None:
+    """Sync the names of all that is below `top`, and its own in its parent."""
+    for folder, _, _ in os.walk(top):
+        sync(Path(folder))
+    sync(top.parent)
+
+
+def parents(files: Iterable[Path]) -> None:
+    """Make the folders that the files are to be in, open to their owner alone."""
+    for folder in {file.parent for file in files}:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def write(path: Path, data: bytes) -> None:
+    """Write a new file, synced, under its name as a whole or not at all."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    with open(temporary, "wb") as file:
+        os.fchmod(file.fileno(), 0o600)
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+def remove(path: Path) -> None:
+    """Remove a folder of our own making, as far as it is there."""
+    shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,1 @@
+"""Looking at a cluster without changing it: fsck, explain, doctor."""

@@ -1,0 +1,175 @@
+"""Doctor: whether a backend, as it is reached from here, keeps what masters rely on.
+
+Works on the map of a real cluster, beside its masters: below one key of its own, which is gone
+afterwards, and without ever campaigning.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from jrs.contract.backend import EPOCH_KEY, Backend, Check, Create, Delete, Fence, Finding, Update
+from jrs.contract.errors import Conflict, Fenced, InvalidInput, JrsError
+from jrs.contract.mounts import filesystem_of, storage_problem
+from jrs.records import keys
+from jrs.records.codec import decode
+from jrs.records.model import EpochRecord
+
+COMMITS = 100
+"""Commits whose latency is measured."""
+
+_WATCHES = 5
+_SLOW = 0.05
+"""The part of a ttl that a commit may take: a heartbeat has to get through several times in one."""
+
+
+def examine(
+    backend: Backend,
+    other: Backend,
+    *,
+    ttl: float,
+    storage: Path | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[Finding]:
+    """Yield what is found of a cluster, by two handles on it. What fails is a finding, too.
+
+    Args:
+        ttl: of the leaderships that it is to be fit for, in seconds.
+        storage: where the jobs keep their files; by default where the backend says, if it does.
+    """
+    mine = f"{keys.DOCTOR}{uuid.uuid4().hex}"
+    looks: tuple[Callable[[], Iterator[Finding]], ...] = (
+        lambda: _ttl(backend, ttl),
+        lambda: backend.findings(ttl),
+        lambda: _round_trip(backend, mine),
+        lambda: _fence(backend, mine),
+        lambda: _latency(backend, mine, ttl, clock),
+        lambda: _watch(backend, other, mine, ttl, clock),
+        lambda: _storage(storage or backend.default_storage),
+    )
+    for look in looks:
+        try:
+            yield from look()
+        except JrsError as error:
+            yield Finding("error", str(error), "see above; nothing further of this kind was tried")
+    with suppress(JrsError):
+        backend.commit(Delete(mine))
+
+
+def _ttl(backend: Backend, ttl: float) -> Iterator[Finding]:
+    try:
+        backend.check_ttl(ttl)
+    except InvalidInput as error:
+        yield Finding("ttl", str(error), "choose a ttl in that range for every master")
+
+
+def _round_trip(backend: Backend, key: str) -> Iterator[Finding]:
+    """Write, read back, and be refused."""
+    backend.commit(Create(key, b"here"))
+    record = backend.get(key)
+    if record is None or record.value != b"here":
+        yield Finding("write", "what was written is not what is read", "do not use this backend")
+        return
+    try:
+        backend.commit(Create(key, b"again"))
+    except Conflict:
+        yield Finding("write", "written, read back, and a second creation refused")
+    else:
+        yield Finding("write", "a key was created twice", "do not use this backend")
+
+
+def _fence(backend: Backend, key: str) -> Iterator[Finding]:
+    """Let the present epoch's fence pass, and refuse any other."""
+    epoch = backend.get(EPOCH_KEY)
+    old = Fence(0, 0 if epoch is None else epoch.version - 1)
+    record = backend.get(key)
+    if record is None:
+        return
+    try:
+        backend.commit(Update(key, b"late", record.version), fence=old)
+    except Fenced:
+        refused = "a deposed leader's write is refused"
+    else:
+        yield Finding("fence", "a deposed leader's write was accepted", "do not use this backend")
+        return
+    if epoch is None:
+        yield Finding("fence", f"{refused}; nobody has led yet")
+        return
+    leader = decode(EpochRecord, epoch.value, EPOCH_KEY)
+    try:
+        backend.commit(Check(key, record.version), fence=Fence(leader.epoch, epoch.version))
+    except Fenced:
+        yield Finding("fence", f"{refused}; the leader changed meanwhile")
+    else:
+        yield Finding("fence", f"{refused}; that of epoch {leader.epoch} passes")
+
+
+def _latency(
+    backend: Backend, key: str, ttl: float, clock: Callable[[], float]
+) -> Iterator[Finding]:
+    taken = []
+    for number in range(COMMITS):
+        record = backend.get(key)
+        if record is None:
+            return
+        began = clock()
+        backend.commit(Update(key, b"%d" % number, record.version))
+        taken.append(clock() - began)
+    taken.sort()
+    p50, p99 = taken[len(taken) // 2], taken[-max(1, len(taken) // 100)]
+    detail = f"p50 {_ms(p50)}, p99 {_ms(p99)} over {len(taken)} commits"
+    slow = p99 > ttl * _SLOW
+    yield Finding(
+        "commits",
+        detail,
+        f"too slow for a ttl of {ttl:g} s: look at the disk and the network of its servers, or "
+        f"choose a ttl of at least {p99 / _SLOW:.0f} s" if slow else None,
+    )  # fmt: skip
+
+
+def _watch(
+    backend: Backend, other: Backend, key: str, ttl: float, clock: Callable[[], float]
+) -> Iterator[Finding]:
+    """Let one handle watch what the other commits."""
+    taken = []
+    with backend.watch(key) as watch:
+        while watch.wait(0.0):
+            pass
+        for number in range(_WATCHES):
+            record = other.get(key)
+            if record is None:
+                return
+            began = clock()
+            commit = other.commit_async(Update(key, b"watched %d" % number, record.version))
+            seen = watch.wait(ttl)
+            taken.append(clock() - began)
+            commit.result(other.timeout)
+            if not seen:
+                yield Finding(
+                    "watch",
+                    f"a commit was not noticed within {ttl:g} s",
+                    "masters will be slow to see new jobs: look at the network and the servers",
+                )
+                return
+    yield Finding("watch", f"commits are noticed within {_ms(max(taken))}, commit included")
+
+
+def _storage(root: Path | None) -> Iterator[Finding]:
+    """Look whether a renamed folder is out of reach on the filesystem that jobs keep files on."""
+    if root is None:
+        return
+    problem = storage_problem(root)
+    if problem is None:
+        kind = filesystem_of(root) or "a filesystem that cannot be told"
+        yield Finding("storage", f"{root}, on {kind}")
+    else:
+        why, remedy = problem
+        yield Finding("storage", f"{root}: {why}", remedy)
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1000:.1f} ms"

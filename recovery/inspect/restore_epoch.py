@@ -1,0 +1,71 @@
+"""Restoring a damaged epoch: one above every epoch that anything records."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from jrs.contract.backend import Backend
+from jrs.contract.errors import CorruptRecord, UnsupportedVersion
+from jrs.records import keys
+from jrs.records.codec import decode, encode
+from jrs.records.model import EpochRecord
+
+from ..files.job_folders import JobStorage
+
+_NAMES = ("epoch", "leading")
+"""What fields are called that hold an epoch."""
+
+
+def restore_epoch(backend: Backend, storage: JobStorage | None) -> int | None:
+    """Write an epoch above all that are recorded, if the present one is damaged or lost.
+
+    Returns:
+        The epoch that was written; None if there was nothing to restore. Durable, idempotent.
+
+    Raises:
+        UnsupportedVersion: a newer jrs wrote it: it is not damaged.
+        Unavailable, OutcomeUnknown: as `Backend.commit`.
+    """
+    found = None
+    try:
+        found = backend.get(keys.EPOCH)
+        if found is not None:
+            decode(EpochRecord, found.value, keys.EPOCH)
+            return None
+        damaged = False
+    except UnsupportedVersion:
+        raise
+    except CorruptRecord:
+        damaged = True
+    highest = max(_recorded(backend, storage), default=0)
+    if not damaged and not highest:
+        return None  # Nobody has led yet.
+    epoch = highest + 1
+    value = encode(EpochRecord(epoch, "fsck", f"{epoch}-restored"))
+    backend.overwrite(keys.EPOCH, value)
+    return epoch
+
+
+def _recorded(backend: Backend, storage: JobStorage | None) -> Iterator[int]:
+    yield from backend.epochs()
+    for record in backend.scan(""):
+        try:
+            yield from _within(json.loads(record.value))
+        except (ValueError, RecursionError):
+            continue
+    if storage is not None:
+        for job_id in storage.jobs():
+            yield from storage.epochs(job_id)
+
+
+def _within(value: object) -> Iterator[int]:
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            if name in _NAMES and type(inner) is int:
+                yield inner
+            else:
+                yield from _within(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _within(inner)

@@ -1,0 +1,537 @@
+"""Actions: what a leader does about a job once it is decided.
+
+Each method blocks, so the dispatcher calls it in a pool. None keeps anything in memory: what it
+learns it returns, what must outlive this leader it commits under the fence.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import attrs
+
+from jrs.contract.backend import (
+    Absent,
+    Backend,
+    Check,
+    Create,
+    Delete,
+    Fence,
+    Leadership,
+    Op,
+    Record,
+    Update,
+    commit_and_read_back,
+)
+from jrs.contract.clock import Clock, Deadline
+from jrs.contract.errors import Conflict, CorruptRecord, Fenced, JobHeld, ResultExists
+from jrs.records import keys
+from jrs.records.codec import decode, encode
+from jrs.records.model import (
+    AttemptRecord,
+    CancelRequest,
+    CleanupJournal,
+    Failure,
+    JobResult,
+    JobSpec,
+    JobStatus,
+    RunnerKind,
+    StageRecord,
+    StageSummary,
+    StopMode,
+    StopRecord,
+    StopState,
+)
+from jrs.store import attempt_fence
+from jrs.store.result_store import JobResultStore
+from jrs.store.stops import JobStops
+
+from ..attempt.job import AttemptContext
+from ..attempt.runners import Ended, Runner
+from ..cleanup.job_cleanup import CleanupPolicy, JobCleanup
+from ..files.job_folders import JobStorage
+from ..processes import last_words, left_running
+from ..processes.last_words import LeaderEnd
+from ..processes.marks import new_mark
+from ..rules.decision import Stop
+from ..snapshots import pending_restores
+from . import suspects
+from .attempts import Attempts, Begun
+from .recovery_point import JobState
+from .trust import Trust
+
+_KILL = 30.0
+"""Seconds that processes are given to die after SIGKILL."""
+
+_AGAIN = 1.0
+"""Seconds until an attempt is tried again that this process could not begin."""
+
+Say = Callable[[str, str, str], None]
+"""Tells whoever watches: kind, job id, message."""
+
+
+@attrs.frozen
+class Death:
+    """An attempt's death, counted."""
+
+    deaths: int
+    delay: float
+    """Seconds until the next attempt, if there is one."""
+
+
+@attrs.frozen
+class Left:
+    """What a cleanup pass has left undone."""
+
+    tries: int
+    delay: float
+    """Seconds until the next pass, unless it was given up."""
+
+
+class Actions:
+    """What the leader of one epoch does about jobs."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        leadership: Leadership,
+        *,
+        storage: JobStorage,
+        runners: dict[RunnerKind, Runner],
+        attempts: Attempts,
+        cleanup: JobCleanup,
+        policy: CleanupPolicy,
+        say: Say,
+        master: str,
+        now: Clock,
+        trust: Trust,
+        mark: Callable[[], str] = new_mark,
+        clock: Clock = time.monotonic,
+        hanging: float = 0.0,
+    ) -> None:
+        self._backend = backend
+        self._leadership = leadership
+        self._fence = leadership.fence
+        self._storage = storage
+        self._runners = runners
+        self._attempts = attempts
+        self._cleanup = cleanup
+        self._policy = policy
+        self._say = say
+        self._master = master
+        self._now = now
+        self._trust = trust
+        self._mark = mark
+        self._clock = clock
+        self._hanging = hanging
+        self._hangs_since: dict[int, float] = {}
+        self._store = JobResultStore(backend, now=now)
+        self._stops = JobStops(backend, now=now)
+        self._leaders = storage.root / ".leaders"
+        self._last_words = last_words.LastWords(self._leaders, self._fence.epoch)
+        self._state = JobState(backend, storage, self._fence, say, spec_key=trust.key)
+
+    # -- running ---------------------------------------------------------------------------
+
+    def start(
+        self,
+        spec: JobSpec,
+        function: Callable[..., Any] | None,
+        on_end: Callable[[Begun, Ended], None],
+    ) -> None:
+        """Start the job's next attempt, once nothing of an earlier one can do harm any more.
+
+        Nothing is started if it was changed or is to stop meanwhile: that is decided anew.
+        """
+        job_id = spec.job_id
+        try:
+            self._state.check_new(job_id)
+            self._end_left_over(job_id)
+            self._state.make_usable(job_id)
+            recorded = self._record_attempt(spec)
+        except JobHeld as error:
+            self._hold(job_id, error)
+            return
+        if recorded is None:
+            return
+        record, fence = recorded
+        kind = suspects.runner_of(spec, record.suspicion)
+        context = AttemptContext(
+            spec=attrs.evolve(spec, runner=kind),
+            attempt=record.attempt,
+            fence=fence,
+            backend=self._backend,
+            storage=self._storage,
+            first_started_at=record.first_started_at,
+            now=self._now,
+            lifeline=self._leadership.lifeline,
+            last_words=self._last_words,
+            mark=record.mark,
+        )
+        how = ", alone" if record.on_probation else ""
+        if kind is not spec.runner:
+            how = " in a process of its own: a leader died in whose process it ran"
+        self._say("attempt", job_id, f"attempt {record.attempt} starts{how}")
+        self._attempts.begin(
+            job_id,
+            lambda ended: self._runners[kind].start(context, function, ended),
+            on_end,
+        )
+
+    def check_stages(self, job_id: str) -> None:
+        """Raise `CorruptRecord` if what a finished stage has left can not be read: to run it again
+        would be a guess."""
+        for stored in self._backend.scan(keys.stages(job_id)):
+            decode(StageRecord, stored.value, stored.key)
+
+    def count_death(self, spec: JobSpec, ended: Ended) -> Death | None:
+        """Count an attempt that ended without a result, durably, so that failovers do not reset
+        the restart policy. Return None if it was no death."""
+        job_id = spec.job_id
+        if ended.lapsed:
+            return None  # Its leadership failed it: the leader has yet to notice.
+        if self._store.has_entry(job_id) or self._backend.get(keys.CANCEL + job_id) is not None:
+            return None
+        stop = self._stops.get(job_id)
+        if stop is not None and stop.state in (StopState.STANDS, StopState.DONE):
+            return None  # It has ended because it was to stop, or is held.
+        if ended.fenced and not self._backend.holds(self._fence):
+            raise Fenced(f"the attempt of {job_id!r} was fenced: {ended.message}")
+        before, version = self.stored_attempt(job_id)
+        before = before or AttemptRecord(job_id)
+        if not ended.begun:
+            self._say("waiting", job_id, f"{ended.message}; trying again")
+            return Death(before.deaths, _AGAIN)
+        deaths = before.deaths + 1
+        failure = Failure("exit", ended.message, ended.detail, ended.exit_status)
+        policy = spec.restart
+        delay = policy.delay_after(deaths)
+        record = attrs.evolve(
+            before,
+            deaths=deaths,
+            failure=failure,
+            retry_at=self._now() + delay,
+            on_probation=False,
+        )
+        self._put(keys.ATTEMPTS + job_id, encode(record), version)
+        left = policy.attempts - deaths
+        said = f"attempt {record.attempt} died: {ended.message}"
+        said += f"; {left} left, next in {delay:g} s" if left > 0 else "; none left"
+        self._say("died", job_id, said)
+        return Death(deaths, delay)
+
+    def stored_attempt(self, job_id: str) -> tuple[AttemptRecord | None, int | None]:
+        """Return the job's newest attempt, if it can be read, and its record's version."""
+        record = self._backend.get(keys.ATTEMPTS + job_id)
+        if record is None:
+            return None, None
+        try:
+            return decode(AttemptRecord, record.value, record.key), record.version
+        except CorruptRecord:
+            return None, record.version  # It only counts; counting anew is no harm.
+
+    def settle(self, spec: JobSpec, stored: Record | None) -> tuple[AttemptRecord | None, float]:
+        """Return the job's newest attempt, and the seconds until another may start.
+
+        An attempt that ran in an earlier leader's process is judged by how that leader ended, and
+        that is noted, durably, so that the next leader does not judge it again.
+
+        Raises:
+            OSError: the leader's last words cannot be read now.
+            LeaderHangs: they may still come.
+            Fenced, Unavailable, OutcomeUnknown: from the backend; it may be repeated.
+        """
+        job_id, policy = spec.job_id, spec.restart
+        try:
+            record = decode(AttemptRecord, stored.value, stored.key) if stored else None
+        except CorruptRecord:
+            record = None  # It only counts; to count again from none is no harm.
+        if record is None or stored is None:
+            return None, 0.0
+        is_old = record.epoch < self._fence.epoch
+        if is_old and suspects.ran_in_its_leader(record, spec):
+            stop = self._stops.get(job_id)
+            stopped = stop is not None and stop.state is StopState.DONE
+
+            def end_of(epoch: int) -> LeaderEnd:
+                if stopped:
+                    return LeaderEnd(orderly=True)  # It had come to its stop before.
+                return last_words.read(self._leaders, epoch, job_id)
+
+            if suspects.hangs_alone(record, end_of(record.epoch)):
+                self._wait_for_last_words(job_id, record.epoch)
+            before, record = record, suspects.settled(record, policy, end_of, self._now())
+            if record != before:
+                self._put(stored.key, encode(record), stored.version)
+                why = end_of(record.epoch).fatal or "it has left no word"
+                said = f"the leader of epoch {record.epoch} died while it ran there: {why}"
+                if record.deaths > before.deaths:
+                    said += f"; it died of it alone, {record.deaths} times by now"
+                self._say("suspect", job_id, said)
+        return record, suspects.remaining_delay(record, policy, self._now())
+
+    def _wait_for_last_words(self, job_id: str, epoch: int) -> None:
+        """Raise `LeaderHangs`, unless that leader has hung for too long already."""
+        now = self._clock()
+        if epoch not in self._hangs_since:
+            self._hangs_since[epoch] = now
+            said = f"it ran alone in the leader of epoch {epoch}, whose process hangs"
+            self._say("suspect", job_id, said)
+        if now < self._hangs_since[epoch] + self._hanging:
+            raise suspects.LeaderHangs(f"the process of the leader of epoch {epoch} hangs")
+
+    def end_probation(self, job_id: str) -> None:
+        """Note that the job has run alone for long enough: no later death of its leader is its."""
+        record, version = self.stored_attempt(job_id)
+        if record is not None and record.on_probation and record.epoch == self._fence.epoch:
+            record = attrs.evolve(record, on_probation=False)
+            self._put(keys.ATTEMPTS + job_id, encode(record), version)
+
+    def farewell(self) -> None:
+        """Say that this leadership has ended, and that no attempt has killed its process."""
+        self._last_words.farewell()
+
+    # -- results ---------------------------------------------------------------------------
+
+    def fail(self, spec: JobSpec) -> None:
+        """Record that the job has died as often as it may, once nothing of it can act any more."""
+        self._end_for_good(spec.job_id)
+        stored, _ = self.stored_attempt(spec.job_id)
+        failure = (stored.failure if stored else None) or Failure("exit", "every attempt died")
+        self._record(spec.job_id, JobStatus.FAILED, failure, stored)
+
+    def cancel(self, job_id: str) -> None:
+        """End the job's attempt, then record that it was canceled, once nothing of it can act any
+        more."""
+        self._attempts.end(job_id, Deadline.after(_KILL))
+        self._end_for_good(job_id)
+        stored, _ = self.stored_attempt(job_id)
+        failure = Failure("cancel", self._why_canceled(job_id))
+        self._record(job_id, JobStatus.CANCELED, failure, stored)
+
+    def cancel_restore(self, job_id: str) -> None:
+        """Cancel a job that is held by its restore, unless somebody is at that: its folders are
+        theirs, and it is canceled once they are done."""
+        if not self._state.is_being_restored(job_id):
+            self.cancel(job_id)
+
+    def suspend(self, spec: JobSpec) -> None:
+        """End the job's attempt, then note that the job stands and nobody is to start it."""
+        job_id = spec.job_id
+        self._attempts.end(job_id, Deadline.after(_KILL))
+        attempt_fence.shut_out(self._backend, job_id, self._fence)
+        stop = self._stops.get(job_id)
+        if stop is None or stop.mode is not StopMode.SUSPEND or stop.state is StopState.DONE:
+            return
+        try:
+            self._end_left_over(job_id)
+        except JobHeld as error:
+            self._hold(job_id, error)
+            return
+        self._state.settle(job_id)
+        self._state.pin(job_id, spec.snapshots)
+        if stop.again:
+            self._stops.forget(stop, self._fence)
+            self._say("suspended", job_id, "it stands, and is started again with what was changed")
+        elif self._stops.note(attrs.evolve(stop, state=StopState.DONE), self._fence):
+            self._say("suspended", job_id, "it stands; `jrs resume` lets it go on")
+
+    def finish_restore(self, job_id: str) -> None:
+        """Carry out a restore of the job that was cut off; one that is under way is left alone."""
+        self._attempts.end(job_id, Deadline.after(_KILL))
+
+        def stand() -> None:
+            with suppress(JobHeld):  # By what it can not go on from: a restore takes its place.
+                self._end_left_over(job_id)
+
+        # Not before the restore is ours: to whoever is at it, the epoch's folder must not move.
+        if self._state.finish_restore(job_id, stand):
+            self._say("restored", job_id, "a restore that was cut off is carried out")
+
+    def pin(self, spec: JobSpec) -> None:
+        """Take one of the snapshots that the job's spec asks for."""
+        self._state.pin(spec.job_id, spec.snapshots)
+
+    def _why_canceled(self, job_id: str) -> str:
+        stored = self._backend.get(keys.CANCEL + job_id)
+        try:
+            reason = decode(CancelRequest, stored.value, stored.key).reason if stored else ""
+        except CorruptRecord:
+            reason = ""  # That there is a request is all that counts.
+        return f"canceled on request: {reason}" if reason else "canceled on request"
+
+    def end(self, job_id: str) -> None:
+        """End the job's attempt: its result is durable, so whatever it still does is of no use."""
+        self._attempts.end(job_id, Deadline.after(_KILL))
+
+    # -- cleaning up -----------------------------------------------------------------------
+
+    def clean_up(self, job_id: str) -> Left | None:
+        """Do one pass of the job's cleanup; return None if nothing is left."""
+        before = self.journal(job_id)
+        tries = before.tries + 1 if before else 1
+        journal = self._cleanup.run(
+            job_id, self._fence, last_try=self._policy.is_last(tries), timeout=self._policy.timeout
+        )
+        if not journal.problems:
+            self._say("clean", job_id, "its resources are gone and its result is clean")
+            return None
+        delay = self._policy.delay(tries)
+        for name, problem in journal.problems.items():
+            again = "given up" if journal.exhausted else f"again in {delay:g} s"
+            self._say("cleanup", job_id, f"{name} is left: {problem} ({again})")
+        return Left(tries, delay)
+
+    def journal(self, job_id: str) -> CleanupJournal | None:
+        """Return what was journalled of the job's cleanup.
+
+        Raises:
+            CorruptRecord: it can not be read.
+        """
+        record = self._backend.get(keys.CLEANUP + job_id)
+        return None if record is None else decode(CleanupJournal, record.value, record.key)
+
+    def sweep_spec(self, job_id: str) -> None:
+        """Remove the spec that a job with a clean result has left: nothing may start from it."""
+        for prefix in (keys.JOBS, keys.CANCEL, keys.STOPS):
+            try:
+                self._backend.commit(Delete(prefix + job_id), fence=self._fence)
+            except Conflict:
+                pass  # Gone already.
+
+    # -- inside ----------------------------------------------------------------------------
+
+    def _hold(self, job_id: str, error: JobHeld) -> None:
+        """Record that the job is held. How it is resumed, all who show a reason say by
+        themselves."""
+        self._stops.hold(job_id, str(error), self._fence)
+        self._say("held", job_id, f"held: {error}; then: jrs resume {job_id}")
+
+    def _end_left_over(self, job_id: str) -> None:
+        """See to it that nothing of an earlier attempt can do harm any more.
+
+        Raises:
+            JobHeld: its files are of an epoch that the backend has not come to.
+        """
+        held: JobHeld | None = None
+        # Shut out, then read: from here on no older attempt commits anything.
+        attempt_fence.shut_out(self._backend, job_id, self._fence)
+        try:
+            # The rename first: from here on no older attempt can publish, dead or not.
+            self._storage.take_over(job_id, self._fence.epoch)
+        except Fenced:
+            if not self._backend.holds(self._fence):
+                raise
+            # Nobody newer leads, so it is of a life before the backend's: this job's alone.
+            folder = self._storage.folder(job_id)
+            held = JobHeld(
+                f"{folder} has files of a later epoch than {self._fence.epoch}, from before the "
+                f"backend was new; restore the job: jrs snapshot restore --from {folder}/snapshots/"
+                f"NUMBER; or move the folder away"
+            )
+        orphans = left_running.end(
+            self._backend, job_id, Deadline.after(_KILL), up_to_epoch=self._fence.epoch
+        )
+        if orphans:
+            self._say("orphans", job_id, f"killed {len(orphans)} left-over processes")
+        if held is not None:
+            raise held
+
+    def _end_for_good(self, job_id: str) -> None:
+        """See to it that nothing of the job appears behind the result that is about to be recorded:
+        no record, and no batch that a sink publishes."""
+        with suppress(JobHeld):  # By what it cannot go on from: it does not go on.
+            self._end_left_over(job_id)
+
+    def _record_attempt(self, spec: JobSpec) -> tuple[AttemptRecord, Fence] | None:
+        """Record the job's next attempt and let it in; return it and its fence, or None if it is
+        not to run what was decided."""
+        job_id = spec.job_id
+        guards = self._as_decided(spec)
+        if guards is None:
+            return None
+        before, version = self.stored_attempt(job_id)
+        record = AttemptRecord(
+            job_id=job_id,
+            attempt=before.attempt + 1 if before else 1,
+            epoch=self._fence.epoch,
+            master=self._master,
+            started_at=self._now(),
+            deaths=before.deaths if before else 0,
+            failure=before.failure if before else None,
+            first_started_at=before.first_started_at if before else self._now(),
+            suspicion=before.suspicion if before else 0,
+            on_probation=before is not None and suspects.is_on_probation(spec, before.suspicion),
+            unheard=before.unheard if before else (),
+            mark=self._mark(),
+            earlier_marks=left_running.marks_after(before),
+        )
+        name = attempt_fence.name_of(record.epoch, record.attempt, record.mark)
+        let_in = attempt_fence.let_in_ops(self._backend, job_id, name)
+        try:
+            self._put(keys.ATTEMPTS + job_id, encode(record), version, *guards, *let_in)
+        except Conflict:
+            return None
+        if not let_in:
+            return record, self._fence
+        fence = attempt_fence.of_attempt(self._backend, job_id, name, self._fence)
+        return None if fence is None else (record, fence)
+
+    def _as_decided(self, spec: JobSpec) -> list[Op] | None:
+        """Return what holds as long as the job is this one and nothing keeps it from running; None
+        if that is over already.
+
+        Raises:
+            JobHeld: this master does not run it.
+        """
+        key, stop_key = keys.JOBS + spec.job_id, keys.STOPS + spec.job_id
+        stored, stop = self._backend.get(key), self._backend.get(stop_key)
+        if stored is None or pending_restores.is_one(stored):
+            return None
+        # Not by its version: that is another one after this leader's own restore, too.
+        if decode(JobSpec, stored.value, key) != spec:
+            return None
+        self._trust.check(spec, stored.value)
+        if stop is None:
+            return [Check(key, stored.version), Absent(stop_key)]
+        if Stop.of(decode(StopRecord, stop.value, stop.key)) is not Stop.NONE:
+            return None
+        return [Check(key, stored.version), Check(stop_key, stop.version)]
+
+    def _record(
+        self, job_id: str, status: JobStatus, failure: Failure, stored: AttemptRecord | None
+    ) -> None:
+        result = JobResult(
+            job_id=job_id,
+            status=status,
+            failure=failure,
+            attempt=stored.attempt if stored else 1,
+            epoch=self._fence.epoch,
+            started_at=stored.first_started_at if stored else self._now(),
+            finished_at=self._now(),
+            stages=self._stages(job_id),
+        )
+        try:
+            self._store.create_dirty(result, self._fence)
+        except ResultExists:
+            pass  # It ended by itself in this moment: the first durable result wins.
+
+    def _stages(self, job_id: str) -> tuple[StageSummary, ...]:
+        """Return what finished before the job did not; a record that can not be read is left out:
+        it must not keep a job from ending."""
+        found = []
+        for stored in self._backend.scan(keys.stages(job_id)):
+            try:
+                found.append(decode(StageRecord, stored.value, stored.key))
+            except CorruptRecord:
+                continue
+        found.sort(key=lambda record: record.order)
+        return tuple(record.summary() for record in found)
+
+    def _put(self, key: str, value: bytes, version: int | None, *guards: Op) -> None:
+        """Commit a record under the fence; an unknown outcome is read back."""
+        op = Create(key, value) if version is None else Update(key, value, version)
+        commit_and_read_back(self._backend, op, *guards, fence=self._fence)

@@ -1,0 +1,520 @@
+"""The dispatcher: a level-triggered reconciler, in the manner of a Kubernetes controller.
+
+It looks at a job when an event names it, when something about it is due, and when an action has
+come back; it gathers the facts, calls `decide`, and acts. The same function decides at failover and
+in steady state. One thread owns all state; whatever takes time runs in a pool and comes back to
+that thread as an event. A job that rests costs nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from itertools import islice
+from typing import Any, TypeVar
+
+import attrs
+
+from jrs.contract.backend import Backend, Leadership
+from jrs.contract.clock import Clock, Deadline
+from jrs.contract.errors import CorruptRecord, Fenced, JrsError, OutcomeUnknown, Unavailable
+from jrs.records import keys
+from jrs.records.model import JobSpec, RunnerKind
+
+from ..attempt.runners import Ended, Runner
+from ..cleanup.job_cleanup import CleanupPolicy, JobCleanup
+from ..files.job_folders import JobStorage
+from ..processes.pools import Pool, side_by_side
+from ..rules.decision import Action, Attempt, Decision, Facts, Result, Spec, decide
+from ..rules.events import Event, Report, tell
+from . import suspects
+from .actions import Actions, Death, Left
+from .agenda import Agenda
+from .attempts import Attempts, Begun
+from .errands import Errands
+from .facts import SCANNED, End, Gatherer, Look, Stored, Tracked
+from .loop import TICK, Loop
+from .starts import Starts
+from .trust import Trust
+
+_HELD = 30.0
+"""Seconds after which a held job is looked at although nothing named it."""
+_TURN = 0.25
+"""Seconds after which a job that waits for another one's probation is looked at."""
+_RESYNC = 60.0
+"""Seconds after which a leader asks for all changes, whatever its watch has told."""
+_PAGE = 256
+"""Jobs that are looked at together."""
+_SETTLE = 0.5
+"""Seconds that `stop` waits for actions in flight: all of them may be cut off anywhere."""
+_LATE = 1 / 8
+"""The part of the ttl by which a turn may begin late. Heartbeats are as late: one fifth apart, they
+are still in time, but with more to do they would not be."""
+
+_NEWS = (*SCANNED, keys.RESULTS)
+"""What makes a job worth a look, whatever it does."""
+
+T = TypeVar("T")
+Page = dict[str, dict[str, Stored]]
+"""Jobs to look at, each with what was just read of it, by prefix."""
+
+
+class Dispatcher:
+    """Dispatches the jobs of a cluster for one leadership.
+
+    Args:
+        runners: how attempts of each kind are started.
+        cleanup: what removes a job's resources.
+        report: told of every event, from any thread; must not block.
+        max_attempts: how many attempts in processes of their own run at once; None: any number.
+        ttl: of the leadership, in seconds; None: no attempt is put off for the leader being late.
+        probation: seconds that a job runs alone which may have killed a leader.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        leadership: Leadership,
+        *,
+        storage: JobStorage,
+        runners: dict[RunnerKind, Runner],
+        cleanup: JobCleanup,
+        cleanup_policy: CleanupPolicy | None = None,
+        report: Report = lambda event: None,
+        master: str = "",
+        max_attempts: int | None = None,
+        ttl: float | None = None,
+        trust: Trust = Trust(),  # noqa: B008 - it cannot be changed
+        clock: Clock = time.monotonic,
+        now: Clock = time.time,
+        probation: float = suspects.PROBATION,
+    ) -> None:
+        self._backend = backend
+        self._leadership = leadership
+        self._storage = storage
+        self._cleanup = cleanup
+        self._report = report
+        self._clock = clock
+        self._now = now
+        self._attempts = Attempts()
+        self._actions = Actions(
+            backend,
+            leadership,
+            storage=storage,
+            runners=runners,
+            attempts=self._attempts,
+            cleanup=cleanup,
+            policy=cleanup_policy or CleanupPolicy(),
+            say=self._say,
+            master=master,
+            now=now,
+            trust=trust,
+            clock=clock,
+            hanging=0.0 if ttl is None else ttl * suspects.LAST_WORDS,
+        )
+        self._turns = suspects.Turns(probation, clock)
+        self._facts = Gatherer(
+            backend,
+            self._attempts,
+            settle=self._actions.settle,
+            turns=self._turns,
+            say=self._say,
+            clock=clock,
+        )
+        self._jobs: dict[str, Tracked] = {}
+        self._functions: dict[str, Callable[..., Any]] = {}
+        self._agenda = Agenda(clock)
+        self._rescan = {*SCANNED}
+        self._resync_at = clock() + _RESYNC
+        self._starts = Starts(max_attempts, self._turns, self._attempts)
+        self._stopping = threading.Event()
+        self._loop = Loop(
+            turn=self._turn,
+            until_next=self._agenda.until_next,
+            over=self._over,
+            fenced=self._step_down,
+            say=self._say,
+            clock=clock,
+            late_after=float("inf") if ttl is None else ttl * _LATE,
+        )
+        self._errands = Errands(
+            self._loop, self._agenda, fenced=self._step_down, failed=self._failed, clock=clock
+        )
+        self._threads = [
+            threading.Thread(target=target, name=f"jrs-{name}", daemon=True)
+            for name, target in (("dispatcher", self._loop.run), ("hints", self._hint))
+        ]
+
+    # -- what a master calls ---------------------------------------------------------------
+
+    def recover(self) -> None:
+        """Decide once about every job there is; call it before `start`, before announcing.
+
+        Raises:
+            Fenced: a newer leader exists.
+            Unavailable: the backend could not be asked.
+        """
+        self._look_at_all()
+        self._errands.pools.cleanups.submit(self._empty_trash)
+
+    def start(self) -> None:
+        """Go on deciding until `stop`, in threads of its own."""
+        for thread in self._threads:
+            thread.start()
+
+    def provide(self, job_id: str, function: Callable[..., Any]) -> None:
+        """Give the function of a job that only the driver's own main can give."""
+        self._functions[job_id] = function
+        self._loop.post(lambda: self._agenda.add(job_id))
+
+    def resync(self) -> None:
+        """Ask the backend for all changes, as if anything might have changed."""
+        self._loop.post(lambda: self._heard(None))
+
+    def end_attempts(self, deadline: Deadline) -> bool:
+        """End every attempt at once, and let none begin; return whether all are known to be dead.
+
+        Safe to call from any thread, whatever the others are busy with.
+        """
+        dead = not self._attempts.end_all(deadline)
+        self._actions.farewell()
+        return dead
+
+    def stop(self, deadline: Deadline) -> bool:
+        """End every attempt and all threads; return whether every attempt is known to be dead.
+
+        What hangs is left behind, in threads that do not keep the process alive.
+        """
+        self._stopping.set()
+        self._loop.wake()
+        # The attempts first: a thread of ours may wait for a backend that does not answer.
+        dead = self.end_attempts(deadline)
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join(deadline.bounded())
+        if not self._errands.close(Deadline.after(min(_SETTLE, deadline.bounded()))):
+            self._say("left", "", "an action that does not end is left behind")
+        self._release(Deadline.after(_SETTLE))
+        return dead
+
+    # -- the loop --------------------------------------------------------------------------
+
+    def _turn(self) -> None:
+        if self._clock() >= self._resync_at:
+            self._heard(None)
+        while due := self._agenda.take(_PAGE):
+            try:
+                self._look({job_id: {} for job_id in due})
+            except BaseException:
+                for job_id in due:
+                    self._agenda.add(job_id)
+                raise
+        # After those that were named: what cannot be listed keeps none of them from its turn.
+        if self._rescan:
+            self._look_at_all()
+        self._admit()
+
+    def _over(self) -> bool:
+        return self._stopping.is_set() or self._leadership.lost.is_set()
+
+    def _hint(self) -> None:
+        """Pass on what the backend says has changed."""
+        while not self._over():
+            try:
+                with self._backend.watch("") as watch:
+                    while not self._over():
+                        names = watch.changes(0.05)
+                        if names is None or names:
+                            self._loop.post(lambda names=names: self._heard(names))  # type: ignore[misc]
+            except JrsError:
+                # The turn that reads tells whether the backend is away; a new watch says when not.
+                self._loop.post(lambda: self._heard(None))
+                self._stopping.wait(TICK)
+
+    def _heard(self, names: frozenset[str] | None) -> None:
+        """Have those jobs looked at that were named; None: those that have changed."""
+        if names is None:
+            self._resync_at = self._clock() + _RESYNC
+            self._rescan.update(SCANNED)
+            return
+        for name in names:
+            first, _, rest = name.partition("/")
+            prefix, job_id = f"{first}/", rest.partition("/")[0]
+            if not job_id:
+                self._rescan.update({prefix} & {*SCANNED})
+            elif prefix in _NEWS or (
+                # What a running attempt writes is no news; what somebody mends may be.
+                prefix in keys.PER_JOB and job_id in self._jobs and not self._runs(job_id)
+            ):
+                self._agenda.add(job_id)
+
+    def _runs(self, job_id: str) -> bool:
+        return self._jobs[job_id].busy or self._attempts.is_running(job_id)
+
+    # -- looking ---------------------------------------------------------------------------
+
+    def _look_at_all(self) -> None:
+        """Look at every job that has changed, page by page."""
+        prefixes, self._rescan = self._rescan, set()
+        try:
+            changed = self._facts.changed(self._jobs, prefixes)
+            while page := dict(islice(changed, _PAGE)):
+                self._look(page)
+        except BaseException:
+            self._rescan |= prefixes
+            raise
+        self._admit()
+
+    def _look(self, page: Page) -> None:
+        """Look at a page of jobs; what is wrong with one of them keeps no other from its turn."""
+        jobs = {}
+        for job_id in page:
+            job = self._jobs.setdefault(job_id, Tracked())
+            if job.busy:
+                continue  # It is looked at when that has come back.
+            if job.ended is None:
+                jobs[job_id] = job
+            elif self._errands.may_try(job, None):
+                self._count(job_id, job, job.ended)
+        looks = self._facts.gather(jobs, page, self._functions)
+        for job_id, look in looks.items():
+            if self._over():
+                return
+            try:
+                if isinstance(look, Exception):
+                    raise look
+                self._reconcile(job_id, jobs[job_id], look)
+            except (Fenced, Unavailable, OutcomeUnknown):
+                raise
+            except CorruptRecord as error:
+                self._hold(job_id, error)
+            except Exception as error:
+                self._errands.put_off(job_id, jobs[job_id], None, error)
+
+    def _reconcile(self, job_id: str, job: Tracked, look: Look) -> None:
+        facts = look.facts
+        decision = decide(facts)
+        recovers = decision.action is Action.RECOVER and not job.pinning
+        recovers = recovers and self._errands.may_try(job, Action.RECOVER)
+        spec = look.spec if recovers else None
+        # Not gathered with a page: what the jobs before it on the page began counts, too.
+        if spec is None:
+            self._starts.give_way(job_id)
+        elif not self._starts.has_its_turn(job, spec):
+            facts = attrs.evolve(facts, turn=False)
+            decision = decide(facts)
+        elif not self._starts.has_slot(job, spec, facts):
+            return  # What is decided of it `_admit` says.
+        may_try = self._errands.may_try(job, decision.action)
+        self._plan(job_id, job, decision, look, turn=facts.turn)
+        if may_try:
+            self._decided(job_id, decision)
+            self._act(job_id, job, decision.action, look)
+        self._forget_if_over(job_id, job, facts)
+
+    def _forget_if_over(self, job_id: str, job: Tracked, facts: Facts) -> None:
+        there = facts.spec is not Spec.NONE or facts.result in (Result.DIRTY, Result.UNREADABLE)
+        under_way = job.busy or job.pinning or job.ended or self._attempts.is_running(job_id)
+        if not there and not under_way:
+            del self._jobs[job_id]
+            self._functions.pop(job_id, None)
+
+    def _plan(
+        self, job_id: str, job: Tracked, decision: Decision, look: Look, *, turn: bool
+    ) -> None:
+        """See to it that the job is looked at when time alone changes what is decided of it."""
+        now = self._clock()
+        moments = [job.restart_at, job.cleanup_at, look.stop_due or 0.0, self._turns.due(job_id)]
+        if job.failing is not None:
+            moments.append(job.failing.until)
+        if decision.action is Action.HOLD:
+            moments.append(now + _HELD)
+        if not turn:
+            moments.append(now + _TURN)
+        for moment in moments:
+            if moment > now:
+                self._agenda.at(moment, job_id)
+
+    # -- acting ----------------------------------------------------------------------------
+
+    def _act(self, job_id: str, job: Tracked, action: Action, look: Look) -> None:
+        do, pools, facts, spec = self._actions, self._errands.pools, look.facts, look.spec
+
+        def offload(
+            pool: Pool,
+            work: Callable[[], T],
+            then: Callable[[T], None] = lambda found: None,
+            *,
+            pins: bool = False,
+        ) -> None:
+            self._errands.run(pool, job_id, job, action, work, then, pins=pins)
+
+        if job.pinning and action is not Action.CANCEL:
+            # Whatever else is done about a job takes its files or its records from under the
+            # snapshot, or takes another one; but to end its attempt waits for nothing.
+            if action in (Action.CLEAN_UP, Action.SUSPEND) and facts.attempt is Attempt.RUNNING:
+                offload(pools.ends, lambda: do.end(job_id))
+        elif action is Action.CLEAN_UP:
+            if facts.attempt is Attempt.RUNNING:
+                offload(pools.ends, lambda: do.end(job_id))
+            elif self._may_clean_up(job_id, job, look):
+                offload(
+                    pools.cleanups,
+                    lambda: do.clean_up(job_id),
+                    lambda left: self._cleaned_up(job, left),
+                )
+        elif action is Action.SKIP and facts.spec is not Spec.NONE:
+            offload(pools.records, lambda: do.sweep_spec(job_id))
+        elif action is Action.RESTORE:
+            offload(
+                pools.snapshots,
+                lambda: do.finish_restore(job_id),
+                lambda _: self._errands.rest(job, action),
+            )
+        elif action is Action.CANCEL and facts.spec is Spec.RESTORING:
+            offload(
+                pools.ends,
+                lambda: do.cancel_restore(job_id),
+                lambda _: self._errands.rest(job, action),
+            )
+        elif action is Action.CANCEL:
+            offload(pools.ends, lambda: do.cancel(job_id))
+        elif spec is None:
+            return
+        elif action is Action.RECOVER:
+            self._starts.begin(job, spec)
+            offload(pools.starts, lambda: self._start(spec))
+        elif action is Action.SUSPEND:
+            offload(pools.ends, lambda: do.suspend(spec))
+        elif action is Action.FAIL:
+            offload(pools.records, lambda: do.fail(spec))
+        elif action is Action.LEAVE and self._turns.has_survived(job_id):
+            offload(
+                pools.records,
+                lambda: do.end_probation(job_id),
+                lambda _: self._turns.acquit(job_id),
+            )
+        elif action is Action.LEAVE and self._snapshot_is_due(job_id, job, spec):
+            offload(pools.snapshots, lambda: do.pin(spec), pins=True)
+
+    def _start(self, spec: JobSpec) -> None:
+        self._actions.check_stages(spec.job_id)
+        function = self._functions.get(spec.job_id) if spec.only_in_driver else None
+        self._actions.start(spec, function, self._on_end(spec))
+
+    def _count(self, job_id: str, job: Tracked, end: End) -> None:
+        self._errands.run(
+            self._errands.pools.records,
+            job_id,
+            job,
+            None,
+            lambda: self._actions.count_death(end.spec, end.how),
+            lambda death: self._counted(job, end, death),
+        )
+
+    def _admit(self) -> None:
+        """Have those looked at that may start now, and say of the others that they wait."""
+        for job_id in self._starts.admit(late=self._loop.late):
+            self._agenda.add(job_id)
+        for job_id, facts in self._starts.waiting().items():
+            self._decided(job_id, decide(facts))
+
+    # -- when things are due -----------------------------------------------------------------
+
+    def _snapshot_is_due(self, job_id: str, job: Tracked, spec: JobSpec) -> bool:
+        if spec.snapshots.every is None:
+            return False
+        now, due = self._clock(), job.snapshot_at
+        if due is None or now >= due:
+            job.snapshot_at = now + spec.snapshots.every
+            self._agenda.at(job.snapshot_at, job_id)
+        return due is not None and now >= due
+
+    def _may_clean_up(self, job_id: str, job: Tracked, look: Look) -> bool:
+        journal = look.read_journal()
+        # A new leader tries once: what stood in the way may have been the other one's host.
+        if journal is not None and journal.exhausted and job.cleanup_tries:
+            if not job.said_given_up:
+                job.said_given_up = True
+                left = ", ".join(journal.problems)
+                self._say("cleanup", job_id, f"given up after {journal.tries} tries; left: {left}")
+            return False
+        job.said_given_up = False
+        asked_for = journal is not None and journal.tries < job.cleanup_tries
+        return asked_for or self._clock() >= job.cleanup_at
+
+    # -- events, on the dispatcher's thread ------------------------------------------------
+
+    def _on_end(self, spec: JobSpec) -> Callable[[Begun, Ended], None]:
+        return lambda begun, ended: self._loop.post(lambda: self._ended(spec, begun, ended))
+
+    def _ended(self, spec: JobSpec, begun: Begun, ended: Ended) -> None:
+        if self._attempts.over:
+            return  # It ended with its leader.
+        # One that is known no more was ended on purpose.
+        if self._attempts.forget(spec.job_id, begun):
+            self._jobs[spec.job_id].ended = End(spec, ended, self._clock())
+        self._agenda.add(spec.job_id)
+
+    def _counted(self, job: Tracked, end: End, death: Death | None) -> None:
+        job.ended = None
+        if death is not None:
+            job.deaths = death.deaths
+            job.restart_at = end.at + death.delay
+
+    def _cleaned_up(self, job: Tracked, left: Left | None) -> None:
+        if left is not None:
+            job.cleanup_tries = left.tries
+            job.cleanup_at = self._clock() + left.delay
+            job.said_given_up = True  # If it was, the pass itself has said so.
+
+    def _failed(self, job_id: str, error: BaseException, delay: float) -> None:
+        self._starts.give_way(job_id)
+        if isinstance(error, CorruptRecord):
+            self._hold(job_id, error)
+        elif not isinstance(error, Fenced):
+            self._jobs[job_id].said = None
+            again = f"trying again in {delay:g} s"
+            self._say("error", job_id, f"{type(error).__name__}: {error}; {again}")
+
+    def _hold(self, job_id: str, error: CorruptRecord) -> None:
+        self._starts.give_way(job_id)
+        self._decided(job_id, Decision(Action.HOLD, str(error)))
+        self._agenda.at(self._clock() + _HELD, job_id)
+
+    def _empty_trash(self) -> None:
+        try:
+            self._storage.empty_trash()
+        except Exception as error:
+            self._say("error", "", f"the trash is not emptied: {type(error).__name__}: {error}")
+
+    def _release(self, deadline: Deadline) -> None:
+        """Let go of what this master holds of jobs that go on elsewhere."""
+        jobs = self._attempts.jobs()
+        calls = [partial(self._cleanup.release, job_id) for job_id in jobs]
+        for job_id, end in zip(jobs, side_by_side("jrs-release", calls, deadline), strict=True):
+            if end.hangs:
+                self._say("error", job_id, "not released: that does not end")
+            elif end.error is not None:
+                why = f"{type(end.error).__name__}: {end.error}"
+                self._say("error", job_id, f"not released: {why}")
+
+    def _step_down(self, error: Fenced) -> None:
+        if not self._leadership.lost.is_set():
+            self._leadership.lost.set()
+            self._say("lost", "", str(error))
+
+    # -- telling ---------------------------------------------------------------------------
+
+    def _decided(self, job_id: str, decision: Decision) -> None:
+        job = self._jobs[job_id]
+        if decision != job.said:
+            job.said = decision
+            if decision.action is not Action.LEAVE:
+                self._say("decision", job_id, f"{decision.action.value}: {decision.reason}")
+
+    def _say(self, kind: str, job_id: str, message: str) -> None:
+        event = Event(kind, job_id, message, self._leadership.fence.epoch, self._now())
+        tell(self._report, event)

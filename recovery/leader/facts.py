@@ -1,0 +1,325 @@
+"""Gathering the facts about jobs: what is stored of them, and what their leader remembers.
+
+The records of a whole page of jobs are read by one `get_many`. A scan of the few kinds of records
+that others write tells which jobs have changed since they were looked at.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Collection, Iterator, Mapping
+from itertools import groupby
+from operator import itemgetter
+
+import attrs
+
+from jrs.contract.backend import Backend, Record
+from jrs.contract.clock import Clock
+from jrs.contract.errors import CorruptRecord, Fenced, OutcomeUnknown, Unavailable
+from jrs.records import keys
+from jrs.records.codec import decode
+from jrs.records.model import AttemptRecord, CleanupJournal, JobResult, JobSpec, StopRecord
+from jrs.store.result_store import JobResultStore
+
+from ..attempt.runners import Ended
+from ..rules.decision import Action, Attempt, Decision, Facts, Result, Spec, Stop
+from ..snapshots import pending_restores
+from . import suspects
+from .attempts import Attempts
+
+Stored = Record | CorruptRecord | None
+"""What is stored under a key, if it can be read."""
+
+SCANNED = (keys.JOBS, keys.DIRTY, keys.CANCEL, keys.STOPS, keys.CLEANUP)
+"""What tells that a job has changed: nobody writes anything else without one of these."""
+
+_READ = (*SCANNED[:1], keys.RESULTS, *SCANNED[1:], keys.ATTEMPTS, keys.TOMBSTONES)
+"""What is read of a job. A result goes before its marker and its tombstone: see `_result`."""
+
+
+_AGAIN = 1.0
+"""Seconds until the storage is asked again that could not be read."""
+
+
+@attrs.define(eq=False)
+class Failing:
+    """An action that raised, to be tried again."""
+
+    action: Action | None
+    """None: counting a death."""
+    times: int
+    until: float
+    """Until when it is not tried; on the monotonic clock."""
+
+
+@attrs.frozen(eq=False)
+class End:
+    """An attempt's end."""
+
+    spec: JobSpec
+    how: Ended
+    at: float
+    """On the monotonic clock; from then on the next attempt waits for its delay."""
+
+
+@attrs.define(eq=False)
+class Tracked:
+    """What this leader remembers of a job between two looks at it."""
+
+    seen: tuple[int | None, ...] = (None,) * len(SCANNED)
+    """The versions of the records in `SCANNED` at the last look."""
+    busy: bool = False
+    """An action about it is in a pool: it is not looked at until that has come back."""
+    pinning: bool = False
+    """A snapshot of it is being taken, beside which it is still looked at."""
+    ended: End | None = None
+    """An attempt's end that is still to be judged."""
+    failing: Failing | None = None
+    restart_at: float = 0.0
+    """When the next attempt may start; like all of these on the monotonic clock."""
+    deaths: int | None = None
+    """None until the stored attempt was read."""
+    suspicion: int = 0
+    cleanup_at: float = 0.0
+    cleanup_tries: int = 0
+    said: Decision | None = None
+    said_given_up: bool = False
+    snapshot_at: float | None = None
+    """When the next of the snapshots is due that the job's spec asks for."""
+    stop_since: tuple[float, float] | None = None
+    """Which stop this leader has seen, by the time of its request, and since when."""
+
+
+@attrs.frozen
+class Look:
+    """What a look at a job has found."""
+
+    facts: Facts
+    spec: JobSpec | None
+    """Its spec, if that can be read."""
+    journal: Stored
+    """What was journalled of its cleanup."""
+    stop_due: float | None
+    """When the patience of its stop ends, on the monotonic clock."""
+
+    def read_journal(self) -> CleanupJournal | None:
+        """Return the journal.
+
+        Raises:
+            CorruptRecord: it cannot be read.
+        """
+        if isinstance(self.journal, CorruptRecord):
+            raise self.journal
+        if self.journal is None:
+            return None
+        return decode(CleanupJournal, self.journal.value, self.journal.key)
+
+
+class Gatherer:
+    """Gathers the facts about the jobs of one leadership; called by its dispatcher's thread.
+
+    Args:
+        settle: returns a job's newest attempt, once the end of an earlier leader's is judged, and
+            the seconds until the next one may start.
+        turns: whose turn it is to run in this process.
+        say: told of what can not be read, once until something else was decided of its job.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        attempts: Attempts,
+        *,
+        settle: Callable[[JobSpec, Record | None], tuple[AttemptRecord | None, float]],
+        turns: suspects.Turns,
+        say: Callable[[str, str, str], None],
+        clock: Clock,
+    ) -> None:
+        self._backend = backend
+        self._attempts = attempts
+        self._settle = settle
+        self._turns = turns
+        self._say = say
+        self._clock = clock
+        self._store = JobResultStore(backend)
+
+    def changed(
+        self, jobs: Mapping[str, Tracked], prefixes: Collection[str]
+    ) -> Iterator[tuple[str, dict[str, Stored]]]:
+        """Yield the jobs whose records under `prefixes` (some of `SCANNED`) are other than they
+        were at the last look, with those records: each job once, those that are gone last.
+
+        Raises:
+            Unavailable: the backend could not be asked.
+            CorruptRecord: what is there cannot be listed.
+        """
+        scanned = [prefix for prefix in SCANNED if prefix in prefixes]
+        present = set()
+        records = heapq.merge(*map(self._scan, scanned), key=itemgetter(0, 1))
+        for job_id, of_job in groupby(records, key=itemgetter(0)):
+            found: dict[str, Stored] = dict.fromkeys(scanned)
+            found.update((prefix, record) for _, prefix, record in of_job)
+            present.add(job_id)
+            if job_id not in jobs or _differs(jobs[job_id], found):
+                yield job_id, found
+        nothing: dict[str, Stored] = dict.fromkeys(scanned)
+        for job_id in jobs.keys() - present:
+            if job_id in jobs and _differs(jobs[job_id], nothing):
+                yield job_id, nothing
+
+    def _scan(self, prefix: str) -> Iterator[tuple[str, str, Record]]:
+        return ((keys.job_of(one.key), prefix, one) for one in self._backend.scan(prefix))
+
+    def gather(
+        self,
+        jobs: Mapping[str, Tracked],
+        known: Mapping[str, dict[str, Stored]],
+        driven: Collection[str],
+    ) -> dict[str, Look | Exception]:
+        """Return the facts about a page of jobs, read by one request; of a job about which they
+        cannot be told, what was raised.
+
+        Args:
+            known: by job and prefix, what was just read of them.
+            driven: the jobs whose function the driver's main has given here.
+
+        Raises:
+            Unavailable: the backend could not be asked.
+        """
+        wanted = [
+            (job_id, prefix)
+            for job_id, job in jobs.items()
+            for prefix in _READ
+            if prefix not in known.get(job_id, ())
+            and (prefix != keys.ATTEMPTS or job.deaths is None)
+        ]
+        names = [prefix + job_id for job_id, prefix in wanted]
+        read = self._backend.get_many(names) if names else []
+        stored = {job_id: dict(known.get(job_id, {})) for job_id in jobs}
+        for (job_id, prefix), record in zip(wanted, read, strict=True):
+            stored[job_id][prefix] = record
+        found: dict[str, Look | Exception] = {}
+        for job_id, job in jobs.items():
+            try:
+                found[job_id] = self._look(job_id, job, stored[job_id], driven=job_id in driven)
+            except (Fenced, Unavailable, OutcomeUnknown):
+                raise
+            except Exception as error:
+                found[job_id] = error
+        return found
+
+    def _look(self, job_id: str, job: Tracked, stored: dict[str, Stored], *, driven: bool) -> Look:
+        job.seen = tuple(_version(stored[prefix]) for prefix in SCANNED)
+        spec, spec_fact = self._spec(job_id, job, stored[keys.JOBS])
+        stop, stop_due = self._stop(job_id, job, stored[keys.STOPS])
+        result = self._result(job_id, job, stored)
+        # A leader that died behind a job's result has not died of it: no attempt is judged then.
+        unended = spec if result is Result.NONE else None
+        facts = Facts(
+            spec=spec_fact,
+            result=result,
+            attempt=self._attempt(job_id, job, unended, stored),
+            cancel=stored[keys.CANCEL] is not None,
+            stop=stop,
+            startable=spec is None or not spec.only_in_driver or driven,
+        )
+        return Look(facts, spec, stored[keys.CLEANUP], stop_due)
+
+    def _spec(self, job_id: str, job: Tracked, record: Stored) -> tuple[JobSpec | None, Spec]:
+        if record is None:
+            return None, Spec.NONE
+        try:
+            if isinstance(record, CorruptRecord):
+                raise record
+            if pending_restores.is_one(record):
+                return None, Spec.RESTORING
+            return decode(JobSpec, record.value, record.key), Spec.READABLE
+        except CorruptRecord as error:
+            self._say_once(job_id, job, str(error))
+            return None, Spec.UNREADABLE
+
+    def _result(self, job_id: str, job: Tracked, stored: dict[str, Stored]) -> Result:
+        record, marker = stored[keys.RESULTS], stored[keys.DIRTY]
+        if (record is None) != (marker is None) and (marker or stored[keys.JOBS]):
+            # They were read at two moments, perhaps the marker first. One without the other matters
+            # where something may be started over it, or a spec be swept: so look again, in order.
+            return self._result_in_order(job_id, job)
+        if record is None:
+            return Result.NONE if stored[keys.TOMBSTONES] is None else Result.EXPIRED
+        try:
+            if isinstance(record, CorruptRecord):
+                raise record
+            if decode(JobResult, record.value, record.key).job_id != job_id:
+                raise CorruptRecord(f"{record.key}: holds the result of another job")
+        except CorruptRecord as error:
+            self._say_once(job_id, job, str(error))
+            return Result.UNREADABLE
+        return Result.CLEAN if marker is None else Result.DIRTY
+
+    def _result_in_order(self, job_id: str, job: Tracked) -> Result:
+        entry = self._store.get(job_id)
+        if entry is None:
+            # A marker without its result can not come from jrs; never start over it.
+            lone = self._backend.get(keys.DIRTY + job_id) is not None
+            return Result.UNREADABLE if lone else Result.NONE
+        if entry.problem:
+            self._say_once(job_id, job, entry.problem)
+            return Result.UNREADABLE
+        return Result(entry.state.value)
+
+    def _attempt(
+        self, job_id: str, job: Tracked, spec: JobSpec | None, stored: dict[str, Stored]
+    ) -> Attempt:
+        if self._attempts.is_running(job_id):
+            return Attempt.RUNNING
+        self._turns.has_ended(job_id)
+        if spec is None:
+            return Attempt.NONE
+        if job.deaths is None:
+            record = stored[keys.ATTEMPTS]
+            try:
+                newest, delay = self._settle(spec, record if isinstance(record, Record) else None)
+            except suspects.LeaderHangs:
+                job.restart_at = self._clock() + _AGAIN
+                return Attempt.UNHEARD
+            except OSError as error:
+                self._say("waiting", job_id, f"its leader's last words cannot be read: {error}")
+                job.restart_at = self._clock() + _AGAIN
+                return Attempt.BACKING_OFF
+            job.suspicion = newest.suspicion if newest else 0
+            job.restart_at = self._clock() + delay
+            job.deaths = newest.deaths if newest else 0
+        if job.deaths >= spec.restart.attempts:
+            return Attempt.SPENT
+        return Attempt.BACKING_OFF if self._clock() < job.restart_at else Attempt.NONE
+
+    def _stop(self, job_id: str, job: Tracked, record: Stored) -> tuple[Stop, float | None]:
+        if record is None:
+            return Stop.NONE, None
+        try:
+            if isinstance(record, CorruptRecord):
+                raise record
+            stop = decode(StopRecord, record.value, record.key)
+        except CorruptRecord as error:
+            self._say_once(job_id, job, str(error))
+            return Stop.UNREADABLE, None
+        if job.stop_since is None or job.stop_since[0] != stop.requested_at:
+            job.stop_since = stop.requested_at, self._clock()
+        due = job.stop_since[1] + stop.patience
+        return Stop.of(stop, overdue=self._clock() >= due), due
+
+    def _say_once(self, job_id: str, job: Tracked, message: str) -> None:
+        if job.said is None or job.said.action is not Action.HOLD:
+            self._say("held", job_id, message)
+
+
+def _version(record: Stored) -> int | None:
+    return record.version if isinstance(record, Record) else None
+
+
+def _differs(job: Tracked, found: dict[str, Stored]) -> bool:
+    return any(
+        seen != _version(found[prefix])
+        for prefix, seen in zip(SCANNED, job.seen, strict=True)
+        if prefix in found
+    )

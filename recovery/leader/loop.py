@@ -1,0 +1,94 @@
+"""The loop: one thread that takes turns when it is woken, when a moment has come, and each second.
+
+It knows how late its turns begin: on a host that has too much to do, everything else of the leader
+is as late, its heartbeats included.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+
+from jrs.contract.clock import Clock
+from jrs.contract.errors import CorruptRecord, Fenced, OutcomeUnknown, Unavailable
+
+TICK = 1.0
+"""Seconds between two turns, at most; and before one that failed is repeated."""
+
+
+class Loop:
+    """Takes turns until it is over; what raises in one of them is told, and ends nothing.
+
+    Args:
+        turn: called for each turn.
+        until_next: the seconds until the next turn that is due by the clock.
+        over: whether to end.
+        fenced: told that a newer leader exists.
+        say: told of what went wrong.
+        late_after: by how many seconds a turn must begin late to be told as `late`.
+    """
+
+    def __init__(
+        self,
+        *,
+        turn: Callable[[], None],
+        until_next: Callable[[], float],
+        over: Callable[[], bool],
+        fenced: Callable[[Fenced], None],
+        say: Callable[[str, str, str], None],
+        clock: Clock,
+        late_after: float,
+    ) -> None:
+        self._turn = turn
+        self._until_next = until_next
+        self._over = over
+        self._fenced = fenced
+        self._say = say
+        self._clock = clock
+        self._late_after = late_after
+        self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._wake = threading.Event()
+        self._woken_at = 0.0
+        self.late = False
+
+    def post(self, event: Callable[[], None]) -> None:
+        """Have `event` called in the next turn, which comes at once. From any thread."""
+        self._events.put(event)
+        self.wake()
+
+    def wake(self) -> None:
+        """Take the next turn at once. From any thread."""
+        if not self._wake.is_set():
+            self._woken_at = self._clock()
+            self._wake.set()
+
+    def run(self) -> None:
+        """Take turns, in this thread, until it is over."""
+        pause = 0.0
+        while not self._over():
+            planned = max(pause, min(TICK, self._until_next()))
+            began = self._clock()
+            woken = self._wake.wait(planned)
+            due = max(began, self._woken_at) if woken else began + planned
+            self.late = self._clock() - due > self._late_after
+            self._wake.clear()
+            pause = 0.0 if self._take_turn() else TICK
+
+    def _take_turn(self) -> bool:
+        try:
+            while not self._events.empty() and not self._over():
+                self._events.get()()
+            self._turn()
+        except Fenced as error:
+            self._fenced(error)
+        except (Unavailable, OutcomeUnknown) as error:
+            self._say("waiting", "", f"the backend does not answer: {error}")
+        except CorruptRecord as error:
+            self._say("held", "", str(error))
+        except Exception as error:
+            # A leader that looks at nothing any more would keep others from leading.
+            self._say("error", "", f"{type(error).__name__}: {error}; looking again")
+        else:
+            return True
+        return False

@@ -1,0 +1,56 @@
+"""Outage: how a master waits out what passes, or what somebody has to mend."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from jrs.contract.backend import Backend
+from jrs.contract.errors import OutcomeUnknown, Unavailable, WrongAddress
+
+_PAUSE = 1.0
+"""Seconds before the backend is asked again."""
+
+
+class Outage:
+    """Says why a master waits, once for each reason, and has it pause before it tries again.
+
+    Args:
+        stop: ends the waiting.
+        say: told why.
+    """
+
+    def __init__(self, stop: threading.Event, say: Callable[[str], None]) -> None:
+        self._stop = stop
+        self._say = say
+        self._said = ""
+
+    def wait(self, error: Unavailable | OutcomeUnknown) -> None:
+        """Pause before the next try of what has failed with `error`."""
+        if str(error) != self._said:
+            self._said = str(error)
+            self._say(f"the backend does not answer: {error}")
+        self._stop.wait(_PAUSE)
+
+    def over(self) -> None:
+        """The backend has answered: the next outage is another one, and is said."""
+        self._said = ""
+
+    def open(self, opener: Callable[[], Backend]) -> Backend | None:
+        """Return the backend as soon as it can be opened; None once `stop` is set.
+
+        Raises:
+            WrongAddress: nobody is to be waited for there.
+            Whatever else `opener` raises that is not `Unavailable` or `OutcomeUnknown`.
+        """
+        while not self._stop.is_set():
+            try:
+                opened = opener()
+            except WrongAddress:
+                raise
+            except (Unavailable, OutcomeUnknown) as error:
+                self.wait(error)
+            else:
+                self.over()
+                return opened
+        return None

@@ -1,0 +1,228 @@
+"""JobState: what a job goes on from: its live checkpoints, or else its newest usable snapshot.
+
+Every committed batch of every stream is a point to go on from. The live checkpoint is the newest,
+so it comes first; a snapshot only if that is damaged, and an older one only if a newer one is, too.
+A job that has had state and has none to go on from is held: to start over would be a guess.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from jrs.contract.backend import Backend, Fence
+from jrs.contract.errors import (
+    CorruptRecord,
+    InvalidInput,
+    JobHeld,
+    JrsError,
+    SnapshotInUse,
+    Unavailable,
+)
+from jrs.records import keys
+from jrs.records.codec import decode
+from jrs.records.model import StreamRecord
+from jrs.records.policies import SnapshotPolicy
+from jrs.records.signing import SpecKey
+
+from ..checkpoint_format import checkpoint
+from ..checkpoint_format.final_batch import position
+from ..files.job_folders import JobStorage
+from ..snapshots import folders
+from ..snapshots.catalog import SnapshotCatalog
+from ..snapshots.restore import published_batches
+from ..snapshots.retention import retain
+from ..spark import rescaling
+
+
+class JobState:
+    """The state of one leader's jobs."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        storage: JobStorage,
+        fence: Fence,
+        say: Callable[[str, str, str], None],
+        *,
+        spec_key: SpecKey | None = None,
+    ) -> None:
+        self._backend = backend
+        self._storage = storage
+        self._fence = fence
+        self._say = say
+        self._catalog = SnapshotCatalog(backend, storage, spec_key=spec_key)
+
+    def check_new(self, job_id: str) -> None:
+        """Raise `JobHeld` if a job that was never started has files in its folder already.
+
+        They are of an earlier life, before the backend was new: a sink would pass over the batches
+        that it finds, and a stage would replace the output that it finds. A restored job has
+        records of what it has.
+        """
+        records = self._backend.scan
+        if self._backend.get(keys.ATTEMPTS + job_id) is not None or any(
+            next(records(prefix), None) for prefix in (keys.stages(job_id), keys.streams(job_id))
+        ):
+            return
+        folder = self._storage.folder(job_id)
+        listed = {record.key for record in records(keys.snapshots(job_id))}
+        places = [folder / "out", *(folder / f"e{each}" for each in self._storage.epochs(job_id))]
+        found = [place.name for place in places if place.is_dir() and any(place.iterdir())]
+        found += [
+            f"snapshots/{number}"
+            for number in sorted(folders.whole(self._storage, job_id))
+            if keys.snapshot(job_id, number) not in listed
+        ]
+        if found:
+            raise JobHeld(
+                f"job {job_id!r} was never started, and {folder} has files of an earlier life: "
+                f"{', '.join(found)}; restore it: jrs snapshot restore --from {folder}/snapshots/"
+                f"NUMBER; or move the folder away"
+            )
+
+    def make_usable(self, job_id: str) -> None:
+        """See to it that the job has something to go on from, once nothing of it runs.
+
+        Idempotent. What had to be passed over is said, by name.
+
+        Raises:
+            JobHeld: it has had state, and none of it is usable.
+            Fenced: a newer leader exists.
+            Unavailable, OutcomeUnknown: it may be repeated.
+        """
+        self.settle(job_id)
+        damage = dict(self._damage(job_id))
+        if not damage:
+            return
+        for stage, why in damage.items():
+            self._say("damaged", job_id, f"the checkpoint of stage {stage!r}: {why}")
+        usable = self._catalog.newest_usable(job_id)
+        for record, why in usable.skipped:
+            self._say("damaged", job_id, f"snapshot {record.number}: {why}")
+        if usable.record is None:
+            what = "; ".join(f"stage {stage!r}: {why}" for stage, why in damage.items())
+            for stage in damage:
+                # Whoever resumes the job has it try what there is once more.
+                self._storage.forget_damage(job_id, self._fence.epoch, stage)
+            raise JobHeld(
+                f"job {job_id!r} can not go on from what is stored, and has no usable snapshot: "
+                f"{what}"
+            )
+        self._catalog.restore(usable.record, fence=self._fence, is_stopped=lambda _: True)
+        self._storage.take_over(job_id, self._fence.epoch)
+        self._say("restored", job_id, f"goes on from snapshot {usable.record.number}")
+
+    def settle(self, job_id: str) -> None:
+        """Finish the swap of checkpoints that a death has cut off, once nothing of the job runs.
+
+        Idempotent.
+
+        Raises:
+            Unavailable: it may be repeated.
+        """
+        for stage in self._streams(job_id):
+            try:
+                rescaling.settle(self._checkpoint(job_id, stage))
+            except OSError as error:
+                raise Unavailable(
+                    f"the checkpoint of {job_id!r}, stage {stage!r}, can not be settled: {error}"
+                ) from error
+
+    def finish_restore(self, job_id: str, stand: Callable[[], None]) -> bool:
+        """Carry out a restore that was cut off; return whether there was one, that nobody is at.
+
+        `stand` sees to it that nothing of the job runs. It is called once nobody else can be at
+        the job's folders.
+
+        Raises:
+            DamagedSnapshot, NoSuchSnapshot: what it is from can not be read; the job stays held.
+            Fenced, Unavailable, OutcomeUnknown: it may be repeated.
+        """
+
+        def stands(_: str) -> bool:
+            stand()
+            return True
+
+        try:
+            self._catalog.finish_restore(job_id, fence=self._fence, is_stopped=stands)
+        except (SnapshotInUse, InvalidInput):
+            return False  # Somebody is at it, or it is done.
+        return True
+
+    def is_being_restored(self, job_id: str) -> bool:
+        """Return whether somebody is at a restore of the job in this moment."""
+        folder = folders.restoring(self._storage, job_id)
+        with folders.locked(folder) as mine:
+            return not mine and folder.is_dir()
+
+    def pin(self, job_id: str, policy: SnapshotPolicy) -> None:
+        """Take a snapshot of a job that has streams, and delete what the policy does not keep.
+
+        It is one more point to go on from and nothing depends on it, so a failure is only said.
+        Nobody could go on from behind the end of a stream: none is taken there, or it would push
+        out the last one that is of use.
+        """
+        streams = list(self._streams(job_id))
+        try:
+            if not streams or any(self._is_at_its_end(job_id, stage) for stage in streams):
+                return
+            taken = self._catalog.create(job_id, fence=self._fence)
+            retain(self._catalog, job_id, policy, fence=self._fence)
+        except (JrsError, OSError, ValueError) as error:
+            self._say("snapshot", job_id, f"could not be taken: {error}")
+        else:
+            self._say("snapshot", job_id, f"snapshot {taken.number} is taken")
+
+    def _is_at_its_end(self, job_id: str, stage: str) -> bool:
+        if self._backend.get(keys.stage(job_id, stage)) is not None:
+            return False  # It has finished: a snapshot holds that mark.
+        try:
+            return position(self._checkpoint(job_id, stage)).at_the_end
+        except JobHeld:
+            return False  # Whoever takes the snapshot says what is wrong.
+
+    def _checkpoint(self, job_id: str, stage: str) -> Path:
+        folder = self._storage.folder(job_id)
+        return folder / f"e{self._fence.epoch}" / "streams" / stage / "ck"
+
+    def _damage(self, job_id: str) -> Iterator[tuple[str, str]]:
+        """Yield the stages that could not go on from their checkpoint, and why."""
+        epoch = self._fence.epoch
+        for stage in self._streams(job_id):
+            if self._backend.get(keys.stage(job_id, stage)) is not None:
+                continue  # It has finished.
+            live = self._checkpoint(job_id, stage)
+            why = self._storage.damage(job_id, epoch, stage) or self._missing(job_id, stage, live)
+            if why:
+                yield stage, why
+
+    def _missing(self, job_id: str, stage: str, live: Path) -> str:
+        """Return what a restart would miss, or nothing.
+
+        Raises:
+            Unavailable: that can not be told now.
+        """
+        output = self._storage.published(job_id, stage, temporary=False)
+        try:
+            checkpoint.select(live)
+            planned = position(live).planned
+            published = max(published_batches(output), default=-1)
+        except FileNotFoundError as error:
+            return f"{error.filename} is missing"
+        except (CorruptRecord, JobHeld) as error:
+            return str(error)
+        except OSError as error:
+            why = f"{error.filename or live} can not be read: {error.strerror}"
+            if error.errno == errno.EIO:
+                return why  # The disk has lost it: no later try will have it.
+            raise Unavailable(f"job {job_id!r}, stage {stage!r}: {why}") from error
+        if published > planned:
+            # Spark's sinks would pass over the batches to come, up to that one.
+            return f"{live} is at batch {planned}, and batch {published} of it was published"
+        return ""
+
+    def _streams(self, job_id: str) -> Iterator[str]:
+        for stored in self._backend.scan(keys.streams(job_id)):
+            yield decode(StreamRecord, stored.value, stored.key).name

@@ -1,0 +1,208 @@
+"""Suspects: jobs that may have killed the leader in whose process they ran.
+
+Only the thread runner's can: an attempt in a process of its own dies alone. When a leader has died
+without a farewell, what ran in its process is suspected. A suspect that can be loaded anywhere
+runs in a process of its own from then on. One that only the driver's main can give runs on
+probation: nothing else is started in that process meanwhile, so if the leader dies of a fatal
+error during it, that is a death of this job. A leader that was killed from outside leaves no last
+words, and that is nobody's death (see `last_words`).
+
+No I/O in this file.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import attrs
+
+from jrs.contract.clock import Clock
+from jrs.records.model import AttemptRecord, Failure, JobSpec, RunnerKind
+from jrs.records.policies import RestartPolicy
+
+from ..processes.last_words import LeaderEnd
+
+PROBATION = 1.0
+"""Seconds that a suspect runs alone if nothing shows that a job killed the leader."""
+_FATAL = 5.0
+"""How many times as long it does once a leader died of a fatal error; doubled with each further
+one, for those that take long to kill theirs."""
+_MARGIN = 2.0
+"""At least so many times as long as it ran in the leader that died of one, as far as `_LONGEST`
+allows: on a busy host it may take a while to kill the next, too."""
+_LONGEST = 60.0
+_UNHEARD = 8
+LAST_WORDS = 4.0
+"""So many ttls a job waits for the last words of a leader that hangs, in whose process it ran
+alone. A job that holds the interpreter's lock is given half a ttl of processor time: that suffices
+on a host that is eight times too busy."""
+
+
+class LeaderHangs(Exception):
+    """A leader that was replaced has not ended yet: what runs in its process cannot be judged."""
+
+
+def runner_of(spec: JobSpec, suspicion: int) -> RunnerKind:
+    """Return where the job's next attempt runs."""
+    if suspicion and not spec.only_in_driver:
+        return RunnerKind.PROCESS
+    return spec.runner
+
+
+def is_on_probation(spec: JobSpec, suspicion: int) -> bool:
+    """Return whether the job's next attempt has to run alone for a while."""
+    return suspicion > 0 and runner_of(spec, suspicion) is RunnerKind.THREAD
+
+
+def probation(suspicion: int, base: float = PROBATION) -> float:
+    """Return the seconds for which a suspect has to run alone."""
+    if suspicion <= 1:
+        return base * suspicion
+    return min(base * _FATAL * 2.0 ** min(suspicion - 2, 16), max(base, _LONGEST))
+
+
+def ran_in_its_leader(record: AttemptRecord, spec: JobSpec) -> bool:
+    """Return whether the attempt ran in its leader's process and nobody has noted its end."""
+    return runner_of(spec, record.suspicion) is RunnerKind.THREAD and not record.retry_at
+
+
+def hangs_alone(record: AttemptRecord, end: LeaderEnd) -> bool:
+    """Return whether the attempt runs alone in a leader's process that has not ended.
+
+    If its next attempt were started now, that leader's death would be counted too late; and those
+    that hold the interpreter's lock would slow each other down, and be counted ever later, until no
+    master is left.
+    """
+    return record.on_probation and end.hangs and not end.orderly
+
+
+def settled(
+    record: AttemptRecord, policy: RestartPolicy, end_of: Callable[[int], LeaderEnd], now: float
+) -> AttemptRecord:
+    """Return what is to be stored of an attempt that ran in a leader that is no more.
+
+    Args:
+        end_of: how the leadership of an epoch ended, as far as it can be told by now.
+    """
+    end = end_of(record.epoch)
+    if end.orderly:
+        return record
+    suspicion = max(1, record.suspicion)
+    if end.fatal:
+        suspicion = max(suspicion + 1, _suspicion_after((end.at or now) - record.started_at))
+    alone = (*record.unheard, *((record.epoch,) if record.on_probation else ()))
+    heard = {epoch: end_of(epoch) for epoch in alone}
+    fatal = [each for each in heard.values() if each.fatal]
+    deaths, failure, delay = record.deaths + len(fatal), record.failure, 0.0
+    if fatal:
+        failure = Failure("exit", f"its master died with it: {fatal[-1].fatal}", fatal[-1].detail)
+        delay = policy.delay_after(deaths)
+    return attrs.evolve(
+        record,
+        deaths=deaths,
+        failure=failure,
+        retry_at=now + delay,
+        suspicion=suspicion + (1 if fatal and not end.fatal else 0),
+        on_probation=False,
+        unheard=tuple(
+            epoch for epoch, each in heard.items() if not each.fatal and not each.orderly
+        )[-_UNHEARD:],
+    )
+
+
+def _suspicion_after(lasted: float) -> int:
+    """Return the suspicion whose probation finds out a job that kills its leader after `lasted`
+    seconds; 0 if none is long enough."""
+    if lasted * _MARGIN > _LONGEST:
+        return 0
+    suspicion = 1
+    while probation(suspicion) < lasted * _MARGIN:
+        suspicion += 1
+    return suspicion
+
+
+def remaining_delay(record: AttemptRecord, policy: RestartPolicy, now: float) -> float:
+    """Return the seconds until the next attempt, whose delay an earlier leader may have begun.
+
+    Hosts' clocks differ, so it is never more than the policy's delay.
+    """
+    if not record.deaths:
+        return 0.0
+    return min(max(0.0, record.retry_at - now), policy.delay_after(record.deaths))
+
+
+@attrs.define
+class _Turn:
+    since: float
+    probation: float
+    """Seconds; 0 if it is no suspect, or has survived them."""
+
+
+class Turns:
+    """Whose turn it is to run in this process. Safe for use by many threads.
+
+    While nobody is suspected everybody may start at once.
+
+    Args:
+        base: seconds of the shortest probation.
+    """
+
+    def __init__(self, base: float, clock: Clock) -> None:
+        self._base = base
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._here: dict[str, _Turn] = {}
+        self._waiting: set[str] = set()
+
+    def may_start(self, job_id: str, suspicion: int) -> bool:
+        """Return whether an attempt may start in this process now; ask again later if not."""
+        with self._lock:
+            others = [turn for each, turn in self._here.items() if each != job_id]
+            free = not any(turn.probation for turn in others)
+            if suspicion:
+                # What has just been started would be suspected along with it.
+                free = free and all(self._clock() >= turn.since + self._base for turn in others)
+                self._waiting.add(job_id)
+            else:
+                free = free and not self._waiting
+            return free
+
+    def enter(self, job_id: str, suspicion: int) -> None:
+        """Take note that an attempt is being started in this process."""
+        with self._lock:
+            self._waiting.discard(job_id)
+            self._here[job_id] = _Turn(self._clock(), probation(suspicion, self._base))
+
+    def has_survived(self, job_id: str) -> bool:
+        """Return whether the job is on probation and the time of that has passed."""
+        with self._lock:
+            turn = self._here.get(job_id)
+            return (
+                turn is not None
+                and turn.probation > 0
+                and self._clock() >= turn.since + turn.probation
+            )
+
+    def due(self, job_id: str) -> float:
+        """Return when the job's probation is over, on the clock; 0 if it is on none."""
+        with self._lock:
+            turn = self._here.get(job_id)
+            return turn.since + turn.probation if turn is not None and turn.probation else 0.0
+
+    def acquit(self, job_id: str) -> None:
+        """End the job's probation: others may start beside it."""
+        with self._lock:
+            if job_id in self._here:
+                self._here[job_id].probation = 0.0
+
+    def has_ended(self, job_id: str) -> None:
+        """Take note that no attempt of the job runs here; it may wait for its turn."""
+        with self._lock:
+            self._here.pop(job_id, None)
+
+    def leave(self, job_id: str) -> None:
+        """Take note that no attempt of the job runs here, or is about to."""
+        with self._lock:
+            self._here.pop(job_id, None)
+            self._waiting.discard(job_id)

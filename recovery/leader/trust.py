@@ -1,0 +1,64 @@
+"""What a master lets jobs run. A job that it does not trust is held with the reason, not failed."""
+
+from __future__ import annotations
+
+import os
+from fnmatch import fnmatchcase
+
+import attrs
+
+from jrs.contract.errors import InvalidInput, JobHeld
+from jrs.records.model import JobSpec
+from jrs.records.signing import SpecKey
+
+
+def _patterns(instance: object, attribute: object, value: tuple[str, ...]) -> None:
+    if not all(value):
+        raise InvalidInput("an empty --allow-entry allows nothing: write a pattern, as 'etl.*'")
+
+
+@attrs.frozen
+class Trust:
+    """What a master goes by. Without patterns, any entry point may run."""
+
+    allow: tuple[str, ...] = attrs.field(default=(), validator=_patterns)
+    """Shell patterns, in which ``*`` stands for any text: of modules and of files' real paths, or
+    with a colon of whole entry points."""
+
+    key: SpecKey | None = None
+    """Only specs that were signed with it may run; None if they need no signature."""
+
+    def check(self, spec: JobSpec, stored: bytes) -> None:
+        """Raise `JobHeld` if the job is not to run here.
+
+        Args:
+            stored: the record that the spec was read from.
+        """
+        if spec.only_in_driver:
+            return  # Its code is the driver's own.
+        self._check_signature(spec.job_id, stored)
+        self._check_entry(spec)
+
+    def _check_signature(self, job_id: str, stored: bytes) -> None:
+        if self.key is not None and not self.key.has_signed(stored, f"the spec of job {job_id!r}"):
+            raise JobHeld(
+                f"the spec of job {job_id!r} is not signed with the masters' key: look at it: "
+                f"jrs show {job_id}; then: jrs sign {job_id}; or: jrs cancel {job_id}"
+            )
+
+    def _check_entry(self, spec: JobSpec) -> None:
+        if not self.allow:
+            return
+        entry = _real(spec.entry_point)
+        place = entry.rpartition(":")[0]
+        if not any(fnmatchcase(entry if ":" in one else place, one) for one in self.allow):
+            raise JobHeld(
+                f"the masters do not run {entry!r}: they allow {', '.join(self.allow)}; start them "
+                f"with another --allow-entry; or: jrs cancel {spec.job_id}"
+            )
+
+
+def _real(entry_point: str) -> str:
+    """Return an entry point as it is loaded: a file by its real path, whatever leads there."""
+    place, colon, name = entry_point.rpartition(":")
+    return f"{os.path.realpath(place)}:{name}" if colon and place.endswith(".py") else entry_point

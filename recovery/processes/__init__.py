@@ -1,0 +1,1 @@
+"""What runs on this host: processes that are found, marked and killed, and pools of threads."""

@@ -1,0 +1,382 @@
+"""LastWords: how a leader that ran attempts in its own process has ended, told by itself.
+
+A process that dies of a fatal error, exits by `os._exit`, or is ended because a thread held the
+interpreter's lock for too long leaves a trace in a file of its leadership; one that resigned or
+was replaced leaves a farewell. One that was killed from outside leaves nothing: so nobody takes
+that for the deed of a job.
+
+::
+
+    <storage>/<cluster>/.leaders/e<epoch>    lines of JSON, and what faulthandler writes
+
+A process holds a lock on its file until it has ended, so that a later leader can tell that its
+words may still come.
+
+What nobody can tell from a kill from outside: a process that kills itself by SIGKILL, and one that
+the kernel kills for want of memory, if the next leader is on another host. Where the dead one's
+cgroup is gone, as that of a container, whatever its host was short of memory for counts.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import fcntl
+import json
+import os
+import re
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from jrs.contract.fork import forget_in_children
+
+HELD = "a thread held the interpreter's lock for so long that its master could not beat"
+STARVED = "the kernel killed a process for want of memory"
+
+_KEPT = 16
+"""So many leaderships' files are kept; those of older ones nobody asks for any more."""
+_LONGEST = 256 * 1024
+_DETAIL = 4096
+_ENDED_BY = signal.SIGVTALRM
+_FILE = re.compile(r"e([0-9]+)")
+
+
+@attrs.frozen
+class LeaderEnd:
+    """How a leadership ended, as far as it can be told."""
+
+    orderly: bool = False
+    """It was resigned or lost; its attempts were told to end."""
+    fatal: str = ""
+    """What shows that its process was not killed from outside, in one line."""
+    detail: str = ""
+    """The traceback of its threads."""
+    at: float = 0.0
+    """When it said the last of that; 0 where it left no word."""
+    hangs: bool = False
+    """Its process has not ended: its last words may still come, or are not complete."""
+
+
+@attrs.frozen
+class Memory:
+    """How often the kernel has killed a process for want of memory."""
+
+    boot: str
+    kills: int
+    """On this host, since it began: whatever it was, in whichever container."""
+    counter: str = ""
+    """The file that counts those of one cgroup; empty if there is none."""
+    inode: int = 0
+    """Of that file: a cgroup that was made anew begins at 0."""
+    own: int = 0
+    """Of that cgroup."""
+
+    @classmethod
+    def now(cls, counter: str = "") -> Memory:
+        """Return the counts of now.
+
+        Args:
+            counter: of the cgroup that is asked for; by default the one of this process.
+        """
+        boot, kills = "", 0
+        with suppress(OSError, ValueError):
+            boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+            kills = _oom_kills("/proc/vmstat")
+        for each in [counter] if counter else _own_counters():
+            with suppress(OSError, ValueError):
+                return cls(boot, kills, each, os.stat(each).st_ino, _oom_kills(each))
+        return cls(boot, kills)
+
+    def ran_out_since(self, began: Memory) -> bool:
+        """Return whether the kernel has killed a process that may be the one that counted before.
+
+        What others on the host are killed for says nothing of it, as long as its cgroup is there.
+        """
+        if self.boot != began.boot:
+            return False
+        if began.inode and (self.counter, self.inode) == (began.counter, began.inode):
+            return self.own > began.own
+        return self.kills > began.kills
+
+
+def _oom_kills(counter: str) -> int:
+    for line in Path(counter).read_text().splitlines():
+        name, _, count = line.partition(" ")
+        if name == "oom_kill":
+            return int(count)
+    raise ValueError(f"{counter} does not count them")
+
+
+def _own_counters() -> Iterator[str]:
+    """Yield the files that may count for the cgroup of this process."""
+    with suppress(OSError, ValueError):
+        for line in Path("/proc/self/cgroup").read_text().splitlines():
+            number, controllers, path = line.split(":", 2)
+            if "memory" in controllers.split(","):
+                yield f"/sys/fs/cgroup/memory{path}/memory.oom_control"
+            elif number == "0":
+                yield f"/sys/fs/cgroup{path}/memory.events"
+
+
+_MEMORY = tuple(each.name for each in attrs.fields(Memory))
+
+
+class LastWords:
+    """The last words of one leadership, while attempts run in this process.
+
+    Nothing is changed in the process before the first of them begins. From then until the
+    farewell, faulthandler writes here and not to stderr.
+
+    Args:
+        folder: of all leaderships of the cluster, shared by its masters.
+    """
+
+    def __init__(
+        self, folder: Path, epoch: int, *, memory: Callable[[str], Memory] = Memory.now
+    ) -> None:
+        self._path = folder / f"e{epoch}"
+        self._memory = memory
+        self._turn = threading.Lock()
+        self._over = threading.Event()
+        self._file: int | None = None
+        self._timers: set[_CpuTimer] = set()
+        self._restore: list[Callable[[], None]] = []
+        self._beat: threading.Thread | None = None
+
+    @contextmanager
+    def attempt(self, job_id: str, hold: float) -> Iterator[None]:
+        """Have the process leave its last words while the calling thread runs an attempt.
+
+        Args:
+            hold: seconds of its own processor time for which that thread may hold the
+                interpreter's lock; then the process ends itself, since its lead is as good as lost.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        memory = self._memory("")
+        with self._turn:
+            if not self._over.is_set():
+                self._open(hold)
+                self._say({"began": job_id, **attrs.asdict(memory)})
+        timer = _CpuTimer(hold)
+        with self._turn:
+            if not self._over.is_set():
+                timer.arm()
+                self._timers.add(timer)
+        try:
+            yield
+        finally:
+            with self._turn:
+                self._timers.discard(timer)
+                timer.delete()
+
+    def farewell(self) -> None:
+        """Say that this leadership has ended in an orderly way. Idempotent."""
+        with self._turn:
+            if self._over.is_set():
+                return
+            self._over.set()
+            for timer in self._timers:
+                timer.disarm()
+            if self._file is not None:
+                with suppress(OSError):  # Then its jobs are suspects, which costs time alone.
+                    self._say({"farewell": True})
+                for restore in self._restore:
+                    restore()
+                os.close(self._file)
+                self._file = None
+        if self._beat is not None:
+            self._beat.join()
+
+    def forget(self) -> Iterable[int]:
+        """What becomes of a forked child is no news of this process."""
+        return () if self._file is None else (self._file,)
+
+    # -- inside ----------------------------------------------------------------------------
+
+    def _open(self, hold: float) -> None:
+        if self._file is not None:
+            return
+        folder = self._path.parent
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for old in sorted(_epochs(folder))[:-_KEPT]:
+            (folder / f"e{old}").unlink(missing_ok=True)
+        self._path.unlink(missing_ok=True)  # One of an earlier life of the backend.
+        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
+        self._file = os.open(self._path, flags, 0o600)
+        with suppress(OSError):  # A filesystem without: then a process that hangs looks dead.
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        forget_in_children(self)
+        self._listen(self._file)
+        self._beat = threading.Thread(
+            target=self._rearm, args=(hold / 8,), name="jrs-last-words", daemon=True
+        )
+        self._beat.start()
+
+    def _say(self, words: dict[str, Any]) -> None:
+        assert self._file is not None
+        os.write(self._file, json.dumps(words).encode() + b"\n")
+
+    def _listen(self, file: int) -> None:
+        was_enabled = faulthandler.is_enabled()
+        faulthandler.enable(file, all_threads=True)
+        faulthandler.register(_ENDED_BY, file, all_threads=True, chain=True)
+        exits, owner = os._exit, os.getpid()
+
+        def exit_at_once(status: int) -> Any:
+            if os.getpid() == owner:
+                with suppress(OSError, ValueError):
+                    os.write(file, b"os._exit(%d) was called\n" % status)
+                    faulthandler.dump_traceback(file, all_threads=False)
+            exits(status)
+
+        os._exit = exit_at_once
+
+        def restore() -> None:
+            if os._exit is exit_at_once:
+                os._exit = exits
+            faulthandler.unregister(_ENDED_BY)
+            faulthandler.disable()
+            with suppress(OSError, ValueError):  # Closed, or a notebook's: no file of the system.
+                if was_enabled and sys.__stderr__ is not None:
+                    faulthandler.enable(sys.__stderr__)
+
+        self._restore.append(restore)
+
+    def _rearm(self, interval: float) -> None:
+        """Show that threads of this process get the interpreter's lock."""
+        while not self._over.wait(interval):
+            with self._turn:
+                if not self._over.is_set():
+                    for timer in self._timers:
+                        timer.arm()
+
+
+def read(
+    folder: Path, epoch: int, job_id: str, *, memory: Callable[[str], Memory] = Memory.now
+) -> LeaderEnd:
+    """Return how the leadership of `epoch` ended, in whose process an attempt of the job ran.
+
+    Raises:
+        OSError: the storage cannot be read.
+    """
+    try:
+        with (folder / f"e{epoch}").open("rb") as file:
+            hangs = _is_locked(file.fileno())  # First: what a dead process says is complete.
+            at = os.fstat(file.fileno()).st_mtime
+            lines = file.read(_LONGEST).decode(errors="replace").splitlines()
+    except FileNotFoundError:
+        return LeaderEnd()
+    began: dict[str, Any] = {}
+    trace: list[str] = []
+    for line in lines:
+        said = _ours(line)
+        if "farewell" in said:
+            return LeaderEnd(orderly=True)
+        if said.get("began") == job_id:
+            began = said
+        if not said:
+            trace.append(line)
+    detail = "\n".join(trace)[-_DETAIL:]
+    if trace:
+        known = trace[0].startswith(("Fatal Python error", "os._exit"))
+        return LeaderEnd(fatal=trace[0] if known else HELD, detail=detail, at=at, hangs=hangs)
+    if hangs:
+        return LeaderEnd(hangs=True)
+    before = Memory(**{each: began[each] for each in _MEMORY if each in began}) if began else None
+    if before is not None and memory(before.counter).ran_out_since(before):
+        return LeaderEnd(fatal=STARVED)
+    return LeaderEnd()
+
+
+def _is_locked(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _ours(line: str) -> dict[str, Any]:
+    if not line.startswith("{"):
+        return {}
+    try:
+        said = json.loads(line)
+    except ValueError:
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
+def _epochs(folder: Path) -> Iterator[int]:
+    for name in os.listdir(folder):
+        if match := _FILE.fullmatch(name):
+            yield int(match.group(1))
+
+
+# -- timers of the kernel -----------------------------------------------------------------------
+
+
+class _Event(ctypes.Structure):
+    """``struct sigevent``."""
+
+    _fields_ = (
+        ("value", ctypes.c_void_p),
+        ("signo", ctypes.c_int),
+        ("notify", ctypes.c_int),
+        ("rest", ctypes.c_char * 48),
+    )
+
+
+class _Spec(ctypes.Structure):
+    """``struct itimerspec``."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_long) for name in ("every_s", "every_ns", "first_s", "first_ns")
+    )
+
+
+class _CpuTimer:
+    """Ends the process once the calling thread has used so much processor time, unless it is armed
+    again before. Only the kernel can: no other thread of a process gets to run while one holds the
+    interpreter's lock. One that waits, or is stopped, uses none.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._id: ctypes.c_void_p | None = None
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        clock = time.pthread_getcpuclockid(threading.get_ident())
+        event, made = _Event(signo=_ENDED_BY), ctypes.c_void_p()
+        try:
+            if self._libc.timer_create(clock, ctypes.byref(event), ctypes.byref(made)) == 0:
+                self._id = made
+        except AttributeError:
+            pass  # A C library without: its leader is then replaced when its ttl has passed.
+
+    def arm(self) -> None:
+        self._set(self._seconds)
+
+    def disarm(self) -> None:
+        self._set(0.0)
+
+    def delete(self) -> None:
+        if self._id is not None:
+            self._libc.timer_delete(self._id)
+            self._id = None
+
+    def _set(self, seconds: float) -> None:
+        if self._id is not None:
+            whole = int(seconds)
+            spec = _Spec(0, 0, whole, int((seconds - whole) * 1e9))
+            self._libc.timer_settime(self._id, 0, ctypes.byref(spec), None)

@@ -1,0 +1,65 @@
+"""What earlier attempts of a job have left running on this host, by what is recorded of them."""
+
+from __future__ import annotations
+
+from jrs.contract.backend import Backend
+from jrs.contract.clock import Deadline
+from jrs.contract.errors import CorruptRecord
+from jrs.records import keys
+from jrs.records.codec import decode
+from jrs.records.model import AttemptRecord
+
+from . import marks
+from .marks import Marks
+
+KEPT = 16
+"""How many marks of earlier attempts are kept. One whose host was away for longer is fenced."""
+
+
+def marks_after(before: AttemptRecord | None) -> tuple[str, ...]:
+    """Return the earlier marks of the attempt that follows `before`."""
+    if before is None:
+        return ()
+    marks = (*before.earlier_marks, before.mark) if before.mark else before.earlier_marks
+    return marks[-KEPT:]
+
+
+def find(backend: Backend, job_id: str) -> list[int]:
+    """Return the pids of the job's attempts on this host, and of all that they have started.
+
+    Raises:
+        Unavailable: the backend could not be asked, or /proc not be read.
+    """
+    return marks.marked(_marks(backend, job_id, None))
+
+
+def end(
+    backend: Backend, job_id: str, deadline: Deadline, *, up_to_epoch: int | None = None
+) -> list[int]:
+    """Kill the job's attempts on this host with all that they have started; return their pids.
+
+    Idempotent. Looks at no process if no attempt was ever recorded.
+
+    Args:
+        up_to_epoch: the caller's own. A leader that was replaced while it slept must not kill the
+            attempts of the one that leads now; its next commit tells it.
+
+    Raises:
+        Unavailable: some do not die, or it is not known whether any is left.
+    """
+    return marks.end(_marks(backend, job_id, up_to_epoch), deadline)
+
+
+def _marks(backend: Backend, job_id: str, up_to_epoch: int | None) -> Marks:
+    stored = backend.get(keys.ATTEMPTS + job_id)
+    if stored is None:
+        return Marks()
+    try:
+        record = decode(AttemptRecord, stored.value, stored.key)
+    except CorruptRecord:
+        record = None
+    if record is not None and up_to_epoch is not None and record.epoch > up_to_epoch:
+        return Marks()
+    if record is None or not record.mark:
+        return marks.mark_of_job(backend.url, backend.cluster, job_id, up_to_epoch=up_to_epoch)
+    return marks.marks_of(record.mark, *record.earlier_marks)

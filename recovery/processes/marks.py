@@ -1,0 +1,323 @@
+"""The processes of attempts: found by a mark in their environment, killed as a whole.
+
+A process group is not enough: PySpark's worker daemon leaves it, and so may anything that a job
+starts. Every descendant inherits the mark, whatever session it moves to, and nobody mistakes it for
+a recycled pid. The mark is random and only the attempt's record names it: no other process carries
+it by chance or on purpose.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import secrets
+import signal
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import attrs
+
+from jrs.contract.clock import Deadline
+from jrs.contract.errors import Unavailable
+from jrs.contract.fork import forget_in_children
+
+MARK = "JRS_MARK"
+"""The variable that holds the mark of an attempt."""
+
+OLD_MARK = "JRS_JOB"
+"""The variable by which masters of earlier versions find attempts: cluster, job, epoch, attempt. It
+is no secret, so it counts only for attempts that have no other mark."""
+
+_NO_PROC = (
+    "{}, so the attempts of jobs could not be found and ended; mount it in this PID namespace: "
+    "mount -t proc proc /proc"
+)
+
+
+def new_mark() -> str:
+    """Return a mark that no process has: 16 random bytes in hex."""
+    return secrets.token_hex(16)
+
+
+@attrs.frozen
+class Marks:
+    """Which processes are meant, told by one variable of their environment."""
+
+    entries: frozenset[bytes] = frozenset()
+    """Whole entries, one of which such a process has."""
+    old: re.Pattern[bytes] | None = None
+    """What a whole entry of an earlier version looks like."""
+    up_to_epoch: int | None = None
+    """Leaves processes of later epochs out, for entries of an earlier version."""
+
+    def fit(self, entry: bytes) -> bool:
+        """Return whether a process that has this entry is meant."""
+        if entry in self.entries:
+            return True
+        match = self.old.fullmatch(entry) if self.old else None
+        return match is not None and (
+            self.up_to_epoch is None or int(match["epoch"]) <= self.up_to_epoch
+        )
+
+
+def marks_of(*marks: str) -> Marks:
+    """Return what finds the processes of attempts that were born with these marks."""
+    return Marks(frozenset(f"{MARK}={mark}".encode() for mark in marks))
+
+
+def mark_of_cluster(url: str, cluster: str) -> Marks:
+    """Return what finds all attempts of a cluster that do not hide, for tools and tests."""
+    return _old_marks(_cluster(url, cluster), r"[^:;]*:")
+
+
+def mark_of_job(url: str, cluster: str, job_id: str, *, up_to_epoch: int | None = None) -> Marks:
+    """Return what finds the attempts of a job that do not hide, of masters of any version."""
+    return attrs.evolve(
+        _old_marks(_cluster(url, cluster), re.escape(f"{job_id}:")), up_to_epoch=up_to_epoch
+    )
+
+
+def old_mark(url: str, cluster: str, job_id: str, epoch: int, attempt: int) -> str:
+    """Return the mark by which masters of earlier versions find the attempt."""
+    return f"{_cluster(url, cluster)}{job_id}:{epoch}.{attempt};"
+
+
+def _cluster(url: str, cluster: str) -> str:
+    where = hashlib.sha256(f"{url}\0{cluster}".encode()).hexdigest()[:16]
+    return f"{where}:"
+
+
+def _old_marks(beginning: str, job: str) -> Marks:
+    entry = rf"{OLD_MARK}={re.escape(beginning)}{job}(?P<epoch>\d{{1,18}})\.\d{{1,18}};"
+    return Marks(old=re.compile(entry.encode()))
+
+
+# -- looking ------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class _Seen:
+    """A process with a mark of jrs, as one look found it."""
+
+    born: bytes
+    entries: tuple[bytes, ...]
+
+
+def check_visible() -> None:
+    """Check that this process finds itself in /proc.
+
+    Raises:
+        Unavailable: it does not, or is short of descriptors or memory.
+    """
+    pid = str(os.getpid())
+    try:
+        shown = os.readlink("/proc/self")
+    except FileNotFoundError:
+        shown = ""
+    except OSError as error:
+        raise _short(error) from error
+    if not shown:
+        raise Unavailable(_NO_PROC.format("/proc is empty or not mounted"))
+    if shown != pid:
+        raise Unavailable(
+            _NO_PROC.format(f"/proc is of another PID namespace ({shown}, not {pid})")
+        )
+    if pid not in _listed() or not _read(f"/proc/{pid}/stat"):
+        raise Unavailable(_NO_PROC.format("/proc hides this process (hidepid?)"))
+
+
+def marked(marks: Marks) -> list[int]:
+    """Return the pids of all living processes that are meant, but for this one.
+
+    Raises:
+        Unavailable: /proc cannot be read: it is hidden, or descriptors or memory are short.
+    """
+    return sorted(_find(marks))
+
+
+def descendants() -> list[int]:
+    """Return the pids of all children of this process, their children, and so on.
+
+    Raises:
+        Unavailable: as `marked`.
+    """
+    children: dict[int, list[int]] = {}
+    for pid in _listed():
+        fields = _stat(int(pid))
+        if fields:
+            children.setdefault(int(fields[1]), []).append(int(pid))
+    found: list[int] = []
+    parents = [os.getpid()]
+    while parents:
+        born = children.get(parents.pop(), [])
+        found += born
+        parents += born
+    return found
+
+
+def _find(marks: Marks) -> dict[int, bytes]:
+    """Return the living processes that are meant, and when they were born."""
+    if not marks.entries and marks.old is None:
+        return {}
+    return {
+        pid: seen.born
+        for pid, seen in _looks.look().items()
+        if any(map(marks.fit, seen.entries)) and not _is_over(pid, seen.born)
+    }
+
+
+class _Looks:
+    """Looks at /proc, each of which serves all that asked for one before it began: to end many
+    attempts at once takes as many looks as to end one."""
+
+    def __init__(self) -> None:
+        self.forget()
+        forget_in_children(self)
+
+    def forget(self) -> Iterable[int]:
+        """A look that was under way ends in the parent alone."""
+        self._changed = threading.Condition()
+        self._begun = self._ended = 0
+        self._found: Mapping[int, _Seen] | BaseException = {}
+        return ()
+
+    def look(self) -> Mapping[int, _Seen]:
+        """Return every process with a mark of jrs, but for this one, as of now or later."""
+        with self._changed:
+            wanted = self._begun + 1
+            self._changed.wait_for(lambda: self._ended >= wanted or self._ended == self._begun)
+            if self._ended >= wanted:
+                if isinstance(self._found, BaseException):
+                    raise Unavailable(str(self._found)) from self._found
+                return self._found
+            self._begun += 1
+        found: Mapping[int, _Seen] | BaseException = Unavailable("the look at /proc was cut off")
+        try:
+            found = _look()
+        except BaseException as error:
+            found = error
+            raise
+        finally:
+            with self._changed:
+                self._found = found
+                self._ended = self._begun
+                self._changed.notify_all()
+        return found
+
+
+_looks = _Looks()
+
+
+def _look() -> dict[int, _Seen]:
+    """Read the environment of every process that there is."""
+    check_visible()
+    found = {}
+    for name in _listed():
+        if int(name) == os.getpid():
+            continue
+        # When it was born first: a pid that is recycled in between is found not to be it.
+        fields = _stat(int(name))
+        if not fields or fields[0] in _DEAD:
+            continue
+        environment = _read(f"/proc/{name}/environ").split(b"\0")
+        entries = tuple(entry for entry in environment if entry.startswith(_PREFIXES))
+        if entries:
+            found[int(name)] = _Seen(fields[19], entries)
+    return found
+
+
+_PREFIXES = (f"{MARK}=".encode(), f"{OLD_MARK}=".encode())
+
+_DEAD = (b"Z", b"X")
+
+
+def _listed() -> list[str]:
+    try:
+        return [name for name in os.listdir("/proc") if name.isdigit()]
+    except OSError as error:
+        raise _short(error) from error
+
+
+def _stat(pid: int) -> list[bytes]:
+    """Return what /proc says of a process from its state on; nothing if there is none."""
+    return _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+
+
+def _read(path: str) -> bytes:
+    """Return a file of /proc; empty if its process has ended or is not ours.
+
+    Raises:
+        Unavailable: it could not be read for any other reason, so nothing is known of the process.
+    """
+    try:
+        return Path(path).read_bytes()
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return b""
+    except (OSError, MemoryError) as error:
+        raise _short(error) from error
+
+
+def _short(error: OSError | MemoryError) -> Unavailable:
+    why = error.strerror if isinstance(error, OSError) else "out of memory"
+    return Unavailable(f"/proc cannot be read ({why}): which processes run is not known")
+
+
+def _is_over(pid: int, born: bytes) -> bool:
+    """Return whether a process runs no more, with all of its threads.
+
+    Its environment is gone a little earlier, and its first thread may be dead before the others.
+    """
+    fields = _stat(pid)
+    if not fields or fields[19] != born:
+        return True
+    if fields[0] not in _DEAD:
+        return False
+    try:
+        return len(os.listdir(f"/proc/{pid}/task")) == 1
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    except OSError as error:
+        raise _short(error) from error
+
+
+# -- ending -------------------------------------------------------------------------------------
+
+
+def end(marks: Marks, deadline: Deadline) -> list[int]:
+    """Kill every process that is meant, also stopped ones; return once none is left.
+
+    Idempotent. Returns the pids that were killed.
+
+    Raises:
+        Unavailable: some would not die (a hung disk keeps a process in the kernel), or it is not
+            known whether any is left, since /proc cannot be read.
+    """
+    killed: dict[int, bytes] = {}
+    sure = False
+    while True:
+        found = _find(marks)
+        if not found and (sure or not killed):
+            return sorted(killed)
+        # A child that is just calling exec shows no environment: one more look.
+        sure = not found
+        for pid, born in found.items():
+            if not _is_over(pid, born):
+                _kill(pid)
+            killed[pid] = born
+        left = list(found)
+        while left:
+            if deadline.expired:
+                raise Unavailable(f"processes {left} do not die; the job is not started again")
+            left = [pid for pid, born in killed.items() if not _is_over(pid, born)]
+            if left:
+                time.sleep(0.005)  # No event tells of the end of somebody else's child.
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass  # It has ended; or it is not ours, and is waited for.

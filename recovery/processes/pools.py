@@ -1,0 +1,128 @@
+"""Pools: threads for work that may hang, none of which keeps the process alive.
+
+The threads of `concurrent.futures` are joined when the interpreter ends, so that one hanging call
+keeps a process alive that was told to end. These are daemons: their owner
+stops them with a deadline.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+import attrs
+
+from jrs.contract.clock import Deadline
+
+T = TypeVar("T")
+
+
+class Pool:
+    """Runs work in at most `size` threads, first in, first out. Safe for use by many threads.
+
+    Args:
+        name: of its threads, followed by a number.
+        size: how many pieces of work run at once; those that hang count.
+    """
+
+    def __init__(self, name: str, size: int) -> None:
+        self._name = name
+        self._size = size
+        self._changed = threading.Condition()
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._threads: list[threading.Thread] = []
+        self._idle = 0
+        self._closed = False
+
+    def submit(self, work: Callable[[], None]) -> None:
+        """Have `work` run, which must not raise; after `close` it is dropped."""
+        with self._changed:
+            if self._closed:
+                return
+            self._waiting.append(work)
+            if self._idle >= len(self._waiting) or len(self._threads) >= self._size:
+                self._changed.notify()
+                return
+            thread = threading.Thread(
+                target=self._run, name=f"{self._name}-{len(self._threads)}", daemon=True
+            )
+            self._threads.append(thread)
+        thread.start()
+
+    def close(self) -> None:
+        """Begin nothing more, and drop what waits. Idempotent."""
+        with self._changed:
+            self._closed = True
+            self._waiting.clear()
+            self._changed.notify_all()
+
+    def join(self, deadline: Deadline) -> bool:
+        """Wait for what runs, after `close`; return whether all of it has ended."""
+        for thread in self._threads:
+            thread.join(deadline.bounded())
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._idle += 1
+                self._changed.wait_for(lambda: self._waiting or self._closed)
+                self._idle -= 1
+                if self._closed:
+                    return
+                work = self._waiting.popleft()
+            work()
+
+
+@attrs.frozen
+class Pools:
+    """Where actions run: apart, so that none waits for another kind that hangs."""
+
+    records: Pool = attrs.field(factory=lambda: Pool("jrs-record", 4))
+    starts: Pool = attrs.field(factory=lambda: Pool("jrs-start", 4))
+    ends: Pool = attrs.field(factory=lambda: Pool("jrs-end", 32))
+    cleanups: Pool = attrs.field(factory=lambda: Pool("jrs-clean-up", 16))
+    snapshots: Pool = attrs.field(factory=lambda: Pool("jrs-snapshot", 8))
+
+    def all(self) -> tuple[Pool, ...]:
+        return (self.records, self.starts, self.ends, self.cleanups, self.snapshots)
+
+
+@attrs.frozen
+class Outcome(Generic[T]):
+    """How a call ended."""
+
+    value: T | None = None
+    error: BaseException | None = None
+    hangs: bool = False
+    """It has not ended by the deadline; its thread is left behind."""
+
+
+def side_by_side(
+    name: str, calls: Sequence[Callable[[], T]], deadline: Deadline
+) -> list[Outcome[T]]:
+    """Run the calls at once, each in a thread of its own, and wait for their ends."""
+    ends: queue.SimpleQueue[tuple[int, Outcome[T]]] = queue.SimpleQueue()
+
+    def run(number: int) -> None:
+        try:
+            end = Outcome(calls[number]())
+        except (
+            BaseException
+        ) as error:  # Also `sys.exit`: an end that is not told looks like a hang.
+            end = Outcome(error=error)
+        ends.put((number, end))
+
+    for number in range(len(calls)):
+        threading.Thread(target=run, args=(number,), name=f"{name}-{number}", daemon=True).start()
+    found = [Outcome[T](hangs=True)] * len(calls)
+    for _ in calls:
+        try:
+            number, end = ends.get(timeout=deadline.bounded())
+        except queue.Empty:
+            break
+        found[number] = end
+    return found

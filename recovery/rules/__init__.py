@@ -1,0 +1,1 @@
+"""The rules: pure functions and values, without I/O."""

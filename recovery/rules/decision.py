@@ -1,0 +1,171 @@
+"""What to do about a job: one pure function over the facts, at failover and ever after.
+
+Rules of this file: no I/O, no clock, no state. Everything it may consider is a field of `Facts`;
+whatever it returns is a `Decision` with a reason that a person understands.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import attrs
+
+from jrs.records.model import StopMode, StopRecord, StopState
+
+
+class Spec(enum.Enum):
+    """What is stored of the job's spec."""
+
+    NONE = "none"
+    READABLE = "readable"
+    UNREADABLE = "unreadable"
+    RESTORING = "restoring"
+    """A restore has taken its place, which is under way or was cut off."""
+
+
+class Result(enum.Enum):
+    """What is stored of the job's result."""
+
+    NONE = "none"
+    DIRTY = "dirty"
+    CLEAN = "clean"
+    EXPIRED = "expired"
+    UNREADABLE = "unreadable"
+
+
+class Attempt(enum.Enum):
+    """How the newest attempt stands on this leader."""
+
+    NONE = "none"
+    RUNNING = "running"
+    BACKING_OFF = "backing off"
+    """It died, and the restart policy's delay has not passed."""
+    UNHEARD = "unheard"
+    """It ran alone in an earlier leader that hangs, whose last words may still come."""
+    SPENT = "spent"
+    """It died, and the restart policy allows no other."""
+
+
+class Stop(enum.Enum):
+    """What is wanted of a job that is to stop before its end."""
+
+    NONE = "none"
+    """Nothing; or a drain, which the attempt carries out like any other work."""
+    ASKED = "asked"
+    """To be suspended; its attempt has the time to come to a boundary."""
+    STANDS = "stands"
+    """Its queries stand, or the time is up: its attempt is to end."""
+    SUSPENDED = "suspended"
+    HELD = "held"
+    UNREADABLE = "unreadable"
+
+    @classmethod
+    def of(cls, stop: StopRecord | None, *, overdue: bool = False) -> Stop:
+        """Return what a stored stop means; `overdue` if its patience is over."""
+        if stop is None or stop.mode is StopMode.DRAIN:
+            return cls.NONE
+        if stop.mode is StopMode.HOLD:
+            return cls.HELD
+        if stop.state is StopState.DONE:
+            return cls.SUSPENDED
+        return cls.STANDS if overdue or stop.state is StopState.STANDS else cls.ASKED
+
+
+class Action(enum.Enum):
+    """The decisions about a job; the first four are the ones a failover is about."""
+
+    RECOVER = "recover"
+    CLEAN_UP = "clean up"
+    SKIP = "skip"
+    HOLD = "hold"
+    LEAVE = "leave"
+    CANCEL = "cancel"
+    RESTORE = "restore"
+    SUSPEND = "suspend"
+    FAIL = "fail"
+    WAIT = "wait"
+    NOTHING = "nothing"
+
+
+@attrs.frozen
+class Facts:
+    """All that a decision depends on."""
+
+    spec: Spec = Spec.NONE
+    result: Result = Result.NONE
+    attempt: Attempt = Attempt.NONE
+    cancel: bool = False
+    stop: Stop = Stop.NONE
+    startable: bool = True
+    """False for a job whose function only the driver's own main can give, and has not yet."""
+    turn: bool = True
+    """False while this master starts one job at a time, since a leader died, and it is another's
+    turn."""
+    place: int = 0
+    """Its place among the jobs that wait for a slot, from 1; 0 if it waits for none."""
+
+
+@attrs.frozen
+class Decision:
+    """What to do, and why."""
+
+    action: Action
+    reason: str
+
+
+def decide(facts: Facts) -> Decision:
+    """Return the decision for any combination of facts."""
+    if facts.result is Result.UNREADABLE:
+        return Decision(Action.HOLD, "its result can not be read; an operator decides")
+    if facts.result is Result.DIRTY:
+        return Decision(Action.CLEAN_UP, "it has ended, but its resources are not cleaned up")
+    if facts.result in (Result.CLEAN, Result.EXPIRED):
+        if facts.spec is Spec.NONE:
+            return Decision(Action.SKIP, f"it has ended and its result is {facts.result.value}")
+        return Decision(
+            Action.SKIP, f"its result is {facts.result.value}; a left-over spec is swept"
+        )
+    if facts.spec is Spec.UNREADABLE and not facts.cancel:
+        return Decision(Action.HOLD, "its spec cannot be read; `jrs cancel` ends it")
+    if facts.spec is Spec.RESTORING and not facts.cancel:
+        return Decision(Action.RESTORE, "a restore of it is under way, or was cut off")
+    if facts.spec is Spec.NONE:
+        return Decision(Action.NOTHING, "it was never submitted; fsck names what is left over")
+    return _without_result(facts)
+
+
+def _without_result(facts: Facts) -> Decision:
+    if facts.cancel:
+        return Decision(Action.CANCEL, "somebody asked for it to be canceled")
+    if facts.stop is not Stop.NONE:
+        return _stopping(facts)
+    if facts.attempt is Attempt.RUNNING:
+        return Decision(Action.LEAVE, "an attempt is running here")
+    if facts.attempt is Attempt.SPENT:
+        return Decision(Action.FAIL, "it died as often as its restart policy allows")
+    if facts.attempt is Attempt.BACKING_OFF:
+        return Decision(Action.WAIT, "it died; the restart policy's delay has not passed")
+    if facts.attempt is Attempt.UNHEARD:
+        return Decision(Action.WAIT, "the leader it ran alone in hangs; that is to end first")
+    if not facts.startable:
+        return Decision(Action.WAIT, "the driver's main has not come to it yet")
+    if not facts.turn:
+        return Decision(Action.WAIT, "a leader died; what ran in its process starts one at a time")
+    if facts.place:
+        return Decision(Action.WAIT, f"it waits for a slot, at place {facts.place} in the queue")
+    return Decision(Action.RECOVER, "it has no result and no attempt is running")
+
+
+def _stopping(facts: Facts) -> Decision:
+    running = facts.attempt is Attempt.RUNNING
+    if facts.stop is Stop.UNREADABLE:
+        return Decision(Action.HOLD, "its stop can not be read; an operator decides")
+    if facts.stop is Stop.ASKED and running:
+        return Decision(Action.LEAVE, "it is asked to stand, and its attempt is at it")
+    if facts.stop is Stop.HELD and running:
+        return Decision(Action.SUSPEND, "it is held, and its attempt is to end")
+    if facts.stop in (Stop.ASKED, Stop.STANDS) or running:
+        return Decision(Action.SUSPEND, "somebody asked for it to be suspended")
+    if facts.stop is Stop.HELD:
+        return Decision(Action.HOLD, "it is held until somebody resumes or cancels it")
+    return Decision(Action.WAIT, "it is suspended until somebody resumes it")

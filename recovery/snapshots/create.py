@@ -1,0 +1,359 @@
+"""Taking a snapshot: its files gathered, and put beside the job as a whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from jrs.contract.backend import Backend, Create, Fence, commit_and_read_back
+from jrs.contract.errors import (
+    CorruptRecord,
+    Fenced,
+    InvalidInput,
+    JrsError,
+    NoSuchJob,
+    OutcomeUnknown,
+    Unavailable,
+)
+from jrs.records import keys
+from jrs.records.codec import encode
+from jrs.records.snapshots import (
+    Manifest,
+    SnapshotFile,
+    SnapshotFormat,
+    SnapshotRecord,
+    check_snapshot_name,
+)
+
+from ..files import transfer
+from ..files.job_folders import JobStorage
+from . import contents, folders, manifest, pending_restores
+from .blobs import Blobs
+from .contents import Contents, Item
+from .open import Opened, opened
+
+if TYPE_CHECKING:
+    from .catalog import SnapshotCatalog
+
+_TRIES = 30
+
+
+@attrs.frozen
+class Wish:
+    """What kind of snapshot is wanted."""
+
+    format: SnapshotFormat
+    output: bool
+    batches: Mapping[str, int]
+    spark: Any
+    progress: transfer.Progress
+
+
+@attrs.frozen
+class Taken:
+    """What was put into a snapshot's folder."""
+
+    contents: Contents
+    files: tuple[SnapshotFile, ...]
+    new_bytes: int
+
+
+def create(
+    catalog: SnapshotCatalog, job_id: str, name: str | None, wish: Wish, fence: Fence | None
+) -> SnapshotRecord:
+    """Take a snapshot and list it; see `SnapshotCatalog.create`."""
+    backend, storage = catalog.backend, catalog.storage
+    if fence is not None and not backend.holds(fence):
+        raise Fenced(f"epoch {fence.epoch} was replaced: no snapshot of job {job_id!r}")
+    known = catalog.list(job_id)
+    if name is not None and any(each.name == check_snapshot_name(name) for each in known):
+        raise InvalidInput(f"job {job_id!r} has a snapshot named {name!r} already")
+    if contents.epoch_folder(storage, job_id) is None and not contents.read_records(
+        backend, job_id
+    ):
+        raise NoSuchJob(f"there is no job {job_id!r}")
+    remove_left_overs(storage, job_id)
+    parent = _parent(storage, known) if wish.format.is_restorable else None
+    with ExitStack() as held:
+        if wish.format is SnapshotFormat.CAS:
+            held.enter_context(Blobs(storage).hold())
+        number, folder = _begin(storage, job_id, known, held)
+        try:
+            taken = take(backend, storage, job_id, folder, wish, parent, catalog.sleep)
+            if fence is None:  # A master's path is the masters' path.
+                contents.check_spelling(taken.contents.items, storage.folder(job_id))
+            described = Manifest(
+                job_id, number, wish.format, catalog.now(), str(storage.folder(job_id)), name,
+                parent.manifest.number if parent else None,
+            )  # fmt: skip
+            with transfer.writing(f"the snapshot of job {job_id!r}"):
+                found, digest = finish(folder, taken, described)
+                whole = folders.snapshot(storage, job_id, number)
+                os.rename(folder, whole)
+                folder = whole
+                storage.sync_names(folder)
+            record = _record(found, digest, taken.new_bytes)
+            key = keys.snapshot(job_id, number)
+            commit_and_read_back(backend, Create(key, encode(record)), fence=fence)
+        except OutcomeUnknown:
+            raise  # It may be listed, so its files have to stay.
+        except BaseException:
+            with suppress(JrsError):  # The next call tries again; what went wrong first counts.
+                storage.discard(job_id, folder)
+            raise
+    return record
+
+
+def take(
+    backend: Backend,
+    storage: JobStorage,
+    job_id: str,
+    folder: Path,
+    wish: Wish,
+    parent: Opened | None,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Taken:
+    """Fill `folder` with one consistent state of the job, which may run meanwhile.
+
+    Raises:
+        InvalidInput: what is wished for does not exist, or can not be part of a snapshot.
+        CorruptRecord: the job's checkpoints can not be restarted from: something is lost.
+        Unavailable: the disk is full, or the job changes too fast.
+    """
+    problem: FileNotFoundError | None = None
+    seen = set()
+    for attempt in range(_TRIES):
+        if attempt:
+            transfer.remove(folder / folders.FILES)
+            sleep(0.01 * attempt)
+        if pending_restores.of_job(backend, job_id) is not None:
+            raise Unavailable(f"job {job_id!r} is being restored: no snapshot is taken of it")
+        records = contents.read_records(backend, job_id)
+        try:
+            with transfer.writing(f"the snapshot of job {job_id!r}"), contents.as_missing():
+                found = contents.gather(
+                    storage, job_id, records, output=wish.output, batches=wish.batches
+                )
+                seen.add(found.stages)
+                files, new = _fill(folder, found, wish, parent, Blobs(storage))
+        except FileNotFoundError as error:
+            problem = error
+            continue
+        if contents.read_records(backend, job_id) == records:
+            return Taken(found, files, new)
+        problem = None
+    if problem is not None and len(seen) <= 1:
+        raise CorruptRecord(
+            f"job {job_id!r} can not be restarted from what is stored: {problem.filename} is "
+            "missing; take a snapshot of an older batch, or restore one"
+        )
+    raise Unavailable(f"job {job_id!r} changes faster than a snapshot is taken; try again")
+
+
+def remove_left_overs(storage: JobStorage, job_id: str) -> None:
+    """Remove what was being taken, or restored, by processes that have died."""
+    unfinished = folders.unfinished(storage, job_id)
+    paths = [folders.building(storage, job_id, number) for number in unfinished]
+    for path in (*paths, folders.restoring(storage, job_id)):
+        with folders.locked(path) as mine:
+            if mine:
+                storage.discard(job_id, path)
+
+
+# -- inside --------------------------------------------------------------------------------
+
+
+def _begin(
+    storage: JobStorage, job_id: str, known: Sequence[SnapshotRecord], held: ExitStack
+) -> tuple[int, Path]:
+    """Take the next number; return it and its locked, empty folder."""
+    number = max((record.number for record in known), default=0)
+    number = max(number, *folders.whole(storage, job_id), 0)
+    parent = folders.snapshots(storage, job_id)
+    with transfer.writing(f"the snapshot of job {job_id!r}"):
+        parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        while True:
+            number += 1
+            folder = folders.building(storage, job_id, number)
+            try:
+                folder.mkdir(mode=0o700)
+            except FileExistsError:
+                continue
+            mine = held.enter_context(folders.locked(folder))
+            # Who is quicker may have taken it for a left-over, or have used the number up.
+            if mine and not folders.snapshot(storage, job_id, number).exists():
+                return number, folder
+            if mine:
+                folder.rmdir()
+
+
+def _parent(storage: JobStorage, known: Sequence[SnapshotRecord]) -> Opened | None:
+    """Return the newest one to take unchanged files, or their digests, from. It is not locked any
+    more: it may be deleted meanwhile."""
+    for record in reversed(known):
+        if record.format.is_restorable:
+            try:
+                with opened(storage, record) as found:
+                    return found
+            except (CorruptRecord, Unavailable):
+                continue  # It would only have saved time.
+    return None
+
+
+def _record(found: Manifest, digest: str, new_bytes: int) -> SnapshotRecord:
+    return SnapshotRecord(
+        job_id=found.job_id,
+        number=found.number,
+        format=found.format,
+        created_at=found.created_at,
+        manifest=digest,
+        files=len(found.files),
+        bytes=sum(file.size for file in found.files),
+        new_bytes=new_bytes,
+        name=found.name,
+        parent=found.parent,
+        output=found.output,
+        stages=found.stages,
+    )
+
+
+def _fill(
+    folder: Path, found: Contents, wish: Wish, parent: Opened | None, blobs: Blobs
+) -> tuple[tuple[SnapshotFile, ...], int]:
+    if wish.format is SnapshotFormat.LOGICAL:
+        exported = _logical(folder, found, wish)
+        return exported, sum(file.size for file in exported)
+    known = {file.path: file for file in parent.manifest.files} if parent else {}
+    copies = None
+    if parent is not None and parent.manifest.format is SnapshotFormat.LINK:
+        copies = parent.folder / folders.FILES  # A backup shares nothing with anybody.
+    files_at = folder / folders.FILES
+    if wish.format is not SnapshotFormat.CAS:
+        files_at.mkdir(mode=0o700)
+        transfer.parents(files_at / item.path for item in found.items)
+    files: list[SnapshotFile] = []
+    new_bytes = 0
+    for done, item in enumerate(found.items):
+        wish.progress(done, len(found.items))
+        copy = copies / item.path if copies else None
+        file, new = _put(item, files_at / item.path, wish.format, known.get(item.path), copy, blobs)
+        files.append(file)
+        new_bytes += new
+    if wish.format is SnapshotFormat.CAS:
+        transfer.sync(blobs.folder)
+    wish.progress(len(found.items), len(found.items))
+    return tuple(files), new_bytes
+
+
+def _put(
+    item: Item,
+    target: Path,
+    how: SnapshotFormat,
+    known: SnapshotFile | None,
+    copy: Path | None,
+    blobs: Blobs,
+) -> tuple[SnapshotFile, int]:
+    """Put one file into the snapshot; return its entry and the bytes that are new in it."""
+    found = os.lstat(item.source)
+    if not stat.S_ISREG(found.st_mode):
+        raise InvalidInput(f"{item.source} is no file: it can not be part of a snapshot")
+    digest = known.sha256 if known is not None and _unchanged(known, found, how) else None
+    size, inode, new = found.st_size, 0, found.st_size
+    if how is SnapshotFormat.CAS:
+        digest, new = blobs.add(item.source, size, digest)
+    elif how is SnapshotFormat.LINK and item.final:
+        if transfer.link_or_copy(item.source, target):
+            inode = found.st_ino
+        if digest is None:
+            digest = transfer.digest(target)
+            transfer.sync(target)
+        else:
+            new = 0
+        size = os.lstat(target).st_size
+    elif how is SnapshotFormat.LINK and digest and _is_linked(copy, item.source, target):
+        new = 0
+    else:
+        copied = transfer.copy(item.source, target)
+        digest, size = copied, os.lstat(target).st_size
+    return SnapshotFile(item.path, size, digest, found.st_mtime_ns, inode), new
+
+
+def _is_linked(copy: Path | None, source: Path, target: Path) -> bool:
+    """Link the copy that the snapshot before has of an unchanged file; return whether it could be.
+    It could not if that is the job's own file, since a restore may have linked it there."""
+    try:
+        if copy is None or os.path.samefile(copy, source):
+            return False
+        os.link(copy, target, follow_symlinks=False)
+    except OSError:
+        return False  # It is elsewhere, or was deleted meanwhile.
+    return True
+
+
+def _unchanged(known: SnapshotFile, found: os.stat_result, how: SnapshotFormat) -> bool:
+    same = known.size == found.st_size and known.mtime_ns == found.st_mtime_ns
+    if how is SnapshotFormat.LINK and known.inode:
+        return same and known.inode == found.st_ino
+    return same
+
+
+def _logical(folder: Path, found: Contents, wish: Wish) -> tuple[SnapshotFile, ...]:
+    """Let Spark export the state of each stage, from links that no maintenance removes."""
+    from ..spark import state_store
+
+    files_at = folder / folders.FILES
+    files_at.mkdir(mode=0o700)
+    pinned = folder / ".pinned"
+    transfer.remove(pinned)
+    transfer.parents(pinned / item.path for item in found.items)
+    try:
+        for item in found.items:
+            transfer.link_or_copy(item.source, pinned / item.path)
+        for done, stage in enumerate(found.stages):
+            wish.progress(done, len(found.stages))
+            if stage.batch is not None:
+                state_store.export_state(
+                    pinned / "streams" / stage.name / "ck",
+                    stage.batch,
+                    files_at / "state" / stage.name,
+                    spark=wish.spark,
+                )
+    finally:
+        transfer.remove(pinned)
+    files = []
+    for where, _, names in os.walk(files_at):
+        for name in sorted(names):
+            path = Path(where, name)
+            transfer.sync(path)
+            status = path.stat()
+            relative = path.relative_to(files_at).as_posix()
+            files.append(
+                SnapshotFile(relative, status.st_size, transfer.digest(path), status.st_mtime_ns)
+            )
+    return tuple(files)
+
+
+def finish(folder: Path, taken: Taken, described: Manifest) -> tuple[Manifest, str]:
+    """Write the manifest of what was taken and sync all of it; return it and its sha256."""
+    whole = attrs.evolve(
+        described,
+        output=taken.contents.complete,
+        stages=taken.contents.stages,
+        records=taken.contents.records,
+        files=taken.files,
+        links=taken.contents.links,
+    )
+    try:
+        whole.check()
+    except JrsError as error:
+        raise InvalidInput(f"job {described.job_id!r} can not be in a snapshot: {error}") from error
+    digest = manifest.write(folder, whole)
+    transfer.sync_folders(folder)
+    return whole, digest

@@ -1,0 +1,216 @@
+"""Deleting snapshots: what may go, in which order, and the blobs that nobody names any more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jrs.contract.backend import Backend, Delete, Fence
+from jrs.contract.errors import (
+    Conflict,
+    CorruptRecord,
+    DamagedSnapshot,
+    Fenced,
+    NoSuchSnapshot,
+    SnapshotInUse,
+    Unavailable,
+)
+from jrs.records import keys
+from jrs.records.codec import decode
+from jrs.records.snapshots import SnapshotFormat, SnapshotRecord
+
+from ..files.job_folders import JobStorage
+from . import folders, manifest, pending_restores
+from .blobs import Blobs
+from .open import places
+
+if TYPE_CHECKING:
+    from .catalog import SnapshotCatalog
+
+
+def delete(
+    catalog: SnapshotCatalog, job_id: str, which: int | str, fence: Fence | None = None
+) -> None:
+    """Delete a snapshot that its job can do without; see `SnapshotCatalog.delete`."""
+    try:
+        record = catalog.get(job_id, which)
+    except NoSuchSnapshot:
+        number = int(which) if str(which).isdigit() else -1
+        if number not in folders.whole(catalog.storage, job_id):
+            raise
+        discard(catalog.storage, job_id, number)
+        collect(catalog.storage)
+        return
+    _check_dispensable(catalog, record)
+    remove(catalog.backend, catalog.storage, record, fence)
+
+
+def remove(
+    backend: Backend, storage: JobStorage, record: SnapshotRecord, fence: Fence | None
+) -> None:
+    """Delete a snapshot: its record, then its files, then the blobs that were its alone.
+
+    The record's delete is fenced, so that a leader that was replaced removes nothing. A crash
+    behind it leaves a folder that is not listed, which `fsck` names.
+
+    Raises:
+        Unavailable: a storage that it is in is not mounted; its files would have no record.
+        As `SnapshotCatalog.remove`.
+    """
+    if fence is not None and not backend.holds(fence):
+        raise Fenced(f"epoch {fence.epoch} was replaced: {record} is not deleted")
+    key = keys.snapshot(record.job_id, record.number)
+    while True:
+        stored = backend.get(key)
+        if stored is not None:
+            # It may have been moved since it was read.
+            current = decode(SnapshotRecord, stored.value, key)
+            if current.manifest != record.manifest:
+                return  # Gone, and its number is another's.
+            record = current
+        for place in places(storage, record):
+            check_mounted(place, record)
+        with ExitStack() as held:
+            # Held first: nobody reads what is no longer listed, or moves it meanwhile.
+            found = [
+                (place, held.enter_context(_alone(place, record.job_id, record.number)))
+                for place in _distinct(places(storage, record))
+            ]
+            if stored is not None:
+                try:
+                    backend.commit(Delete(key, stored.version), fence=fence)
+                except Conflict:
+                    continue  # Moved, or gone, in this moment: look again.
+            for place, theirs in found:
+                for folder in theirs:
+                    place.discard(record.job_id, folder)
+        break
+    if record.format is SnapshotFormat.CAS:
+        for place in places(storage, record):
+            collect(place)
+
+
+def check_mounted(storage: JobStorage, record: SnapshotRecord) -> None:
+    """Raise `Unavailable` if files of a snapshot may be in a storage that is not there now."""
+    if not storage.root.is_dir():
+        raise Unavailable(
+            f"{storage.root} is not there, and files of {record} may be in it: mount it, or make "
+            "an empty folder of that name if it is lost for good; then try again"
+        )
+
+
+def discard(storage: JobStorage, job_id: str, number: int) -> None:
+    """Remove the folders of a snapshot from a storage. Idempotent.
+
+    Raises:
+        SnapshotInUse: one of them is being written or read.
+    """
+    with _alone(storage, job_id, number) as found:
+        for folder in found:
+            storage.discard(job_id, folder)
+
+
+@contextmanager
+def _alone(storage: JobStorage, job_id: str, number: int) -> Iterator[list[Path]]:
+    """Hold the folders that a storage has of a snapshot, so that they can be removed.
+
+    Raises:
+        SnapshotInUse: one of them is being written or read.
+    """
+    found = []
+    with ExitStack() as held:
+        for folder in (
+            folders.building(storage, job_id, number),
+            folders.snapshot(storage, job_id, number),
+        ):
+            if not folder.is_symlink():
+                if not folder.is_dir():
+                    continue
+                if not held.enter_context(folders.locked(folder)):
+                    if folder.is_dir():
+                        raise SnapshotInUse(f"{folder} is being written or read; try again later")
+                    continue
+            found.append(folder)
+        yield found
+
+
+def _distinct(storages: Iterable[JobStorage]) -> list[JobStorage]:
+    """Return storages without those that are another one by another name."""
+    found: list[JobStorage] = []
+    for storage in storages:
+        if not any(storage.root.samefile(known.root) for known in found):
+            found.append(storage)
+    return found
+
+
+def collect(storage: JobStorage) -> None:
+    """Delete the blobs that no snapshot of the storage names.
+
+    Left for the next time while snapshots are being taken, or if a manifest can not be read:
+    nothing is deleted on a guess.
+    """
+    blobs = Blobs(storage)
+    if blobs.folder.is_dir():
+        with blobs.alone() as mine:
+            if mine:
+                try:
+                    blobs.collect(named_blobs(storage))
+                except CorruptRecord:
+                    return
+
+
+def named_blobs(storage: JobStorage) -> set[str]:
+    """Return every digest that a ``cas`` snapshot in the storage names, listed or not.
+
+    Raises:
+        CorruptRecord: a manifest can not be read, so that it may name any.
+    """
+    named: set[str] = set()
+    for job_id in storage.jobs():
+        for number in folders.whole(storage, job_id):
+            folder = folders.snapshot(storage, job_id, number)
+            try:
+                found = manifest.read(folder)
+            except DamagedSnapshot:
+                if folder.is_dir():
+                    raise
+                continue  # Deleted in this moment.
+            if found.format is SnapshotFormat.CAS:
+                named.update(file.sha256 for file in found.files)
+    return named
+
+
+# -- inside --------------------------------------------------------------------------------
+
+
+def _check_dispensable(catalog: SnapshotCatalog, record: SnapshotRecord) -> None:
+    """Raise `SnapshotInUse` if a job would have nothing to go on from without it."""
+    backend, job_id = catalog.backend, record.job_id
+    for restore in pending_restores.begun_from(backend, job_id):
+        if restore.source == str(record.number):
+            raise SnapshotInUse(
+                f"{record} is what job {restore.job_id!r} is being restored from; finish that "
+                f"first: jrs snapshot restore --finish {restore.job_id}"
+            )
+    ended = any(backend.get(prefix + job_id) for prefix in (keys.RESULTS, keys.TOMBSTONES))
+    lives = not ended and backend.get(keys.JOBS + job_id) is not None
+    if not lives or not record.format.is_restorable:
+        return
+    newer = [each for each in catalog.list(job_id) if each.number > record.number]
+    if any(each.format.is_restorable and _is_whole(catalog, each, False) for each in newer):
+        return
+    if _is_whole(catalog, record, True):
+        raise SnapshotInUse(
+            f"{record} is the newest that its job could go on from, and the job has not ended; "
+            "take another one first"
+        )
+
+
+def _is_whole(catalog: SnapshotCatalog, record: SnapshotRecord, thorough: bool) -> bool:
+    try:
+        catalog.verify(record.job_id, record.number, thorough=thorough)
+    except (CorruptRecord, NoSuchSnapshot):
+        return False
+    return True

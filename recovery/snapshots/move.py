@@ -1,0 +1,287 @@
+"""Moving a snapshot to another storage, and exporting one to a folder of its own."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from jrs.contract.backend import Fence, Update, commit_and_read_back
+from jrs.contract.errors import (
+    DamagedSnapshot,
+    InvalidInput,
+    NoSuchSnapshot,
+    OutcomeUnknown,
+    SnapshotInUse,
+    Unavailable,
+)
+from jrs.records import keys
+from jrs.records.codec import decode, encode
+from jrs.records.snapshots import Manifest, SnapshotFile, SnapshotFormat, SnapshotRecord
+
+from ..files import transfer
+from ..files.job_folders import JobStorage
+from . import delete, folders, manifest
+from .blobs import Blobs
+from .open import Opened, check, opened, place, read
+
+if TYPE_CHECKING:
+    from .catalog import SnapshotCatalog
+
+
+def move(
+    catalog: SnapshotCatalog,
+    job_id: str,
+    which: int | str,
+    to_root: Path,
+    fence: Fence | None,
+    progress: transfer.Progress,
+) -> SnapshotRecord:
+    """Copy, verify, swap the entry of the catalogue, delete the old one."""
+    record = catalog.get(job_id, which)
+    own = catalog.storage
+    source = place(own, record)
+    left = None if record.copy is None else JobStorage(Path(record.copy), own.root.name)
+    target = JobStorage(to_root.absolute(), own.root.name)
+    for known in (own, source, left):
+        if known is not None and _is_same(known, target):
+            target = known  # One storage has one spelling in the catalogue.
+            break
+    if _is_same(target, source):
+        if left is None:
+            raise InvalidInput(f"{record} is in {to_root} already")
+        return _end(catalog, record, fence)  # All but the last step of a move was done.
+    if left is not None and not _is_same(left, target):
+        record = _end(catalog, record, fence)
+    elif left is not None:
+        delete.check_mounted(target, record)  # Or what it has would be hidden by a second copy.
+        if _has_whole(catalog, record, target):
+            # Maybe the only whole one: it is not copied over.
+            return _drop_copy(catalog, _swap(catalog, record, target, fence), fence)
+    record = _copy(catalog, record, target, fence, progress)
+    if record.format is SnapshotFormat.CAS:
+        delete.collect(target)  # What a move that was cut off had half-written.
+    return _drop_copy(catalog, record, fence)
+
+
+def export(
+    catalog: SnapshotCatalog, job_id: str, which: int | str, path: Path, progress: transfer.Progress
+) -> Manifest:
+    """Copy a snapshot to a new folder that needs nothing else."""
+    record = catalog.get(job_id, which)
+    if path.exists() or path.is_symlink():
+        raise InvalidInput(f"{path} exists already: give the name of a folder to be made")
+    if not path.parent.is_dir():
+        raise InvalidInput(f"{path.parent} is no folder: nowhere to put {path.name}")
+    building = path.parent / f".{path.name}.{uuid.uuid4().hex}"
+    with opened(catalog.storage, record) as found:
+        try:
+            with _copying(f"the export to {path}", str(record)):
+                building.mkdir(mode=0o700)
+                _copy_files(found, building / folders.FILES, progress)
+                how = found.manifest.format
+                files = tuple(attrs.evolve(file, inode=0) for file in found.manifest.files)
+                described = attrs.evolve(
+                    found.manifest,
+                    format=SnapshotFormat.FULL if how.is_restorable else how,
+                    parent=None,
+                    files=files,
+                )
+                manifest.write(building, described)
+                transfer.sync_folders(building)
+                os.rename(building, path)
+                transfer.sync(path.parent)
+        except BaseException:
+            transfer.remove(building)
+            raise
+    return described
+
+
+# -- inside --------------------------------------------------------------------------------
+
+
+@contextmanager
+def _copying(what: str, source: str) -> Iterator[None]:
+    """Tell a file that is missing in the source from an error of the filesystem."""
+    try:
+        with transfer.writing(what):
+            yield
+    except FileNotFoundError as error:
+        raise DamagedSnapshot(source, (f"{error.filename} is missing",)) from error
+
+
+def _copy_files(found: Opened, files_at: Path, progress: transfer.Progress) -> None:
+    """Copy every file of a snapshot, and compare each with its digest on the way."""
+    files_at.mkdir(mode=0o700)
+    listed = found.manifest.files
+    transfer.parents(files_at / file.path for file in listed)
+    for done, file in enumerate(listed):
+        progress(done, len(listed))
+        target = files_at / file.path
+        _check_digest(found, file, transfer.copy(found.locate(file), target))
+        os.utime(target, ns=(file.mtime_ns, file.mtime_ns))
+    progress(len(listed), len(listed))
+
+
+def _check_digest(found: Opened, file: SnapshotFile, digest: str) -> None:
+    if digest != file.sha256:
+        raise DamagedSnapshot(str(found.folder), (f"{found.locate(file)} has changed",))
+
+
+def _copy(
+    catalog: SnapshotCatalog,
+    record: SnapshotRecord,
+    target: JobStorage,
+    fence: Fence | None,
+    progress: transfer.Progress,
+) -> SnapshotRecord:
+    """Copy a snapshot to another storage and list it there; both are in its entry then."""
+    # What is held is not discarded, by whatever name the target may lead to it.
+    with opened(catalog.storage, record) as found, ExitStack() as held:
+        check(str(record), found, thorough=False)
+        _check_free(target, record)
+        # What a move that was cut off had copied.
+        delete.discard(target, record.job_id, record.number)
+        with transfer.writing(f"the move of {record}"):
+            # What is listed and not there is taken for a storage that is not mounted.
+            target.make()
+        # Where the copy is going to be is listed first: whatever happens, it is known.
+        record = _update(catalog, record, fence, copy=str(target.root.parent))
+        try:
+            _copy_to(catalog, record, found, target, held, progress)
+            return _swap(catalog, record, target, fence)
+        except OutcomeUnknown:
+            raise  # Both places are listed, whichever it is in.
+        except BaseException:
+            held.close()
+            _drop_copy(catalog, record, fence)
+            raise
+
+
+def _copy_to(
+    catalog: SnapshotCatalog,
+    record: SnapshotRecord,
+    found: Opened,
+    target: JobStorage,
+    held: ExitStack,
+    progress: transfer.Progress,
+) -> None:
+    """Copy an opened snapshot, verified; hold what has to be until it is listed."""
+    building = folders.building(target, record.job_id, record.number)
+    with _copying(f"the move of {record}", str(record)):
+        building.mkdir(mode=0o700, parents=True)
+        if not held.enter_context(folders.locked(building)):
+            raise SnapshotInUse(f"{building} is being written by another process")
+        if found.manifest.format is SnapshotFormat.CAS:
+            blobs = Blobs(target)
+            held.enter_context(blobs.hold())
+            for done, file in enumerate(found.manifest.files):
+                progress(done, len(found.manifest.files))
+                # Without its digest, for what the store has of it may be damaged.
+                digest, _ = blobs.add(found.locate(file), file.size, None)
+                _check_digest(found, file, digest)
+            transfer.sync(blobs.folder)
+        else:
+            _copy_files(found, building / folders.FILES, progress)
+        shutil.copyfile(found.folder / folders.MANIFEST, building / folders.MANIFEST)
+        transfer.sync(building / folders.MANIFEST)
+        transfer.sync_folders(building)
+        whole = folders.snapshot(target, record.job_id, record.number)
+        os.rename(building, whole)
+        target.sync_names(whole)
+    there = attrs.evolve(record, storage=str(target.root.parent))
+    check(str(record), read(catalog.storage, there), thorough=True)
+
+
+def _is_same(one: JobStorage, other: JobStorage) -> bool:
+    """Return whether two storages are one, be it by a link, by ``..`` or by a second mount."""
+    try:
+        return one.root.samefile(other.root)
+    except OSError:  # One of them is not there, or not yet.
+        return one.root.resolve() == other.root.resolve()
+
+
+def _check_free(target: JobStorage, record: SnapshotRecord) -> None:
+    """Raise `InvalidInput` if another cluster's snapshot has the place, and is none of ours."""
+    path = folders.snapshot(target, record.job_id, record.number) / folders.MANIFEST
+    if path.exists() and hashlib.sha256(path.read_bytes()).hexdigest() != record.manifest:
+        raise InvalidInput(f"{path.parent} is another snapshot: move {record} elsewhere")
+
+
+def _has_whole(catalog: SnapshotCatalog, record: SnapshotRecord, target: JobStorage) -> bool:
+    """Return whether a move that was cut off had copied all of a snapshot."""
+    there = attrs.evolve(record, storage=str(target.root.parent))
+    try:
+        with opened(catalog.storage, there) as found:
+            check(str(record), found, thorough=True)
+    except DamagedSnapshot:
+        return False
+    return True
+
+
+def _swap(
+    catalog: SnapshotCatalog, record: SnapshotRecord, target: JobStorage, fence: Fence | None
+) -> SnapshotRecord:
+    """List a snapshot where its copy is; where it was is the copy from now on."""
+    own = catalog.storage
+    storage = None if target.root == own.root else str(target.root.parent)
+    source = str(place(own, record).root.parent)
+    return _update(catalog, record, fence, storage=storage, copy=source)
+
+
+def _end(catalog: SnapshotCatalog, record: SnapshotRecord, fence: Fence | None) -> SnapshotRecord:
+    """Do the last step of a move that was cut off, once what stays is known to be whole."""
+    go_on = (
+        f"what a move has left in {record.copy} was not touched, go on from it: "
+        f"jrs snapshot move {record.job_id} {record.number} {record.copy}"
+    )
+    with ExitStack() as held:
+        try:
+            # Held, so that a copy that is the same folder by another name is not discarded.
+            check(str(record), held.enter_context(opened(catalog.storage, record)), thorough=True)
+        except DamagedSnapshot as error:
+            problem = f"{error.problems[0]}; {go_on}"
+            raise DamagedSnapshot(str(record), (problem, *error.problems[1:])) from error
+        except Unavailable as error:
+            raise Unavailable(f"{error}; {go_on}") from error
+        return _drop_copy(catalog, record, fence)
+
+
+def _drop_copy(
+    catalog: SnapshotCatalog, record: SnapshotRecord, fence: Fence | None
+) -> SnapshotRecord:
+    """Delete the copy of a snapshot that is whole where it is, and take it off its entry."""
+    if record.copy is None:
+        return record
+    left = JobStorage(Path(record.copy), catalog.storage.root.name)
+    delete.check_mounted(left, record)
+    delete.discard(left, record.job_id, record.number)
+    if record.format is SnapshotFormat.CAS:
+        delete.collect(left)
+    for folder in (folders.snapshots(left, record.job_id), left.folder(record.job_id)):
+        try:
+            folder.rmdir()
+        except OSError:
+            break  # Something else is in it.
+    return _update(catalog, record, fence, copy=None)
+
+
+def _update(
+    catalog: SnapshotCatalog, record: SnapshotRecord, fence: Fence | None, **changes: Any
+) -> SnapshotRecord:
+    key = keys.snapshot(record.job_id, record.number)
+    stored = catalog.backend.get(key)
+    if stored is None or decode(SnapshotRecord, stored.value, key) != record:
+        raise NoSuchSnapshot(f"{record} was deleted, or moved by somebody else, in this moment")
+    changed = attrs.evolve(record, **changes)
+    if changed != record:
+        update = Update(key, encode(changed), stored.version)
+        commit_and_read_back(catalog.backend, update, fence=fence)
+    return changed

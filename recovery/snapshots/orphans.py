@@ -1,0 +1,123 @@
+"""What crashes leave of snapshots and restores, by name, and what to do about each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from jrs.contract.backend import Backend
+from jrs.contract.errors import CorruptRecord
+from jrs.records import keys
+from jrs.records.codec import decode
+from jrs.records.snapshots import SnapshotFormat, SnapshotRecord
+
+from ..files.job_folders import JobStorage
+from . import delete, folders, pending_restores
+from .blobs import Blobs
+from .open import place
+
+
+def find_orphans(backend: Backend, storage: JobStorage) -> Iterator[str]:
+    """Yield a line for everything of snapshots that has no owner; what is under way is none of it.
+
+    Changes nothing.
+
+    Raises:
+        Unavailable: from the backend.
+    """
+    records = []
+    for stored in backend.scan(keys.SNAPSHOTS):
+        try:
+            records.append(decode(SnapshotRecord, stored.value, stored.key))
+        except CorruptRecord:
+            continue  # Reported as damage.
+    yield from _of_records(storage, records)
+    yield from _of_folders(storage, records)
+    yield from _of_restores(backend, storage)
+    yield from _of_blobs(storage)
+    for root in sorted({each.storage for each in records if each.storage is not None}):
+        moved = JobStorage(Path(root), storage.root.name)
+        if any(r.format is SnapshotFormat.CAS and r.storage == root for r in records):
+            yield from _of_blobs(moved)
+
+
+# -- inside --------------------------------------------------------------------------------
+
+
+def _of_records(storage: JobStorage, records: list[SnapshotRecord]) -> Iterator[str]:
+    for record in records:
+        folder = folders.snapshot(place(storage, record), record.job_id, record.number)
+        if not folder.is_dir():
+            yield (
+                f"{record}: its folder {folder} is gone; "
+                f"jrs snapshot delete {record.job_id} {record.number}"
+            )
+        if record.copy is not None:
+            yield (
+                f"{record}: a move was cut off, {record.copy} may have a part of it; repeat it, or "
+                f"jrs snapshot delete {record.job_id} {record.number}"
+            )
+
+
+def _of_folders(storage: JobStorage, records: list[SnapshotRecord]) -> Iterator[str]:
+    here = {
+        (record.job_id, record.number)
+        for record in records
+        if record.storage is None or str(storage.root.parent) in (record.storage, record.copy)
+    }
+    for job_id in storage.jobs():
+        for number in sorted(folders.unfinished(storage, job_id)):
+            path = folders.building(storage, job_id, number)
+            if _is_abandoned(path):
+                yield f"{path}: a snapshot that was not finished; the next one removes it"
+        for number in sorted(folders.whole(storage, job_id)):
+            path = folders.snapshot(storage, job_id, number)
+            if (job_id, number) not in here and _is_abandoned(path):
+                yield (
+                    f"{path}: a snapshot that is not listed; "
+                    f"jrs snapshot delete {job_id} {number}, or restore it from its folder"
+                )
+
+
+def _of_restores(backend: Backend, storage: JobStorage) -> Iterator[str]:
+    for stored in backend.scan(keys.JOBS):
+        try:
+            restore = pending_restores.read(stored)
+        except CorruptRecord:
+            continue
+        if restore is not None:
+            path = folders.restoring(storage, restore.job_id)
+            if not path.is_dir() or _is_abandoned(path):
+                yield (
+                    f"{stored.key}: a restore was cut off, the job is held; "
+                    f"jrs snapshot restore --finish {restore.job_id}"
+                )
+    for job_id in storage.jobs():
+        path = folders.restoring(storage, job_id)
+        if path.is_dir() and _is_abandoned(path):
+            yield f"{path}: left over by a restore; the job's next snapshot removes it"
+
+
+def _of_blobs(storage: JobStorage) -> Iterator[str]:
+    blobs = Blobs(storage)
+    with blobs.alone() as mine:
+        if not mine:
+            return  # There are none, or snapshots are being taken.
+        try:
+            named = delete.named_blobs(storage)
+        except CorruptRecord as error:
+            yield f"{blobs.folder}: can not be looked over: {error}"
+            return
+        unnamed = [digest for digest in blobs.all() if digest not in named]
+        unnamed += [path.name for path in blobs.folder.glob(".*")]
+    if unnamed:
+        first = ", ".join(unnamed[:3])
+        yield (
+            f"{blobs.folder}: {len(unnamed)} blobs that no snapshot names ({first}…); the next "
+            "deletion of a cas snapshot removes them"
+        )
+
+
+def _is_abandoned(path: Path) -> bool:
+    with folders.locked(path) as mine:
+        return mine

@@ -1,0 +1,292 @@
+"""Restoring a job from a snapshot: built beside it, swapped in while every master holds the job.
+
+::
+
+    build   <job>/.restore/{epoch,out,tmp,in}      nothing is changed yet
+    claim   the spec's place is taken by a `RestoreRecord`: no master starts the job
+    swap    what is there to the trash, what was built to its place
+    commit  records and spec; a claimed snapshot's entry goes with them
+
+A crash before the claim leaves a folder that the next restore removes. After it the job is held,
+which `jrs explain` and `jrs fsck` say, until the restore is repeated; the snapshot is whole until
+then.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import attrs
+
+from jrs.contract.backend import Backend, Fence, Record
+from jrs.contract.errors import (
+    DamagedSnapshot,
+    DuplicateJob,
+    InvalidInput,
+    JobIsRunning,
+    SnapshotInUse,
+)
+from jrs.records import keys
+from jrs.records.codec import decode
+from jrs.records.model import StopRecord, StopState, check_job_id
+from jrs.records.snapshots import (
+    Manifest,
+    SnapshotFile,
+    SnapshotFormat,
+    SnapshotRecord,
+    SnapshotStage,
+)
+from jrs.store.result_store import JobResultStore
+
+from ..checkpoint_format import relocation
+from ..files import transfer
+from ..files.job_folders import JobStorage
+from . import folders, pending_restores, swap
+from .contents import SINK_LOG, batch_of, epoch_folder
+from .open import Opened, check, opened
+from .swap import SPEC, Wish
+
+if TYPE_CHECKING:
+    from .catalog import SnapshotCatalog
+
+
+@attrs.frozen
+class Restored:
+    """What a restore has made of a job."""
+
+    job_id: str
+    folder: Path
+    """The job's epoch folder, which the next leader takes over."""
+    stages: tuple[SnapshotStage, ...]
+    number: int
+    from_job: str
+
+
+def is_stopped(backend: Backend, job_id: str) -> bool:
+    """Return whether nothing of a job runs: it is suspended, has no spec, or never had an attempt.
+
+    Raises:
+        CorruptRecord: that can not be told.
+    """
+    stop = backend.get(keys.STOPS + job_id)
+    if stop is not None:
+        return decode(StopRecord, stop.value, stop.key).state is StopState.DONE
+    return backend.get(keys.JOBS + job_id) is None or backend.get(keys.ATTEMPTS + job_id) is None
+
+
+def finish(
+    catalog: SnapshotCatalog,
+    job_id: str,
+    fence: Fence | None,
+    stopped: Callable[[str], bool] | None,
+) -> Restored:
+    """Carry out, from its beginning, the restore that a crash has left."""
+    stored = catalog.backend.get(keys.JOBS + job_id)
+    left = None if stored is None else pending_restores.read(stored)
+    if left is None:
+        raise InvalidInput(f"no restore of job {job_id!r} was begun")
+    source: SnapshotRecord | Path = Path(left.source)
+    if left.source.isdigit():
+        source = catalog.get(left.from_job, int(left.source))
+    wish = Wish(source, job_id, left.claim, left.fork, fence, stopped, transfer.silent, stored)
+    return restore(catalog, wish)
+
+
+def restore(catalog: SnapshotCatalog, wish: Wish) -> Restored:
+    """Put a job back to a snapshot; see `SnapshotCatalog.restore`."""
+    storage = catalog.storage
+    with opened(storage, wish.source) as found:
+        job_id = check_job_id(wish.as_job or found.manifest.job_id)
+        _check_restorable(found, job_id)
+        if wish.left is None:  # A leader carries out what was begun.
+            swap.check_key(catalog, found.manifest, job_id)
+        # The lock first: what is found under it is still so when it is claimed and replaced.
+        with _building(storage, job_id) as built:
+            guards = swap.standing(catalog.backend, job_id)
+            before = _check_startable(catalog, found.manifest, job_id, wish)
+            check(str(wish.source), found, thorough=True, progress=wish.progress)
+            if SPEC not in found.manifest.records and swap.kept_spec(before) is None:
+                raise InvalidInput(
+                    f"{found.folder} was taken of a job without a spec: there is nothing to start"
+                )
+            if not found.manifest.output:
+                check_output(storage, found.manifest.stages, job_id)
+            with _writing(f"the restore of job {job_id!r}", found):
+                stages = _build(storage, found, job_id, built, wish)
+            epoch = epoch_folder(storage, job_id)
+            claimed = swap.claim(catalog, found.manifest, job_id, before, guards, wish)
+            folder = swap.swap(catalog, found.manifest, job_id, built, epoch, claimed)
+            swap.commit(catalog, found.manifest, job_id, guards, claimed, wish)
+    if wish.claim:
+        swap.use_up(catalog, wish)
+    return Restored(job_id, folder, stages, found.manifest.number, found.manifest.job_id)
+
+
+# -- what is refused -----------------------------------------------------------------------
+
+
+def _check_restorable(found: Opened, job_id: str) -> None:
+    if not found.manifest.format.is_restorable:
+        raise InvalidInput(f"{found.folder} is logical: rows to be read, nothing to go on from")
+    if not found.manifest.output and job_id != found.manifest.job_id:
+        raise InvalidInput(
+            f"{found.folder} was taken without the job's output, which job {job_id!r} would not "
+            "have; restore it as the job it is of"
+        )
+
+
+def check_free(backend: Backend, job_id: str) -> None:
+    """Raise `DuplicateJob` unless the id can be a new job's."""
+    _check_not_ended(backend, check_job_id(job_id))
+    if backend.get(keys.JOBS + job_id) is not None:
+        raise DuplicateJob(job_id, "submitted")
+
+
+def _check_not_ended(backend: Backend, job_id: str) -> None:
+    entry = JobResultStore(backend).get(job_id)
+    if entry is not None:
+        raise DuplicateJob(job_id, entry.state.value)
+
+
+def _check_startable(
+    catalog: SnapshotCatalog, found: Manifest, job_id: str, wish: Wish
+) -> Record | None:
+    """Return what is in the spec's place, or raise."""
+    backend = catalog.backend
+    _check_not_ended(backend, job_id)
+    stored = backend.get(keys.JOBS + job_id)
+    if wish.left is not None and stored != wish.left:
+        raise InvalidInput(
+            f"no such restore of job {job_id!r} is left: somebody else has carried it out, or has "
+            "begun another"
+        )
+    if stored is None:
+        return None
+    begun = pending_restores.read(stored)
+    if job_id != found.job_id and (begun is None or begun.from_job != found.job_id):
+        raise DuplicateJob(job_id, "submitted")
+    if wish.is_stopped is not None:
+        stopped = wish.is_stopped(job_id)
+    else:
+        stopped = begun is not None or is_stopped(backend, job_id)
+    if not stopped:
+        raise JobIsRunning(f"job {job_id!r} is not suspended; first: jrs stop {job_id}")
+    return stored
+
+
+def check_output(storage: JobStorage, stages: Iterable[SnapshotStage], job_id: str) -> None:
+    """Raise `InvalidInput` if the output is ahead of a snapshot without output: Spark's sinks pass
+    over a batch that they have had."""
+    for stage in stages:
+        last = -1 if stage.batch is None else stage.batch
+        for temporary in (False, True):
+            folder = storage.published(job_id, stage.name, temporary=temporary)
+            newest = max(published_batches(folder), default=-1)
+            if newest > last:
+                raise InvalidInput(
+                    f"the snapshot was taken without output, and {folder} is at batch {newest}, "
+                    f"ahead of batch {last}; restore one with output"
+                )
+
+
+def published_batches(folder: Path) -> Iterator[int]:
+    """Yield the batches that a stage's sink has published, as its folder has it."""
+    log = folder / SINK_LOG
+    if log.is_dir():
+        names = (path.name.removesuffix(".compact") for path in log.iterdir())
+        yield from (int(name) for name in names if name.isdigit())
+    else:
+        batches = map(batch_of, folder.glob("batch=*"))
+        yield from (batch for batch in batches if batch is not None)
+
+
+# -- the steps -----------------------------------------------------------------------------
+
+
+@contextmanager
+def _building(storage: JobStorage, job_id: str) -> Iterator[Path]:
+    """Yield an empty folder to build in, which nobody else has; it is gone afterwards."""
+    folder = storage.folder(job_id)
+    built = folders.restoring(storage, job_id)
+    with transfer.writing(f"the restore of job {job_id!r}"):
+        built.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with folders.locked(built) as mine:
+        if not mine:
+            raise SnapshotInUse(f"another restore of job {job_id!r} is under way")
+        try:
+            for left in list(built.iterdir()):
+                storage.discard(job_id, left)
+            yield built
+        finally:
+            shutil.rmtree(built, ignore_errors=True)
+            try:
+                folder.rmdir()
+            except OSError:
+                pass  # Something is in it: the job.
+
+
+@contextmanager
+def _writing(what: str, found: Opened) -> Iterator[None]:
+    try:
+        with transfer.writing(what):
+            yield
+    except FileNotFoundError as error:
+        raise DamagedSnapshot(str(found.folder), (f"{error.filename} is missing",)) from error
+
+
+def _build(
+    storage: JobStorage, found: Opened, job_id: str, built: Path, wish: Wish
+) -> tuple[SnapshotStage, ...]:
+    """Put the job together as it is going to be; return its stages."""
+    old, new = found.manifest.root, str(storage.folder(job_id))
+    files = {file: built / _place(file.path) for file in found.manifest.files}
+    transfer.parents(files.values())
+    (built / "epoch").mkdir(mode=0o700, exist_ok=True)
+    for done, (file, target) in enumerate(files.items()):
+        wish.progress(done, len(files))
+        source = found.locate(file)
+        if _may_be_shared(file, found.manifest.format, wish):
+            transfer.link_or_copy(source, target)
+        elif transfer.copy(source, target) != file.sha256:
+            raise DamagedSnapshot(str(found.folder), (f"{source} has changed",))
+        if target.stat().st_mtime_ns != file.mtime_ns:
+            # A blob has the time of the first file of its content, and shares it with others.
+            if target.stat().st_nlink > 1:
+                target.unlink()
+                transfer.copy(source, target)
+            os.utime(target, ns=(file.mtime_ns, file.mtime_ns))
+        if relocation.holds_paths(file.path) and old != new:
+            relocation.relocate(target, old, new)
+    for path, leads_to in found.manifest.links.items():
+        link = built / path
+        link.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        link.symlink_to(relocation.moved_path(leads_to, old, new))
+    stages = found.manifest.stages
+    if wish.fork:
+        stages = tuple(_forked(built, stage) for stage in stages)
+    transfer.sync_folders(built)
+    wish.progress(len(files), len(files))
+    return stages
+
+
+def _may_be_shared(file: SnapshotFile, how: SnapshotFormat, wish: Wish) -> bool:
+    """Return whether the job may have the snapshot's own file, since it never writes into it."""
+    if how is SnapshotFormat.FULL:
+        return wish.claim  # It is used up, and no other snapshot has it.
+    return file.inode != 0 or not file.path.startswith(("out/", "tmp/"))
+
+
+def _forked(built: Path, stage: SnapshotStage) -> SnapshotStage:
+    if stage.batch is None:
+        return stage
+    metadata = built / "epoch" / "streams" / stage.name / "ck" / "metadata"
+    return attrs.evolve(stage, query=relocation.give_new_id(metadata))
+
+
+def _place(path: str) -> str:
+    return f"epoch/{path}" if path.startswith("streams/") else path

@@ -1,0 +1,307 @@
+"""Putting a restored job in the place of what is there: the claim, the swap and the commit.
+
+From the claim to the commit a `RestoreRecord` has the place of the job's spec.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import attrs
+
+from jrs.contract.backend import (
+    Absent,
+    Backend,
+    Check,
+    Create,
+    Delete,
+    Fence,
+    Op,
+    Record,
+    Update,
+    commit_and_read_back,
+)
+from jrs.contract.errors import (
+    Conflict,
+    CorruptRecord,
+    Fenced,
+    JobIsRunning,
+    SnapshotInUse,
+    Unavailable,
+)
+from jrs.records import keys, signing
+from jrs.records.codec import decode, encode, with_job_id
+from jrs.records.model import EpochRecord, JobSpec, StageRecord, StreamRecord
+from jrs.records.snapshots import Manifest, RestoreRecord, SnapshotRecord
+from jrs.store import attempt_fence
+
+from ..files import transfer
+from . import delete, pending_restores
+from .contents import epoch_folder
+
+if TYPE_CHECKING:
+    from .catalog import SnapshotCatalog
+
+SPEC = "spec"
+_AS_STORED = ("ascii", "surrogateescape")
+_TOPS = ("epoch", "out", "tmp", "in")
+
+
+@attrs.frozen
+class Wish:
+    """What is to be restored, and how."""
+
+    source: SnapshotRecord | Path
+    as_job: str | None
+    claim: bool
+    fork: bool
+    fence: Fence | None
+    is_stopped: Callable[[str], bool] | None
+    progress: transfer.Progress
+    left: Record | None = None
+    """What a restore that was cut off has left in the spec's place, if it is that to be carried
+    out and no other."""
+
+
+def kept_spec(before: Record | None) -> bytes | None:
+    """Return the spec that a job keeps: its own, which may have been upgraded since the snapshot;
+    None if it has none, or none that can be read."""
+    if before is None:
+        return None
+    restore = pending_restores.read(before)
+    text = before.value if restore is None else (restore.spec or "").encode(*_AS_STORED)
+    try:
+        decode(JobSpec, text, before.key)
+    except CorruptRecord:
+        return None
+    return text
+
+
+def check_key(catalog: SnapshotCatalog, found: Manifest, job_id: str) -> None:
+    """Raise `InvalidInput` if the spec would lose its signature."""
+    if job_id != found.job_id and SPEC in found.records:
+        spec = found.records[SPEC].encode(*_AS_STORED)
+        signing.check_key(spec, catalog.spec_key, found.job_id)
+
+
+def standing(backend: Backend, job_id: str) -> list[Op]:
+    """Return the conditions that the job is neither started, stopped nor ended from now on."""
+    found: list[Op] = [Absent(keys.RESULTS + job_id), Absent(keys.TOMBSTONES + job_id)]
+    for guarded in (keys.ATTEMPTS + job_id, keys.STOPS + job_id):
+        record = backend.get(guarded)
+        found.append(Absent(guarded) if record is None else Check(guarded, record.version))
+    return found
+
+
+def claim(
+    catalog: SnapshotCatalog,
+    found: Manifest,
+    job_id: str,
+    before: Record | None,
+    guards: list[Op],
+    wish: Wish,
+) -> Record:
+    """Take the spec's place, if what was found of the job is still so; return the claim."""
+    backend, key = catalog.backend, keys.JOBS + job_id
+    source = wish.source
+    value = encode(
+        RestoreRecord(
+            job_id,
+            str(source.resolve()) if isinstance(source, Path) else str(source.number),
+            found.job_id,
+            catalog.now(),
+            wish.claim,
+            wish.fork,
+            None if (kept := kept_spec(before)) is None else kept.decode(*_AS_STORED),
+        )
+    )
+    own = Create(key, value) if before is None else Update(key, value, before.version)
+    try:
+        shut_out = attempt_fence.shut_out_ops(backend, job_id)
+        commit_and_read_back(backend, own, *guards, *shut_out, fence=wish.fence)
+    except Conflict:
+        raise JobIsRunning(
+            f"job {job_id!r} was started, resumed or submitted in this moment; nothing was changed"
+        ) from None
+    claimed = backend.get(key)
+    if claimed is None or claimed.value != value:
+        raise JobIsRunning(f"job {job_id!r} is being restored by somebody else")
+    return claimed
+
+
+def swap(
+    catalog: SnapshotCatalog,
+    found: Manifest,
+    job_id: str,
+    built: Path,
+    epoch: Path | None,
+    claimed: Record,
+) -> Path:
+    """Put what was built into its place; what was there is trash. Return the epoch's folder, which
+    the backend's newest leader can take over.
+
+    Args:
+        epoch: the job's epoch folder, as it was at the claim.
+
+    Raises:
+        JobIsRunning: somebody else has carried the restore out, or has moved the epoch's folder.
+        Unavailable: something can not be put into place.
+    """
+    storage = catalog.storage
+    folder = storage.folder(job_id)
+    newest = _newest_epoch(catalog.backend)
+    target = epoch
+    if target is None or _number(target) > newest:
+        known = [_number(path) for path in folder.glob("e*") if path.name[1:].isdigit()]
+        target = folder / f"e{min(max(known, default=-1) + 1, newest)}"
+    # Those of epochs that are still to come are of an earlier life: no leader could take over.
+    ahead = [folder / f"e{each}" for each in sorted(storage.epochs(job_id)) if each > newest]
+    tops = [top for top in _TOPS if (built / top).exists()]
+    if "epoch" not in tops or epoch_folder(storage, job_id) != epoch:
+        raise _changed(job_id)
+    for top in _TOPS:
+        if top in ("out", "tmp") and not found.output:
+            continue
+        place = target if top == "epoch" else folder / top
+        for old in [*ahead, place] if top == "epoch" else [place]:
+            if not old.exists():
+                continue
+            # Locks may be of no use between hosts, and this process may have slept since.
+            if catalog.backend.get(claimed.key) != claimed:
+                raise JobIsRunning(
+                    f"the restore of job {job_id!r} was carried out, or begun anew, by somebody "
+                    f"else; look: jrs explain {job_id}"
+                )
+            storage.discard(job_id, old)
+        if top in tops:
+            try:
+                os.rename(built / top, place)
+            except OSError as error:
+                raise Unavailable(
+                    f"{place} can not be put into place: {error.strerror}; job {job_id!r} is held "
+                    f"until this is repeated: jrs snapshot restore --finish {job_id}"
+                ) from error
+    if epoch_folder(storage, job_id) != target:
+        raise _changed(job_id)
+    storage.sync_names(target)
+    return target
+
+
+def _newest_epoch(backend: Backend) -> int:
+    record = backend.get(keys.EPOCH)
+    return 0 if record is None else decode(EpochRecord, record.value, record.key).epoch
+
+
+def _number(epoch: Path) -> int:
+    return int(epoch.name[1:])
+
+
+def _changed(job_id: str) -> JobIsRunning:
+    return JobIsRunning(
+        f"job {job_id!r} was changed while it was restored, and is held until that is repeated: "
+        f"jrs snapshot restore --finish {job_id}"
+    )
+
+
+def commit(
+    catalog: SnapshotCatalog,
+    found: Manifest,
+    job_id: str,
+    guards: list[Op],
+    claimed: Record,
+    wish: Wish,
+) -> None:
+    """Store the records and, in the same commit or behind them, the spec."""
+    backend = catalog.backend
+    wanted = {}
+    for name, text in found.records.items():
+        data = text.encode(*_AS_STORED)
+        if job_id != found.job_id:
+            data = with_job_id(data, job_id, name)
+        if name != SPEC:
+            kind, _, stage = name.partition("/")
+            wanted[f"{kind}/{job_id}/{stage}"] = _without_output(catalog, job_id, data, kind, name)
+    spec = kept_spec(claimed)
+    if spec is None:
+        spec = found.records[SPEC].encode(*_AS_STORED)
+        if job_id != found.job_id:
+            signs, before = catalog.spec_key, spec
+            spec = with_job_id(before, job_id, SPEC)
+            # Else it stays as it is, and masters that have a key hold the job.
+            if signs is not None and signs.has_signed(before, SPEC):
+                spec = signs.sign(spec, SPEC)
+        decode(JobSpec, spec, SPEC)  # No master could start what it can not read.
+    if SPEC in found.records and _code(spec) != _code(found.records[SPEC].encode(*_AS_STORED)):
+        # The job was upgraded since: its queries are others, and go on from these checkpoints.
+        for key in wanted:
+            if key.startswith(keys.STREAMS):
+                wanted[key] = encode(decode(StreamRecord, wanted[key], key).of_any_plan())
+    ops: list[Op] = []
+    for prefix in (keys.STAGES, keys.STREAMS):
+        for record in backend.scan(f"{prefix}{job_id}/"):
+            if record.key not in wanted:
+                if not _stays(record):
+                    ops.append(Delete(record.key, record.version))
+            elif (value := wanted.pop(record.key)) != record.value:
+                ops.append(Update(record.key, value, record.version))
+    ops += [Create(key, value) for key, value in wanted.items()]
+    last: list[Op] = [*guards]
+    if wish.claim and isinstance(wish.source, SnapshotRecord):
+        entry = backend.get(keys.snapshot(wish.source.job_id, wish.source.number))
+        if entry is not None:
+            last.append(Delete(entry.key, entry.version))
+    room = backend.capabilities.max_ops - len(last) - 1
+    while len(ops) > room:
+        some, ops = ops[:room], ops[room:]
+        backend.commit(*some, Check(claimed.key, claimed.version), fence=wish.fence)
+    try:
+        own = Update(claimed.key, spec, claimed.version)
+        commit_and_read_back(backend, own, *ops, *last, fence=wish.fence)
+    except Conflict as error:
+        raise _changed(job_id) from error
+
+
+def _code(spec: bytes) -> str:
+    try:
+        return decode(JobSpec, spec, SPEC).entry_point
+    except CorruptRecord:
+        return ""
+
+
+def _stays(record: Record) -> bool:
+    """Return whether it is of what was published at a place of the user's own: that is not taken
+    back, and not done twice."""
+    if not record.key.startswith(keys.STAGES):
+        return False
+    try:
+        return decode(StageRecord, record.value, record.key).target is not None
+    except CorruptRecord:
+        return False
+
+
+def _without_output(
+    catalog: SnapshotCatalog, job_id: str, data: bytes, kind: str, where: str
+) -> bytes:
+    """Return a stage's record without the folder that it would be published from, unless its
+    output is in place."""
+    if f"{kind}/" != keys.STAGES:
+        return data
+    record = decode(StageRecord, data, where)
+    place = catalog.storage.published(job_id, record.name, temporary=record.temporary)
+    if record.published is None or place.exists():
+        return data
+    return encode(attrs.evolve(record, published=None))
+
+
+def use_up(catalog: SnapshotCatalog, wish: Wish) -> None:
+    """Remove a claimed snapshot; its entry is gone, so a crash leaves what fsck names."""
+    if isinstance(wish.source, SnapshotRecord):
+        try:
+            delete.remove(catalog.backend, catalog.storage, wish.source, wish.fence)
+        except (SnapshotInUse, Fenced, CorruptRecord):
+            pass  # Somebody reads it still; the job is restored all the same.
+    else:
+        transfer.remove(wish.source)

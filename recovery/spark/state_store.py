@@ -1,0 +1,53 @@
+"""The state of a streaming query, read through Spark: what a ``logical`` snapshot consists of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from jrs.contract.errors import InvalidInput
+
+from . import require_java
+
+
+def export_state(checkpoint: Path, batch: int, target: Path, *, spark: Any = None) -> None:
+    """Write the rows of every stateful operator at a batch as Parquet: ``<target>/<op>/<store>/``.
+
+    Args:
+        spark: the session to use; None to use the process's own, or start one.
+
+    Raises:
+        InvalidInput: pyspark or Java is not installed, or the session's Spark can not read it.
+    """
+    if not (checkpoint / "state").is_dir():
+        return
+    spark = spark or _session()
+    from pyspark.errors import PySparkException
+
+    where = str(checkpoint)
+    try:
+        operators = (
+            spark.read.format("state-metadata")
+            .load(where)
+            .select("operatorId", "stateStoreName")
+            .distinct()
+            .collect()
+        )
+        for operator, store in sorted((row[0], row[1]) for row in operators):
+            reader = spark.read.format("statestore").option("operatorId", operator)
+            rows = reader.option("batchId", batch).option("storeName", store).load(where)
+            rows.write.parquet(str(target / str(operator) / store))
+    except PySparkException as error:
+        says = str(error).splitlines()[0]
+        raise InvalidInput(f"Spark can not read the state of {checkpoint}: {says}") from error
+
+
+def _session() -> Any:
+    require_java()
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise InvalidInput("a logical snapshot needs Spark: pip install 'jrs[spark]'") from error
+    builder = SparkSession.builder.appName("jrs snapshot").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.ui.showConsoleProgress", "false")
+    return builder.config("spark.driver.host", "127.0.0.1").getOrCreate()
