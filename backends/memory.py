@@ -12,22 +12,12 @@ import uuid
 from concurrent.futures import Future
 from urllib.parse import urlsplit
 
-from jrs.contract.backend import (
-    EPOCH_KEY,
-    Absent,
-    Backend,
-    Capabilities,
-    Create,
-    Delete,
-    Fence,
-    Leadership,
-    Op,
-    Record,
-    Update,
-    Watch,
-)
+from jrs.contract.backend import Backend, Capabilities
 from jrs.contract.clock import Clock, Deadline
 from jrs.contract.errors import Conflict, Fenced, JrsError, Unavailable
+from jrs.contract.leadership import Leadership
+from jrs.contract.operations import EPOCH_KEY, Absent, Create, Delete, Fence, Op, Record, Update
+from jrs.contract.watch import Watch
 from jrs.records.codec import decode, encode
 from jrs.records.model import EpochRecord
 

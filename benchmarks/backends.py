@@ -37,7 +37,10 @@ from measure import (
 )
 from probe import sample
 
-from jrs.contract.backend import Backend, Create, Fence, Leadership, open_backend
+from jrs.contract.backend import Backend
+from jrs.contract.leadership import Leadership
+from jrs.contract.operations import Create, Fence
+from jrs.store.opening import open_backend
 from jrs.store.result_store import JobResultStore
 from jrs.testing.masters import Masters
 from jrs.testing.servers import EtcdServer, Server, ServerError, find_etcd, find_zookeeper

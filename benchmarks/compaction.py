@@ -16,9 +16,9 @@ from pathlib import Path
 import click
 
 from jrs.backends.file import FileBackend
-from jrs.contract.backend import Create
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import OutcomeUnknown, Unavailable
+from jrs.contract.operations import Create
 from jrs.testing.worker import Worker
 
 VALUE = b"v" * 10_000

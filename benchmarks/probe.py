@@ -26,7 +26,7 @@ import peers
 from jrs.backends.file import FileBackend
 from jrs.backends.file.lines import CommitLine, commit_line
 from jrs.backends.shared.group_commit import ACCEPTED
-from jrs.contract.backend import Create, Delete, Fence
+from jrs.contract.operations import Create, Delete, Fence
 from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.model import JobResult, JobStatus

@@ -25,7 +25,7 @@ from measure import measuring
 from rich.console import Console
 from rich.table import Table
 
-from jrs.contract.backend import Create, open_backend
+from jrs.contract.operations import Create
 from jrs.records import keys
 from jrs.records.codec import encode
 from jrs.records.model import JobSpec
@@ -34,6 +34,7 @@ from jrs.recovery.checkpoint_format import checkpoint
 from jrs.recovery.files import transfer
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.snapshots import SnapshotCatalog, contents
+from jrs.store.opening import open_backend
 
 _STATE = "org.apache.spark.sql.execution.streaming.state."
 _STORE = "spark.sql.streaming.stateStore."

@@ -44,7 +44,8 @@ from measure import (
 from probe import sample
 
 from jrs.backends.file import FileBackend
-from jrs.contract.backend import Fence, Leadership
+from jrs.contract.leadership import Leadership
+from jrs.contract.operations import Fence
 from jrs.records.codec import encode
 from jrs.store.result_store import JobResultStore
 

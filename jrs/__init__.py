@@ -7,9 +7,8 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from jrs.contract.backend import open_backend as open_backend
-    from jrs.contract.errors import JobNotFinished as JobNotFinished
     from jrs.contract.errors import JrsError as JrsError
+    from jrs.records.model import JobNotFinished as JobNotFinished
     from jrs.records.model import JobResult as JobResult
     from jrs.records.model import JobSpec as JobSpec
     from jrs.records.model import JobStatus as JobStatus
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from jrs.recovery.snapshots.catalog import SnapshotCatalog as SnapshotCatalog
     from jrs.recovery.spark import session as spark
     from jrs.store.jobs import JobCatalog as JobCatalog
+    from jrs.store.opening import open_backend as open_backend
     from jrs.store.result_store import JobResultStore as JobResultStore
     from jrs.store.stops import JobStops as JobStops
 
@@ -34,7 +34,7 @@ _HOMES = {
     "Driver": "jrs.recovery.application",
     "Job": "jrs.recovery.attempt.job",
     "JobCatalog": "jrs.store.jobs",
-    "JobNotFinished": "jrs.contract.errors",
+    "JobNotFinished": "jrs.records.model",
     "JobResult": "jrs.records.model",
     "JobResultStore": "jrs.store.result_store",
     "JobSpec": "jrs.records.model",
@@ -48,7 +48,7 @@ _HOMES = {
     "SnapshotCatalog": "jrs.recovery.snapshots.catalog",
     "Stage": "jrs.recovery.attempt.job",
     "StopMode": "jrs.records.model",
-    "open_backend": "jrs.contract.backend",
+    "open_backend": "jrs.store.opening",
     "run": "jrs.recovery.application",
     "spark": "jrs.recovery.spark:session",
 }

@@ -7,18 +7,18 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from jrs.contract.backend import Leadership, open_backend
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import (
     CorruptRecord,
     DuplicateJob,
     Fenced,
     InvalidInput,
-    JobNotFinished,
     ResultExpired,
     Unavailable,
 )
+from jrs.contract.leadership import Leadership
 from jrs.records.model import (
+    JobNotFinished,
     JobResult,
     JobResultEntry,
     JobSpec,
@@ -31,6 +31,7 @@ from jrs.records.model import (
 )
 from jrs.records.policies import RestartPolicy
 from jrs.store.jobs import JobCatalog
+from jrs.store.opening import open_backend
 from jrs.store.result_store import JobResultStore
 
 from .attempt.run import record_result

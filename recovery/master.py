@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from jrs.contract.backend import Backend, Leadership
+from jrs.contract.backend import Backend
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import (
     CorruptRecord,
@@ -20,6 +20,7 @@ from jrs.contract.errors import (
     Unavailable,
     UnsupportedVersion,
 )
+from jrs.contract.leadership import Leadership
 from jrs.contract.mounts import check_storage
 from jrs.records.model import RunnerKind, check_master_name
 from jrs.records.policies import check_count

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from jrs.contract.backend import Backend, open_backend
+from jrs.contract.backend import Backend
+from jrs.store.opening import open_backend
 
 pytest_plugins = ["jrs.testing.servers.fixtures"]
 

@@ -19,18 +19,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from jrs.contract.backend import (
-    NEWEST_FORMAT,
-    Backend,
-    Capabilities,
-    Fence,
-    Finding,
-    Leadership,
-    Op,
-    Record,
-    Watch,
-    read_marker,
-)
+from jrs.contract.backend import Backend, Capabilities, Finding
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import (
     CorruptRecord,
@@ -42,6 +31,10 @@ from jrs.contract.errors import (
     Unavailable,
     WrongAddress,
 )
+from jrs.contract.formats import NEWEST_FORMAT, read_marker
+from jrs.contract.leadership import Leadership
+from jrs.contract.operations import Fence, Op, Record
+from jrs.contract.watch import Watch
 
 from ..remote.address import Address
 from ..remote.diagnostics import diagnose, look_at_each

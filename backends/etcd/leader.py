@@ -14,15 +14,16 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from jrs.contract.backend import EPOCH_KEY, Fence, Leadership, Record
 from jrs.contract.clock import Deadline, lease_time
 from jrs.contract.errors import Fenced, JrsError, NotFound, OutcomeUnknown, Unavailable
+from jrs.contract.leadership import Leadership
+from jrs.contract.operations import EPOCH_KEY, Fence, Record
 from jrs.records.codec import decode, encode
 from jrs.records.model import EpochRecord
 
 from ..remote.address import Address, Tls
 from ..remote.guardian import Ender, Guardian
-from ..shared.lease import Tenure
+from ..shared.lease import LeadershipLease
 from ._etcd3 import rpc
 from .connection import Connection
 from .watch import EtcdWatch
@@ -128,7 +129,7 @@ def _take(
             raise Fenced("a newer epoch exists: this leader has been replaced")
 
     try:
-        return Tenure(
+        return LeadershipLease(
             epoch,
             fence,
             ttl=min(ttl, granted),

@@ -13,9 +13,9 @@ from typing import Any
 
 import attrs
 
-from jrs.contract.backend import EPOCH_KEY, Absent, Check, Create, Delete, Fence, Op, Update
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import JrsError, Refused, Unavailable
+from jrs.contract.operations import EPOCH_KEY, Absent, Check, Create, Delete, Fence, Op, Update
 
 from ..shared.group_commit import ACCEPTED, FENCED
 from ._etcd3 import rpc

@@ -11,9 +11,9 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from jrs.contract.backend import Watch
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import JrsError
+from jrs.contract.watch import Watch
 
 from ..shared.changes import Changes
 from ._etcd3 import grpc, rpc

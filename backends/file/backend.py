@@ -11,19 +11,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
-from jrs.contract.backend import (
-    EPOCH_KEY,
-    Backend,
-    Capabilities,
-    Fence,
-    Leadership,
-    Op,
-    Record,
-    Watch,
-)
+from jrs.contract.backend import Backend, Capabilities
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import CorruptRecord, InvalidInput, Unavailable, UnsupportedVersion
 from jrs.contract.fork import forget_in_children
+from jrs.contract.leadership import Leadership
+from jrs.contract.operations import EPOCH_KEY, Fence, Op, Record
+from jrs.contract.watch import Watch
 
 from ..shared.changes import Changes
 from ..shared.group_commit import GroupCommit

@@ -27,8 +27,8 @@ from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
 
-from jrs.contract.backend import Record
 from jrs.contract.errors import CorruptRecord, Unavailable
+from jrs.contract.operations import Record
 
 from . import index as indexes
 from .index import Index, Trailer

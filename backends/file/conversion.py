@@ -13,8 +13,8 @@ import socket
 import time
 from pathlib import Path
 
-from jrs.contract.backend import OLDEST_FORMAT
 from jrs.contract.errors import CorruptRecord, InvalidInput
+from jrs.contract.formats import OLDEST_FORMAT
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import MasterInfo

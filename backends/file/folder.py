@@ -16,8 +16,8 @@ import uuid
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from jrs.contract.backend import NEWEST_FORMAT, read_marker
 from jrs.contract.errors import InvalidInput, Unavailable
+from jrs.contract.formats import NEWEST_FORMAT, read_marker
 from jrs.contract.mounts import filesystem_of
 
 MARKER = "jrs.json"

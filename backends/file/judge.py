@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from jrs.contract.backend import EPOCH_KEY
 from jrs.contract.errors import CorruptRecord, OutcomeUnknown, UnsupportedVersion
+from jrs.contract.operations import EPOCH_KEY
 
 from ..shared.group_commit import ACCEPTED, FENCED
 from ..shared.ordered_map import OrderedMap

@@ -4,7 +4,8 @@ Each leadership has a lock file of its own, named in the epoch record. Its holde
 the epoch is bumped, so that a candidate that can take the lock knows the holder is gone: failover
 after a crash takes milliseconds. A holder that is alive but hangs stops writing its heartbeat into
 that file; candidates judge it by their own clock ("unchanged for ttl"), later than it judges itself
-(see `Tenure`). Neither is trusted for safety: that is the fence, checked where commits are judged.
+(see `LeadershipLease`). Neither is trusted for safety: that is the fence, checked where commits are
+judged.
 """
 
 from __future__ import annotations
@@ -18,14 +19,15 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jrs.contract.backend import EPOCH_KEY, Create, Fence, Leadership, Op, Record, Update
 from jrs.contract.clock import Deadline, lease_time
 from jrs.contract.errors import Conflict, Fenced, JrsError, OutcomeUnknown, Refused, Unavailable
 from jrs.contract.fork import forget_in_children
+from jrs.contract.leadership import Leadership
+from jrs.contract.operations import EPOCH_KEY, Create, Fence, Op, Record, Update
 from jrs.records.codec import decode, encode
 from jrs.records.model import EpochRecord
 
-from ..shared.lease import Tenure
+from ..shared.lease import LeadershipLease
 
 if TYPE_CHECKING:
     from .backend import FileBackend
@@ -37,7 +39,7 @@ _BEATS = 10
 """Heartbeats in one ttl."""
 
 
-class FileLeadership(Tenure):
+class FileLeadership(LeadershipLease):
     """A locked lock file, and the heartbeat that is written into it.
 
     Its lifeline holds the lock: what ends the attempts of a leader that died keeps the lock until

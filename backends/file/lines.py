@@ -30,7 +30,7 @@ import re
 from collections.abc import Iterator
 from zlib import crc32
 
-from jrs.contract.backend import Check, Create, Delete, Op, Update
+from jrs.contract.operations import Check, Create, Delete, Op, Update
 
 MARK = b"~~"
 BATCH = MARK + b"\n"

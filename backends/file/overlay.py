@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
-from jrs.contract.backend import Record
 from jrs.contract.errors import CorruptRecord
+from jrs.contract.operations import Record
 
 from ..shared.ordered_map import OrderedMap
 from . import lines

@@ -18,8 +18,8 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from jrs.contract.backend import Record
 from jrs.contract.errors import CorruptRecord, OutcomeUnknown, Unavailable, UnsupportedVersion
+from jrs.contract.operations import Record
 
 from . import check, lines, segments
 from .base import Base

@@ -20,8 +20,8 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 import attrs
 
-from jrs.contract.backend import redacted
 from jrs.contract.errors import InvalidInput
+from jrs.contract.texts import redacted
 
 _PREFIX = re.compile(r"[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*")
 _MIN_TIMEOUT, _MAX_TIMEOUT = 0.1, 600.0

@@ -22,9 +22,9 @@ from concurrent.futures import Future, InvalidStateError
 from queue import SimpleQueue
 from typing import Generic, TypeVar
 
-from jrs.contract.backend import Op
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import Conflict, Fenced, JrsError, OutcomeUnknown, Unavailable
+from jrs.contract.operations import Op
 
 T = TypeVar("T")
 """What a backend has made of a commit for its log."""

@@ -1,7 +1,7 @@
-"""Tenure: leadership that lasts as long as its heartbeats are acknowledged, by our own clock.
+"""The leadership lease: it lasts as long as its heartbeats are acknowledged, by our own clock.
 
 A server reports the end of a session only to those it can talk to, so whoever is cut off has to
-know by itself; a folder reports nothing to a leader that hangs. A tenure is valid until a safe
+know by itself; a folder reports nothing to a leader that hangs. A lease is valid until a safe
 fraction of the ttl after the last acknowledged heartbeat was *sent*: nobody can have counted from
 an earlier moment, so the leader knows before anybody else can lead. That is for the sake of what a
 leader does outside of the map; inside of it the fence decides, and no clock is trusted.
@@ -15,12 +15,12 @@ import struct
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Protocol
 
-from jrs.contract.backend import Fence, Leadership, Lifeline
 from jrs.contract.clock import NAP, Deadline, lease_time
 from jrs.contract.errors import JrsError, Refused, Unavailable
-
-from ..remote.guardian import Guardian
+from jrs.contract.leadership import Leadership, Lifeline
+from jrs.contract.operations import Fence
 
 SAFE = 0.75
 """The part of the ttl for which a heartbeat counts: the rest is for ending what is running."""
@@ -29,7 +29,17 @@ BEATS = 5
 """Heartbeats in one ttl."""
 
 
-class Tenure(Leadership):
+class SessionGuard(Protocol):
+    """What ends the session of a leader that dies: the guardian process of a server's backend."""
+
+    def beat(self) -> None:
+        """Say that the session is known to be alive. May raise `JrsError`."""
+
+    def dismiss(self, *, ended: bool = True) -> None:
+        """Let it go. It ends the session itself first, unless that has `ended`."""
+
+
+class LeadershipLease(Leadership):
     """A leadership, its heartbeat and its guardian.
 
     Args:
@@ -58,7 +68,7 @@ class Tenure(Leadership):
         beat: Callable[[Deadline], None],
         end: Callable[[], None],
         held: int,
-        guardian: Guardian | None = None,
+        guardian: SessionGuard | None = None,
         beats: int = BEATS,
     ) -> None:
         self.epoch = epoch
@@ -78,7 +88,7 @@ class Tenure(Leadership):
             target=self._heartbeat, name=f"jrs-heartbeat-e{epoch}", daemon=True
         )
         self._watching = threading.Thread(
-            target=self._watch_clock, name=f"jrs-tenure-e{epoch}", daemon=True
+            target=self._watch_clock, name=f"jrs-lease-e{epoch}", daemon=True
         )
         self._beating.start()
         self._watching.start()
@@ -143,7 +153,7 @@ class _SharedMoment:
 
     def __init__(self, at: float) -> None:
         try:
-            self.fd = os.memfd_create("jrs-tenure", os.MFD_CLOEXEC)
+            self.fd = os.memfd_create("jrs-lease", os.MFD_CLOEXEC)
             try:
                 os.ftruncate(self.fd, self._FORMAT.size)
                 self._memory = mmap.mmap(self.fd, self._FORMAT.size)

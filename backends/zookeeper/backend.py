@@ -6,19 +6,13 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 
-from jrs.contract.backend import (
-    Backend,
-    Capabilities,
-    Fence,
-    Finding,
-    Leadership,
-    Op,
-    Record,
-    Watch,
-)
+from jrs.contract.backend import Backend, Capabilities, Finding
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import CorruptRecord, Unavailable
 from jrs.contract.fork import forget_in_children
+from jrs.contract.leadership import Leadership
+from jrs.contract.operations import Fence, Op, Record
+from jrs.contract.watch import Watch
 
 from . import leader
 from .cluster import mark_format, open_cluster

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 
-from jrs.contract.backend import NEWEST_FORMAT, read_marker
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import InvalidInput, OutcomeUnknown, Unavailable
+from jrs.contract.formats import NEWEST_FORMAT, read_marker
 
 from .layout import Layout
 from .protocol import codec

@@ -23,7 +23,7 @@ import zlib
 
 import attrs
 
-from jrs.contract.backend import EPOCH_KEY
+from jrs.contract.operations import EPOCH_KEY
 
 SHARDS = tuple(f"{number:02x}" for number in range(256))
 _EPOCH_SHARD = "epoch"

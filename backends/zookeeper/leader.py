@@ -9,8 +9,9 @@ The znode makes it likely that one leads at a time; the fence makes it certain t
 
 Servers tell each other of their sessions every half tick, so the one that ends a session may count
 from a moment that much earlier than our last heartbeat. That is within the quarter of the ttl which
-a `Tenure` keeps back, since no session is shorter than two ticks (unless `minSessionTimeout` says
-so: then a leader that is cut off may know later than its successor, and the fence alone decides).
+a `LeadershipLease` keeps back, since no session is shorter than two ticks (unless
+`minSessionTimeout` says so: then a leader that is cut off may know later than its successor, and
+the fence alone decides).
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ import threading
 import uuid
 from typing import Any
 
-from jrs.contract.backend import EPOCH_KEY, Create, Fence, Op, Update
 from jrs.contract.clock import Deadline, lease_time
 from jrs.contract.errors import Fenced, InvalidInput, OutcomeUnknown, Unavailable
+from jrs.contract.operations import EPOCH_KEY, Create, Fence, Op, Update
 from jrs.records.codec import decode, encode
 from jrs.records.model import EpochRecord
 
 from ..remote.guardian import Guardian
-from ..shared.lease import Tenure
+from ..shared.lease import LeadershipLease
 from . import close_session
 from .layout import directory_of
 from .plan import Planner
@@ -49,7 +50,7 @@ def campaign(
     ttl: float,
     timeout: float,
     stop: threading.Event,
-) -> Tenure | None:
+) -> LeadershipLease | None:
     """Wait for the turn of `candidate` and bump the epoch; None once stopped.
 
     Raises:
@@ -70,7 +71,7 @@ def campaign(
     return won
 
 
-def _wait(candidacy: _Candidacy, timeout: float, stop: threading.Event) -> Tenure | None:
+def _wait(candidacy: _Candidacy, timeout: float, stop: threading.Event) -> LeadershipLease | None:
     patience = Deadline.after(timeout)
     while not stop.is_set():
         try:
@@ -129,7 +130,7 @@ class _Candidacy:
             pass
         self._turn.clear()
 
-    def look(self, deadline: Deadline) -> Tenure | None:
+    def look(self, deadline: Deadline) -> LeadershipLease | None:
         """Take a place in the latch, and the lead if that is the first one."""
         self._keep_place(deadline)
         ahead = self._ahead(deadline)
@@ -203,7 +204,7 @@ class _Candidacy:
 
     # -- the epoch -------------------------------------------------------------------------
 
-    def _take(self, deadline: Deadline) -> Tenure | None:
+    def _take(self, deadline: Deadline) -> LeadershipLease | None:
         """Bump the epoch; None if the place is lost, or somebody else was faster."""
         sent = lease_time()
         sight, value = self._epoch(deadline)
@@ -241,7 +242,7 @@ class _Candidacy:
         sight = self._planner.seen(EPOCH_KEY, shard, record)
         return sight, record.value if isinstance(record, codec.Node) else None
 
-    def _lead(self, epoch: int, sight: Sight, sent: float) -> Tenure:
+    def _lead(self, epoch: int, sight: Sight, sent: float) -> LeadershipLease:
         layout = self._planner.layout
         checks = [
             codec.check(self._path(self._place)),
@@ -259,7 +260,7 @@ class _Candidacy:
                 ended = "its session has ended" if failed[0] == 0 else "a newer epoch exists"
                 raise Fenced(f"epoch {epoch} is over: {ended}")
 
-        return Tenure(
+        return LeadershipLease(
             epoch,
             Fence(epoch, sight.version),
             ttl=self._connection.granted,

@@ -11,9 +11,9 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 
-from jrs.contract.backend import Fence, Op
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import JrsError, Unavailable
+from jrs.contract.operations import Fence, Op
 
 from .plan import Again, Plan, Planner
 from .protocol import codec

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import attrs
 
-from jrs.contract.backend import EPOCH_KEY, Absent, Check, Create, Delete, Fence, Op, Update
 from jrs.contract.errors import Conflict, Fenced, JrsError, TooLarge
+from jrs.contract.operations import EPOCH_KEY, Absent, Check, Create, Delete, Fence, Op, Update
 
 from .layout import Layout, directory_of, shards_of
 from .protocol import codec

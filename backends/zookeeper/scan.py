@@ -17,8 +17,8 @@ from collections.abc import Iterator
 
 import attrs
 
-from jrs.contract.backend import Record
 from jrs.contract.clock import Deadline
+from jrs.contract.operations import Record
 
 from .layout import Layout, directory_of, key_of, prefix_of, shards_of, touches
 from .protocol import codec

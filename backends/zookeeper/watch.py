@@ -11,9 +11,9 @@ import threading
 import time
 from collections.abc import Iterable
 
-from jrs.contract.backend import Watch
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import JrsError, Unavailable
+from jrs.contract.watch import Watch
 
 from ..shared.changes import Changes
 from .layout import Layout, directory_of, prefix_of, touches

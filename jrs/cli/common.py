@@ -12,13 +12,14 @@ from typing import Any
 import attrs
 import click
 
-from jrs.contract.backend import Backend, open_backend
+from jrs.contract.backend import Backend
 from jrs.contract.credentials import SPEC_KEY_FILE
 from jrs.contract.errors import InvalidInput
 from jrs.contract.texts import printable
 from jrs.records.codec import to_plain
 from jrs.records.model import StopMode, StopRecord, StopState
 from jrs.records.signing import SpecKey
+from jrs.store.opening import open_backend
 
 EXIT_DIFFERS = 1
 EXIT_REFUSED = 2

@@ -8,7 +8,8 @@ from pathlib import Path
 import click
 
 from jrs.cli.common import EXIT_DIFFERS, Place, json_option, say, say_json, with_place
-from jrs.contract.backend import Finding, redacted
+from jrs.contract.backend import Finding
+from jrs.contract.texts import redacted
 from jrs.recovery.inspect.doctor import examine
 
 

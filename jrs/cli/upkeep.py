@@ -9,8 +9,9 @@ from pathlib import Path
 import click
 
 from jrs.cli.common import EXIT_DIFFERS, EXIT_REFUSED, Place, json_option, say, say_json, with_place
-from jrs.contract.backend import NEWEST_FORMAT, Backend
+from jrs.contract.backend import Backend
 from jrs.contract.errors import CorruptRecord, InvalidInput, NoSuchResult
+from jrs.contract.formats import NEWEST_FORMAT
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import (

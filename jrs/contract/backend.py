@@ -15,12 +15,9 @@ import re
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
-from contextlib import contextmanager, suppress
-from importlib.metadata import entry_points
+from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Self
-from urllib.parse import urlsplit, urlunsplit
 
 import attrs
 
@@ -30,93 +27,16 @@ from jrs.contract.errors import (
     CorruptRecord,
     Fenced,
     InvalidInput,
-    OutcomeUnknown,
     TooLarge,
-    Unavailable,
-    UnsupportedVersion,
 )
+from jrs.contract.formats import NEWEST_FORMAT
+from jrs.contract.leadership import Leadership
+from jrs.contract.operations import Create, Fence, Op, Record, Update
 from jrs.contract.texts import shown
-
-EPOCH_KEY = "leader/epoch"
-"""The record whose version is the fence. Written only by `Backend.campaign`."""
-
-OLDEST_FORMAT = 2
-"""The oldest format of a cluster that this version works with. Format 1 is that of 0.1 before
-records could be extended; opening it converts it, while no master runs. See docs/upgrading.md."""
-NEWEST_FORMAT = 3
-"""The newest format that this version works with, and that of the clusters it creates."""
+from jrs.contract.watch import Watch
 
 _KEY = re.compile(r"[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*")
-_CLUSTER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _PAGE = 1000
-
-
-@attrs.frozen
-class Record:
-    """One key and its value. `version` grows with every write of the key; compare it, no more."""
-
-    key: str
-    value: bytes
-    version: int
-
-
-@attrs.frozen
-class Create:
-    """Write `value`; refused if the key is present."""
-
-    key: str
-    value: bytes
-
-
-@attrs.frozen
-class Update:
-    """Replace the value; refused unless the key is at `version`."""
-
-    key: str
-    value: bytes
-    version: int
-
-
-@attrs.frozen
-class Delete:
-    """Remove the key; refused if it is absent, or not at `version` where one is given."""
-
-    key: str
-    version: int | None = None
-
-
-@attrs.frozen
-class Check:
-    """Write nothing; refused unless the key is at `version`."""
-
-    key: str
-    version: int
-
-
-@attrs.frozen
-class Absent:
-    """Write nothing; refused if the key is present."""
-
-    key: str
-
-
-Op = Create | Update | Delete | Check | Absent
-
-
-@attrs.frozen
-class Fence:
-    """The condition "my epoch is still the newest", and of an attempt "I was not shut out".
-
-    The backend checks it in the same atomic commit as the write, so no clock is trusted.
-    """
-
-    epoch: int
-    version: int
-    attempt: Check | None = None
-    """The record that lets an attempt write, unchanged; None for a leader's own writes."""
-
-    def check(self) -> Check:
-        return Check(EPOCH_KEY, self.version)
 
 
 @attrs.frozen
@@ -153,94 +73,6 @@ class Finding:
     what: str
     detail: str
     remedy: str | None = None
-
-
-class Watch(abc.ABC):
-    """A level-triggered hint that something under a prefix may have changed: re-read, never replay.
-
-    A new watch fires at once, so that what happened before it is not missed. Use it as a context
-    manager; it belongs to one thread.
-    """
-
-    @abc.abstractmethod
-    def wait(self, timeout: float) -> bool:
-        """Wait up to `timeout` seconds; return True if something may have changed."""
-
-    def changes(self, timeout: float) -> frozenset[str] | None:
-        """Wait up to `timeout` seconds; return the names of what may have changed.
-
-        A name is a key, or ends with a slash where the backend only knows below which prefix. The
-        set is empty if nothing did. None says that anything may have changed: read all again. A
-        new watch returns None at first. Every change is named, or None is returned in its place;
-        it may be named several times. A watch is asked by `wait` or by `changes`, not by both.
-        """
-        return None if self.wait(timeout) else frozenset()
-
-    @abc.abstractmethod
-    def close(self) -> None:
-        """Stop watching. Idempotent."""
-
-    def __iter__(self) -> Iterator[None]:
-        """Yield each time something may have changed, for ever."""
-        while True:
-            if self.wait(3600.0):
-                yield None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-
-@attrs.frozen
-class Lifeline:
-    """What ties processes of a leader to its leadership, also while the leader itself hangs.
-
-    Both are file descriptors, to be inherited by whoever ends an attempt, and by nobody else.
-
-    Attributes:
-        until: eight bytes, a native double: when, by `lease_time` of this host (see
-            `jrs.contract.clock`), the leadership is over unless the moment has moved by then.
-            Attempts must have ended soon after it.
-        held: nobody else leads before the ttl is over, although the leader died, as long as a
-            process holds this open.
-    """
-
-    until: int
-    held: int
-
-
-class Leadership(abc.ABC):
-    """A won campaign.
-
-    Attributes:
-        epoch: the integer this leadership was issued; greater than every earlier one.
-        fence: goes with every write of this leader.
-        lost: set once this leadership is known to be over, for whatever reason.
-        lifeline: where the attempts of a leader that hangs, or was cut off, would be out of its
-            successor's reach, because they are on another host.
-    """
-
-    epoch: int
-    fence: Fence
-    lost: threading.Event
-    lifeline: Lifeline | None = None
-
-    @abc.abstractmethod
-    def resign(self) -> None:
-        """Hand over at once. Idempotent, and harmless when the leadership was lost already."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.resign()
 
 
 class Backend(abc.ABC):
@@ -497,68 +329,6 @@ class Backend(abc.ABC):
             )
 
 
-def open_backend(url: str, *, cluster: str = "default", create: bool = True) -> Backend:
-    """Open the backend that `url` names; create its cluster where it does not exist, if told so.
-
-    The scheme is looked up in the entry-point group ``jrs.backends``, which is how a third party
-    adds one: ``name = "package.module:open"``, called as ``open(url, cluster, create)``.
-
-    Raises:
-        InvalidInput: unknown scheme, or one whose packages are not installed, or a URL, folder or
-            cluster id that can not be used, or (without `create`) that does not exist.
-        AccessDenied: a wrong user or password, or no permission.
-        Unavailable: the backend does not answer.
-        WrongAddress: it never will: the address or the certificates are wrong.
-    """
-    if not isinstance(cluster, str) or not _CLUSTER.fullmatch(cluster):
-        raise InvalidInput(
-            f"not a cluster id: {shown(cluster)} (1 to 128 of A-Z a-z 0-9 . _ -, the first one a "
-            "letter or digit)"
-        )
-    if not isinstance(url, str):
-        raise InvalidInput(f"not a URL: {shown(url)}")
-    try:
-        urlsplit(url)
-    except ValueError as error:
-        raise InvalidInput(f"not a URL: {shown(url)}: {error}") from None
-    scheme, colon, _ = url.partition(":")
-    known = {point.name: point for point in entry_points(group="jrs.backends")}
-    if not colon or scheme not in known:
-        raise InvalidInput(
-            f"unknown backend {redacted(url)!r}: give a URL whose scheme is one of "
-            f"{', '.join(sorted(known))}, for example file:///var/lib/jrs"
-        )
-    try:
-        opener = known[scheme].load()
-    except ImportError as error:
-        raise InvalidInput(
-            f"the backend {scheme!r} needs the package {error.name!r}, which is not installed: "
-            f"pip install 'jrs[{scheme}]'"
-        ) from error
-    backend: Backend = opener(url, cluster, create)
-    try:
-        from jrs.store import cluster_format  # It is above the contract, and is needed only here.
-
-        cluster_format.ensure_supported(backend, convert=create)
-    except BaseException:
-        backend.close()
-        raise
-    return backend
-
-
-def read_marker(version: object, where: str) -> int:
-    """Return the format that a cluster's marker names, for an adapter that opens the cluster.
-
-    Raises:
-        UnsupportedVersion: a newer jrs is needed.
-    """
-    if type(version) is not int or not 1 <= version <= NEWEST_FORMAT:
-        raise UnsupportedVersion(
-            f"{where} has format {version}; this jrs reads up to {NEWEST_FORMAT}: upgrade it"
-        )
-    return version
-
-
 def _guarded(ops: tuple[Op, ...], fence: Fence | None) -> tuple[Op, ...]:
     """Return the operations with the condition of an attempt's fence before them, unless one of
     them has it itself: that which ends the attempt's right to write."""
@@ -594,38 +364,3 @@ def _as_fenced(future: Future[None], fence: Fence) -> Future[None]:
 
     future.add_done_callback(settle)
     return outer
-
-
-@contextmanager
-def still_unknown(unknown: OutcomeUnknown) -> Iterator[None]:
-    """Keep an outcome unknown that can not be read back: `Unavailable` would deny the write."""
-    try:
-        yield
-    except Unavailable as error:
-        raise unknown from error
-
-
-def commit_and_read_back(
-    backend: Backend, own: Create | Update, *others: Op, fence: Fence | None = None
-) -> None:
-    """Commit, and settle an unknown outcome by reading `own` back: its value must be of a kind that
-    nobody else writes.
-
-    Raises:
-        OutcomeUnknown: it could not be read back, or is not there. It may still get there.
-        Conflict, Fenced, TooLarge, Unavailable: as `Backend.commit`.
-    """
-    try:
-        backend.commit(own, *others, fence=fence)
-    except OutcomeUnknown as unknown:
-        with still_unknown(unknown):
-            stored = backend.get(own.key)
-        if stored is None or stored.value != own.value:
-            raise
-
-
-def redacted(url: str) -> str:
-    """Return `url` without user, password and query, for messages and logs."""
-    parts = urlsplit(url)
-    host = parts.netloc.rpartition("@")[2]
-    return urlunsplit((parts.scheme, host, parts.path, "", ""))

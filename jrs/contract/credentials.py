@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 
-from jrs.contract.backend import redacted
+from jrs.contract.texts import redacted
 
 SPEC_KEY_FILE = "JRS_SPEC_KEY_FILE"
 """The environment variable that names the file of the key that specs are signed with."""

@@ -31,11 +31,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from jrs.contract.backend import Op
-    from jrs.records.model import JobResult
+from jrs.contract.operations import Op
 
 
 class JrsError(Exception):
@@ -171,12 +167,3 @@ class WrongAddress(Unavailable):
 
 class OutcomeUnknown(JrsError):
     """The write may or may not have happened. Read back before deciding; never just repeat."""
-
-
-class JobNotFinished(JrsError):
-    """A job that was waited for ended FAILED or CANCELED."""
-
-    def __init__(self, result: JobResult) -> None:
-        self.result = result
-        why = f": {result.failure.message}" if result.failure else ""
-        super().__init__(f"job {result.job_id!r} ended {result.status.name}{why}")

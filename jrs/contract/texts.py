@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from urllib.parse import urlsplit, urlunsplit
 
 LIMIT = 16 * 1024
 """The most that a stored text takes, in bytes of its stored form (JSON, in ASCII)."""
@@ -85,3 +86,10 @@ def _stored(text: str) -> int:
 
 def _note(cut: int) -> str:
     return f"[{cut} characters cut] "
+
+
+def redacted(url: str) -> str:
+    """Return `url` without user, password and query, for messages and logs."""
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit((parts.scheme, host, parts.path, "", ""))

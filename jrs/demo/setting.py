@@ -15,11 +15,13 @@ from types import FrameType
 
 import attrs
 
-from jrs.contract.backend import Delete, open_backend, redacted
 from jrs.contract.errors import InvalidInput
+from jrs.contract.operations import Delete
+from jrs.contract.texts import redacted
 from jrs.demo import data
 from jrs.demo.screen import Screen
 from jrs.recovery.spark import require_java
+from jrs.store.opening import open_backend
 from jrs.testing.servers import ServerMissing, find_etcd, find_zookeeper
 
 _SERVERS = {"etcd": find_etcd, "zookeeper": find_zookeeper}

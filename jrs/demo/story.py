@@ -12,7 +12,7 @@ from pathlib import Path
 
 import attrs
 
-from jrs.contract.backend import Create
+from jrs.contract.operations import Create
 from jrs.demo import data
 from jrs.demo.hold import GATE
 from jrs.demo.scene import Scene

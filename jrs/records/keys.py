@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jrs.contract.backend import EPOCH_KEY
+from jrs.contract.operations import EPOCH_KEY
 
 EPOCH = EPOCH_KEY
 JOBS = "jobs/"

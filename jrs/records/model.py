@@ -8,7 +8,7 @@ import re
 
 import attrs
 
-from jrs.contract.errors import InvalidInput, TooLarge
+from jrs.contract.errors import InvalidInput, JrsError, TooLarge
 from jrs.contract.texts import bounded, bounded_map, shown
 from jrs.records.fields import Json as Json
 from jrs.records.fields import as_json
@@ -419,3 +419,12 @@ class EpochRecord(Stored):
     candidate: str
     token: str = ""
     """Names this leadership among all of its candidate's; backends may keep a lock under it."""
+
+
+class JobNotFinished(JrsError):
+    """A job that was waited for ended FAILED or CANCELED."""
+
+    def __init__(self, result: JobResult) -> None:
+        self.result = result
+        why = f": {result.failure.message}" if result.failure else ""
+        super().__init__(f"job {result.job_id!r} ended {result.status.name}{why}")

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import re
 
-from jrs.contract.backend import Backend, Check, Create, Fence, Op, Record, Update
+from jrs.contract.backend import Backend
 from jrs.contract.errors import Conflict, CorruptRecord
+from jrs.contract.operations import Check, Create, Fence, Op, Record, Update
 from jrs.records import keys
 from jrs.store import cluster_format
 

@@ -12,16 +12,12 @@ from __future__ import annotations
 
 import time
 
-from jrs.contract.backend import (
-    NEWEST_FORMAT,
-    OLDEST_FORMAT,
-    Backend,
-    Create,
-    Update,
-    commit_and_read_back,
-)
+from jrs.contract.backend import Backend
 from jrs.contract.clock import Clock
 from jrs.contract.errors import Conflict, CorruptRecord, InvalidInput, UnsupportedVersion
+from jrs.contract.formats import NEWEST_FORMAT, OLDEST_FORMAT
+from jrs.contract.operations import Create, Update
+from jrs.contract.read_back import commit_and_read_back
 from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.model import FormatRecord, MasterInfo

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 
 import attrs
 
-from jrs.contract.backend import Absent, Backend, Create, Update, commit_and_read_back
+from jrs.contract.backend import Backend
 from jrs.contract.clock import Clock
 from jrs.contract.errors import Conflict, CorruptRecord, DuplicateJob, InvalidInput, NoSuchJob
+from jrs.contract.operations import Absent, Create, Update
+from jrs.contract.read_back import commit_and_read_back
 from jrs.contract.texts import shown
 from jrs.records import keys
 from jrs.records.codec import T, decode, encode

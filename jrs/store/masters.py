@@ -9,9 +9,11 @@ import time
 
 import attrs
 
-from jrs.contract.backend import NEWEST_FORMAT, Backend, Create, Delete, Update
+from jrs.contract.backend import Backend
 from jrs.contract.clock import Clock
 from jrs.contract.errors import Conflict, CorruptRecord, JrsError
+from jrs.contract.formats import NEWEST_FORMAT
+from jrs.contract.operations import Create, Delete, Update
 from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.model import MasterInfo

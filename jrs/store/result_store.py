@@ -16,7 +16,7 @@ from itertools import islice, takewhile
 
 import attrs
 
-from jrs.contract.backend import Absent, Backend, Create, Delete, Fence, Op, Record, still_unknown
+from jrs.contract.backend import Backend
 from jrs.contract.clock import Clock, Deadline
 from jrs.contract.errors import (
     Conflict,
@@ -28,6 +28,8 @@ from jrs.contract.errors import (
     ResultExists,
     ResultIsDirty,
 )
+from jrs.contract.operations import Absent, Create, Delete, Fence, Op, Record
+from jrs.contract.read_back import still_unknown
 from jrs.contract.texts import shown
 from jrs.records import keys
 from jrs.records.codec import decode, encode

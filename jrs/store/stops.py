@@ -13,20 +13,11 @@ from contextlib import suppress
 
 import attrs
 
-from jrs.contract.backend import (
-    Absent,
-    Backend,
-    Check,
-    Create,
-    Delete,
-    Fence,
-    Op,
-    Record,
-    Update,
-    commit_and_read_back,
-)
+from jrs.contract.backend import Backend
 from jrs.contract.clock import Clock, Deadline
 from jrs.contract.errors import Conflict, CorruptRecord, InvalidInput, NoSuchJob, NotFound
+from jrs.contract.operations import Absent, Check, Create, Delete, Fence, Op, Record, Update
+from jrs.contract.read_back import commit_and_read_back
 from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.model import JobSpec, StopMode, StopRecord, StopState, StreamRecord, check_job_id

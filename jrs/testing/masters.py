@@ -29,12 +29,12 @@ from typing import Self
 
 import attrs
 
-from jrs.contract.backend import open_backend
 from jrs.contract.clock import Deadline
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import EpochRecord
 from jrs.recovery.processes import marks
+from jrs.store.opening import open_backend
 
 _PATIENCE = 60.0
 _POLL = 0.01

@@ -12,18 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from hypothesis.stateful import run_state_machine_as_test as run
 
-from jrs.contract.backend import (
-    EPOCH_KEY,
-    Absent,
-    Backend,
-    Check,
-    Create,
-    Delete,
-    Fence,
-    Op,
-    Update,
-)
+from jrs.contract.backend import Backend
 from jrs.contract.errors import Conflict, Fenced
+from jrs.contract.operations import EPOCH_KEY, Absent, Check, Create, Delete, Fence, Op, Update
 
 Fresh = Callable[[], tuple[Callable[[str], Backend], str]]
 """Gives an opener of handles and the name of a cluster that nobody has used."""

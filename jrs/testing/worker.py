@@ -20,19 +20,10 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 from jrs.contract import errors
-from jrs.contract.backend import (
-    Absent,
-    Backend,
-    Check,
-    Create,
-    Delete,
-    Fence,
-    Leadership,
-    Op,
-    Record,
-    Update,
-    open_backend,
-)
+from jrs.contract.backend import Backend
+from jrs.contract.leadership import Leadership
+from jrs.contract.operations import Absent, Check, Create, Delete, Fence, Op, Record, Update
+from jrs.store.opening import open_backend
 
 _OPS: dict[str, Callable[..., Op]] = {
     kind.__name__: kind for kind in (Create, Update, Delete, Check, Absent)

@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from jrs.contract.backend import Backend, Create, Fence, Lifeline, commit_and_read_back
+from jrs.contract.backend import Backend
 from jrs.contract.clock import Clock
 from jrs.contract.errors import Conflict, Fenced, InvalidInput, JobHeld, OutcomeUnknown
+from jrs.contract.leadership import Lifeline
+from jrs.contract.operations import Create, Fence
+from jrs.contract.read_back import commit_and_read_back
 from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.model import (

@@ -20,7 +20,7 @@ import attrs
 import tenacity
 
 from jrs.contract import credentials
-from jrs.contract.backend import Backend, Check, Fence, open_backend
+from jrs.contract.backend import Backend
 from jrs.contract.errors import (
     Fenced,
     InvalidInput,
@@ -30,10 +30,12 @@ from jrs.contract.errors import (
     TooLarge,
     Unavailable,
 )
+from jrs.contract.operations import Check, Fence
 from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.model import Failure, JobResult, JobSpec, JobStatus, check_json
 from jrs.store import attempt_fence
+from jrs.store.opening import open_backend
 from jrs.store.result_store import JobResultStore
 from jrs.store.stops import JobStops
 

@@ -17,9 +17,10 @@ from functools import partial
 import attrs
 import tenacity
 
-from jrs.contract.backend import Backend, Check, Create, Delete, Fence, Op, Record, Update
+from jrs.contract.backend import Backend
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import Conflict, CorruptRecord, Fenced, InvalidInput, OutcomeUnknown
+from jrs.contract.operations import Check, Create, Delete, Fence, Op, Record, Update
 from jrs.contract.texts import printable, shown
 from jrs.records import keys
 from jrs.records.codec import decode, encode

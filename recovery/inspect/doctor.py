@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from jrs.contract.backend import EPOCH_KEY, Backend, Check, Create, Delete, Fence, Finding, Update
+from jrs.contract.backend import Backend, Finding
 from jrs.contract.errors import Conflict, Fenced, InvalidInput, JrsError
 from jrs.contract.mounts import filesystem_of, storage_problem
+from jrs.contract.operations import EPOCH_KEY, Check, Create, Delete, Fence, Update
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import EpochRecord

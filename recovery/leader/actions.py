@@ -13,21 +13,12 @@ from typing import Any
 
 import attrs
 
-from jrs.contract.backend import (
-    Absent,
-    Backend,
-    Check,
-    Create,
-    Delete,
-    Fence,
-    Leadership,
-    Op,
-    Record,
-    Update,
-    commit_and_read_back,
-)
+from jrs.contract.backend import Backend
 from jrs.contract.clock import Clock, Deadline
 from jrs.contract.errors import Conflict, CorruptRecord, Fenced, JobHeld, ResultExists
+from jrs.contract.leadership import Leadership
+from jrs.contract.operations import Absent, Check, Create, Delete, Fence, Op, Record, Update
+from jrs.contract.read_back import commit_and_read_back
 from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.model import (

@@ -17,9 +17,10 @@ from typing import Any, TypeVar
 
 import attrs
 
-from jrs.contract.backend import Backend, Leadership
+from jrs.contract.backend import Backend
 from jrs.contract.clock import Clock, Deadline
 from jrs.contract.errors import CorruptRecord, Fenced, JrsError, OutcomeUnknown, Unavailable
+from jrs.contract.leadership import Leadership
 from jrs.records import keys
 from jrs.records.model import JobSpec, RunnerKind
 

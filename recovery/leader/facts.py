@@ -13,9 +13,10 @@ from operator import itemgetter
 
 import attrs
 
-from jrs.contract.backend import Backend, Record
+from jrs.contract.backend import Backend
 from jrs.contract.clock import Clock
 from jrs.contract.errors import CorruptRecord, Fenced, OutcomeUnknown, Unavailable
+from jrs.contract.operations import Record
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import AttemptRecord, CleanupJournal, JobResult, JobSpec, StopRecord

@@ -11,7 +11,7 @@ import errno
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from jrs.contract.backend import Backend, Fence
+from jrs.contract.backend import Backend
 from jrs.contract.errors import (
     CorruptRecord,
     InvalidInput,
@@ -20,6 +20,7 @@ from jrs.contract.errors import (
     SnapshotInUse,
     Unavailable,
 )
+from jrs.contract.operations import Fence
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import StreamRecord

@@ -17,9 +17,10 @@ from typing import Any
 
 import attrs
 
-from jrs.contract.backend import Backend, Fence
+from jrs.contract.backend import Backend
 from jrs.contract.clock import Clock
 from jrs.contract.errors import CorruptRecord, InvalidInput, JrsError, NoSuchSnapshot
+from jrs.contract.operations import Fence
 from jrs.contract.texts import shown
 from jrs.records import keys
 from jrs.records.codec import decode

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from jrs.contract.backend import Backend, Create, Fence, commit_and_read_back
+from jrs.contract.backend import Backend
 from jrs.contract.errors import (
     CorruptRecord,
     Fenced,
@@ -22,6 +22,8 @@ from jrs.contract.errors import (
     OutcomeUnknown,
     Unavailable,
 )
+from jrs.contract.operations import Create, Fence
+from jrs.contract.read_back import commit_and_read_back
 from jrs.records import keys
 from jrs.records.codec import encode
 from jrs.records.snapshots import (

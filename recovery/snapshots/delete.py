@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jrs.contract.backend import Backend, Delete, Fence
+from jrs.contract.backend import Backend
 from jrs.contract.errors import (
     Conflict,
     CorruptRecord,
@@ -17,6 +17,7 @@ from jrs.contract.errors import (
     SnapshotInUse,
     Unavailable,
 )
+from jrs.contract.operations import Delete, Fence
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.snapshots import SnapshotFormat, SnapshotRecord

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from jrs.contract.backend import Fence, Update, commit_and_read_back
 from jrs.contract.errors import (
     DamagedSnapshot,
     InvalidInput,
@@ -22,6 +21,8 @@ from jrs.contract.errors import (
     SnapshotInUse,
     Unavailable,
 )
+from jrs.contract.operations import Fence, Update
+from jrs.contract.read_back import commit_and_read_back
 from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.snapshots import Manifest, SnapshotFile, SnapshotFormat, SnapshotRecord

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from jrs.contract.backend import Backend, Record
+from jrs.contract.backend import Backend
 from jrs.contract.errors import CorruptRecord, UnsupportedVersion
+from jrs.contract.operations import Record
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.snapshots import RestoreRecord

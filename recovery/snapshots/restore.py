@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from jrs.contract.backend import Backend, Fence, Record
+from jrs.contract.backend import Backend
 from jrs.contract.errors import (
     DamagedSnapshot,
     DuplicateJob,
@@ -31,6 +31,7 @@ from jrs.contract.errors import (
     JobIsRunning,
     SnapshotInUse,
 )
+from jrs.contract.operations import Fence, Record
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import StopRecord, StopState, check_job_id

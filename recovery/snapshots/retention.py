@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from jrs.contract.backend import Backend, Fence
+from jrs.contract.backend import Backend
 from jrs.contract.errors import CorruptRecord, SnapshotInUse, Unavailable
+from jrs.contract.operations import Fence
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import JobSpec, JobStatus

@@ -12,18 +12,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from jrs.contract.backend import (
-    Absent,
-    Backend,
-    Check,
-    Create,
-    Delete,
-    Fence,
-    Op,
-    Record,
-    Update,
-    commit_and_read_back,
-)
+from jrs.contract.backend import Backend
 from jrs.contract.errors import (
     Conflict,
     CorruptRecord,
@@ -32,6 +21,8 @@ from jrs.contract.errors import (
     SnapshotInUse,
     Unavailable,
 )
+from jrs.contract.operations import Absent, Check, Create, Delete, Fence, Op, Record, Update
+from jrs.contract.read_back import commit_and_read_back
 from jrs.records import keys, signing
 from jrs.records.codec import decode, encode, with_job_id
 from jrs.records.model import EpochRecord, JobSpec, StageRecord, StreamRecord

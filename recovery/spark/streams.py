@@ -15,7 +15,6 @@ from pathlib import Path
 
 from pyspark.sql.streaming import DataStreamWriter
 
-from jrs.contract.backend import Create, Update, commit_and_read_back
 from jrs.contract.errors import (
     Conflict,
     Fenced,
@@ -25,6 +24,8 @@ from jrs.contract.errors import (
     OutcomeUnknown,
     Unavailable,
 )
+from jrs.contract.operations import Create, Update
+from jrs.contract.read_back import commit_and_read_back
 from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.model import Json, StageRecord, StopMode, StopState, StreamRecord

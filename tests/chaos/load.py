@@ -20,9 +20,10 @@ from typing import Self
 
 import attrs
 
-from jrs.contract.backend import Backend, Create, Record, Update
+from jrs.contract.backend import Backend
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import Conflict, JrsError, OutcomeUnknown, Unavailable
+from jrs.contract.operations import Create, Record, Update
 from jrs.testing.contract import present
 from tests.support import BOUND, until
 

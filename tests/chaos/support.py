@@ -6,9 +6,10 @@ from pathlib import Path
 
 import attrs
 
-from jrs.contract.backend import Backend, Create, Fence
+from jrs.contract.backend import Backend
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import Fenced, OutcomeUnknown, Unavailable
+from jrs.contract.operations import Create, Fence
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import EpochRecord, JobSpec, JobStatus

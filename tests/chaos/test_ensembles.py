@@ -9,7 +9,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from jrs.contract.backend import Backend, open_backend
+from jrs.contract.backend import Backend
+from jrs.store.opening import open_backend
 from jrs.testing.servers import Server, ZooKeeperServer
 from tests.chaos.load import Load
 from tests.support import BOUND, until

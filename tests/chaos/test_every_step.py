@@ -15,8 +15,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from jrs.contract.backend import Create, Delete, Fence, Update, open_backend
 from jrs.contract.errors import Fenced
+from jrs.contract.operations import Create, Delete, Fence, Update
+from jrs.store.opening import open_backend
 from jrs.testing.contract import contents, lead
 from jrs.testing.servers import Server
 from jrs.testing.worker import Died, Nursery, Worker

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from hypothesis.stateful import run_state_machine_as_test as run
 
-from jrs.contract.backend import EPOCH_KEY, Create, Fence
 from jrs.contract.errors import Conflict, Fenced
+from jrs.contract.operations import EPOCH_KEY, Create, Fence
 from jrs.testing.model import KEYS, Model, commits
 from jrs.testing.servers import Server
 from jrs.testing.worker import Nursery, Worker, packed, packed_fence

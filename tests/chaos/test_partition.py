@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from jrs.contract.backend import Create
+from jrs.contract.operations import Create
 from jrs.testing.contract import contents
 from jrs.testing.masters import Masters
 from jrs.testing.servers import EtcdServer, Server, ServerMissing, ZooKeeperServer

@@ -14,7 +14,7 @@ from pathlib import Path
 import attrs
 import pytest
 
-from jrs.contract.backend import Create, Fence
+from jrs.contract.operations import Create, Fence
 from jrs.testing.contract import contents
 from jrs.testing.masters import MasterProcess, Masters
 from jrs.testing.servers import EtcdServer, Proxies, Server, ServerMissing, ZooKeeperServer

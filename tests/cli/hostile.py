@@ -7,7 +7,7 @@ import zlib
 from pathlib import Path
 
 from jrs.backends.file import FileBackend
-from jrs.contract.backend import Create
+from jrs.contract.operations import Create
 from jrs.records import keys
 from jrs.records.codec import encode
 from jrs.records.model import (

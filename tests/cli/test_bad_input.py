@@ -232,7 +232,7 @@ def test_flipped_bit(jrs: Jrs, store: JobResultStore, tmp_path: Path) -> None:
 
 def test_damaged_record_holds_one_job(jrs: Jrs, store: JobResultStore, tmp_path: Path) -> None:
     """A result that can not be read is shown as held; the others are shown as ever."""
-    from jrs.contract.backend import Create
+    from jrs.contract.operations import Create
 
     with FileBackend(tmp_path / "store") as backend:
         backend.commit(Create(keys.RESULTS + "broken", b"garbage"))

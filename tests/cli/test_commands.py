@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from jrs.contract.backend import Create, open_backend
+from jrs.contract.operations import Create
 from jrs.records import keys
+from jrs.store.opening import open_backend
 from tests.cli.conftest import Jrs
 from tests.support import until
 

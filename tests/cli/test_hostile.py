@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from jrs.cli import _COMMANDS, main, prepare
-from jrs.contract.backend import open_backend
 from jrs.records.model import JobSpec
 from jrs.records.policies import RestartPolicy
 from jrs.recovery.rules.events import Event
 from jrs.store.jobs import JobCatalog
+from jrs.store.opening import open_backend
 from jrs.store.result_store import JobResultStore
 from tests.cli.hostile import EVIL, TOLD, make
 from tests.support import until

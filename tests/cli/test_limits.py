@@ -9,14 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from jrs.contract.backend import Backend, Create, Fence, open_backend
+from jrs.contract.backend import Backend
 from jrs.contract.errors import CorruptRecord, Fenced
+from jrs.contract.operations import Create, Fence
 from jrs.records import keys
 from jrs.records.codec import encode, with_job_id
 from jrs.records.model import AttemptRecord, JobResult, JobSpec, JobStatus
 from jrs.recovery.cleanup.job_cleanup import JobCleanup, Records
 from jrs.recovery.rules.decision import Action, Attempt, Facts, Spec, Stop, decide
 from jrs.store.jobs import JobCatalog
+from jrs.store.opening import open_backend
 from jrs.store.result_store import JobResultStore
 from jrs.testing.contract import contents, lead
 from tests.cli.conftest import Jrs

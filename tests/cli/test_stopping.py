@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from jrs.contract.backend import open_backend
+from jrs.store.opening import open_backend
 from jrs.store.stops import JobStops
 from jrs.testing.contract import lead
 from tests.support import until

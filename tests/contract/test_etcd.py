@@ -2,7 +2,7 @@
 
 import pytest
 
-from jrs.contract.backend import open_backend
+from jrs.store.opening import open_backend
 from jrs.testing.contract import (
     BackendFixtures,
     CommitContract,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from jrs.backends.file import FileBackend
-from jrs.contract.backend import open_backend
+from jrs.store.opening import open_backend
 from jrs.testing.contract import (
     BackendFixtures,
     CommitContract,

@@ -5,7 +5,9 @@ import uuid
 import pytest
 
 from jrs.backends.memory import MemoryLeadership
-from jrs.contract.backend import Backend, Fence, open_backend
+from jrs.contract.backend import Backend
+from jrs.contract.operations import Fence
+from jrs.store.opening import open_backend
 from jrs.testing.contract import (
     BackendFixtures,
     CommitContract,

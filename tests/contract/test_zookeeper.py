@@ -5,7 +5,7 @@ import os
 import pytest
 from hypothesis import settings
 
-from jrs.contract.backend import open_backend
+from jrs.store.opening import open_backend
 from jrs.testing.contract import (
     BackendFixtures,
     CommitContract,

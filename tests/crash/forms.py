@@ -7,7 +7,7 @@ from pathlib import Path
 
 from jrs.backends.file import segments
 from jrs.backends.file.folder import MARKER
-from jrs.contract.backend import OLDEST_FORMAT
+from jrs.contract.formats import OLDEST_FORMAT
 
 
 def begin_in_old_form(root: Path, cluster: str = "default") -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from jrs.backends.file import FileBackend
-from jrs.contract.backend import Create
+from jrs.contract.operations import Create
 from jrs.testing.contract import present
 from jrs.testing.worker import Worker
 

@@ -17,8 +17,8 @@ import pytest
 from jrs.backends.file import FileBackend, segments
 from jrs.backends.file.base import Base
 from jrs.backends.file.replica import NEVER
-from jrs.contract.backend import Create
 from jrs.contract.errors import InvalidInput
+from jrs.contract.operations import Create
 from jrs.records.codec import encode
 from jrs.records.model import FormatRecord, MasterInfo
 from tests.crash.forms import begin_in_old_form

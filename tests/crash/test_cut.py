@@ -14,9 +14,10 @@ import pytest
 from jrs.backends.file import FileBackend, lines
 from jrs.backends.file.replica import Replica
 from jrs.backends.shared.group_commit import ACCEPTED
-from jrs.contract.backend import (
+from jrs.contract.errors import Conflict, CorruptRecord, Fenced, JrsError, UnsupportedVersion
+from jrs.contract.formats import NEWEST_FORMAT
+from jrs.contract.operations import (
     EPOCH_KEY,
-    NEWEST_FORMAT,
     Absent,
     Check,
     Create,
@@ -26,8 +27,7 @@ from jrs.contract.backend import (
     Record,
     Update,
 )
-from jrs.contract.backend import open_backend as open_by_url
-from jrs.contract.errors import Conflict, CorruptRecord, Fenced, JrsError, UnsupportedVersion
+from jrs.store.opening import open_backend as open_by_url
 from tests.crash.forms import begin_in_old_form
 
 LOG = "00000000000000000000.log"

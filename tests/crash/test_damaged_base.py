@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from jrs.backends.file import FileBackend
-from jrs.contract.backend import Create, Delete, Update
 from jrs.contract.errors import CorruptRecord, Unavailable
+from jrs.contract.operations import Create, Delete, Update
 from jrs.testing.contract import contents, present
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from jrs.backends.file import FileBackend
-from jrs.contract.backend import Create, Delete
 from jrs.contract.errors import InvalidInput, Unavailable
+from jrs.contract.operations import Create, Delete
 from jrs.testing.contract import contents
 
 SIZE = 1 << 20

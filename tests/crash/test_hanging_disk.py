@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from jrs.backends.file import FileBackend
-from jrs.contract.backend import Create
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import OutcomeUnknown, Unavailable
+from jrs.contract.operations import Create
 from jrs.testing.contract import BOUND, contents
 
 

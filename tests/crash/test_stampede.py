@@ -15,8 +15,8 @@ from jrs.backends.file import FileBackend
 from jrs.backends.file.compaction import Compaction, write_next
 from jrs.backends.file.lines import sealed
 from jrs.backends.file.replica import NEVER, Replica
-from jrs.contract.backend import Check, Create, Delete, Update
 from jrs.contract.errors import Conflict, CorruptRecord, Unavailable
+from jrs.contract.operations import Check, Create, Delete, Update
 from jrs.testing.contract import BOUND
 from jrs.testing.worker import Worker
 from tests.crash.forms import begin_in_old_form

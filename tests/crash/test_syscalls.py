@@ -11,8 +11,8 @@ import pytest
 from jrs.backends.file import FileBackend
 from jrs.backends.file.base import Base
 from jrs.backends.file.index import Trailer
-from jrs.contract.backend import Create, Update
 from jrs.contract.errors import OutcomeUnknown, Unavailable
+from jrs.contract.operations import Create, Update
 from jrs.testing.contract import contents
 from jrs.testing.worker import Worker
 from tests.crash.forms import begin_in_old_form

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from jrs.backends.file import FileBackend
-from jrs.contract.backend import Create, Fence
 from jrs.contract.errors import Fenced
+from jrs.contract.operations import Create, Fence
 from jrs.testing.contract import BOUND, contents, lead
 from jrs.testing.worker import Worker, packed, packed_fence
 

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from jrs.backends.etcd.backend import EtcdBackend, open_etcd
-from jrs.contract.backend import Backend, Leadership
+from jrs.contract.backend import Backend
+from jrs.contract.leadership import Leadership
 
 USERS = {"root": "r00t-s3cret", "jrs": "jrs-s3cret"}
 TTL = 60.0

@@ -18,7 +18,6 @@ from jrs.backends.etcd import connection as connection_module
 from jrs.backends.etcd._etcd3 import rpc
 from jrs.backends.etcd.backend import EtcdBackend
 from jrs.cli import main
-from jrs.contract.backend import Create, open_backend
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import (
     AccessDenied,
@@ -29,6 +28,8 @@ from jrs.contract.errors import (
     UnsupportedVersion,
     WrongAddress,
 )
+from jrs.contract.operations import Create
+from jrs.store.opening import open_backend
 from jrs.testing.servers import EtcdServer, Proxy
 from jrs.testing.servers.certificates import make_certificates
 from jrs.testing.servers.fixtures import had

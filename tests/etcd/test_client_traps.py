@@ -10,9 +10,9 @@ import pytest
 
 from jrs.backends.etcd import leader
 from jrs.backends.etcd._etcd3 import grpc, rpc
-from jrs.contract.backend import Create
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import Fenced
+from jrs.contract.operations import Create
 from jrs.testing.servers import EtcdServer
 from tests.etcd.support import lead, opened
 from tests.support import BOUND

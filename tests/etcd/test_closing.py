@@ -11,8 +11,9 @@ from collections.abc import Callable
 import pytest
 
 from jrs.backends.etcd.watch import EtcdWatch
-from jrs.contract.backend import Create, Watch
 from jrs.contract.errors import JrsError, Unavailable
+from jrs.contract.operations import Create
+from jrs.contract.watch import Watch
 from jrs.testing.servers import EtcdServer
 from tests.etcd.support import lead, opened, threads_of_ours
 from tests.support import BOUND, until

@@ -15,7 +15,6 @@ from jrs.backends.etcd._etcd3 import rpc
 from jrs.backends.etcd.backend import EtcdBackend
 from jrs.backends.etcd.write_barrier import Gate
 from jrs.backends.shared.group_commit import ACCEPTED
-from jrs.contract.backend import Check, Create, Delete, Fence, Op, Update
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import (
     AccessDenied,
@@ -26,6 +25,7 @@ from jrs.contract.errors import (
     TooLarge,
     Unavailable,
 )
+from jrs.contract.operations import Check, Create, Delete, Fence, Op, Update
 from jrs.testing.servers import EtcdServer
 from tests.etcd.support import lead, opened
 from tests.support import BOUND, until

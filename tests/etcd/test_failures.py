@@ -11,9 +11,9 @@ from jrs.backends.etcd import connection as connection_module
 from jrs.backends.etcd._etcd3 import grpc, rpc
 from jrs.backends.etcd.backend import EtcdBackend
 from jrs.backends.etcd.connection import Connection
-from jrs.contract.backend import Create
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import OutcomeUnknown, Unavailable
+from jrs.contract.operations import Create
 from jrs.testing.servers import EtcdServer, Proxies
 from tests.etcd.support import Counted, lead, opened, with_option
 from tests.support import BOUND, until

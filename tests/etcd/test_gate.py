@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from jrs.backends.etcd import EtcdBackend
-from jrs.contract.backend import Create, Record, open_backend
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import OutcomeUnknown, Unavailable
+from jrs.contract.operations import Create, Record
+from jrs.store.opening import open_backend
 from jrs.testing.contract import BOUND
 from jrs.testing.servers import EtcdServer
 from tests.support import until

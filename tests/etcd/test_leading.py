@@ -17,9 +17,10 @@ import pytest
 from jrs.backends.etcd import leader
 from jrs.backends.etcd._etcd3 import rpc
 from jrs.backends.etcd.backend import EtcdBackend
-from jrs.contract.backend import Create, Leadership
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import Fenced, OutcomeUnknown, Unavailable
+from jrs.contract.leadership import Leadership
+from jrs.contract.operations import Create
 from jrs.testing.servers import EtcdServer, Proxies
 from tests.etcd.support import TTL, lead, opened, threads_of_ours
 from tests.recovery.support import gone

@@ -13,9 +13,9 @@ from jrs.backends.etcd import backend as backend_module
 from jrs.backends.etcd._etcd3 import grpc, rpc
 from jrs.backends.etcd.backend import EtcdBackend
 from jrs.backends.etcd.transaction import MAX_BYTES, MAX_OPS
-from jrs.contract.backend import Create, Op, Update
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import JrsError, OutcomeUnknown, TooLarge, Unavailable
+from jrs.contract.operations import Create, Op, Update
 from jrs.testing.servers import EtcdServer
 from tests.etcd.support import Counted, opened
 from tests.support import BOUND, until

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from jrs.contract.backend import Backend, Create
+from jrs.contract.backend import Backend
 from jrs.contract.errors import JrsError
+from jrs.contract.operations import Create
 from jrs.testing.servers import EtcdServer
 from jrs.testing.servers.fixtures import had
 from jrs.testing.servers.found import find_etcd

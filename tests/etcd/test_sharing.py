@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
-from jrs.contract.backend import Check, Create, Delete, Fence, Update
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import Conflict, Fenced, JrsError
+from jrs.contract.operations import Check, Create, Delete, Fence, Update
 from jrs.testing.servers import EtcdServer
 from tests.etcd.support import opened
 from tests.support import BOUND, until

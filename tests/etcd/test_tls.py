@@ -10,8 +10,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from jrs.contract.backend import Create
 from jrs.contract.errors import Unavailable
+from jrs.contract.operations import Create
 from jrs.testing.servers import EtcdServer
 from tests.etcd.support import opened
 

@@ -11,7 +11,7 @@ import pytest
 
 from jrs.backends.etcd._etcd3 import grpc, rpc
 from jrs.backends.etcd.backend import EtcdBackend
-from jrs.contract.backend import Create
+from jrs.contract.operations import Create
 from jrs.testing.servers import EtcdServer
 from tests.etcd.support import USERS, as_user, lead, opened
 from tests.support import BOUND, until

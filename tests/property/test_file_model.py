@@ -19,8 +19,8 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from hypothesis.stateful import run_state_machine_as_test as run
 
 from jrs.backends.file import batches, lines
-from jrs.contract.backend import EPOCH_KEY, Create, Fence
 from jrs.contract.errors import Conflict, Fenced
+from jrs.contract.operations import EPOCH_KEY, Create, Fence
 from jrs.testing.model import KEYS, Model, commits
 from jrs.testing.worker import Died, Nursery, Worker, packed, packed_fence
 

@@ -13,11 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from jrs.contract.backend import open_backend
 from jrs.records.model import JobSpec
 from jrs.recovery.attempt.job import AttemptContext, Job
 from jrs.recovery.attempt.run import run_attempt
 from jrs.recovery.files.job_folders import JobStorage
+from jrs.store.opening import open_backend
 from tests.recovery import jobs
 
 CLUSTER = "test"

@@ -13,19 +13,12 @@ import attrs
 
 from jrs.backends.file import FileBackend
 from jrs.backends.memory import MemoryBackend
-from jrs.contract.backend import (
-    Backend,
-    Create,
-    Delete,
-    Fence,
-    Leadership,
-    Op,
-    Record,
-    Update,
-    Watch,
-)
+from jrs.contract.backend import Backend
 from jrs.contract.clock import Clock, Deadline
 from jrs.contract.errors import Unavailable
+from jrs.contract.leadership import Leadership
+from jrs.contract.operations import Create, Delete, Fence, Op, Record, Update
+from jrs.contract.watch import Watch
 from jrs.records.codec import encode
 from jrs.records.model import JobResult, JobSpec, JobStatus, RunnerKind
 from jrs.recovery.attempt.job import AttemptContext

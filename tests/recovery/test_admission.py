@@ -14,9 +14,9 @@ import pytest
 
 from jrs.backends.etcd import backend as etcd_backend
 from jrs.backends.memory import MemoryBackend
-from jrs.contract.backend import Create, open_backend
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import InvalidInput
+from jrs.contract.operations import Create
 from jrs.records import keys
 from jrs.records.model import JobStatus, RunnerKind, StopMode
 from jrs.recovery.cleanup import job_cleanup as cleanup_module
@@ -25,6 +25,7 @@ from jrs.recovery.leader.admission import Admission, slots_for
 from jrs.recovery.master import Master
 from jrs.recovery.processes.pools import Pool, side_by_side
 from jrs.store.jobs import JobCatalog
+from jrs.store.opening import open_backend
 from jrs.store.stops import JobStops
 from jrs.testing.contract import lead
 from jrs.testing.masters import MasterEvent, Masters

@@ -12,15 +12,17 @@ from typing import Any
 import pytest
 
 from jrs.backends.memory import MemoryBackend, Space
-from jrs.contract.backend import Backend, Create, Delete, Record, open_backend
+from jrs.contract.backend import Backend
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import CorruptRecord
+from jrs.contract.operations import Create, Delete, Record
 from jrs.records import keys
 from jrs.records.codec import encode
 from jrs.records.model import StopMode, StopRecord, StopState
 from jrs.records.policies import RestartPolicy
 from jrs.recovery.leader.agenda import Agenda
 from jrs.store.jobs import JobCatalog
+from jrs.store.opening import open_backend
 from jrs.store.stops import JobStops
 from jrs.testing.masters import Masters
 from jrs.testing.servers import EtcdServer

@@ -16,18 +16,19 @@ import pytest
 import tenacity
 
 import jrs
-from jrs.contract.backend import Create, Update, open_backend
 from jrs.contract.clock import Deadline
-from jrs.contract.errors import CorruptRecord, InvalidInput, JobNotFinished, ResultExpired, TooLarge
+from jrs.contract.errors import CorruptRecord, InvalidInput, ResultExpired, TooLarge
+from jrs.contract.operations import Create, Update
 from jrs.records import keys
 from jrs.records.codec import encode
-from jrs.records.model import JobStatus
+from jrs.records.model import JobNotFinished, JobStatus
 from jrs.recovery import application
 from jrs.recovery.application import Driver
 from jrs.recovery.cleanup.job_cleanup import CleanupPolicy
 from jrs.recovery.processes import marks
 from jrs.recovery.rules.events import Event
 from jrs.store.jobs import JobCatalog
+from jrs.store.opening import open_backend
 from jrs.store.result_store import JobResultStore
 from tests.recovery.support import CLUSTER, JOBS, FaultyMemory, Thing, job
 from tests.support import until

@@ -9,8 +9,9 @@ import attrs
 import pytest
 
 from jrs.backends.memory import MemoryBackend, Space
-from jrs.contract.backend import Backend, Create, open_backend
+from jrs.contract.backend import Backend
 from jrs.contract.errors import InvalidInput, JobHeld, TooLarge, Unavailable
+from jrs.contract.operations import Create
 from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.model import (
@@ -32,6 +33,7 @@ from jrs.recovery.attempt.runners.thread import ThreadRunner
 from jrs.recovery.cleanup.job_cleanup import JobCleanup
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.store.jobs import JobCatalog
+from jrs.store.opening import open_backend
 from jrs.store.result_store import JobResultStore
 from jrs.testing.contract import lead
 from tests.recovery.support import FaultyMemory, Leader, Thing, spec

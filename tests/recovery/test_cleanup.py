@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import tenacity
 
-from jrs.contract.backend import Create, Fence
 from jrs.contract.errors import Fenced, InvalidInput, NoSuchResult, OutcomeUnknown, Unavailable
+from jrs.contract.operations import Create, Fence
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import (

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from jrs.contract.backend import Backend, Create, open_backend
+from jrs.contract.backend import Backend
 from jrs.contract.errors import Fenced, JrsError, Unavailable
+from jrs.contract.operations import Create
 from jrs.records import keys
 from jrs.records.codec import encode
 from jrs.records.model import JobStatus, StageRecord, StopMode
@@ -20,6 +21,7 @@ from jrs.recovery.attempt.job import AttemptContext, Job
 from jrs.recovery.attempt.run import record_result, run_attempt
 from jrs.store import attempt_fence
 from jrs.store.jobs import JobCatalog
+from jrs.store.opening import open_backend
 from jrs.store.stops import JobStops
 from jrs.testing.servers import Server
 from tests.recovery.support import Faulty, Leader, job, result, spec, spoil

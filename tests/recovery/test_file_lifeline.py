@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 
 from jrs.backends.file.leader import FileLeadership
-from jrs.contract.backend import Leadership, open_backend
 from jrs.contract.clock import lease_time
+from jrs.contract.leadership import Leadership
 from jrs.store.jobs import JobCatalog
+from jrs.store.opening import open_backend
 from jrs.testing.masters import Masters
 from tests.recovery.support import CLUSTER, gone, job, noted, spec
 from tests.support import BOUND, until

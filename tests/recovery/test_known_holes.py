@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 import tenacity
 
-from jrs.contract.backend import Create, Delete
 from jrs.contract.errors import (
     DuplicateJob,
     Fenced,
@@ -26,6 +25,7 @@ from jrs.contract.errors import (
     ResultExists,
     Unavailable,
 )
+from jrs.contract.operations import Create, Delete
 from jrs.records import keys
 from jrs.records.codec import encode
 from jrs.records.model import (

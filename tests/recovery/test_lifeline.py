@@ -12,14 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from jrs.contract.backend import Lifeline, open_backend
 from jrs.contract.clock import lease_time
+from jrs.contract.leadership import Lifeline
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import AttemptRecord
 from jrs.recovery.attempt.runners.process import ProcessRunner
 from jrs.recovery.processes import marks
 from jrs.store.jobs import JobCatalog
+from jrs.store.opening import open_backend
 from tests.recovery.support import CLUSTER, Leader, gone, job, noted, spec
 from tests.support import until
 

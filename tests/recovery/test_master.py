@@ -14,8 +14,8 @@ import pytest
 
 from jrs.backends.memory import Space
 from jrs.contract import mounts
-from jrs.contract.backend import Leadership
 from jrs.contract.errors import InvalidInput
+from jrs.contract.leadership import Leadership
 from jrs.records import keys
 from jrs.records.model import RunnerKind
 from jrs.recovery import master as master_module

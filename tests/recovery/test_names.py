@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from jrs.backends.memory import Space
-from jrs.contract.backend import Create, Fence, Op
 from jrs.contract.clock import Deadline
+from jrs.contract.operations import Create, Fence, Op
 from jrs.records import keys
 from jrs.records.snapshots import SnapshotFormat
 from jrs.recovery.attempt.job import Job

@@ -16,13 +16,14 @@ from typing import Any
 import pytest
 
 import jrs
-from jrs.contract.backend import Create, open_backend
+from jrs.contract.operations import Create
 from jrs.records import keys
 from jrs.records.codec import encode
 from jrs.records.model import AttemptRecord, JobResult, JobSpec, JobStatus, RunnerKind
 from jrs.records.policies import RestartPolicy
 from jrs.recovery.attempt.run import EXIT_DIED
 from jrs.store.jobs import JobCatalog
+from jrs.store.opening import open_backend
 from jrs.store.result_store import JobResultStore
 from jrs.testing.masters import Masters
 from tests.recovery.support import CLUSTER, FakeClock, FaultyMemory, Leader, spec

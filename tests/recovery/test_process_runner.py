@@ -15,7 +15,6 @@ from urllib.parse import quote
 
 import pytest
 
-from jrs.contract.backend import open_backend
 from jrs.contract.clock import Deadline
 from jrs.records import keys
 from jrs.records.codec import decode
@@ -27,6 +26,7 @@ from jrs.recovery.attempt.runners.process import ProcessRunner
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.processes import left_running, marks
 from jrs.store.jobs import JobCatalog
+from jrs.store.opening import open_backend
 from jrs.store.result_store import JobResultStore
 from jrs.testing.masters import Masters
 from tests.recovery.support import CLUSTER, Leader, gone, job, noted, spec, state_of

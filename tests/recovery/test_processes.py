@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from jrs.contract.backend import Backend, open_backend
+from jrs.contract.backend import Backend
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import Unavailable
 from jrs.records import keys
@@ -29,6 +29,7 @@ from jrs.recovery.attempt.job import AttemptContext
 from jrs.recovery.attempt.runners.process import ProcessRunner
 from jrs.recovery.processes import marks
 from jrs.store.jobs import JobCatalog
+from jrs.store.opening import open_backend
 from tests.recovery.support import CLUSTER, FaultyMemory, Leader, gone, job, noted, put, spec, spoil
 from tests.support import until
 

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from jrs.cli.upkeep import _left_over
-from jrs.contract.backend import Backend, Create, open_backend
+from jrs.contract.backend import Backend
 from jrs.contract.errors import Fenced, InvalidInput, JobHeld, Unavailable
+from jrs.contract.operations import Create
 from jrs.records import keys
 from jrs.records.codec import encode
 from jrs.records.model import JobSpec, JobStatus, Json, StageRecord
@@ -21,6 +22,7 @@ from jrs.recovery.attempt.run import run_attempt
 from jrs.recovery.cleanup import publishing
 from jrs.recovery.cleanup.job_cleanup import JobCleanup, default_resources
 from jrs.recovery.snapshots import SnapshotCatalog
+from jrs.store.opening import open_backend
 from jrs.store.result_store import JobResultStore
 from tests.recovery.support import CLUSTER, result, spoil
 from tests.recovery.test_stages import Lead

@@ -8,8 +8,9 @@ from pathlib import Path
 import attrs
 import pytest
 
-from jrs.contract.backend import Backend, Update
+from jrs.contract.backend import Backend
 from jrs.contract.errors import CorruptRecord, InvalidInput, JobHeld, NoSuchJob
+from jrs.contract.operations import Update
 from jrs.records import keys
 from jrs.records.codec import decode, encode, fields_of, with_fields
 from jrs.records.model import JobSpec, JobStatus, StopMode, StopRecord, StopState

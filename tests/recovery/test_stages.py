@@ -13,14 +13,16 @@ from pathlib import Path
 import attrs
 import pytest
 
-from jrs.contract.backend import Backend, Leadership, open_backend
+from jrs.contract.backend import Backend
 from jrs.contract.errors import Fenced, InvalidInput, JobHeld, OutcomeUnknown, TooLarge, Unavailable
+from jrs.contract.leadership import Leadership
 from jrs.records import keys
 from jrs.records.model import JobResult, JobStatus
 from jrs.recovery.attempt.job import AttemptContext, Job, Stage
 from jrs.recovery.attempt.run import run_attempt
 from jrs.recovery.cleanup.job_cleanup import JobCleanup, default_resources
 from jrs.recovery.files.job_folders import JobStorage
+from jrs.store.opening import open_backend
 from jrs.store.result_store import JobResultStore
 from tests.recovery import die_at, jobs
 from tests.recovery.support import CLUSTER, Faulty, FaultyMemory, put, spec, spoil

@@ -13,8 +13,8 @@ import attrs
 import pytest
 
 from jrs.backends.memory import Space
-from jrs.contract.backend import Leadership
 from jrs.contract.errors import Fenced, JobHeld, OutcomeUnknown, Unavailable
+from jrs.contract.leadership import Leadership
 from jrs.records import keys
 from jrs.records.model import JobSpec, StopMode, StopRecord, StopState
 from jrs.records.policies import RestartPolicy

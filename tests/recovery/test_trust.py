@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from jrs.contract.backend import open_backend
 from jrs.contract.errors import InvalidInput, JobHeld
 from jrs.records.codec import encode
 from jrs.records.model import JobSpec, JobStatus, StopMode, StopState
 from jrs.recovery.leader.trust import Trust
 from jrs.store.jobs import JobCatalog
+from jrs.store.opening import open_backend
 from jrs.store.result_store import JobResultStore
 from jrs.store.stops import JobStops
 from jrs.testing.masters import Masters

@@ -15,12 +15,14 @@ from pathlib import Path
 import pytest
 
 from jrs.backends.file import FileBackend, leader
-from jrs.contract.backend import Backend, Create, Update, open_backend
+from jrs.contract.backend import Backend
+from jrs.contract.operations import Create, Update
 from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.model import AttemptRecord, EpochRecord
 from jrs.recovery.master import Master
 from jrs.recovery.rules.events import Event
+from jrs.store.opening import open_backend
 from jrs.testing.masters import Masters
 from jrs.testing.servers import EtcdServer, ZooKeeperServer
 from jrs.testing.worker import Worker

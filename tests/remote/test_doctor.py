@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from jrs.contract.backend import open_backend
+from jrs.store.opening import open_backend
 from jrs.testing.servers import EtcdServer, Server, ZooKeeperServer
 
 

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from jrs.backends.remote.guardian import Guardian
-from jrs.backends.shared.lease import Tenure
-from jrs.contract.backend import Fence
+from jrs.backends.shared.lease import LeadershipLease
 from jrs.contract.errors import Unavailable
+from jrs.contract.operations import Fence
 from tests.recovery.support import gone
 from tests.support import until
 
@@ -220,7 +220,7 @@ def test_without_descriptors_a_candidate_is_told_to_wait(notes: Path) -> None:
     with no_descriptors(), pytest.raises(Unavailable, match="Too many open files"):
         Guardian("tests.remote.enders", {"notes": str(notes)}, 3600.0)
     with no_descriptors(), pytest.raises(Unavailable, match="Too many open files"):
-        Tenure(
+        LeadershipLease(
             1, Fence(1, 1), ttl=5.0, sent=0.0, beat=lambda _: None, end=lambda: None, held=0
         )  # fmt: skip
     assert len(os.listdir("/proc/self/fd")) == before

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import attrs
 
-from jrs.contract.backend import Backend, Create
+from jrs.contract.backend import Backend
+from jrs.contract.operations import Create
 from jrs.records import keys
 from jrs.records.codec import encode
 from jrs.records.model import (

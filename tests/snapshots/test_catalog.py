@@ -11,7 +11,6 @@ from types import ModuleType
 
 import pytest
 
-from jrs.contract.backend import Create, Delete
 from jrs.contract.errors import (
     CorruptRecord,
     DamagedSnapshot,
@@ -24,6 +23,7 @@ from jrs.contract.errors import (
     Unavailable,
     UnsupportedVersion,
 )
+from jrs.contract.operations import Create, Delete
 from jrs.records import keys
 from jrs.records.codec import encode
 from jrs.records.model import StageRecord

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from jrs.contract.backend import open_backend
 from jrs.recovery.files.job_folders import JobStorage
+from jrs.store.opening import open_backend
 from tests.snapshots.fabricate import FakeJob, put
 
 Run = Callable[..., subprocess.CompletedProcess[str]]

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from jrs.contract.backend import Backend, open_backend
+from jrs.contract.backend import Backend
 from jrs.contract.errors import CorruptRecord, InvalidInput, NoSuchSnapshot
 from jrs.records import keys
 from jrs.records.codec import decode
@@ -26,6 +26,7 @@ from jrs.records.model import JobSpec
 from jrs.records.snapshots import SnapshotFormat
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.snapshots import SnapshotCatalog, find_orphans
+from jrs.store.opening import open_backend
 from tests.recovery.support import CLUSTER
 from tests.snapshots.fabricate import FakeJob, tree
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import attrs
 import pytest
 
-from jrs.contract.backend import Create, Update
 from jrs.contract.errors import DamagedSnapshot, InvalidInput, Unavailable
+from jrs.contract.operations import Create, Update
 from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.model import JobSpec, JobStatus

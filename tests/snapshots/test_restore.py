@@ -11,7 +11,6 @@ from urllib.parse import unquote
 
 import pytest
 
-from jrs.contract.backend import Create, Delete, Update
 from jrs.contract.errors import (
     Conflict,
     CorruptRecord,
@@ -24,6 +23,7 @@ from jrs.contract.errors import (
     SnapshotInUse,
     Unavailable,
 )
+from jrs.contract.operations import Create, Delete, Update
 from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.model import AttemptRecord, JobSpec, StageRecord

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from jrs import JobCatalog
-from jrs.contract.backend import Delete, Update
 from jrs.contract.errors import DuplicateJob, InvalidInput, JobIsRunning
+from jrs.contract.operations import Delete, Update
 from jrs.records import keys
 from jrs.recovery.cleanup.job_cleanup import JobCleanup, default_resources
 from jrs.recovery.snapshots import SnapshotCatalog, folders, restore, swap

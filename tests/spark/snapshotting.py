@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
-from jrs.contract.backend import Create, open_backend
+from jrs.contract.operations import Create
 from jrs.records import keys
 from jrs.records.codec import encode
 from jrs.records.model import JobSpec, StageRecord, StreamRecord
@@ -26,6 +26,7 @@ from jrs.recovery.checkpoint_format import checkpoint
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.snapshots import SnapshotCatalog
 from jrs.recovery.spark import rescaling
+from jrs.store.opening import open_backend
 
 _STATE = "org.apache.spark.sql.execution.streaming.state."
 _STORE = "spark.sql.streaming.stateStore."

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from jrs.backends.memory import MemoryBackend, MemoryWatch, Space
-from jrs.contract.backend import Backend, Create, Fence, Finding, Op, Update, Watch
+from jrs.contract.backend import Backend, Finding
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import OutcomeUnknown, Unavailable
+from jrs.contract.operations import Create, Fence, Op, Update
+from jrs.contract.watch import Watch
 from jrs.records import keys
 from jrs.recovery.inspect.doctor import examine
 

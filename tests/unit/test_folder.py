@@ -12,8 +12,9 @@ import pytest
 
 from jrs.backends.file import FileBackend
 from jrs.backends.file.folder import check_filesystem, root_of
-from jrs.contract.backend import Create, open_backend
 from jrs.contract.errors import InvalidInput
+from jrs.contract.operations import Create
+from jrs.store.opening import open_backend
 from jrs.testing.contract import contents
 
 

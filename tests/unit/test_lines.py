@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jrs.backends.file import lines
-from jrs.contract.backend import Absent, Check, Create, Delete, Op, Update
+from jrs.contract.operations import Absent, Check, Create, Delete, Op, Update
 
 AWKWARD = [b"\\", b"\t", b"\n", b"\0", b"~", b"~~", b"t", b"n", b"0", b"w", b"\xff", b"\r"]
 awkward = st.lists(st.sampled_from(AWKWARD)).map(b"".join)

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jrs.contract.backend import Backend, Create, Fence, open_backend
+from jrs.contract.backend import Backend
 from jrs.contract.errors import InvalidInput, NoSuchSnapshot, TooLarge
+from jrs.contract.operations import Create, Fence
 from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.model import (
@@ -32,6 +33,7 @@ from jrs.records.stored import Stored
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.snapshots.catalog import SnapshotCatalog
 from jrs.store.jobs import JobCatalog
+from jrs.store.opening import open_backend
 from jrs.store.result_store import JobResultStore
 from jrs.store.stops import JobStops
 from jrs.testing.contract import contents

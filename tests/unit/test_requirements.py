@@ -115,7 +115,7 @@ OF_BOTH = {
         "upgrade/test_rolling_upgrade.py",
     ),
     "S7": ("recovery/test_names.py",),
-    "S8": ("recovery/test_file_lifeline.py", "remote/test_tenure.py"),
+    "S8": ("recovery/test_file_lifeline.py", "remote/test_lease.py"),
 }
 """The numbers that are in both lists: the files whose tests mean the fault by them. All others mean
 the requirement."""

@@ -8,8 +8,9 @@ import attrs
 import pytest
 
 from jrs import JobCatalog, JobSpec
-from jrs.contract.backend import Backend, Create, Fence, Update
+from jrs.contract.backend import Backend
 from jrs.contract.errors import CorruptRecord, Fenced, InvalidInput, NoSuchJob, NotFound
+from jrs.contract.operations import Create, Fence, Update
 from jrs.records import keys
 from jrs.records.model import JobResult, JobStatus, StopMode, StopRecord, StopState
 from jrs.store.result_store import JobResultStore

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from jrs.contract.backend import Absent, Backend, Create, Delete, open_backend
+from jrs.contract.backend import Backend
 from jrs.contract.errors import (
     Conflict,
     CorruptRecord,
@@ -24,9 +24,11 @@ from jrs.contract.errors import (
     ResultIsDirty,
     TooLarge,
 )
+from jrs.contract.operations import Absent, Create, Delete
 from jrs.records import keys
 from jrs.records.codec import encode
 from jrs.records.model import MAX_PAYLOAD, Failure, JobResult, JobStatus, ResultState, Tombstone
+from jrs.store.opening import open_backend
 from jrs.store.result_store import JobResultStore
 from jrs.testing.contract import contents, lead
 

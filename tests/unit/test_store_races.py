@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from jrs.contract.backend import Backend, Create, Delete
+from jrs.contract.backend import Backend
 from jrs.contract.errors import Conflict, CorruptRecord, InvalidInput, NoSuchJob
+from jrs.contract.operations import Create, Delete
 from jrs.records import keys
 from jrs.records.codec import encode
 from jrs.records.model import JobResult, JobSpec, JobStatus, ResultState

@@ -3,13 +3,15 @@
 import pytest
 
 from jrs.backends.memory import MemoryBackend, Space
-from jrs.contract.backend import NEWEST_FORMAT, OLDEST_FORMAT, Create, open_backend
 from jrs.contract.errors import InvalidInput, UnsupportedVersion
+from jrs.contract.formats import NEWEST_FORMAT, OLDEST_FORMAT
+from jrs.contract.operations import Create
 from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.model import FormatRecord, MasterInfo
 from jrs.store import cluster_format
 from jrs.store.masters import Registry
+from jrs.store.opening import open_backend
 
 
 @pytest.fixture

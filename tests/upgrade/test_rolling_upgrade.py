@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from jrs.contract.backend import NEWEST_FORMAT, Backend
+from jrs.contract.backend import Backend
 from jrs.contract.errors import InvalidInput
+from jrs.contract.formats import NEWEST_FORMAT
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import AttemptRecord, JobSpec, JobStatus, StopMode, StopState

@@ -10,7 +10,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from jrs.backends.zookeeper import ZooKeeperBackend
-from jrs.contract.backend import open_backend
+from jrs.store.opening import open_backend
 from jrs.testing.servers import Proxy, ZooKeeperServer
 
 Open = Callable[..., ZooKeeperBackend]

@@ -15,9 +15,11 @@ from kazoo.security import make_digest_acl_credential
 
 from jrs.backends.zookeeper import ZooKeeperBackend, close_session
 from jrs.backends.zookeeper.protocol.access import Access
-from jrs.contract.backend import Backend, Create, open_backend
+from jrs.contract.backend import Backend
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import AccessDenied, InvalidInput, JrsError, Unavailable
+from jrs.contract.operations import Create
+from jrs.store.opening import open_backend
 from jrs.testing.contract import contents, lead
 from jrs.testing.servers import Proxy, ZooKeeperServer
 from jrs.testing.servers.certificates import make_certificates

@@ -11,8 +11,9 @@ from collections.abc import Callable
 import pytest
 
 from jrs.backends.zookeeper import ZooKeeperBackend
-from jrs.contract.backend import Create, open_backend
 from jrs.contract.errors import JrsError
+from jrs.contract.operations import Create
+from jrs.store.opening import open_backend
 from jrs.testing.contract import contents, lead
 from jrs.testing.servers import Proxy, ZooKeeperServer
 

@@ -18,9 +18,10 @@ from jrs.backends.zookeeper.protocol import codec
 from jrs.backends.zookeeper.protocol.access import Access
 from jrs.backends.zookeeper.protocol.connection import Connection
 from jrs.backends.zookeeper.protocol.multi_read import read
-from jrs.contract.backend import EPOCH_KEY, Create, Leadership, Update
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import Fenced, InvalidInput, Unavailable
+from jrs.contract.leadership import Leadership
+from jrs.contract.operations import EPOCH_KEY, Create, Update
 from jrs.testing.contract import lead, present
 from jrs.testing.servers import Proxy, ZooKeeperServer
 from jrs.testing.worker import Worker

@@ -18,7 +18,6 @@ from jrs.backends.zookeeper.layout import Layout
 from jrs.backends.zookeeper.protocol import codec, handshake
 from jrs.backends.zookeeper.protocol.access import Access
 from jrs.backends.zookeeper.protocol.request import refusal
-from jrs.contract.backend import Create, open_backend
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import (
     InvalidInput,
@@ -27,6 +26,8 @@ from jrs.contract.errors import (
     UnsupportedVersion,
     WrongAddress,
 )
+from jrs.contract.operations import Create
+from jrs.store.opening import open_backend
 from jrs.testing.contract import contents
 from jrs.testing.servers import ZooKeeperServer
 from tests.support import until

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from jrs.backends.zookeeper import ZooKeeperBackend
-from jrs.contract.backend import Create, Update, open_backend
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import JrsError, OutcomeUnknown, Unavailable
+from jrs.contract.operations import Create, Update
+from jrs.store.opening import open_backend
 from jrs.testing.contract import contents, lead, present
 from jrs.testing.servers import Proxy, ZooKeeperServer
 

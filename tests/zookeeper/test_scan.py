@@ -24,7 +24,7 @@ from jrs.backends.zookeeper.layout import (
     touches,
 )
 from jrs.backends.zookeeper.protocol import codec
-from jrs.contract.backend import EPOCH_KEY, Create, Delete, Op, Update
+from jrs.contract.operations import EPOCH_KEY, Create, Delete, Op, Update
 from jrs.testing.contract import contents, lead, present
 
 BOUND = 30.0

@@ -19,8 +19,8 @@ from kazoo.exceptions import (
 )
 from kazoo.handlers.threading import KazooTimeoutError
 
-from jrs.contract.backend import Create, Update
 from jrs.contract.errors import Conflict, Fenced, OutcomeUnknown, TooLarge, Unavailable
+from jrs.contract.operations import Create, Update
 from jrs.testing.contract import contents, lead, present
 from jrs.testing.servers import Proxy, ZooKeeperServer
 from tests.support import BOUND, until

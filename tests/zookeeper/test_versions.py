@@ -11,8 +11,8 @@ import pytest
 from jrs.backends.zookeeper import ZooKeeperBackend
 from jrs.backends.zookeeper.layout import Layout
 from jrs.backends.zookeeper.protocol import codec
-from jrs.contract.backend import EPOCH_KEY, Check, Create, Delete, Fence, Op, Update
 from jrs.contract.errors import Conflict, Fenced, Unavailable
+from jrs.contract.operations import EPOCH_KEY, Check, Create, Delete, Fence, Op, Update
 from jrs.testing.contract import contents, lead, present
 from jrs.testing.servers.zookeeper import ZooKeeperServer
 

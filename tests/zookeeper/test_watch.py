@@ -12,8 +12,8 @@ import pytest
 from jrs.backends.zookeeper import ZooKeeperBackend
 from jrs.backends.zookeeper import watch as watching
 from jrs.backends.zookeeper.protocol import codec
-from jrs.contract.backend import Create, Delete, Update
 from jrs.contract.errors import Unavailable
+from jrs.contract.operations import Create, Delete, Update
 from jrs.testing.contract import lead, present
 from jrs.testing.servers import Proxy
 

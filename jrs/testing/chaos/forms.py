@@ -7,7 +7,7 @@ from pathlib import Path
 
 from jrs.backends.file import FileBackend
 from jrs.backends.file.folder import MARKER, publish
-from jrs.contract.backend import OLDEST_FORMAT
+from jrs.contract.formats import OLDEST_FORMAT
 from jrs.store.cluster_format import raise_format
 
 

@@ -21,8 +21,8 @@ from typing import Any
 
 from jrs.backends.file import FileBackend
 from jrs.backends.file.compaction import Compaction
-from jrs.contract.backend import EPOCH_KEY, Absent, Check, Create, Delete, Fence, Op, Update
 from jrs.contract.errors import Conflict, Fenced, InvalidInput, JrsError, OutcomeUnknown
+from jrs.contract.operations import EPOCH_KEY, Absent, Check, Create, Delete, Fence, Op, Update
 from jrs.records import keys
 from jrs.testing.chaos import runs
 from jrs.testing.chaos.calls import LOCKING, READING, WRITING, Layer, Owners

@@ -19,8 +19,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from jrs.backends.file import FileBackend
-from jrs.contract.backend import Backend, Create
+from jrs.contract.backend import Backend
 from jrs.contract.errors import JrsError
+from jrs.contract.operations import Create
 from jrs.testing.chaos import runs
 from jrs.testing.chaos.crashes import Crash, Tree, crashes
 from jrs.testing.chaos.disk import Event, Note

@@ -8,7 +8,8 @@ from typing import Any
 
 import attrs
 
-from jrs.contract.backend import Backend, Record
+from jrs.contract.backend import Backend
+from jrs.contract.operations import Record
 from jrs.records import keys
 from jrs.records.model import ResultState
 from jrs.store.result_store import JobResultStore

@@ -19,7 +19,8 @@ import attrs
 
 from jrs.backends.file import FileBackend
 from jrs.backends.file.compaction import Compaction
-from jrs.contract.backend import Backend, Create, Delete, Record, Update
+from jrs.contract.backend import Backend
+from jrs.contract.operations import Create, Delete, Record, Update
 from jrs.records import keys
 from jrs.records.model import JobResult, JobSpec, JobStatus
 from jrs.store.jobs import JobCatalog

@@ -22,8 +22,9 @@ import attrs
 
 from jrs.backends.file import FileBackend
 from jrs.backends.file.base import UNREADABLE
-from jrs.contract.backend import Backend, Create, Record
+from jrs.contract.backend import Backend
 from jrs.contract.errors import CorruptRecord, JrsError, Unavailable
+from jrs.contract.operations import Create, Record
 from jrs.records.codec import decode
 from jrs.records.model import EpochRecord, JobResult, JobSpec, Tombstone
 from jrs.testing.chaos.late import late

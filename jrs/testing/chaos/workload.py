@@ -12,8 +12,8 @@ import attrs
 
 from jrs.backends.file import FileBackend
 from jrs.backends.file.compaction import Compaction
-from jrs.contract.backend import EPOCH_KEY, Create, Delete, Update
 from jrs.contract.errors import Unavailable
+from jrs.contract.operations import EPOCH_KEY, Create, Delete, Update
 from jrs.records import keys
 from jrs.testing.chaos.crashes import SECTOR, complete
 from jrs.testing.chaos.disk import Event, Recorder, Write

@@ -13,8 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from jrs.contract.backend import Backend, Create, Delete, Fence, Update
+from jrs.contract.backend import Backend
 from jrs.contract.errors import Conflict, Fenced, JrsError, Unavailable
+from jrs.contract.operations import Create, Delete, Fence, Update
 from jrs.testing.contract.fixtures import BOUND, Opener, contents, lead, present
 from jrs.testing.model import check_against_model
 from jrs.testing.worker import Died, Worker

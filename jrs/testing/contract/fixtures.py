@@ -9,7 +9,9 @@ from contextlib import ExitStack
 
 import pytest
 
-from jrs.contract.backend import EPOCH_KEY, Backend, Fence, Leadership, Record
+from jrs.contract.backend import Backend
+from jrs.contract.leadership import Leadership
+from jrs.contract.operations import EPOCH_KEY, Fence, Record
 from jrs.testing.worker import Worker
 
 BOUND = 60.0

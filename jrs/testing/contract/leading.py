@@ -7,9 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from jrs.contract.backend import Backend, Create, Delete, Leadership, Update, Watch
+from jrs.contract.backend import Backend
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import Fenced
+from jrs.contract.leadership import Leadership
+from jrs.contract.operations import Create, Delete, Update
+from jrs.contract.watch import Watch
 from jrs.testing.contract.fixtures import BOUND, Hang, Opener, contents, lead, present
 
 

@@ -7,19 +7,10 @@ import threading
 import attrs
 import pytest
 
-from jrs.contract.backend import (
-    EPOCH_KEY,
-    Absent,
-    Backend,
-    Check,
-    Create,
-    Delete,
-    Fence,
-    Leadership,
-    Op,
-    Update,
-)
+from jrs.contract.backend import Backend
 from jrs.contract.errors import Conflict, Fenced, InvalidInput, TooLarge, Unavailable
+from jrs.contract.leadership import Leadership
+from jrs.contract.operations import EPOCH_KEY, Absent, Check, Create, Delete, Fence, Op, Update
 from jrs.testing.contract.fixtures import BOUND, Opener, contents, lead, present
 
 

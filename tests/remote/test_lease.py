@@ -1,4 +1,4 @@
-"""Tenure: a leader knows by its own clock, before anybody else can lead, that it leads no more."""
+"""The lease: a leader knows by its own clock, before anybody else can lead, that it leads no more."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from contextlib import ExitStack
 import pytest
 
 from jrs.backends.remote.guardian import Guardian
-from jrs.backends.shared.lease import SAFE, Tenure
-from jrs.contract.backend import Fence, Lifeline
+from jrs.backends.shared.lease import SAFE, LeadershipLease
 from jrs.contract.clock import Deadline, lease_time
 from jrs.contract.errors import Fenced, JrsError, OutcomeUnknown, Unavailable
+from jrs.contract.leadership import Lifeline
+from jrs.contract.operations import Fence
 from tests.recovery.support import gone
 from tests.support import BOUND, until
 
@@ -53,13 +54,13 @@ def session() -> Session:
 @pytest.fixture
 def serve(
     session: Session, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Callable[..., Tenure]]:
+) -> Iterator[Callable[..., LeadershipLease]]:
     with ExitStack() as stack:
 
-        def start(ttl: float, sent: float | None = None) -> Tenure:
+        def start(ttl: float, sent: float | None = None) -> LeadershipLease:
             notes = tmp_path_factory.mktemp("guardian") / "notes"
             guardian = Guardian("tests.remote.enders", {"notes": str(notes)}, ttl)
-            tenure = Tenure(
+            lease = LeadershipLease(
                 7,
                 Fence(7, 70),
                 ttl=ttl,
@@ -69,98 +70,98 @@ def serve(
                 held=guardian.lifeline,
                 guardian=guardian,
             )
-            stack.callback(tenure.resign)
-            return tenure
+            stack.callback(lease.resign)
+            return lease
 
         yield start
 
 
 def test_it_lasts_as_long_as_heartbeats_are_acknowledged(
-    serve: Callable[..., Tenure], session: Session
+    serve: Callable[..., LeadershipLease], session: Session
 ) -> None:
     """Many times its ttl, here."""
-    tenure = serve(1.0)
+    lease = serve(1.0)
     until(lambda: session.beats >= 15, "three ttls pass")
-    assert not tenure.lost.is_set()
-    assert tenure.valid_until > lease_time()
+    assert not lease.lost.is_set()
+    assert lease.valid_until > lease_time()
 
 
 @pytest.mark.parametrize("fails", [Unavailable("down"), OutcomeUnknown("cut off")])
 def test_it_is_over_by_its_own_clock_when_nobody_answers(
-    serve: Callable[..., Tenure], session: Session, fails: JrsError
+    serve: Callable[..., LeadershipLease], session: Session, fails: JrsError
 ) -> None:
     """Some ttl after the last heartbeat was *sent*, less what ending the attempts takes."""
-    tenure = serve(1.0)
+    lease = serve(1.0)
     until(lambda: session.beats >= 2, "it beats")
     session.fails = fails
-    assert tenure.lost.wait(BOUND)
-    assert lease_time() >= tenure.valid_until
+    assert lease.lost.wait(BOUND)
+    assert lease_time() >= lease.valid_until
 
 
 def test_it_is_over_although_a_heartbeat_hangs(
-    serve: Callable[..., Tenure], session: Session
+    serve: Callable[..., LeadershipLease], session: Session
 ) -> None:
-    tenure = serve(1.0)
+    lease = serve(1.0)
     session.hangs.set()
-    assert tenure.lost.wait(BOUND)
+    assert lease.lost.wait(BOUND)
     session.hangs.clear()
 
 
-def test_it_counts_from_when_the_campaign_was_sent(serve: Callable[..., Tenure]) -> None:
+def test_it_counts_from_when_the_campaign_was_sent(serve: Callable[..., LeadershipLease]) -> None:
     """An answer that took longer than the ttl to arrive: over before it begins."""
-    tenure = serve(30.0, lease_time() - 30.0)
-    assert tenure.lost.wait(BOUND)
-    assert tenure.valid_until <= lease_time()
+    lease = serve(30.0, lease_time() - 30.0)
+    assert lease.lost.wait(BOUND)
+    assert lease.valid_until <= lease_time()
 
 
 def test_a_refused_heartbeat_ends_it_at_once(
-    serve: Callable[..., Tenure], session: Session
+    serve: Callable[..., LeadershipLease], session: Session
 ) -> None:
-    tenure = serve(3.0)
+    lease = serve(3.0)
     session.fails = Fenced("a newer epoch exists")
-    assert tenure.lost.wait(BOUND)
-    assert lease_time() < tenure.valid_until
+    assert lease.lost.wait(BOUND)
+    assert lease_time() < lease.valid_until
 
 
 def test_resigning_ends_the_session_once_and_its_guardian(
-    serve: Callable[..., Tenure], session: Session
+    serve: Callable[..., LeadershipLease], session: Session
 ) -> None:
     """Also if the session can not be ended now: it ends by itself."""
-    tenure = serve(30.0)
-    guardian = tenure._guardian.pid
+    lease = serve(30.0)
+    guardian = lease._guardian.pid
     session.fails = Unavailable("down")
-    tenure.resign()
-    tenure.resign()
+    lease.resign()
+    lease.resign()
 
     assert session.ended == 1
-    assert tenure.lost.is_set()
+    assert lease.lost.is_set()
     # It is left to end the session itself, and goes when that is done.
     until(lambda: gone([guardian]), "the guardian goes")
     assert not [t for t in threading.enumerate() if t.name.endswith("-e7")]
 
 
 def test_other_processes_see_the_moment_move(
-    serve: Callable[..., Tenure], session: Session
+    serve: Callable[..., LeadershipLease], session: Session
 ) -> None:
-    tenure = serve(30.0)
-    line = tenure.lifeline
+    lease = serve(30.0)
+    line = lease.lifeline
     assert isinstance(line, Lifeline)
 
     def moment() -> float:
         return float(struct.unpack("d", os.pread(line.until, 8, 0))[0])
 
     first = moment()
-    assert first == tenure.valid_until
+    assert first == lease.valid_until
     assert 0 < first - lease_time() <= 30.0 * SAFE
     until(lambda: moment() > first, "a heartbeat moves it")
 
 
 def test_it_is_over_when_its_host_has_slept(
-    serve: Callable[..., Tenure], session: Session, monkeypatch: pytest.MonkeyPatch
+    serve: Callable[..., LeadershipLease], session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """S8: the monotonic clock stands still meanwhile, and others count on."""
-    tenure = serve(600.0)
+    lease = serve(600.0)
     now = time.clock_gettime
     monkeypatch.setattr(time, "clock_gettime", lambda clock: now(clock) + 3600.0)
 
-    assert tenure.lost.wait(BOUND)
+    assert lease.lost.wait(BOUND)

@@ -1,0 +1,28 @@
+"""The formats of a cluster that this version of jrs works with."""
+
+from __future__ import annotations
+
+from jrs.contract.errors import (
+    UnsupportedVersion,
+)
+
+OLDEST_FORMAT = 2
+"""The oldest format of a cluster that this version works with. Format 1 is that of 0.1 before
+records could be extended; opening it converts it, while no master runs. See docs/upgrading.md."""
+
+
+NEWEST_FORMAT = 3
+"""The newest format that this version works with, and that of the clusters it creates."""
+
+
+def read_marker(version: object, where: str) -> int:
+    """Return the format that a cluster's marker names, for an adapter that opens the cluster.
+
+    Raises:
+        UnsupportedVersion: a newer jrs is needed.
+    """
+    if type(version) is not int or not 1 <= version <= NEWEST_FORMAT:
+        raise UnsupportedVersion(
+            f"{where} has format {version}; this jrs reads up to {NEWEST_FORMAT}: upgrade it"
+        )
+    return version

@@ -1,0 +1,41 @@
+"""Settling a commit whose outcome is unknown, by reading back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from jrs.contract.backend import Backend
+from jrs.contract.errors import (
+    OutcomeUnknown,
+    Unavailable,
+)
+from jrs.contract.operations import Create, Fence, Op, Update
+
+
+@contextmanager
+def still_unknown(unknown: OutcomeUnknown) -> Iterator[None]:
+    """Keep an outcome unknown that can not be read back: `Unavailable` would deny the write."""
+    try:
+        yield
+    except Unavailable as error:
+        raise unknown from error
+
+
+def commit_and_read_back(
+    backend: Backend, own: Create | Update, *others: Op, fence: Fence | None = None
+) -> None:
+    """Commit, and settle an unknown outcome by reading `own` back: its value must be of a kind that
+    nobody else writes.
+
+    Raises:
+        OutcomeUnknown: it could not be read back, or is not there. It may still get there.
+        Conflict, Fenced, TooLarge, Unavailable: as `Backend.commit`.
+    """
+    try:
+        backend.commit(own, *others, fence=fence)
+    except OutcomeUnknown as unknown:
+        with still_unknown(unknown):
+            stored = backend.get(own.key)
+        if stored is None or stored.value != own.value:
+            raise

@@ -1,0 +1,55 @@
+"""The registry of backends: found by the scheme of a URL, through an entry point."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from urllib.parse import urlsplit
+
+from jrs.contract.backend import Backend
+from jrs.contract.errors import InvalidInput
+from jrs.contract.texts import redacted, shown
+
+_CLUSTER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+def opener_of(url: str) -> Callable[[str, str, bool], Backend]:
+    """Return what opens the backend that `url` names, called as ``open(url, cluster, create)``.
+
+    The scheme is looked up in the entry-point group ``jrs.backends``, which is how a third party
+    adds one: ``name = "package.module:open"``.
+
+    Raises:
+        InvalidInput: unknown scheme, or one whose packages are not installed.
+    """
+    if not isinstance(url, str):
+        raise InvalidInput(f"not a URL: {shown(url)}")
+    try:
+        urlsplit(url)
+    except ValueError as error:
+        raise InvalidInput(f"not a URL: {shown(url)}: {error}") from None
+    scheme, colon, _ = url.partition(":")
+    known = {point.name: point for point in entry_points(group="jrs.backends")}
+    if not colon or scheme not in known:
+        raise InvalidInput(
+            f"unknown backend {redacted(url)!r}: give a URL whose scheme is one of "
+            f"{', '.join(sorted(known))}, for example file:///var/lib/jrs"
+        )
+    try:
+        opener: Callable[[str, str, bool], Backend] = known[scheme].load()
+    except ImportError as error:
+        raise InvalidInput(
+            f"the backend {scheme!r} needs the package {error.name!r}, which is not installed: "
+            f"pip install 'jrs[{scheme}]'"
+        ) from error
+    return opener
+
+
+def check_cluster(cluster: str) -> None:
+    """Raise `InvalidInput` unless `cluster` can be the id of a cluster."""
+    if not isinstance(cluster, str) or not _CLUSTER.fullmatch(cluster):
+        raise InvalidInput(
+            f"not a cluster id: {shown(cluster)} (1 to 128 of A-Z a-z 0-9 . _ -, the first one a "
+            "letter or digit)"
+        )
