@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from jrs.recovery.application import run as run
     from jrs.recovery.attempt.job import Job as Job
     from jrs.recovery.attempt.job import Stage as Stage
-    from jrs.recovery.cleanup.job_cleanup import Resource as Resource
     from jrs.recovery.master import Master as Master
+    from jrs.recovery.rules.resource import Resource as Resource
     from jrs.recovery.snapshots.catalog import SnapshotCatalog as SnapshotCatalog
     from jrs.recovery.spark import session as spark
     from jrs.store.jobs import JobCatalog as JobCatalog

@@ -35,10 +35,11 @@ from jrs.store.opening import open_backend
 from jrs.store.result_store import JobResultStore
 
 from .attempt.run import record_result
-from .cleanup.job_cleanup import CleanupPolicy, Resource
+from .cleanup.job_cleanup import CleanupPolicy
 from .leader.dispatcher import Dispatcher
 from .master import Master
 from .rules.events import Report
+from .rules.resource import Resource
 
 _LAST_CLEANUP = 60.0
 """Seconds that the leader, its main done, waits for its jobs' cleanup before it goes."""

@@ -30,7 +30,8 @@ from jrs.store.masters import Registration, Registry
 from .attempt.runners import Runner
 from .attempt.runners.process import ProcessRunner
 from .attempt.runners.thread import ThreadRunner
-from .cleanup.job_cleanup import CleanupPolicy, JobCleanup, Resource, default_resources
+from .cleanup.job_cleanup import CleanupPolicy, JobCleanup
+from .cleanup.resources import default_resources
 from .files.job_folders import JobStorage
 from .leader.admission import default_slots
 from .leader.dispatcher import Dispatcher
@@ -38,6 +39,7 @@ from .leader.outage import Outage
 from .leader.trust import Trust
 from .processes import marks
 from .rules.events import Event, Report, tell
+from .rules.resource import Resource
 from .spark import class_data
 
 EXIT_DEPOSED = 76

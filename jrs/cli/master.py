@@ -17,11 +17,11 @@ from jrs.contract.errors import InvalidInput, JrsError
 from jrs.records.policies import MOST
 from jrs.records.signing import SpecKey
 from jrs.recovery.attempt import entry_point
-from jrs.recovery.cleanup.job_cleanup import Resource
 from jrs.recovery.leader.outage import Outage
 from jrs.recovery.leader.trust import Trust
 from jrs.recovery.master import Master
 from jrs.recovery.rules.events import Event
+from jrs.recovery.rules.resource import Resource
 
 
 @click.command(

@@ -31,8 +31,9 @@ from jrs.records.model import (
 )
 from jrs.records.policies import MOST
 from jrs.records.snapshots import SnapshotRecord
-from jrs.recovery.cleanup.job_cleanup import JobCleanup, default_resources
-from jrs.recovery.cleanup.publishing import HalfPublished
+from jrs.recovery.cleanup.half_published import HalfPublished
+from jrs.recovery.cleanup.job_cleanup import JobCleanup
+from jrs.recovery.cleanup.resources import default_resources
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.inspect.restore_epoch import restore_epoch
 from jrs.recovery.snapshots import find_orphans, pending_restores

@@ -29,9 +29,10 @@ from jrs.records.model import (
 )
 from jrs.records.policies import RestartPolicy
 
-from ..cleanup import publishing
+from ..files import publishing
 from ..files.job_folders import JobStorage
 from ..processes.last_words import LastWords
+from . import publish
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -222,7 +223,7 @@ class Job:
 
         def collect(stage: Stage) -> Json:
             publishing.check(place, self._context.storage)
-            return publishing.collect(outputs, stage.output)
+            return publish.collect(outputs, stage.output)
 
         return self._run_once(name, collect, before, target=place)
 

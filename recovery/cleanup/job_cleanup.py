@@ -9,7 +9,6 @@ result marked clean.
 
 from __future__ import annotations
 
-import abc
 import threading
 from collections.abc import Sequence
 from functools import partial
@@ -27,9 +26,8 @@ from jrs.records.codec import decode, encode
 from jrs.records.model import CleanupJournal
 from jrs.store.result_store import JobResultStore
 
-from ..files.job_folders import JobStorage
-from ..processes import left_running
 from ..processes.pools import side_by_side
+from ..rules.resource import Resource
 
 _MOST = 256
 """Cleanings of one resource that are under way at once, each in a thread. Passes are fewer: it is
@@ -37,118 +35,6 @@ reached only by those that hang and that nobody waits for any more. Beyond it no
 although it might not hang for every job."""
 _LONGEST_NAME = 128
 """Characters of a resource's name: journals hold it."""
-
-
-class Resource(abc.ABC):
-    """Something a job leaves behind. Its `name` is what journals and messages call it."""
-
-    name: str
-    prioritised = False
-    """Removed before all that is not, and a failure of it stops the pass."""
-
-    @abc.abstractmethod
-    def clean(self, job_id: str) -> None:
-        """Remove it for good. Idempotent; raises if anything is left, saying what and where."""
-
-    def clean_fenced(self, job_id: str, fence: Fence | None) -> None:
-        """Do what `clean` does; what is in the backend itself is removed under the leader's fence.
-
-        Raises:
-            Fenced: a newer leader exists.
-        """
-        self.clean(job_id)
-
-    def release(self, job_id: str) -> None:  # noqa: B027  (most resources hold nothing)
-        """Let go of what this master holds of it, when the job goes on elsewhere. Idempotent."""
-
-    def describe(self, job_id: str) -> list[str]:
-        """Return what `clean` would remove now, one line each."""
-        return []
-
-
-class Processes(Resource):
-    """The attempts of the job, wherever on this host: nothing is deleted under a running one."""
-
-    name = "processes"
-    prioritised = True
-
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
-
-    def clean(self, job_id: str) -> None:
-        left_running.end(self._backend, job_id, Deadline.after(30.0))
-
-    def describe(self, job_id: str) -> list[str]:
-        return [f"process {pid}" for pid in left_running.find(self._backend, job_id)]
-
-
-class Staging(Resource):
-    """The job's epoch folders and temporary output."""
-
-    name = "staging"
-
-    def __init__(self, storage: JobStorage) -> None:
-        self._storage = storage
-
-    def clean(self, job_id: str) -> None:
-        self._storage.sweep(job_id)
-        self._storage.sweep_logs(job_id)
-
-    def describe(self, job_id: str) -> list[str]:
-        logs = self._storage.folder(job_id) / "logs"
-        found = self._storage.left_in_staging(job_id)
-        return [str(path) for path in ([*found, logs] if logs.exists() else found)]
-
-
-class Records(Resource):
-    """The job's records under a prefix of the map."""
-
-    def __init__(self, backend: Backend, prefix: str) -> None:
-        self.name = f"{prefix.rstrip('/')} records"
-        self._backend = backend
-        self._prefix = prefix
-
-    def clean(self, job_id: str) -> None:
-        self.clean_fenced(job_id, None)
-
-    def clean_fenced(self, job_id: str, fence: Fence | None) -> None:
-        for record in list(self._records(job_id)):
-            try:
-                self._backend.commit(Delete(record.key), fence=fence)
-            except Conflict:
-                pass  # Gone already.
-
-    def describe(self, job_id: str) -> list[str]:
-        return [record.key for record in self._records(job_id)]
-
-    def _records(self, job_id: str) -> list[Record]:
-        exact = self._backend.get(self._prefix + job_id)
-        below = self._backend.scan(f"{self._prefix}{job_id}/")
-        return [*([exact] if exact else ()), *below]
-
-
-def default_resources(backend: Backend, storage: JobStorage) -> list[Resource]:
-    """Return the resources of every job. The spec is the last of them by intent, not by need:
-    a dirty result alone keeps the job from being started."""
-    # These are resources, too.
-    from ..snapshots.retention import Snapshots
-    from .publishing import HalfPublished
-    from .sink_logs import SinkLogs
-
-    return [
-        Processes(backend),
-        HalfPublished(backend),
-        Staging(storage),
-        SinkLogs(storage),
-        Snapshots(backend, storage),
-        Records(backend, keys.STAGES),
-        Records(backend, keys.ATTEMPTS),
-        Records(backend, keys.FENCES),
-        Records(backend, keys.STREAMS),
-        Records(backend, keys.CANCEL),
-        Records(backend, keys.STOPS),
-        Records(backend, keys.JOBS),
-    ]
 
 
 @attrs.frozen

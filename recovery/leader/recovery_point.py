@@ -29,12 +29,12 @@ from jrs.records.signing import SpecKey
 
 from ..checkpoint_format import checkpoint
 from ..checkpoint_format.final_batch import position
+from ..files.checkpoint_swap import complete_interrupted_rescale
 from ..files.job_folders import JobStorage
 from ..snapshots import folders
 from ..snapshots.catalog import SnapshotCatalog
 from ..snapshots.restore import published_batches
 from ..snapshots.retention import retain
-from ..spark import rescaling
 
 
 class JobState:
@@ -125,7 +125,7 @@ class JobState:
         """
         for stage in self._streams(job_id):
             try:
-                rescaling.settle(self._checkpoint(job_id, stage))
+                complete_interrupted_rescale(self._checkpoint(job_id, stage))
             except OSError as error:
                 raise Unavailable(
                     f"the checkpoint of {job_id!r}, stage {stage!r}, can not be settled: {error}"

@@ -26,9 +26,9 @@ from jrs.records.model import StageRecord
 from jrs.records.snapshots import SnapshotStage
 
 from ..checkpoint_format import checkpoint, relocation
+from ..checkpoint_format.sink_log import SINK_LOG
 from ..files.job_folders import JobStorage
 
-SINK_LOG = "_spark_metadata"
 _BATCH = re.compile(r"batch=([0-9]+)")
 _PART = re.compile(r"part-[0-9a-f]{32}\.parquet")
 

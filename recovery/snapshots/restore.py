@@ -45,10 +45,11 @@ from jrs.records.snapshots import (
 from jrs.store.result_store import JobResultStore
 
 from ..checkpoint_format import relocation
+from ..checkpoint_format.sink_log import SINK_LOG
 from ..files import transfer
 from ..files.job_folders import JobStorage
 from . import folders, pending_restores, swap
-from .contents import SINK_LOG, batch_of, epoch_folder
+from .contents import batch_of, epoch_folder
 from .open import Opened, check, opened
 from .swap import SPEC, Wish
 

@@ -18,9 +18,9 @@ from jrs.contract.errors import JobHeld
 
 from ..checkpoint_format.checkpoint import log_until, newest_logged
 from ..checkpoint_format.final_batch import offsets, position
+from ..checkpoint_format.sink_log import SINK_LOG
+from ..files.checkpoint_swap import complete_interrupted_rescale, done_folder, work_folder
 from ..files.job_folders import sync_tree
-from ..files.transfer import sync
-from ..snapshots.contents import SINK_LOG
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,19 +54,19 @@ def rescale(session: SparkSession, checkpoint: Path, wanted: int) -> None:
     Raises:
         JobHeld: the state store can not be rescaled.
     """
-    settle(checkpoint)
+    complete_interrupted_rescale(checkpoint)
     now = partitions(checkpoint)
     if now is None or now == wanted:
         return
     why = check(checkpoint)
     if why is not None:
         raise JobHeld(f"{checkpoint}: {why}: resume the job with {now} partitions")
-    work = _work(checkpoint)
+    work = work_folder(checkpoint)
     shutil.copytree(checkpoint, work, copy_function=os.link)  # No committed file is ever changed.
     session._streamingCheckpointManager.repartition(str(work), wanted)
     sync_tree(work)
-    os.rename(work, _done(checkpoint))
-    settle(checkpoint)
+    os.rename(work, done_folder(checkpoint))
+    complete_interrupted_rescale(checkpoint)
 
 
 def fill_sink_log(table: Path, checkpoint: Path, default: int) -> None:
@@ -109,28 +109,6 @@ def _compact_interval(log: Path, default: int) -> int:
 def _entries(log: Path, last: int) -> Iterator[str]:
     for name in log_until(log, last, whole=True):
         yield from (log / name).read_text(encoding="utf-8").splitlines()[1:]
-
-
-def settle(checkpoint: Path) -> None:
-    """Put a rescaled checkpoint in its place, if there is one, and remove what is half made: what a
-    crash left undone. Durable and idempotent; nothing of the job may run."""
-    done, before = _done(checkpoint), checkpoint.with_name("ck.before")
-    if done.is_dir():
-        if checkpoint.is_dir() and any(checkpoint.iterdir()):
-            shutil.rmtree(before, ignore_errors=True)
-            os.rename(checkpoint, before)
-        os.rename(done, checkpoint)
-        sync(checkpoint.parent)
-    shutil.rmtree(before, ignore_errors=True)
-    shutil.rmtree(_work(checkpoint), ignore_errors=True)
-
-
-def _work(checkpoint: Path) -> Path:
-    return checkpoint.with_name("ck.rescaling")
-
-
-def _done(checkpoint: Path) -> Path:
-    return checkpoint.with_name("ck.rescaled")
 
 
 def _conf(checkpoint: Path) -> dict[str, str] | None:

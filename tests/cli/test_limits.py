@@ -15,7 +15,8 @@ from jrs.contract.operations import Create, Fence
 from jrs.records import keys
 from jrs.records.codec import encode, with_job_id
 from jrs.records.model import AttemptRecord, JobResult, JobSpec, JobStatus
-from jrs.recovery.cleanup.job_cleanup import JobCleanup, Records
+from jrs.recovery.cleanup.job_cleanup import JobCleanup
+from jrs.recovery.cleanup.resources import Records
 from jrs.recovery.rules.decision import Action, Attempt, Facts, Spec, Stop, decide
 from jrs.store.jobs import JobCatalog
 from jrs.store.opening import open_backend

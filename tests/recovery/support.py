@@ -23,10 +23,12 @@ from jrs.records.codec import encode
 from jrs.records.model import JobResult, JobSpec, JobStatus, RunnerKind
 from jrs.recovery.attempt.job import AttemptContext
 from jrs.recovery.attempt.runners import Ended, OnEnd, Runner, RunningAttempt
-from jrs.recovery.cleanup.job_cleanup import CleanupPolicy, JobCleanup, Resource, default_resources
+from jrs.recovery.cleanup.job_cleanup import CleanupPolicy, JobCleanup
+from jrs.recovery.cleanup.resources import default_resources
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.leader.dispatcher import Dispatcher
 from jrs.recovery.rules.events import Event
+from jrs.recovery.rules.resource import Resource
 from jrs.store.result_store import JobResultStore
 from tests.support import BOUND, until
 

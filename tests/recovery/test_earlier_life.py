@@ -12,7 +12,8 @@ from jrs.backends.memory import Space
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import AttemptRecord, StopMode, StopRecord
-from jrs.recovery.cleanup.job_cleanup import JobCleanup, default_resources
+from jrs.recovery.cleanup.job_cleanup import JobCleanup
+from jrs.recovery.cleanup.resources import default_resources
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.snapshots import SnapshotCatalog, find_orphans, folders
 from jrs.store.result_store import JobResultStore

@@ -19,8 +19,9 @@ from jrs.records.codec import encode
 from jrs.records.model import JobSpec, JobStatus, Json, StageRecord
 from jrs.recovery.attempt.job import Job, Stage
 from jrs.recovery.attempt.run import run_attempt
-from jrs.recovery.cleanup import publishing
-from jrs.recovery.cleanup.job_cleanup import JobCleanup, default_resources
+from jrs.recovery.cleanup.job_cleanup import JobCleanup
+from jrs.recovery.cleanup.resources import default_resources
+from jrs.recovery.files import publishing
 from jrs.recovery.snapshots import SnapshotCatalog
 from jrs.store.opening import open_backend
 from jrs.store.result_store import JobResultStore

@@ -25,10 +25,11 @@ import pytest
 
 from jrs.records.policies import SnapshotPolicy
 from jrs.recovery.checkpoint_format.checkpoint import select
+from jrs.recovery.checkpoint_format.sink_log import SINK_LOG
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.leader.recovery_point import JobState
 from jrs.recovery.snapshots import find_orphans
-from jrs.recovery.snapshots.contents import SINK_LOG, gather
+from jrs.recovery.snapshots.contents import gather
 from jrs.recovery.spark import rescaling
 from jrs.testing.contract import lead
 from tests.recovery.support import CLUSTER, FaultyMemory

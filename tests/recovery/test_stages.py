@@ -20,7 +20,8 @@ from jrs.records import keys
 from jrs.records.model import JobResult, JobStatus
 from jrs.recovery.attempt.job import AttemptContext, Job, Stage
 from jrs.recovery.attempt.run import run_attempt
-from jrs.recovery.cleanup.job_cleanup import JobCleanup, default_resources
+from jrs.recovery.cleanup.job_cleanup import JobCleanup
+from jrs.recovery.cleanup.resources import default_resources
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.store.opening import open_backend
 from jrs.store.result_store import JobResultStore

@@ -1,4 +1,4 @@
-"""The lease: a leader knows by its own clock, before anybody else can lead, that it leads no more."""
+"""The lease: a leader knows by its own clock, before anybody else can lead, that it is over."""
 
 from __future__ import annotations
 

@@ -16,7 +16,8 @@ from jrs.records.codec import decode, encode
 from jrs.records.model import JobSpec, JobStatus
 from jrs.records.policies import Keep, SnapshotPolicy
 from jrs.records.snapshots import SnapshotFormat
-from jrs.recovery.cleanup.job_cleanup import JobCleanup, default_resources
+from jrs.recovery.cleanup.job_cleanup import JobCleanup
+from jrs.recovery.cleanup.resources import default_resources
 from jrs.recovery.files import transfer
 from jrs.recovery.snapshots import SnapshotCatalog, Snapshots, find_orphans, folders, retain
 from jrs.store.result_store import JobResultStore

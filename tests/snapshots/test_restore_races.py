@@ -14,7 +14,8 @@ from jrs import JobCatalog
 from jrs.contract.errors import DuplicateJob, InvalidInput, JobIsRunning
 from jrs.contract.operations import Delete, Update
 from jrs.records import keys
-from jrs.recovery.cleanup.job_cleanup import JobCleanup, default_resources
+from jrs.recovery.cleanup.job_cleanup import JobCleanup
+from jrs.recovery.cleanup.resources import default_resources
 from jrs.recovery.snapshots import SnapshotCatalog, folders, restore, swap
 from jrs.store.result_store import JobResultStore
 from jrs.store.stops import JobStops

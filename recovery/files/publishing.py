@@ -16,19 +16,13 @@ import os
 import shutil
 import stat
 import uuid
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from jrs.contract.backend import Backend
-from jrs.contract.errors import CorruptRecord, Fenced, InvalidInput, Unavailable
-from jrs.records import keys
-from jrs.records.codec import decode
-from jrs.records.model import Json, StageRecord
+from jrs.contract.errors import Fenced, InvalidInput, Unavailable
+from jrs.records.model import StageRecord
 
-from ..files import transfer
-from ..files.job_folders import GONE, JobStorage, sync_tree
-from .job_cleanup import Resource
-from .sink_logs import counted
+from . import transfer
+from .job_folders import JobStorage, sync_tree
 
 _TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR, errno.EISDIR)
 
@@ -40,7 +34,7 @@ def check(path: Path, storage: JobStorage) -> None:
         problem = "it is not an absolute path"
     elif not path.parent.is_dir():
         problem = f"there is no folder {path.parent}"
-    elif _resolved(path).is_relative_to(storage.root.resolve()):
+    elif resolved(path).is_relative_to(storage.root.resolve()):
         problem = "jobs keep their own files there"
     elif os.path.lexists(path):
         problem = "something is there; move it away, or name another place"
@@ -48,41 +42,6 @@ def check(path: Path, storage: JobStorage) -> None:
         problem = f"no permission to write in {path.parent}"
     if problem:
         raise InvalidInput(f"nothing can be published at {path}: {problem}")
-
-
-def collect(outputs: Sequence[tuple[str, Path]], staging: Path) -> Json:
-    """Link the output of stages into a staging folder; return what there is of it.
-
-    Args:
-        outputs: stages and the folders of their output. One is linked as it is, of several each has
-            a folder of its own.
-
-    Raises:
-        InvalidInput: a stage has no output, or links are in it.
-        Fenced: the epoch's folder was renamed by a newer leader.
-    """
-    files = size = 0
-    try:
-        staging.rmdir()
-        staging.mkdir()  # Open to whom it may concern, unlike staging.
-        for name, folder in outputs:
-            if not folder.is_dir():
-                raise InvalidInput(f"stage {name!r} has no output that could be published")
-            links = [path for path in folder.rglob("*") if path.is_symlink()]
-            if links:
-                raise InvalidInput(f"{links[0]} is a link: what it leads to is not published")
-            for source in counted(folder):
-                top = staging / name if len(outputs) > 1 else staging
-                target = top / source.relative_to(folder)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                if not transfer.link_or_copy(source, target):
-                    target.chmod(stat.S_IMODE(source.stat().st_mode))
-                files, size = files + 1, size + source.stat().st_size
-    except GONE:
-        if staging.parent.is_dir():
-            raise
-        raise Fenced(f"{staging.parent} is gone: its epoch was replaced") from None
-    return {"files": files, "bytes": size}
 
 
 def publish(storage: JobStorage, record: StageRecord, epoch: int) -> None:
@@ -95,7 +54,7 @@ def publish(storage: JobStorage, record: StageRecord, epoch: int) -> None:
     """
     if record.target is None or record.published is None:
         return
-    target, folder = _resolved(Path(record.target)), storage.folder(record.job_id) / f"e{epoch}"
+    target, folder = resolved(Path(record.target)), storage.folder(record.job_id) / f"e{epoch}"
     # A snapshot that was taken before the rename has it with the output.
     kept = storage.published(record.job_id, record.name, temporary=False)
     whole = next((path for path in (folder / record.published, kept) if path.is_dir()), None)
@@ -120,45 +79,7 @@ def publish(storage: JobStorage, record: StageRecord, epoch: int) -> None:
         storage.discard(record.job_id, whole)  # It was copied.
 
 
-class HalfPublished(Resource):
-    """Copies beside the places where the job publishes, which were never finished."""
-
-    name = "half-published copies"
-    prioritised = True
-    """The stages' records say where to look, and go afterwards."""
-
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
-
-    def clean(self, job_id: str) -> None:
-        places = []
-        for target in self._targets(job_id):
-            for path in _left_over(target, job_id):
-                shutil.rmtree(path)
-            places.append(target.parent)
-        # They may be on a filesystem that is away, and the records are all that tells of them.
-        if away := [place for place in places if not place.is_dir()]:
-            raise Unavailable(
-                f"what is half published in {away[0]} can not be found: there is no such folder; "
-                "mount it, or make an empty one if it is gone for good"
-            )
-
-    def describe(self, job_id: str) -> list[str]:
-        return [
-            str(path) for target in self._targets(job_id) for path in _left_over(target, job_id)
-        ]
-
-    def _targets(self, job_id: str) -> Iterator[Path]:
-        for stored in self._backend.scan(keys.stages(job_id)):
-            try:
-                record = decode(StageRecord, stored.value, stored.key)
-            except CorruptRecord:
-                continue  # It must not keep its job from being cleaned up.
-            if record.target is not None:
-                yield _resolved(Path(record.target))
-
-
-def _resolved(path: Path) -> Path:
+def resolved(path: Path) -> Path:
     return path.parent.resolve() / path.name
 
 
@@ -170,7 +91,7 @@ def _move(whole: Path, target: Path, job_id: str, epoch: int) -> None:
             raise
     else:
         return
-    for left in _left_over(target, job_id):
+    for left in unfinished_copies(target, job_id):
         # First from under the hands of a leader that was replaced, and might rename it meanwhile.
         doomed = left.with_name(f"{left.name}.{uuid.uuid4().hex}")
         try:
@@ -190,7 +111,7 @@ def _move(whole: Path, target: Path, job_id: str, epoch: int) -> None:
         raise
 
 
-def _left_over(target: Path, job_id: str) -> list[Path]:
+def unfinished_copies(target: Path, job_id: str) -> list[Path]:
     """Return the copies of what a job publishes at a place that were not finished."""
     if not target.parent.is_dir():
         return []

@@ -1,0 +1,49 @@
+"""Collecting the output of finished stages, to be published in one rename."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+
+from jrs.contract.errors import Fenced, InvalidInput
+from jrs.records.model import Json
+
+from ..checkpoint_format.sink_log import counted
+from ..files import transfer
+from ..files.job_folders import GONE
+
+
+def collect(outputs: Sequence[tuple[str, Path]], staging: Path) -> Json:
+    """Link the output of stages into a staging folder; return what there is of it.
+
+    Args:
+        outputs: stages and the folders of their output. One is linked as it is, of several each has
+            a folder of its own.
+
+    Raises:
+        InvalidInput: a stage has no output, or links are in it.
+        Fenced: the epoch's folder was renamed by a newer leader.
+    """
+    files = size = 0
+    try:
+        staging.rmdir()
+        staging.mkdir()  # Open to whom it may concern, unlike staging.
+        for name, folder in outputs:
+            if not folder.is_dir():
+                raise InvalidInput(f"stage {name!r} has no output that could be published")
+            links = [path for path in folder.rglob("*") if path.is_symlink()]
+            if links:
+                raise InvalidInput(f"{links[0]} is a link: what it leads to is not published")
+            for source in counted(folder):
+                top = staging / name if len(outputs) > 1 else staging
+                target = top / source.relative_to(folder)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                if not transfer.link_or_copy(source, target):
+                    target.chmod(stat.S_IMODE(source.stat().st_mode))
+                files, size = files + 1, size + source.stat().st_size
+    except GONE:
+        if staging.parent.is_dir():
+            raise
+        raise Fenced(f"{staging.parent} is gone: its epoch was replaced") from None
+    return {"files": files, "bytes": size}

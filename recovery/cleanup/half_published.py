@@ -1,0 +1,56 @@
+"""Copies next to the places where a job publishes, which were never finished."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from jrs.contract.backend import Backend
+from jrs.contract.errors import CorruptRecord, Unavailable
+from jrs.records import keys
+from jrs.records.codec import decode
+from jrs.records.model import StageRecord
+
+from ..files.publishing import resolved, unfinished_copies
+from ..rules.resource import Resource
+
+
+class HalfPublished(Resource):
+    """Copies beside the places where the job publishes, which were never finished."""
+
+    name = "half-published copies"
+    prioritised = True
+    """The stages' records say where to look, and go afterwards."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    def clean(self, job_id: str) -> None:
+        places = []
+        for target in self._targets(job_id):
+            for path in unfinished_copies(target, job_id):
+                shutil.rmtree(path)
+            places.append(target.parent)
+        # They may be on a filesystem that is away, and the records are all that tells of them.
+        if away := [place for place in places if not place.is_dir()]:
+            raise Unavailable(
+                f"what is half published in {away[0]} can not be found: there is no such folder; "
+                "mount it, or make an empty one if it is gone for good"
+            )
+
+    def describe(self, job_id: str) -> list[str]:
+        return [
+            str(path)
+            for target in self._targets(job_id)
+            for path in unfinished_copies(target, job_id)
+        ]
+
+    def _targets(self, job_id: str) -> Iterator[Path]:
+        for stored in self._backend.scan(keys.stages(job_id)):
+            try:
+                record = decode(StageRecord, stored.value, stored.key)
+            except CorruptRecord:
+                continue  # It must not keep its job from being cleaned up.
+            if record.target is not None:
+                yield resolved(Path(record.target))

@@ -1,0 +1,96 @@
+"""The resources of every job: its processes, its staging, its records, its snapshots."""
+
+from __future__ import annotations
+
+from jrs.contract.backend import Backend
+from jrs.contract.clock import Deadline
+from jrs.contract.errors import Conflict
+from jrs.contract.operations import Delete, Fence, Record
+from jrs.records import keys
+
+from ..files.job_folders import JobStorage
+from ..processes import left_running
+from ..rules.resource import Resource
+from .half_published import HalfPublished
+from .sink_logs import SinkLogs
+from .snapshots import Snapshots
+
+
+class Processes(Resource):
+    """The attempts of the job, wherever on this host: nothing is deleted under a running one."""
+
+    name = "processes"
+    prioritised = True
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    def clean(self, job_id: str) -> None:
+        left_running.end(self._backend, job_id, Deadline.after(30.0))
+
+    def describe(self, job_id: str) -> list[str]:
+        return [f"process {pid}" for pid in left_running.find(self._backend, job_id)]
+
+
+class Staging(Resource):
+    """The job's epoch folders and temporary output."""
+
+    name = "staging"
+
+    def __init__(self, storage: JobStorage) -> None:
+        self._storage = storage
+
+    def clean(self, job_id: str) -> None:
+        self._storage.sweep(job_id)
+        self._storage.sweep_logs(job_id)
+
+    def describe(self, job_id: str) -> list[str]:
+        logs = self._storage.folder(job_id) / "logs"
+        found = self._storage.left_in_staging(job_id)
+        return [str(path) for path in ([*found, logs] if logs.exists() else found)]
+
+
+class Records(Resource):
+    """The job's records under a prefix of the map."""
+
+    def __init__(self, backend: Backend, prefix: str) -> None:
+        self.name = f"{prefix.rstrip('/')} records"
+        self._backend = backend
+        self._prefix = prefix
+
+    def clean(self, job_id: str) -> None:
+        self.clean_fenced(job_id, None)
+
+    def clean_fenced(self, job_id: str, fence: Fence | None) -> None:
+        for record in list(self._records(job_id)):
+            try:
+                self._backend.commit(Delete(record.key), fence=fence)
+            except Conflict:
+                pass  # Gone already.
+
+    def describe(self, job_id: str) -> list[str]:
+        return [record.key for record in self._records(job_id)]
+
+    def _records(self, job_id: str) -> list[Record]:
+        exact = self._backend.get(self._prefix + job_id)
+        below = self._backend.scan(f"{self._prefix}{job_id}/")
+        return [*([exact] if exact else ()), *below]
+
+
+def default_resources(backend: Backend, storage: JobStorage) -> list[Resource]:
+    """Return the resources of every job. The spec is the last of them by intent, not by need:
+    a dirty result alone keeps the job from being started."""
+    return [
+        Processes(backend),
+        HalfPublished(backend),
+        Staging(storage),
+        SinkLogs(storage),
+        Snapshots(backend, storage),
+        Records(backend, keys.STAGES),
+        Records(backend, keys.ATTEMPTS),
+        Records(backend, keys.FENCES),
+        Records(backend, keys.STREAMS),
+        Records(backend, keys.CANCEL),
+        Records(backend, keys.STOPS),
+        Records(backend, keys.JOBS),
+    ]

@@ -1,0 +1,35 @@
+"""Swapping a rescaled checkpoint in: what a crash leaves undone is completed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .transfer import sync
+
+if TYPE_CHECKING:
+    pass
+
+
+def complete_interrupted_rescale(checkpoint: Path) -> None:
+    """Put a rescaled checkpoint in its place, if there is one, and remove what is half made: what a
+    crash left undone. Durable and idempotent; nothing of the job may run."""
+    done, before = done_folder(checkpoint), checkpoint.with_name("ck.before")
+    if done.is_dir():
+        if checkpoint.is_dir() and any(checkpoint.iterdir()):
+            shutil.rmtree(before, ignore_errors=True)
+            os.rename(checkpoint, before)
+        os.rename(done, checkpoint)
+        sync(checkpoint.parent)
+    shutil.rmtree(before, ignore_errors=True)
+    shutil.rmtree(work_folder(checkpoint), ignore_errors=True)
+
+
+def work_folder(checkpoint: Path) -> Path:
+    return checkpoint.with_name("ck.rescaling")
+
+
+def done_folder(checkpoint: Path) -> Path:
+    return checkpoint.with_name("ck.rescaled")
