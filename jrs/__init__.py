@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from jrs.recovery.attempt.job import Stage as Stage
     from jrs.recovery.master import Master as Master
     from jrs.recovery.rules.resource import Resource as Resource
-    from jrs.recovery.snapshots.catalog import SnapshotCatalog as SnapshotCatalog
-    from jrs.recovery.spark import session as spark
+    from jrs.recovery.snapshot_catalog import SnapshotCatalog as SnapshotCatalog
+    from jrs.recovery.spark.session import session as spark
     from jrs.store.jobs import JobCatalog as JobCatalog
     from jrs.store.opening import open_backend as open_backend
     from jrs.store.result_store import JobResultStore as JobResultStore
@@ -45,12 +45,12 @@ _HOMES = {
     "Resource": "jrs.recovery.cleanup.job_cleanup",
     "RestartPolicy": "jrs.records.policies",
     "SnapshotPolicy": "jrs.records.policies",
-    "SnapshotCatalog": "jrs.recovery.snapshots.catalog",
+    "SnapshotCatalog": "jrs.recovery.snapshot_catalog",
     "Stage": "jrs.recovery.attempt.job",
     "StopMode": "jrs.records.model",
     "open_backend": "jrs.store.opening",
     "run": "jrs.recovery.application",
-    "spark": "jrs.recovery.spark:session",
+    "spark": "jrs.recovery.spark.session:session",
 }
 
 __all__ = [

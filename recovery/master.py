@@ -37,10 +37,12 @@ from .leader.admission import default_slots
 from .leader.dispatcher import Dispatcher
 from .leader.outage import Outage
 from .leader.trust import Trust
+from .process_attempt import PROGRAM
 from .processes import marks
 from .rules.events import Event, Report, tell
 from .rules.resource import Resource
 from .spark import class_data
+from .spark.engine import ENGINE
 
 EXIT_DEPOSED = 76
 """A replaced leader ended its own process because an attempt in it would not die."""
@@ -135,8 +137,8 @@ class Master:
         self._report = report
         self._registry = Registry(backend)
         self._runners: dict[RunnerKind, Runner] = {
-            RunnerKind.PROCESS: ProcessRunner(url, root.absolute()),
-            RunnerKind.THREAD: ThreadRunner(hold=ttl / 2),
+            RunnerKind.PROCESS: ProcessRunner(url, root.absolute(), PROGRAM),
+            RunnerKind.THREAD: ThreadRunner(hold=ttl / 2, engine=ENGINE),
         }
 
     def run(

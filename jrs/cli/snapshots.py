@@ -27,7 +27,8 @@ from jrs.contract.errors import InvalidInput
 from jrs.records.model import check_job_id
 from jrs.records.signing import SpecKey
 from jrs.records.snapshots import SnapshotFormat, SnapshotRecord, SnapshotStage
-from jrs.recovery.snapshots import Restored, SnapshotCatalog
+from jrs.recovery.snapshot_catalog import SnapshotCatalog
+from jrs.recovery.snapshots import Restored
 from jrs.store.jobs import JobCatalog
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")

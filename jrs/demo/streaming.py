@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming import DataStreamWriter
 
-    from jrs.recovery.spark.streams import StreamStage
+    from jrs.recovery.attempt.job import StreamStage
 
 AIRPORTS = {airport.lower(): airport for airport in sorted(LAST_DAYS, key=LAST_DAYS.__getitem__)}
 """The bounded stages, the one first that ends first, and the airport of each."""

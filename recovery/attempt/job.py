@@ -1,68 +1,22 @@
-"""Job and Stage: what a job's function is given, on whatever master it runs."""
+"""Job and its stages: what a job's function is given, on whatever master it runs."""
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-import attrs
-
-from jrs.contract.backend import Backend
-from jrs.contract.clock import Clock
-from jrs.contract.errors import Conflict, Fenced, InvalidInput, JobHeld, OutcomeUnknown
-from jrs.contract.leadership import Lifeline
-from jrs.contract.operations import Create, Fence
-from jrs.contract.read_back import commit_and_read_back
-from jrs.records import keys
-from jrs.records.codec import decode, encode
-from jrs.records.model import (
-    JobSpec,
-    Json,
-    RunnerKind,
-    StageRecord,
-    StageSummary,
-    check_json,
-    check_stage_name,
-)
+from jrs.records.model import Json, StageRecord
 from jrs.records.policies import RestartPolicy
 
-from ..files import publishing
-from ..files.job_folders import JobStorage
-from ..processes.last_words import LastWords
-from . import publish
+from .context import AttemptContext
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import DataStreamWriter
 
-    from ..spark.streams import Build, Stream, Streams
-
-
-_MARKS = 64
-"""Finished stages in one commit: with its conditions, less than any backend takes."""
-
-
-@attrs.frozen
-class AttemptContext:
-    """What one attempt was started with."""
-
-    spec: JobSpec
-    attempt: int
-    fence: Fence
-    backend: Backend
-    storage: JobStorage
-    first_started_at: float
-    lost: threading.Event = attrs.field(factory=threading.Event)
-    """Set when the attempt has to stop; only seen where it runs in its master's own process."""
-    now: Clock = time.time
-    lifeline: Lifeline | None = None
-    """Ties a process of its own to the leadership it was started under; see `Lifeline`."""
-    last_words: LastWords | None = None
-    """Where an attempt in its master's own process tells how that process ended."""
-    mark: str = ""
-    """What its processes are born with, recorded before (see `jrs.recovery.processes.marks`)."""
+Build = Callable[["StreamStage"], "DataStreamWriter"]
+"""Builds the query of a streaming stage."""
 
 
 class Stage:
@@ -96,9 +50,42 @@ class FinishedStage:
         return self._result
 
 
-class StateLost(Exception):
-    """A stream's checkpoint can not be loaded. The attempt dies of it, and the next goes on from a
-    snapshot."""
+class StreamStage(Stage):
+    """A streaming stage, as the function sees it that builds its query."""
+
+    def files(self, path: str | Path) -> str:
+        """Return a folder with links to the files that were in `path` when the stage was first
+        started, and to no others: a closed input, the same for every attempt.
+
+        Raises:
+            InvalidInput: `path` is no folder on this host.
+            Fenced: a newer leader exists.
+        """
+        return self.job._run.close_input(self.name, Path(path))
+
+
+class Stream:
+    """A streaming stage that was started, in this attempt or an earlier one."""
+
+    def __init__(
+        self, name: str, output: Path, wait: Callable[[Stream], Json], *, skipped: bool = False
+    ) -> None:
+        self.name = name
+        self.output = output
+        """The folder of its published output."""
+        self.skipped = skipped
+        """Whether an earlier attempt had finished it, so that it was not run again."""
+        self._wait = wait
+
+    def result(self) -> Json:
+        """Wait until the stage has finished and return what is recorded of it: its number of
+        batches, and the newest progress that Spark reported.
+
+        Raises:
+            StageDied: it died, or another stage of the job did.
+            Fenced: a newer leader exists.
+        """
+        return self._wait(self)
 
 
 class Job:
@@ -108,58 +95,36 @@ class Job:
     that this attempt still does is ever seen.
     """
 
-    def __init__(self, context: AttemptContext) -> None:
-        self._context = context
-        self._seen: list[str] = []
-        self._records: list[StageRecord] = []
-        self._handles: dict[str, Stream | FinishedStage] = {}
-        self._streams: Streams | None = None
-        self._draining = False
-        self._serials: dict[tuple[str, ...], int] = {}
-        self._numbering = threading.Lock()
-        self._thread = threading.current_thread()
+    def __init__(self, run: JobRun) -> None:
+        self._run = run
 
     @property
     def job_id(self) -> str:
-        return self._context.spec.job_id
+        return self._run.context.spec.job_id
 
     @property
     def entry_point(self) -> str:
         """What the job was submitted to run: ``module:function`` or ``/path/file.py:function``."""
-        return self._context.spec.entry_point
+        return self._run.context.spec.entry_point
 
     @property
     def attempt(self) -> int:
         """Which attempt this is, from 1."""
-        return self._context.attempt
+        return self._run.context.attempt
 
     @property
     def epoch(self) -> int:
         """The epoch of the leader that started this attempt."""
-        return self._context.fence.epoch
+        return self._run.context.fence.epoch
 
     @property
     def spark(self) -> SparkSession:
         """The SparkSession of this attempt, started when first asked for; see `jrs.spark`."""
-        from ..spark import session
-
-        return session(self)
-
-    def scratch(self) -> Path | None:
-        """Return a folder for temporary files that is removed with the job's staging.
-
-        None for an attempt in its master's own process, whose Spark outlives the job.
-        """
-        context = self._context
-        if context.spec.runner is not RunnerKind.PROCESS:
-            return None
-        return context.storage.scratch(self.job_id, self.epoch, self.attempt)
+        return self._run.session()
 
     def check(self) -> None:
         """Raise `Fenced` if this attempt's leader was replaced. Cheap; for long loops."""
-        context = self._context
-        if context.lost.is_set() or not context.backend.holds(context.fence):
-            raise Fenced(f"epoch {self.epoch} was replaced: job {self.job_id!r} stops here")
+        self._run.context.check()
 
     def stage(
         self,
@@ -187,7 +152,7 @@ class Job:
             Fenced: a newer leader exists. Nothing of the stage is visible.
             Whatever `function` raises: nothing of the stage is visible then, either.
         """
-        return self._run_once(name, function, self._begin(name, after), temporary=temporary)
+        return self._run.stage(name, function, temporary=temporary, after=after)
 
     def publish(
         self, path: str | Path, *stages: str | Stream | FinishedStage, name: str = "publish"
@@ -211,21 +176,7 @@ class Job:
             Fenced: a newer leader exists. Nothing is seen at `path`.
             As `stage`.
         """
-        place = Path(path)
-        if not stages:
-            raise InvalidInput(f"nothing to be published at {place}: name the stages")
-        if len({str(getattr(one, "name", one)) for one in stages}) < len(stages):
-            raise InvalidInput(f"nothing can be published at {place}: a stage is named twice")
-        before = self._begin(name, stages)
-        outputs = [(one, self._handles[one].output) for one in before]
-        if not self._is_finished(name):
-            publishing.check(place, self._context.storage)  # Now, and not after days of a stream.
-
-        def collect(stage: Stage) -> Json:
-            publishing.check(place, self._context.storage)
-            return publish.collect(outputs, stage.output)
-
-        return self._run_once(name, collect, before, target=place)
+        return self._run.publish(Path(path), stages, name)
 
     def stream(
         self,
@@ -255,198 +206,42 @@ class Job:
             JobHeld: its checkpoint is of another query, or damaged.
             Fenced: a newer leader exists.
         """
-        before = self._begin(name, after)
-        record = self._stored(name, before)
-        from ..spark.streams import Stream, Streams
+        return self._run.stream(name, build, bounded=bounded, after=after, restart=restart)
 
-        if self._streams is None:
-            self._streams = Streams(self, draining=self._draining)
-        for other in before:
-            self._handles[other].result()
-        if record is not None:
-            self._records.append(record)
-            output = self._context.storage.published(self.job_id, name, temporary=False)
-            handle = Stream.finished(self._streams, record, output, self.attempt)
-        else:
-            handle = self._streams.start(
-                name, build, bounded=bounded, after=before, restart=restart, order=len(self._seen)
-            )
-        self._handles[name] = handle
-        return handle
 
-    # -- stopping --------------------------------------------------------------------------
+def context_of(job: Job) -> AttemptContext:
+    """Return what the attempt was started with that a function was given as `job`."""
+    return job._run.context
 
-    def stand(self) -> None:
-        """Bring every streaming stage to a batch boundary and end its query."""
-        if self._streams is not None:
-            self._streams.stand()
 
-    def drain(self) -> str | None:
-        """Have every streaming stage end with all it holds; return why one of them can not."""
-        why = self._streams.drain() if self._streams is not None else None
-        self._draining = why is None
-        return why
+class JobRun(Protocol):
+    """What runs a job; see `Job` for what each of its methods is to do."""
 
-    def steps(self) -> dict[str, str]:
-        """Return where each streaming stage is, for people."""
-        return self._streams.steps() if self._streams is not None else {}
+    context: AttemptContext
 
-    def wait(self) -> None:
-        """Wait until every streaming stage has finished; called when the function has returned."""
-        if self._streams is not None:
-            self._streams.wait_for_all()
+    def session(self) -> SparkSession: ...
 
-    def close(self) -> None:
-        """Let go of what runs for the job in this process. Idempotent."""
-        if self._streams is not None:
-            self._streams.close()
-
-    @property
-    def failure(self) -> BaseException | None:
-        """What the job has to end of whatever its function does: a streaming stage has died."""
-        return self._streams.failure if self._streams is not None else None
-
-    def stage_summaries(self) -> tuple[StageSummary, ...]:
-        """Return the stages this attempt has gone through, for the job's result."""
-        return tuple(record.summary() for record in self._records)
-
-    # -- inside ----------------------------------------------------------------------------
-
-    def _begin(self, name: str, after: Sequence[str | Stream | FinishedStage]) -> tuple[str, ...]:
-        """Take the name of a new stage; return the names of those it comes after."""
-        check_stage_name(name)
-        if name in self._seen:
-            raise InvalidInput(f"two stages of job {self.job_id!r} are named {name!r}")
-        before = tuple(one if isinstance(one, str) else one.name for one in after)
-        for other in before:
-            if other not in self._handles:
-                raise InvalidInput(
-                    f"stage {name!r} can not come after {other!r}, which is not there yet: a stage "
-                    "comes after earlier ones, so that stages never form a circle"
-                )
-        self._seen.append(name)
-        return before
-
-    def _run_once(
+    def stage(
         self,
         name: str,
         function: Callable[[Stage], Json],
-        before: tuple[str, ...],
         *,
-        temporary: bool = False,
-        target: Path | None = None,
-    ) -> FinishedStage:
-        context = self._context
-        record = self._stored(name, before)
-        if record is None:
-            for other in before:
-                self._handles[other].result()
-            self.check()
-            staging = context.storage.staging(self.job_id, self.epoch, name, self.attempt)
-            began = time.monotonic()
-            result = function(Stage(self, name, staging))
-            result = check_json(result, f"the result of stage {name!r}")
-            wrote = context.storage.make_durable(staging)
-            record = StageRecord(
-                job_id=self.job_id,
-                name=name,
-                result=result,
-                attempt=self.attempt,
-                epoch=self.epoch,
-                seconds=round(time.monotonic() - began, 3),
-                finished_at=context.now(),
-                published=staging.name if wrote or target is not None else None,
-                temporary=temporary,
-                order=len(self._seen),
-                after=before,
-                target=None if target is None else str(target),
-            )
-            self._commit_stages([record])
-        if record.target is None:
-            context.storage.publish(record, self.epoch)
-            output = context.storage.published(self.job_id, name, temporary=record.temporary)
-        else:
-            if target is not None and str(target) != record.target:
-                raise JobHeld(
-                    f"job {self.job_id!r} has published stage {name!r} at {record.target}, and is "
-                    f"now to do so at {target}: give that another name"
-                )
-            publishing.publish(context.storage, record, self.epoch)
-            output = Path(record.target)
-        self._records.append(record)
-        skipped = record.attempt < self.attempt
-        handle = self._handles[name] = FinishedStage(record, output, skipped=skipped)
-        return handle
+        temporary: bool,
+        after: Sequence[str | Stream | FinishedStage],
+    ) -> FinishedStage: ...
 
-    def _stored(self, name: str, before: tuple[str, ...]) -> StageRecord | None:
-        """Return the record of a stage that has finished.
+    def publish(
+        self, place: Path, stages: Sequence[str | Stream | FinishedStage], name: str
+    ) -> FinishedStage: ...
 
-        Raises:
-            JobHeld: it now comes after a stage that has not finished, or did so later: what it did
-                cannot be right any more.
-        """
-        record = self._finished(name)
-        if record is None:
-            return None
-        for other in before:
-            if other in record.after:
-                continue
-            found = self._finished(other)
-            if found is None or not found.finished_before(record):
-                when = "has not" if found is None else "did so later"
-                raise JobHeld(
-                    f"stage {name!r} of job {self.job_id!r} has finished, and now comes after "
-                    f"{other!r}, which {when}: deploy the code that it ran with, or cancel the "
-                    "job and submit it under another id"
-                )
-        return record
+    def stream(
+        self,
+        name: str,
+        build: Build,
+        *,
+        bounded: bool,
+        after: Sequence[str | Stream | FinishedStage],
+        restart: RestartPolicy | None,
+    ) -> Stream: ...
 
-    def _finished(self, name: str) -> StageRecord | None:
-        stored = self._context.backend.get(keys.stage(self.job_id, name))
-        return None if stored is None else decode(StageRecord, stored.value, stored.key)
-
-    def _is_finished(self, name: str) -> bool:
-        return self._context.backend.get(keys.stage(self.job_id, name)) is not None
-
-    def _serial(self, records: Sequence[StageRecord]) -> int:
-        """Return the serial of a commit of finished stages; a repeated commit has the same."""
-        with self._numbering:
-            if not self._serials:
-                stored = self._context.backend.scan(keys.stages(self.job_id))
-                known = (decode(StageRecord, each.value, each.key).serial for each in stored)
-                self._serials[()] = max(known, default=0)
-            names = tuple(one.name for one in records)
-            return self._serials.setdefault(names, max(self._serials.values()) + 1)
-
-    def _commit_stages(self, records: Sequence[StageRecord]) -> None:
-        """Commit the marks of finished stages under the fence; a try that may have happened is read
-        back.
-
-        More than `_MARKS` take several commits, the first of which decides: once one stream of a
-        drain is marked, the next attempt has no code but that which drains the others.
-        """
-        serial = self._serial(records)
-        marks = [attrs.evolve(one, serial=serial) for one in records]
-        ops = [Create(keys.stage(self.job_id, one.name), encode(one)) for one in marks]
-        for first in range(0, len(ops), _MARKS):
-            self._commit_marks(ops[first : first + _MARKS])
-
-    def _commit_marks(self, ops: Sequence[Create]) -> None:
-        context = self._context
-        for last in (False, True):
-            try:
-                commit_and_read_back(context.backend, *ops, fence=context.fence)
-                return
-            except OutcomeUnknown:
-                if last:
-                    raise
-            except Conflict:
-                stored = context.backend.get(ops[0].key)
-                if stored is not None and stored.value == ops[0].value:
-                    return  # The first try got there after all.
-                raise
-
-    def _report_damage(self, stage: str, why: str) -> None:
-        """Leave word beside a stage's checkpoint that it can not be loaded."""
-        context = self._context
-        context.storage.report_damage(self.job_id, self.epoch, stage, why)
+    def close_input(self, stage: str, path: Path) -> str: ...

@@ -14,8 +14,9 @@ from jrs.contract.errors import Fenced, JrsError, Unavailable
 from jrs.records.model import StopMode, StopRecord, StopState
 from jrs.store.stops import JobStops
 
-from ..leader.recovery_point import JobState
-from .job import Job
+from ..snapshots.catalog import SnapshotCatalog
+from ..snapshots.scheduled import take_scheduled_snapshot
+from .attempt_run import AttemptRun
 
 _LOOK = 0.5
 """Seconds between two looks for a request."""
@@ -33,9 +34,9 @@ class StopWatch:
         NotBegun: on entry; the system gives this process no thread.
     """
 
-    def __init__(self, job: Job) -> None:
-        self._job = job
-        self._context = job._context
+    def __init__(self, run: AttemptRun) -> None:
+        self._run = run
+        self._context = run.context
         self._stops = JobStops(self._context.backend)
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="jrs-stop-watch", daemon=True)
@@ -44,7 +45,9 @@ class StopWatch:
         try:
             self._thread.start()
         except RuntimeError as error:
-            raise NotBegun(f"job {self._job.job_id!r} cannot be started now: {error}") from error
+            raise NotBegun(
+                f"job {self._context.job_id!r} cannot be started now: {error}"
+            ) from error
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -55,7 +58,7 @@ class StopWatch:
         done: StopRecord | None = None
         while not self._over.wait(_LOOK):
             try:
-                stop = self._stops.get(self._job.job_id)
+                stop = self._stops.get(self._context.job_id)
                 if stop is None or stop.state is not StopState.REQUESTED:
                     continue
                 new = done is None or done.requested_at != stop.requested_at
@@ -64,7 +67,7 @@ class StopWatch:
                     done = stop
                 elif stop.mode is StopMode.DRAIN:
                     self._drain(stop)  # There may be new stages to be drained.
-                self._stops.step(self._job.job_id, self._job.steps(), self._context.fence)
+                self._stops.step(self._context.job_id, self._run.steps(), self._context.fence)
             except Fenced:
                 return  # Whatever else this attempt does is refused as well.
             except (JrsError, OSError):
@@ -72,18 +75,22 @@ class StopWatch:
 
     def _begin(self, stop: StopRecord) -> None:
         if stop.mode is StopMode.SUSPEND:
-            self._job.stand()
-            told = attrs.evolve(stop, state=StopState.STANDS, stages=self._job.steps())
+            self._run.suspend()
+            told = attrs.evolve(stop, state=StopState.STANDS, stages=self._run.steps())
             self._stops.note(told, self._context.fence)
         elif stop.mode is StopMode.DRAIN:
             # The last state that could be resumed: behind the end there is none.
             context = self._context
-            state = JobState(context.backend, context.storage, context.fence, lambda *said: None)
-            state.pin(stop.job_id, context.spec.snapshots)
+            take_scheduled_snapshot(
+                SnapshotCatalog(context.backend, context.storage),
+                stop.job_id,
+                context.spec.snapshots,
+                context.fence,
+            )
             self._drain(stop)
 
     def _drain(self, stop: StopRecord) -> None:
-        why = self._job.drain()
+        why = self._run.drain()
         if why is not None:
             told = attrs.evolve(stop, state=StopState.REFUSED, reason=why)
             self._stops.note(told, self._context.fence)

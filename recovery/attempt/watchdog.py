@@ -1,18 +1,18 @@
-"""The watchdog: a tiny program between a master and one attempt, so that none outlives the other.
+r"""The watchdog: a tiny program between a master and one attempt, so that none outlives the other.
 
 It reads the launch from its standard input, a pipe whose other end only the master holds, starts
-the attempt, and from then on waits for three things: the attempt's end, the end of the pipe, and
-the end of the leadership. The kernel closes the pipe however the master dies. UNTIL is the
-descriptor of the moment at which the leadership is over (see `Lifeline` in
-`jrs.contract.backend`): a master that was stopped, or cut off, no longer moves it. The watchdog
-imports nothing that could block it: a job's Python may be stopped, or stuck in C code, and still
-ends with its master.
+the attempt as ``python -m PROGRAM``, and from then on waits for three things: the attempt's end,
+the end of the pipe, and the end of the leadership. The kernel closes the pipe however the master
+dies. UNTIL is the descriptor of the moment at which the leadership is over (see `Lifeline`): a
+master that was stopped, or cut off, no longer moves it. The watchdog imports nothing that could
+block it: a job's Python may be stopped, or stuck in C code, and still ends with its master.
 
 It is the parent of whatever the attempt leaves behind: it reaps it, and does not end before all of
 it has. If the watchdog is killed itself, the kernel kills the attempt. HELD is the lifeline's pipe,
 which it shares with the attempt. Its last word, on its standard output, says how the attempt ended.
 
-    python -m jrs.recovery.attempt.watchdog OLD_MARK STDOUT STDERR [UNTIL HELD] < pipe > word
+    python -m jrs.recovery.attempt.watchdog \
+        PROGRAM OLD_MARK STDOUT STDERR [UNTIL HELD] < pipe > word
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Word:
 
 
 def main() -> None:
-    mark, out, err, *line = sys.argv[1:]
+    program, mark, out, err, *line = sys.argv[1:]
     until, held = (int(line[0]), int(line[1])) if line else (None, None)
     prctl.adopt_orphans()
     launch = sys.stdin.buffer.readline()
@@ -73,7 +73,7 @@ def main() -> None:
     watchdog = os.getpid()
     with open(out, "ab") as stdout, open(err, "ab") as stderr, _in_memory(launch) as stdin:
         attempt = subprocess.Popen(
-            [sys.executable, "-m", "jrs.recovery.attempt.run"],
+            [sys.executable, "-m", program],
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,

@@ -141,6 +141,10 @@ class JobStorage:
             raise Fenced(f"{folder} is gone: epoch {epoch} was replaced") from None
         return path
 
+    def checkpoint(self, job_id: str, epoch: int, stage: str) -> Path:
+        """Return where a streaming stage's checkpoint is, or would be."""
+        return self.folder(job_id) / f"e{epoch}" / "streams" / stage / "ck"
+
     def stream(self, job_id: str, epoch: int, stage: str) -> Path:
         """Return the folder of a streaming stage, with its ``ck`` and an empty ``staging``.
 

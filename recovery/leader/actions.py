@@ -40,7 +40,7 @@ from jrs.store import attempt_fence
 from jrs.store.result_store import JobResultStore
 from jrs.store.stops import JobStops
 
-from ..attempt.job import AttemptContext
+from ..attempt.context import AttemptContext
 from ..attempt.runners import Ended, Runner
 from ..cleanup.job_cleanup import CleanupPolicy, JobCleanup
 from ..files.job_folders import JobStorage
@@ -323,7 +323,7 @@ class Actions:
             self._hold(job_id, error)
             return
         self._state.settle(job_id)
-        self._state.pin(job_id, spec.snapshots)
+        self._state.take_scheduled_snapshot(job_id, spec.snapshots)
         if stop.again:
             self._stops.forget(stop, self._fence)
             self._say("suspended", job_id, "it stands, and is started again with what was changed")
@@ -342,9 +342,9 @@ class Actions:
         if self._state.finish_restore(job_id, stand):
             self._say("restored", job_id, "a restore that was cut off is carried out")
 
-    def pin(self, spec: JobSpec) -> None:
+    def take_scheduled_snapshot(self, spec: JobSpec) -> None:
         """Take one of the snapshots that the job's spec asks for."""
-        self._state.pin(spec.job_id, spec.snapshots)
+        self._state.take_scheduled_snapshot(spec.job_id, spec.snapshots)
 
     def _why_canceled(self, job_id: str) -> str:
         stored = self._backend.get(keys.CANCEL + job_id)

@@ -398,7 +398,7 @@ class Dispatcher:
                 lambda _: self._turns.acquit(job_id),
             )
         elif action is Action.LEAVE and self._snapshot_is_due(job_id, job, spec):
-            offload(pools.snapshots, lambda: do.pin(spec), pins=True)
+            offload(pools.snapshots, lambda: do.take_scheduled_snapshot(spec), pins=True)
 
     def _start(self, spec: JobSpec) -> None:
         self._actions.check_stages(spec.job_id)

@@ -16,7 +16,6 @@ from jrs.contract.errors import (
     CorruptRecord,
     InvalidInput,
     JobHeld,
-    JrsError,
     SnapshotInUse,
     Unavailable,
 )
@@ -34,7 +33,7 @@ from ..files.job_folders import JobStorage
 from ..snapshots import folders
 from ..snapshots.catalog import SnapshotCatalog
 from ..snapshots.restore import published_batches
-from ..snapshots.retention import retain
+from ..snapshots.scheduled import take_scheduled_snapshot
 
 
 class JobState:
@@ -158,35 +157,14 @@ class JobState:
         with folders.locked(folder) as mine:
             return not mine and folder.is_dir()
 
-    def pin(self, job_id: str, policy: SnapshotPolicy) -> None:
-        """Take a snapshot of a job that has streams, and delete what the policy does not keep.
-
-        It is one more point to go on from and nothing depends on it, so a failure is only said.
-        Nobody could go on from behind the end of a stream: none is taken there, or it would push
-        out the last one that is of use.
-        """
-        streams = list(self._streams(job_id))
-        try:
-            if not streams or any(self._is_at_its_end(job_id, stage) for stage in streams):
-                return
-            taken = self._catalog.create(job_id, fence=self._fence)
-            retain(self._catalog, job_id, policy, fence=self._fence)
-        except (JrsError, OSError, ValueError) as error:
-            self._say("snapshot", job_id, f"could not be taken: {error}")
-        else:
-            self._say("snapshot", job_id, f"snapshot {taken.number} is taken")
-
-    def _is_at_its_end(self, job_id: str, stage: str) -> bool:
-        if self._backend.get(keys.stage(job_id, stage)) is not None:
-            return False  # It has finished: a snapshot holds that mark.
-        try:
-            return position(self._checkpoint(job_id, stage)).at_the_end
-        except JobHeld:
-            return False  # Whoever takes the snapshot says what is wrong.
+    def take_scheduled_snapshot(self, job_id: str, policy: SnapshotPolicy) -> None:
+        """Take a snapshot that the job's policy asks for; say how that went."""
+        said = take_scheduled_snapshot(self._catalog, job_id, policy, self._fence)
+        if said:
+            self._say("snapshot", job_id, said)
 
     def _checkpoint(self, job_id: str, stage: str) -> Path:
-        folder = self._storage.folder(job_id)
-        return folder / f"e{self._fence.epoch}" / "streams" / stage / "ck"
+        return self._storage.checkpoint(job_id, self._fence.epoch, stage)
 
     def _damage(self, job_id: str) -> Iterator[tuple[str, str]]:
         """Yield the stages that could not go on from their checkpoint, and why."""

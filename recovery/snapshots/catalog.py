@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,11 @@ class SnapshotCatalog:
         spec_key: signs the spec of a job that is restored under another id, if it was signed
             before; see `jrs.records.signing`.
     """
+
+    export_state: Callable[..., None] | None = None
+    """Called as ``f(checkpoint, batch, folder, spark=…)``, writes the state of a stream at a batch,
+    for the format ``logical``. It needs Spark, which is above this room: see the subclass in
+    `jrs.recovery.snapshot_catalog`."""
 
     def __init__(
         self,
@@ -109,7 +115,12 @@ class SnapshotCatalog:
         """
         if not isinstance(format, SnapshotFormat):
             raise InvalidInput(f"not a SnapshotFormat: {shown(format)}")
-        wish = create.Wish(format, output, batches or {}, spark, progress)
+        export: create.ExportState | None = None
+        if format is SnapshotFormat.LOGICAL:
+            if self.export_state is None:
+                raise InvalidInput("a logical snapshot needs a catalog that can export state")
+            export = partial(self.export_state, spark=spark)
+        wish = create.Wish(format, output, batches or {}, export, progress)
         return create.create(self, check_job_id(job_id), name, wish, fence)
 
     def list(self, job_id: str) -> list[SnapshotRecord]:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -46,6 +46,9 @@ if TYPE_CHECKING:
 
 _TRIES = 30
 
+ExportState = Callable[[Path, int, Path], None]
+"""Writes the rows of a checkpoint's state at a batch below a folder."""
+
 
 @attrs.frozen
 class Wish:
@@ -54,7 +57,8 @@ class Wish:
     format: SnapshotFormat
     output: bool
     batches: Mapping[str, int]
-    spark: Any
+    export: ExportState | None
+    """Set for the format ``logical``, which consists of exported state."""
     progress: transfer.Progress
 
 
@@ -229,8 +233,8 @@ def _record(found: Manifest, digest: str, new_bytes: int) -> SnapshotRecord:
 def _fill(
     folder: Path, found: Contents, wish: Wish, parent: Opened | None, blobs: Blobs
 ) -> tuple[tuple[SnapshotFile, ...], int]:
-    if wish.format is SnapshotFormat.LOGICAL:
-        exported = _logical(folder, found, wish)
+    if wish.export is not None:
+        exported = _logical(folder, found, wish.export, wish.progress)
         return exported, sum(file.size for file in exported)
     known = {file.path: file for file in parent.manifest.files} if parent else {}
     copies = None
@@ -306,10 +310,10 @@ def _unchanged(known: SnapshotFile, found: os.stat_result, how: SnapshotFormat) 
     return same
 
 
-def _logical(folder: Path, found: Contents, wish: Wish) -> tuple[SnapshotFile, ...]:
+def _logical(
+    folder: Path, found: Contents, export: ExportState, progress: transfer.Progress
+) -> tuple[SnapshotFile, ...]:
     """Let Spark export the state of each stage, from links that no maintenance removes."""
-    from ..spark import state_store
-
     files_at = folder / folders.FILES
     files_at.mkdir(mode=0o700)
     pinned = folder / ".pinned"
@@ -319,13 +323,12 @@ def _logical(folder: Path, found: Contents, wish: Wish) -> tuple[SnapshotFile, .
         for item in found.items:
             transfer.link_or_copy(item.source, pinned / item.path)
         for done, stage in enumerate(found.stages):
-            wish.progress(done, len(found.stages))
+            progress(done, len(found.stages))
             if stage.batch is not None:
-                state_store.export_state(
+                export(
                     pinned / "streams" / stage.name / "ck",
                     stage.batch,
                     files_at / "state" / stage.name,
-                    spark=wish.spark,
                 )
     finally:
         transfer.remove(pinned)

@@ -234,7 +234,7 @@ def _train(target: Path, folder: Path) -> None:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    from . import LOCAL, STREAMING
+    from .settings import LOCAL, STREAMING
 
     folder.mkdir(mode=0o700)
     conf = {

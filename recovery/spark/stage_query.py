@@ -27,10 +27,11 @@ from jrs.contract.errors import JobHeld, JrsError
 from jrs.records.model import Json, StageRecord
 from jrs.records.policies import RestartPolicy
 
-from ..attempt.job import Job, StateLost
+from ..attempt.engine import StateLost, StreamHost
 from ..checkpoint_format.checkpoint import is_computed
 from ..checkpoint_format.final_batch import plan_flush, position
-from . import jvm_died, queries, rescaling
+from . import queries, rescaling
+from .session import jvm_died
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
@@ -63,7 +64,7 @@ class StageDied(Exception):
 class StageQuery:
     """A stage's query. Looked at by the supervisor, brought to stand by whoever stops the job."""
 
-    job: Job
+    run: StreamHost
     name: str
     writer: DataStreamWriter
     checkpoint: Path
@@ -160,13 +161,13 @@ class StageQuery:
     def record(self) -> StageRecord:
         """Return the mark of a stage that is drained."""
         return StageRecord(
-            job_id=self.job.job_id,
+            job_id=self.run.context.job_id,
             name=self.name,
             result={"batches": position(self.checkpoint).committed + 1, "progress": self._progress},
-            attempt=self.job.attempt,
-            epoch=self.job.epoch,
+            attempt=self.run.context.attempt,
+            epoch=self.run.context.epoch,
             seconds=round(time.monotonic() - self._began, 3),
-            finished_at=self.job._context.now(),
+            finished_at=self.run.context.now(),
             order=self.order,
             after=self.after,
         )
@@ -275,7 +276,7 @@ class StageQuery:
         """Spread the state over as many partitions as the job is to have."""
         assert self.partitions is not None
         try:
-            rescaling.rescale(self.job.spark, self.checkpoint, self.partitions)
+            rescaling.rescale(self.run.job.spark, self.checkpoint, self.partitions)
         except JrsError:
             raise
         except Exception as error:
@@ -286,14 +287,14 @@ class StageQuery:
             now = rescaling.partitions(self.checkpoint)
             raise JobHeld(
                 f"stage {self.name!r} can not be rescaled, and its state is as it was: go back "
-                f"with: jrs rescale {self.job.job_id} --partitions {now}; {error}"
+                f"with: jrs rescale {self.run.context.job_id} --partitions {now}; {error}"
             ) from error
 
     def _fill_sink_log(self) -> None:
         """Let a file sink's log have what it missed while the state was rescaled."""
         table = None if self.partitions is None else queries.path_of(self.writer)
         if table is not None:
-            every = self.job.spark.conf.get("spark.sql.streaming.fileSink.log.compactInterval")
+            every = self.run.job.spark.conf.get("spark.sql.streaming.fileSink.log.compactInterval")
             rescaling.fill_sink_log(table, self.checkpoint, int(every or 10))
 
     def _died(self, error: BaseException) -> None:
@@ -314,7 +315,7 @@ class StageQuery:
     def _lost(self, error: BaseException) -> StateLost:
         """Return what to die of when the state can not be loaded; whoever starts the job next is
         told so, durably."""
-        self.job._report_damage(self.name, str(error))
+        self.run.report_damage(self.name, str(error))
         return StateLost(f"stage {self.name!r}: its state can not be loaded")
 
 

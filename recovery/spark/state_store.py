@@ -7,7 +7,7 @@ from typing import Any
 
 from jrs.contract.errors import InvalidInput
 
-from . import require_java
+from .session import require_java
 
 
 def export_state(checkpoint: Path, batch: int, target: Path, *, spark: Any = None) -> None:

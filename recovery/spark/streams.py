@@ -9,9 +9,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 
 from pyspark.sql.streaming import DataStreamWriter
 
@@ -32,8 +30,10 @@ from jrs.records.model import Json, StageRecord, StopMode, StopState, StreamReco
 from jrs.records.policies import RestartPolicy
 from jrs.store.stops import JobStops
 
-from ..attempt.job import Job, Stage
-from . import cancel_work, queries
+from ..attempt.engine import StreamHost
+from ..attempt.job import Build, Stream, StreamStage
+from . import queries
+from .session import cancel_work
 from .stage_query import StageQuery, Step
 
 _LOOK = 0.25
@@ -45,64 +45,16 @@ _FENCE_LOOK = "/"
 _MOST = 256
 """Stages that are looked at at once; threads are started as they are needed."""
 
-Build = Callable[["StreamStage"], "DataStreamWriter"]
-
-
-class StreamStage(Stage):
-    """A streaming stage, as the function sees it that builds its query."""
-
-    def files(self, path: str | Path) -> str:
-        """Return a folder with links to the files that were in `path` when the stage was first
-        started, and to no others: a closed input, the same for every attempt.
-
-        Raises:
-            InvalidInput: `path` is no folder on this host.
-            Fenced: a newer leader exists.
-        """
-        context = self.job._context
-        return str(context.storage.close_input(self.job.job_id, self.name, Path(path)))
-
-
-class Stream:
-    """A streaming stage that was started, in this attempt or an earlier one."""
-
-    def __init__(self, streams: Streams, name: str, output: Path) -> None:
-        self.name = name
-        self.output = output
-        """The folder of its published output."""
-        self.skipped = False
-        """Whether an earlier attempt had finished it, so that it was not run again."""
-        self._streams = streams
-        self._result: Json = None
-
-    @classmethod
-    def finished(cls, streams: Streams, record: StageRecord, output: Path, attempt: int) -> Stream:
-        """Return one that has finished before."""
-        stream = cls(streams, record.name, output)
-        stream.skipped = record.attempt < attempt
-        stream._result = record.result
-        return stream
-
-    def result(self) -> Json:
-        """Wait until the stage has finished and return what is recorded of it: its number of
-        batches, and the newest progress that Spark reported.
-
-        Raises:
-            StageDied: it died, or another stage of the job did.
-            Fenced: a newer leader exists.
-        """
-        self._streams.wait(self)
-        return self._result
-
 
 class Streams:
     """All streaming stages of one attempt. Started with the first of them, closed with the job."""
 
-    def __init__(self, job: Job, *, draining: bool) -> None:
-        self._job = job
-        self._context = job._context
+    def __init__(self, run: StreamHost, *, draining: bool) -> None:
+        self._run = run
+        self._context = run.context
         self._stages: dict[str, StageQuery] = {}
         self._handles: dict[str, Stream] = {}
+        self._results: dict[str, Json] = {}
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._failure: BaseException | None = None
@@ -131,7 +83,7 @@ class Streams:
         order: int,
     ) -> Stream:
         """Start a stage that has not finished; see `Job.stream`."""
-        context, job = self._context, self._job
+        context, job = self._context, self._run.job
         job.check()
         folder = context.storage.stream(job.job_id, job.epoch, name)
         output = context.storage.published(job.job_id, name, temporary=False)
@@ -154,13 +106,13 @@ class Streams:
             writer = writer.option("staging", str(folder / "staging")).option("out", str(output))
         once = RestartPolicy(attempts=1)
         stage = StageQuery(
-            job, name, writer, checkpoint, bounded, restart or once, order, after,
+            self._run, name, writer, checkpoint, bounded, restart or once, order, after,
             context.spec.partitions,
         )  # fmt: skip
         stage.start(draining=self._draining)
         with self._lock:
             self._stages[name] = stage
-            handle = self._handles[name] = Stream(self, name, output)
+            handle = self._handles[name] = Stream(name, output, self.wait)
             standing = self._standing
             self._raise_failure()
         if standing:
@@ -168,8 +120,8 @@ class Streams:
         self._wake.set()
         return handle
 
-    def wait(self, stream: Stream) -> None:
-        """Wait until the stage has finished."""
+    def wait(self, stream: Stream) -> Json:
+        """Wait until the stage has finished; return what is recorded of it."""
         with self._changed:
             self._told.add(threading.get_ident())
             stage = self._stages.get(stream.name)
@@ -177,8 +129,11 @@ class Streams:
                 self._raise_failure()
                 self._changed.wait(_FENCE)
                 if self._context.lost.is_set():
-                    raise Fenced(f"job {self._job.job_id!r} stops here: its leader was replaced")
+                    raise Fenced(
+                        f"job {self._context.job_id!r} stops here: its leader was replaced"
+                    )
             self._told.discard(threading.get_ident())
+            return self._results.get(stream.name)
 
     def wait_for_all(self) -> None:
         """Wait until every stage has finished: an unbounded one when the job is drained."""
@@ -207,13 +162,13 @@ class Streams:
         next, with other code perhaps."""
         while self._is_to_stand():
             if self._over.wait(_LOOK) or self._context.lost.is_set():
-                raise Fenced(f"job {self._job.job_id!r} stands, and starts nothing more here")
+                raise Fenced(f"job {self._context.job_id!r} stands, and starts nothing more here")
 
     def _is_to_stand(self) -> bool:
         if self._standing:
             return True
         try:
-            stop = JobStops(self._context.backend).get(self._job.job_id)
+            stop = JobStops(self._context.backend).get(self._context.job_id)
         except JrsError:
             return False  # Whoever looks for stops will find it.
         return (
@@ -228,7 +183,7 @@ class Streams:
         with self._lock:
             return {name: str(stage) for name, stage in self._stages.items()}
 
-    def stand(self) -> None:
+    def suspend(self) -> None:
         """Bring every query to a batch boundary and end it; return when all of them stand."""
         with self._lock:
             self._standing = True
@@ -284,7 +239,7 @@ class Streams:
         if now >= self._fence_at:
             self._fence_at = now + _FENCE
             try:
-                self._job.check()
+                self._context.check()
             except Fenced:
                 raise
             except JrsError:
@@ -302,20 +257,20 @@ class Streams:
             return
         self._marks = self._marks or [stage.record() for stage in drained]
         try:
-            self._job._commit_stages(self._marks)
+            self._run.commit_stages(self._marks)
         except (Unavailable, OutcomeUnknown):
             return  # The same marks are tried at the next look: a try may have happened.
-        self._job._records.extend(self._marks)
+        self._run.add_finished(self._marks)
         with self._changed:
             for record in self._marks:
-                self._handles[record.name]._result = record.result
+                self._results[record.name] = record.result
                 self._stages[record.name].step = Step.FINISHED
             self._marks = []
             self._changed.notify_all()
 
     def _check_plan(self, name: str, writer: DataStreamWriter, bounded: bool, spark: str) -> None:
         """Record what the stage's checkpoint is of, or refuse one that is of something else."""
-        context, job_id = self._context, self._job.job_id
+        context, job_id = self._context, self._context.job_id
         folder = str(context.storage.folder(job_id))
         plan = queries.plan_hash(writer, folder)
         record = StreamRecord(job_id, name, bounded, plan, spark, context.now())
@@ -346,7 +301,7 @@ class Streams:
                 self._failure = error
             self._changed.notify_all()
         try:
-            cancel_work(self._job.job_id)
+            cancel_work(self._context.job_id)
         except Exception:
             pass  # Its JVM is gone, and with it what was to be canceled.
         self._interrupt()
@@ -354,7 +309,7 @@ class Streams:
     def _interrupt(self) -> None:
         """Break off what the job's function does, unless it finds the failure by itself or is over:
         what follows it is not to be broken off."""
-        function = self._job._thread
+        function = self._run.thread
         with self._lock:
             if self._over.is_set() or function.ident in self._told:
                 return

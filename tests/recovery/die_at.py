@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from jrs.records.model import JobSpec
-from jrs.recovery.attempt.job import AttemptContext, Job
+from jrs.recovery.attempt.attempt_run import AttemptRun
+from jrs.recovery.attempt.context import AttemptContext
 from jrs.recovery.attempt.run import run_attempt
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.store.opening import open_backend
@@ -24,7 +25,7 @@ CLUSTER = "test"
 STEPS = {
     "inside the function": (Path, "write_text", "after"),
     "before the sync": (JobStorage, "make_durable", "before"),
-    "before the record": (Job, "_commit_stages", "before"),
+    "before the record": (AttemptRun, "commit_stages", "before"),
     "between record and rename": (JobStorage, "publish", "before"),
     "after the rename": (JobStorage, "publish", "after"),
 }

@@ -21,7 +21,7 @@ from jrs.contract.operations import Create, Delete, Fence, Op, Record, Update
 from jrs.contract.watch import Watch
 from jrs.records.codec import encode
 from jrs.records.model import JobResult, JobSpec, JobStatus, RunnerKind
-from jrs.recovery.attempt.job import AttemptContext
+from jrs.recovery.attempt.context import AttemptContext
 from jrs.recovery.attempt.runners import Ended, OnEnd, Runner, RunningAttempt
 from jrs.recovery.cleanup.job_cleanup import CleanupPolicy, JobCleanup
 from jrs.recovery.cleanup.resources import default_resources

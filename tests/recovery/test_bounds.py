@@ -28,7 +28,9 @@ from jrs.records.model import (
     StopState,
 )
 from jrs.records.policies import RestartPolicy
-from jrs.recovery.attempt.job import AttemptContext, Job
+from jrs.recovery.attempt.attempt_run import AttemptRun
+from jrs.recovery.attempt.context import AttemptContext
+from jrs.recovery.attempt.job import Job
 from jrs.recovery.attempt.runners.thread import ThreadRunner
 from jrs.recovery.cleanup.job_cleanup import JobCleanup
 from jrs.recovery.files.job_folders import JobStorage
@@ -203,9 +205,9 @@ def test_old_records_are_read() -> None:
 # -- marks ----------------------------------------------------------------------------------------
 
 
-def attempt(backend: Backend, folder: Path, fence: object) -> Job:
+def attempt(backend: Backend, folder: Path, fence: object) -> AttemptRun:
     context = AttemptContext(spec("j"), 1, fence, backend, JobStorage(folder, "test"), 0.0)  # type: ignore[arg-type]
-    return Job(context)
+    return AttemptRun(context)
 
 
 @pytest.mark.parametrize("kind", ["memory", "file"])
@@ -214,7 +216,7 @@ def test_the_marks_of_many_streams(kind: str, tmp_path: Path) -> None:
     url = f"memory://{tmp_path.name}" if kind == "memory" else (tmp_path / "store").as_uri()
     with open_backend(url) as backend, lead(backend) as leadership:
         marks = [stage_record(at) for at in range(4000)]
-        attempt(backend, tmp_path, leadership.fence)._commit_stages(marks)
+        attempt(backend, tmp_path, leadership.fence).commit_stages(marks)
 
         stored = [decode(StageRecord, one.value, one.key) for one in backend.scan(keys.stages("j"))]
         assert [one.name for one in stored] == [one.name for one in marks]
@@ -229,11 +231,11 @@ def test_marks_that_are_cut_off(memory: FaultyMemory, tmp_path: Path) -> None:
         job = attempt(memory, tmp_path, leadership.fence)
         memory.fault(keys.stage("j", marks[150].name), Unavailable, times=1)
         with pytest.raises(Unavailable):
-            job._commit_stages(marks)
+            job.commit_stages(marks)
         first = {record.key: record.value for record in memory.scan(keys.stages("j"))}
         assert 0 < len(first) < 200
 
-        job._commit_stages(marks)
+        job.commit_stages(marks)
 
         both = {record.key: record.value for record in memory.scan(keys.stages("j"))}
     assert len(both) == 200

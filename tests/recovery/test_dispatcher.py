@@ -14,7 +14,8 @@ from jrs.contract.errors import Fenced, OutcomeUnknown, Unavailable
 from jrs.records import keys
 from jrs.records.model import JobResult, JobStatus, StopMode
 from jrs.records.policies import RestartPolicy, SnapshotPolicy
-from jrs.recovery.attempt.job import AttemptContext, Job
+from jrs.recovery.attempt.context import AttemptContext
+from jrs.recovery.attempt.job import Job
 from jrs.recovery.attempt.runners import Ended
 from jrs.recovery.attempt.runners.thread import ThreadRunner
 from jrs.recovery.leader.actions import Actions
@@ -456,7 +457,7 @@ class Pins:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.under_way = self.most = 0
         self.begun, self.go = threading.Event(), threading.Event()
-        monkeypatch.setattr(JobState, "pin", lambda *args: self.pin())
+        monkeypatch.setattr(JobState, "take_scheduled_snapshot", lambda *args: self.pin())
 
     def pin(self) -> None:
         self.under_way += 1

@@ -17,7 +17,8 @@ from jrs.records import keys
 from jrs.records.codec import encode
 from jrs.records.model import JobStatus, StageRecord, StopMode
 from jrs.records.policies import RestartPolicy
-from jrs.recovery.attempt.job import AttemptContext, Job
+from jrs.recovery.attempt.attempt_run import AttemptRun
+from jrs.recovery.attempt.context import AttemptContext
 from jrs.recovery.attempt.run import record_result, run_attempt
 from jrs.store import attempt_fence
 from jrs.store.jobs import JobCatalog
@@ -54,9 +55,11 @@ def test_a_late_stage_record_of_a_dead_attempt(open_faulty: Opened, root: Path) 
             leader.backend.commit_async(
                 late_stage(first.context), fence=first.context.fence
             ).result(BOUND)
-        assert Job(second).stage("load", lambda stage: {"rows": 2}).result() == {"rows": 2}
+        assert AttemptRun(second).job.stage("load", lambda stage: {"rows": 2}).result() == {
+            "rows": 2
+        }
         with pytest.raises(Fenced):
-            Job(first.context).check()
+            AttemptRun(first.context).job.check()
 
 
 def test_a_stage_record_between_any_two_steps_of_the_next_start(
@@ -76,7 +79,7 @@ def test_a_stage_record_between_any_two_steps_of_the_next_start(
             backend.before_read(job_id, step, partial(arrive, backend, first.context, arrived))
             first.die()
             second = leader.runner.of(job_id, 2)
-            finished = Job(second.context).stage("load", lambda stage: {"rows": 2})
+            finished = AttemptRun(second.context).job.stage("load", lambda stage: {"rows": 2})
             assert finished.skipped == (arrived == [True])
             second.finish()
             outcomes += arrived
@@ -222,7 +225,7 @@ def test_a_write_through_a_member_that_was_paused(etcd_ensemble: Server, root: P
         late = pool.submit(of_attempt.commit, late_stage(first.context), fence=first.context.fence)
         first.die()
         second = leader.runner.of("job", 2).context
-        done = Job(second).stage("load", lambda stage: {"rows": 2})
+        done = AttemptRun(second).job.stage("load", lambda stage: {"rows": 2})
         slow.resume()
         with pytest.raises(JrsError):
             late.result(BOUND)

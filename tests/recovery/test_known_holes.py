@@ -37,7 +37,8 @@ from jrs.records.model import (
     StageRecord,
 )
 from jrs.records.policies import RestartPolicy
-from jrs.recovery.attempt.job import AttemptContext, Job
+from jrs.recovery.attempt.attempt_run import AttemptRun
+from jrs.recovery.attempt.context import AttemptContext
 from jrs.recovery.attempt.runners import Ended, OnEnd, RunningAttempt
 from jrs.recovery.attempt.runners.thread import ThreadRunner
 from jrs.recovery.cleanup.job_cleanup import CleanupPolicy, JobCleanup
@@ -530,8 +531,8 @@ def test_every_write_of_a_deposed_leader_is_refused(open_faulty: Open, root: Pat
     tries: dict[str, Callable[[], object]] = {
         "result": lambda: old.store.create_dirty(result("job"), old.fence),
         "clean": lambda: old.store.mark_clean("done", old.fence),
-        "stage": lambda: Job(context).stage("s", lambda stage: 1),
-        "stage record": lambda: Job(context)._commit_stages([_stage_record()]),
+        "stage": lambda: AttemptRun(context).job.stage("s", lambda stage: 1),
+        "stage record": lambda: AttemptRun(context).commit_stages([_stage_record()]),
         "attempt": lambda: actions.start(stored, None, lambda begun, ended: None),
         "death": lambda: actions.count_death(spec("job"), Ended("it died")),
         "failed": lambda: actions.fail(spec("job")),

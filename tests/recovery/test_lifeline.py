@@ -18,6 +18,7 @@ from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import AttemptRecord
 from jrs.recovery.attempt.runners.process import ProcessRunner
+from jrs.recovery.process_attempt import PROGRAM
 from jrs.recovery.processes import marks
 from jrs.store.jobs import JobCatalog
 from jrs.store.opening import open_backend
@@ -77,7 +78,7 @@ def leader(tmp_path: Path, line: Line) -> Iterator[Leader]:
     """A leader with the lifeline, and the job "job" that hangs in a process of its own."""
     url = (tmp_path / "store").as_uri()
     with open_backend(url, cluster=CLUSTER) as backend:
-        runner = ProcessRunner(url, tmp_path / "jobs")
+        runner = ProcessRunner(url, tmp_path / "jobs", PROGRAM)
         with Leader(backend, tmp_path / "jobs", runner=runner) as made:
             made.leadership.lifeline = line.given
             pids = str(tmp_path / "pids")

@@ -15,7 +15,7 @@ from jrs.contract.clock import Deadline
 from jrs.contract.operations import Create, Fence, Op
 from jrs.records import keys
 from jrs.records.snapshots import SnapshotFormat
-from jrs.recovery.attempt.job import Job
+from jrs.recovery.attempt.attempt_run import AttemptRun
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.master import Master
 from jrs.recovery.snapshots import SnapshotCatalog
@@ -100,7 +100,7 @@ def test_of_a_job(disk: Disk, tmp_path: Path) -> None:
     Master(disk, url=disk.url, storage=root)
     rests_on(disk, "the root")
     lead = Lead(disk, root)
-    job = Job(lead.context())
+    job = AttemptRun(lead.context()).job
     rests_on(disk, "the epoch")
     job.stage("batch", writes("x"))
     rests_on(disk, "its output")

@@ -21,7 +21,7 @@ from jrs.records import keys
 from jrs.records.codec import encode
 from jrs.records.model import AttemptRecord, JobResult, JobSpec, JobStatus, RunnerKind
 from jrs.records.policies import RestartPolicy
-from jrs.recovery.attempt.run import EXIT_DIED
+from jrs.recovery.attempt.launch import EXIT_DIED
 from jrs.store.jobs import JobCatalog
 from jrs.store.opening import open_backend
 from jrs.store.result_store import JobResultStore

@@ -20,10 +20,11 @@ from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import AttemptRecord, Failure, JobResult, JobStatus
 from jrs.records.policies import RestartPolicy
-from jrs.recovery.attempt.job import AttemptContext
+from jrs.recovery.attempt.context import AttemptContext
 from jrs.recovery.attempt.runners import RunningAttempt
 from jrs.recovery.attempt.runners.process import ProcessRunner
 from jrs.recovery.files.job_folders import JobStorage
+from jrs.recovery.process_attempt import PROGRAM
 from jrs.recovery.processes import left_running, marks
 from jrs.store.jobs import JobCatalog
 from jrs.store.opening import open_backend
@@ -214,7 +215,7 @@ def test_an_attempt_outlives_the_thread_that_started_it(tmp_path: Path) -> None:
                 first_started_at=0.0,
                 mark=marks.new_mark(),
             )
-            runner = ProcessRunner(url, tmp_path / "jobs")
+            runner = ProcessRunner(url, tmp_path / "jobs", PROGRAM)
             starter = threading.Thread(
                 target=lambda: running.append(runner.start(context, None, lambda ended: over.set()))
             )
@@ -402,7 +403,7 @@ def test_no_process_shows_the_launch_to_others(tmp_path: Path) -> None:
     store, pids = tmp_path / secret / "store", tmp_path / "another-s3cret"
     with open_backend(store.as_uri(), cluster=CLUSTER) as backend:
         root = tmp_path / "jobs"
-        runner = ProcessRunner(store.as_uri(), root)
+        runner = ProcessRunner(store.as_uri(), root, PROGRAM)
         with Leader(backend, root, runner=runner) as leader:
             JobCatalog(backend).submit(spec("job", job("hang"), arguments={"pids": str(pids)}))
             noted(pids, 1)
@@ -469,7 +470,7 @@ def test_a_leader_that_slept_does_not_kill_the_new_leaders_attempt(tmp_path: Pat
     """Processes of a newer epoch are left alone by a search that an older leader began."""
     with open_backend((tmp_path / "store").as_uri(), cluster=CLUSTER) as backend:
         pids = tmp_path / "pids"
-        runner = ProcessRunner((tmp_path / "store").as_uri(), tmp_path / "jobs")
+        runner = ProcessRunner((tmp_path / "store").as_uri(), tmp_path / "jobs", PROGRAM)
         backend.campaign("old", ttl=30.0, stop=threading.Event()).resign()  # type: ignore[union-attr]
         with Leader(backend, tmp_path / "jobs", runner=runner) as leader:
             JobCatalog(backend).submit(spec("job", job("hang"), arguments={"pids": str(pids)}))

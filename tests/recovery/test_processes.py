@@ -25,8 +25,9 @@ from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import AttemptRecord, JobStatus
 from jrs.records.policies import RestartPolicy
-from jrs.recovery.attempt.job import AttemptContext
+from jrs.recovery.attempt.context import AttemptContext
 from jrs.recovery.attempt.runners.process import ProcessRunner
+from jrs.recovery.process_attempt import PROGRAM
 from jrs.recovery.processes import marks
 from jrs.store.jobs import JobCatalog
 from jrs.store.opening import open_backend
@@ -63,7 +64,9 @@ def leader(tmp_path: Path) -> Iterator[Leader]:
     url = (tmp_path / "store").as_uri()
     with (
         open_backend(url, cluster=CLUSTER) as backend,
-        Leader(backend, tmp_path / "jobs", runner=ProcessRunner(url, tmp_path / "jobs")) as made,
+        Leader(
+            backend, tmp_path / "jobs", runner=ProcessRunner(url, tmp_path / "jobs", PROGRAM)
+        ) as made,
     ):
         yield made
 

@@ -19,6 +19,7 @@ from jrs.records.codec import encode
 from jrs.records.model import JobSpec, JobStatus, Json, StageRecord
 from jrs.recovery.attempt.job import Job, Stage
 from jrs.recovery.attempt.run import run_attempt
+from jrs.recovery.cleanup.half_published import HalfPublished
 from jrs.recovery.cleanup.job_cleanup import JobCleanup
 from jrs.recovery.cleanup.resources import default_resources
 from jrs.recovery.files import publishing
@@ -187,7 +188,7 @@ def test_what_is_half_published_where_nothing_is_mounted(lead: Lead, tmp_path: P
     copy = place / f"{publishing._mark(place / 'table', 'job')}1"
     put(copy / "part", "half")
     place.rename(away)
-    left = publishing.HalfPublished(lead.backend)
+    left = HalfPublished(lead.backend)
     with pytest.raises(Unavailable, match=f"half published in {place} can not be found"):
         left.clean("job")
     away.rename(place)
@@ -210,7 +211,7 @@ def test_what_is_half_published_is_named(lead: Lead, place: Path) -> None:
     ]
     assert named == [f"{copies[0]}: half published by job 'job', which has ended"]
 
-    publishing.HalfPublished(lead.backend).clean("job")
+    HalfPublished(lead.backend).clean("job")
     assert [copy.exists() for copy in copies] == [False, True]
 
 
@@ -394,4 +395,4 @@ def dies(function: object, url: str, root: Path, target: Path, last: int) -> boo
 
 def do(job: Job, target: Path) -> None:
     """Publish; `Deadly` looks for this name."""
-    job.publish(target, *job._handles)
+    job.publish(target, *job._run._handles)  # type: ignore[attr-defined]

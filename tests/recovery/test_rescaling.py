@@ -26,6 +26,7 @@ import pytest
 from jrs.records.policies import SnapshotPolicy
 from jrs.recovery.checkpoint_format.checkpoint import select
 from jrs.recovery.checkpoint_format.sink_log import SINK_LOG
+from jrs.recovery.files.checkpoint_swap import complete_interrupted_rescale
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.leader.recovery_point import JobState
 from jrs.recovery.snapshots import find_orphans
@@ -97,7 +98,7 @@ class Place:
 
     def do(self, wanted: int = WANTED) -> None:
         """Rescale, in the steps in which an attempt does."""
-        rescaling.settle(self.ck)
+        complete_interrupted_rescale(self.ck)
         rescaling.rescale(SESSION, self.ck, wanted)
         rescaling.fill_sink_log(self.table, self.ck, COMPACT)
 
@@ -151,7 +152,7 @@ def test_death_at_every_step(tmp_path: Path, memory: FaultyMemory, batches: int,
     step, seen = 0, set()
     for step in place.deaths():
         check_snapshot(place, batches)
-        rescaling.settle(place.ck)
+        complete_interrupted_rescale(place.ck)
         there, _ = place.files()
         seen.add(there == new)
 
@@ -194,7 +195,7 @@ def test_recovery_finds_nothing_damaged(tmp_path: Path, memory: FaultyMemory) ->
     place.ck = place.job.query.ck = epoch / "streams" / "hourly" / "ck"
     said: list[tuple[str, ...]] = []
     state = JobState(memory, place.storage, leader.fence, lambda *event: said.append(event))
-    state.pin("job", SnapshotPolicy(keep=1))
+    state.take_scheduled_snapshot("job", SnapshotPolicy(keep=1))
     shutil.rmtree(place.saved)
     shutil.copytree(place.storage.root, place.saved)
     said.clear()

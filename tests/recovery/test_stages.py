@@ -18,7 +18,9 @@ from jrs.contract.errors import Fenced, InvalidInput, JobHeld, OutcomeUnknown, T
 from jrs.contract.leadership import Leadership
 from jrs.records import keys
 from jrs.records.model import JobResult, JobStatus
-from jrs.recovery.attempt.job import AttemptContext, Job, Stage
+from jrs.recovery.attempt.attempt_run import AttemptRun
+from jrs.recovery.attempt.context import AttemptContext
+from jrs.recovery.attempt.job import Job, Stage
 from jrs.recovery.attempt.run import run_attempt
 from jrs.recovery.cleanup.job_cleanup import JobCleanup
 from jrs.recovery.cleanup.resources import default_resources
@@ -50,7 +52,7 @@ class Lead:
         )  # fmt: skip
 
     def job(self, attempt: int = 1) -> Job:
-        return Job(self.context(attempt))
+        return AttemptRun(self.context(attempt)).job
 
     def published(self) -> dict[str, str]:
         """Return the published files and what is in them."""
@@ -462,7 +464,7 @@ def test_a_stage_of_another_job_is_not_taken_for_ones_own(lead: Lead) -> None:
     )
 
     assert other.result() == "mine"
-    assert Job(context).stage("s", lambda stage: "theirs").result() == "theirs"
+    assert AttemptRun(context).job.stage("s", lambda stage: "theirs").result() == "theirs"
 
 
 # -- other code ----------------------------------------------------------------------------------
@@ -472,10 +474,10 @@ def test_a_stage_of_another_job_is_not_taken_for_ones_own(lead: Lead) -> None:
 def test_new_work_before_a_finished_stage(lead: Lead, now: Callable[[], float]) -> None:
     """S2: a finished batch stage is not handed back as what came after work that is new, whatever
     the clock of the next attempt's host says; with the code that it ran with, it is."""
-    first = Job(attrs.evolve(lead.context(1), now=lambda: 1000.0))
+    first = AttemptRun(attrs.evolve(lead.context(1), now=lambda: 1000.0)).job
     first.stage("totals", writes("old", "old"))
 
-    second = Job(attrs.evolve(lead.context(2), now=now))
+    second = AttemptRun(attrs.evolve(lead.context(2), now=now)).job
     dedup = second.stage("dedup", writes("new"))
     with pytest.raises(JobHeld, match=r"'totals' .* now comes after 'dedup', which did so later: "):
         second.stage("totals", never, after=[dedup])

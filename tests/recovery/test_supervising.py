@@ -18,12 +18,15 @@ from jrs.contract.leadership import Leadership
 from jrs.records import keys
 from jrs.records.model import JobSpec, StopMode, StopRecord, StopState
 from jrs.records.policies import RestartPolicy
-from jrs.recovery.attempt.job import AttemptContext, Job, StateLost
+from jrs.recovery.attempt.attempt_run import AttemptRun
+from jrs.recovery.attempt.context import AttemptContext
+from jrs.recovery.attempt.engine import StateLost
+from jrs.recovery.attempt.job import Job, Stream
 from jrs.recovery.attempt.run import AttemptDied, run_attempt
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.spark import queries, rescaling
 from jrs.recovery.spark.stage_query import StageQuery, Step
-from jrs.recovery.spark.streams import Stream, Streams
+from jrs.recovery.spark.streams import Streams
 from tests.recovery.support import CLUSTER, FaultyMemory, put, spec
 from tests.snapshots import fabricate
 from tests.support import until
@@ -68,24 +71,24 @@ class Writer:
 
 @attrs.define
 class Scene:
-    job: Job
+    run: AttemptRun
     streams: Streams
     storage: JobStorage
 
     def add(self, name: str, attempts: int = 1) -> Writer:
         """Start a stage."""
         writer = Writer()
-        checkpoint = self.storage.stream("job", self.job.epoch, name) / "ck"
-        stage = stage_of(self.job, name, writer, checkpoint, attempts)
+        checkpoint = self.storage.stream("job", self.run.context.epoch, name) / "ck"
+        stage = stage_of(self.run, name, writer, checkpoint, attempts)
         stage.start(draining=False)
         with self.streams._lock:
             self.streams._stages[name] = stage
-            self.streams._handles[name] = Stream(self.streams, name, checkpoint)
+            self.streams._handles[name] = Stream(name, checkpoint, self.streams.wait)
         return writer
 
 
 def stage_of(
-    job: Job,
+    run: AttemptRun,
     name: str,
     writer: Any,
     checkpoint: Path,
@@ -93,7 +96,7 @@ def stage_of(
     partitions: int | None = None,
 ) -> StageQuery:
     restart = RestartPolicy(attempts=attempts, delay=0.0)
-    return StageQuery(job, name, writer, checkpoint, False, restart, 1, (), partitions)
+    return StageQuery(run, name, writer, checkpoint, False, restart, 1, (), partitions)
 
 
 @pytest.fixture
@@ -131,9 +134,9 @@ def scene(
     for name, fake in fakes.items():
         monkeypatch.setattr(queries, name, fake)
     monkeypatch.setattr(Streams, "_interrupt", lambda self: None)
-    job = Job(AttemptContext(spec("job"), 1, leader.fence, memory, storage, 0.0))
-    found = Streams(job, draining=False)
-    yield Scene(job, found, storage)
+    run = AttemptRun(AttemptContext(spec("job"), 1, leader.fence, memory, storage, 0.0))
+    found = Streams(run, draining=False)
+    yield Scene(run, found, storage)
     found.close()
 
 
@@ -184,7 +187,7 @@ def repeated(monkeypatch: pytest.MonkeyPatch) -> Writer:
 
 def plan(scene: Scene, batch: int, *, computed: tuple[int, ...] = ()) -> None:
     """Have the query of stage "one" plan a batch, and compute these of its two partitions."""
-    checkpoint = scene.storage.stream("job", scene.job.epoch, "one") / "ck"
+    checkpoint = scene.storage.stream("job", scene.run.context.epoch, "one") / "ck"
     fabricate.put(checkpoint / "offsets" / str(batch), 'v1\n{"batchWatermarkMs":0}\n{}')
     for partition in range(2):
         fabricate.put(checkpoint / f"state/0/{partition}/_metadata/schema", "schema")
@@ -222,7 +225,7 @@ def test_a_new_batch_is_never_repeated(
     assert "its sink took batch 0, which is new" in str(scene.streams.failure)
 
     again = Writer()
-    stage = stage_of(scene.job, "one", again, scene.streams._stages["one"].checkpoint)
+    stage = stage_of(scene.run, "one", again, scene.streams._stages["one"].checkpoint)
     stage.start(draining=False)
     again.query.die(NOT_COMPUTED)
     with pytest.raises(JobHeld, match="which is new"):
@@ -240,7 +243,7 @@ def test_state_is_lost_if_it_can_not_be_loaded_twice(scene: Scene) -> None:
     until(lambda: scene.streams.failure, "it is noticed")
 
     assert isinstance(scene.streams.failure, StateLost)
-    assert "a changed byte" in scene.storage.damage("job", scene.job.epoch, "one")
+    assert "a changed byte" in scene.storage.damage("job", scene.run.context.epoch, "one")
     for passing in ("UNRELEASED_THREAD_ERROR", "ROCKSDB_STORE_PROVIDER_OUT_OF_MEMORY"):
         assert not queries.lost_state(Exception(f"[CANNOT_LOAD_STATE_STORE.{passing}] it is held"))
 
@@ -261,7 +264,7 @@ def test_a_mark_that_could_not_be_made_is_tried_again(
     until(lambda: stage.step is Step.FINISHED, "it is marked as finished")
 
     assert scene.streams.failure is None
-    assert len(scene.job.stage_summaries()) == 1
+    assert len(scene.run.stage_summaries()) == 1
 
 
 def test_state_that_is_lost_in_a_rescale(
@@ -281,7 +284,9 @@ def test_state_that_is_lost_in_a_rescale(
     checkpoint = scene.storage.stream("job", leader.epoch, "one") / "ck"
 
     def function(job: Job) -> None:
-        stage_of(job, "one", Writer(), checkpoint, partitions=4).start(draining=False)
+        run = job._run
+        assert isinstance(run, AttemptRun)
+        stage_of(run, "one", Writer(), checkpoint, partitions=4).start(draining=False)
 
     context = AttemptContext(JobSpec("job", "m:f"), 1, leader.fence, memory, scene.storage, 0.0)
     with pytest.raises(AttemptDied, match="its state can not be loaded"):
@@ -323,7 +328,7 @@ def test_a_job_is_held_when_nothing_of_it_runs_any_more(
         raise JobHeld("its plan has changed")
 
     with pytest.raises(JobHeld):
-        run_attempt(scene.job._context, hold)
+        run_attempt(scene.run.context, hold)
 
     assert held_before[0] is False
     assert memory.get(f"{keys.STOPS}job") is not None

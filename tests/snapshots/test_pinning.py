@@ -41,17 +41,17 @@ def test_the_newest_are_kept(state: JobState, catalog: SnapshotCatalog, job: Fak
     """Each pin is one more snapshot, and as many stay as are to be kept."""
     for _ in range(3):
         job.run()
-        state.pin("job", SnapshotPolicy(keep=2))
+        state.take_scheduled_snapshot("job", SnapshotPolicy(keep=2))
 
     assert [one.stages[0].batch for one in catalog.list("job")] == [6, 7]
 
 
 def test_none_behind_the_end(state: JobState, catalog: SnapshotCatalog, job: FakeJob) -> None:
     """N1: at the end of a stream nothing is pinned: the last snapshot that is of use stays."""
-    state.pin("job", SnapshotPolicy(keep=1))
+    state.take_scheduled_snapshot("job", SnapshotPolicy(keep=1))
     end = json.dumps({"batchWatermarkMs": END_OF_TIME})
     put(job.query.ck / "offsets" / "5", f"v1\n{end}\n" + '{"logOffset":5}')
-    state.pin("job", SnapshotPolicy(keep=1))
+    state.take_scheduled_snapshot("job", SnapshotPolicy(keep=1))
 
     assert [(one.number, one.stages[0].batch) for one in catalog.list("job")] == [(1, 4)]
 
@@ -70,7 +70,7 @@ def test_a_failure_is_only_said(
     monkeypatch.setattr(state, "_say", lambda *what: said.append(what))
     monkeypatch.setattr(state if where != "create" else state._catalog, where, fail)
 
-    state.pin("job", SnapshotPolicy())
+    state.take_scheduled_snapshot("job", SnapshotPolicy())
 
     assert said == [("snapshot", "job", f"could not be taken: {error}")]
 
@@ -84,7 +84,7 @@ def test_a_change_is_pinned_first(
     """
     job.record(keys.ATTEMPTS + "job", AttemptRecord("job"))
     JobStops(job.backend).change("job", **change)
-    state.pin("job", SnapshotPolicy())
+    state.take_scheduled_snapshot("job", SnapshotPolicy())
     assert [one.stages[0].batch for one in catalog.list("job")] == [4]
 
     catalog.remove(catalog.get("job", 1))

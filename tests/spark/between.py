@@ -14,6 +14,7 @@ from typing import Any
 
 from jrs import Job
 from jrs.records.model import Json
+from jrs.recovery.attempt.job import context_of
 from jrs.recovery.checkpoint_format.final_batch import position
 from jrs.recovery.snapshots.restore import published_batches
 from jrs.store.stops import JobStops
@@ -23,7 +24,7 @@ RESCALED = 3
 
 def publishing(job: Job, folder: str, at: str, sink: str) -> Json:
     """A stage that writes with Spark's own file sink, or with that of jrs."""
-    out = job._context.storage.published(job.job_id, "one", temporary=False)
+    out = context_of(job).storage.published(job.job_id, "one", temporary=False)
 
     def writes(writer: Any) -> Any:
         found = writer.format(sink)
@@ -62,7 +63,7 @@ def cut_off(
     def build(stage: Any) -> Any:
         return sink(sums(read(job, folder)).writeStream)
 
-    checkpoint = job._context.storage.stream(job.job_id, job.epoch, "one") / "ck"
+    checkpoint = context_of(job).storage.stream(job.job_id, job.epoch, "one") / "ck"
     read(job, folder)  # So that there is a JVM.
     if job.attempt == 1:
         killer = threading.Thread(target=kill, args=(job, checkpoint, at, newest), daemon=True)
@@ -88,7 +89,7 @@ def kill(job: Job, checkpoint: Path, at: str, newest: Callable[[], int]) -> None
     # If it was stopped a moment too late, it is as if it had been in time.
     for name in (f"{found.planned}", f".{found.planned}.crc"):
         (checkpoint / "commits" / name).unlink(missing_ok=True)
-    Path(job._context.storage.root, "cut-off").write_text(str(found.planned))
+    Path(context_of(job).storage.root, "cut-off").write_text(str(found.planned))
     if at == "rescale":
-        JobStops(job._context.backend).change(job.job_id, partitions=RESCALED)
+        JobStops(context_of(job).backend).change(job.job_id, partitions=RESCALED)
     os.kill(jvm, signal.SIGKILL)

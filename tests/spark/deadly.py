@@ -14,7 +14,7 @@ from typing import Any
 import jrs
 from jrs import Job
 from jrs.records.model import Json
-from jrs.recovery.attempt.job import Job as AnyJob
+from jrs.recovery.attempt.attempt_run import AttemptRun
 from jrs.recovery.attempt.stop_watch import StopWatch
 from jrs.recovery.spark import stage_query
 from jrs.recovery.spark.stage_query import StageQuery
@@ -27,8 +27,8 @@ STEPS: dict[str, tuple[Any, str, str]] = {
     "stopped at a boundary": (stage_query, "_stop", "after"),
     "caught up": (stage_query, "plan_flush", "before"),
     "flush planned": (stage_query, "plan_flush", "after"),
-    "flushed, not recorded": (AnyJob, "_commit_stages", "before"),
-    "recorded, no result": (AnyJob, "_commit_stages", "after"),
+    "flushed, not recorded": (AttemptRun, "commit_stages", "before"),
+    "recorded, no result": (AttemptRun, "commit_stages", "after"),
     "result not stored": (JobResultStore, "create_dirty", "before"),
     "result stored": (JobResultStore, "create_dirty", "after"),
 }

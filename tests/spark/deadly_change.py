@@ -17,14 +17,15 @@ from pyspark.sql.streaming import DataStreamWriter
 
 from jrs import Job
 from jrs.records.model import Json
-from jrs.recovery.attempt.job import Job as AnyJob
+from jrs.recovery.attempt.attempt_run import AttemptRun
+from jrs.recovery.attempt.job import context_of
 from jrs.recovery.attempt.stop_watch import StopWatch
 from jrs.recovery.spark import rescaling
 from jrs.store.stops import JobStops
 
 SUSPENDING: dict[str, tuple[Any, str, str]] = {
     "asked": (StopWatch, "_begin", "before"),
-    "stands": (AnyJob, "stand", "after"),
+    "stands": (AttemptRun, "suspend", "after"),
     "noted": (JobStops, "note", "after"),
 }
 RESCALING: dict[str, tuple[Any, str, str]] = {
@@ -77,7 +78,7 @@ def die_while_rewriting(job: Job) -> None:
     """Kill this process once Spark has planned the batch that rewrites the state."""
     from dying import die
 
-    folder = job._context.storage.folder(job.job_id) / f"e{job.epoch}"
+    folder = context_of(job).storage.folder(job.job_id) / f"e{job.epoch}"
     copy = folder / "streams" / "one" / "ck.rescaling"
     # What was copied is links; only what Spark itself has written has one name.
     while not any(path.stat().st_nlink == 1 for path in copy.glob("offsets/[0-9]*")):

@@ -15,6 +15,7 @@ from jrs import Job
 from jrs.contract.errors import InvalidInput
 from jrs.records.model import Json, StopMode
 from jrs.records.policies import RestartPolicy
+from jrs.recovery.attempt.job import context_of
 from jrs.recovery.checkpoint_format import final_batch
 from jrs.store.stops import JobStops
 
@@ -197,7 +198,7 @@ def left_over(job: Job, folder: str) -> Json:
 
     def count(batch: Any, number: int) -> None:
         if job.attempt == 1 and number == 1:
-            JobStops(job._context.backend).request(job.job_id, StopMode.DRAIN)
+            JobStops(context_of(job).backend).request(job.job_id, StopMode.DRAIN)
             os.kill(os.getpid(), signal.SIGKILL)
         batch.count()
 
@@ -208,7 +209,7 @@ def left_over(job: Job, folder: str) -> Json:
     session(job)
     began = time.time()
     job.stream("rate", build).result()
-    checkpoint = job._context.storage.stream(job.job_id, job.epoch, "rate") / "ck"
+    checkpoint = context_of(job).storage.stream(job.job_id, job.epoch, "rate") / "ck"
     started = float((checkpoint / "sources" / "0" / "0").read_text().split()[-1]) / 1000
     (last,) = final_batch.offsets(checkpoint, final_batch.position(checkpoint).committed)[2]
     return [int(last), int(began - started)]

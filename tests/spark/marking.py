@@ -10,7 +10,7 @@ from typing import Any
 import jrs
 from jrs import Job
 from jrs.records.model import Json
-from jrs.recovery.attempt import job as job_module
+from jrs.recovery.attempt import attempt_run
 
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 SCHEMA = "at timestamp, key string, value long"
@@ -20,9 +20,9 @@ def many(job: Job, folder: str, stages: int, marks: int) -> Json:
     """Copy the rows in so many stages, which are marked so many in a commit."""
     from dying import die_at  # type: ignore[import-not-found]  # It lies beside this file.
 
-    job_module._MARKS = marks
+    attempt_run._MARKS = marks
     if job.attempt == 1:
-        die_at((job_module.Job, "_commit_marks", "after"))
+        die_at((attempt_run.AttemptRun, "_commit_marks", "after"))
     jrs.spark(
         job,
         spark_driver_extraJavaOptions=QUICK,

@@ -24,7 +24,7 @@ from jrs.records.model import JobSpec, StageRecord, StreamRecord
 from jrs.records.snapshots import SnapshotFormat
 from jrs.recovery.checkpoint_format import checkpoint
 from jrs.recovery.files.job_folders import JobStorage
-from jrs.recovery.snapshots import SnapshotCatalog
+from jrs.recovery.snapshot_catalog import SnapshotCatalog
 from jrs.recovery.spark import rescaling
 from jrs.store.opening import open_backend
 

@@ -12,8 +12,8 @@ import pytest
 from jrs import JobCatalog
 from jrs.contract.errors import InvalidInput
 from jrs.records.model import JobStatus
-from jrs.recovery import spark
 from jrs.recovery.files.job_folders import JobStorage
+from jrs.recovery.spark import session
 from jrs.testing.masters import Masters
 
 from .conftest import Cluster
@@ -30,7 +30,7 @@ def test_cancel_ends_jvm_and_workers(cluster: Cluster) -> None:
         lines = marked(backend, "busy").values()
         return all(
             any(part in line for line in lines)
-            for part in ("jrs.recovery.attempt.run", "SparkSubmit", "pyspark.daemon")
+            for part in ("jrs.recovery.process_attempt", "SparkSubmit", "pyspark.daemon")
         )
 
     cluster.masters.until(running, "Python workers run", BOUND)
@@ -118,7 +118,7 @@ def test_without_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark.sql", None)
 
     with pytest.raises(InvalidInput, match=r"pip install 'jrs\[spark\]'"):
-        spark.session(SimpleNamespace())  # type: ignore[arg-type]
+        session.session_of(SimpleNamespace())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("home", [None, "/nowhere"])
@@ -130,7 +130,7 @@ def test_without_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, home: str
         monkeypatch.setenv("JAVA_HOME", home)
 
     with pytest.raises(InvalidInput, match="apt-get install openjdk-17-jre-headless") as error:
-        spark.require_java()
+        session.require_java()
 
     assert "\n" not in str(error.value)
 

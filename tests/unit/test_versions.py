@@ -3,6 +3,7 @@
 import pytest
 
 from jrs.backends.memory import MemoryBackend, Space
+from jrs.contract.clock import Clock
 from jrs.contract.errors import InvalidInput, UnsupportedVersion
 from jrs.contract.formats import NEWEST_FORMAT, OLDEST_FORMAT
 from jrs.contract.operations import Create
@@ -22,7 +23,7 @@ def backend() -> MemoryBackend:
     return backend
 
 
-def at(moment: float) -> cluster_format.Clock:
+def at(moment: float) -> Clock:
     return lambda: moment
 
 

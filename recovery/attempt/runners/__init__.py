@@ -10,7 +10,7 @@ import attrs
 
 from jrs.contract.clock import Deadline
 
-from ..job import AttemptContext
+from ..context import AttemptContext
 
 
 @attrs.frozen

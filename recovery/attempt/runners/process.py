@@ -19,8 +19,8 @@ from jrs.contract.errors import InvalidInput, Unavailable
 from jrs.contract.fork import forget_in_children
 
 from ...processes import marks
-from .. import run
-from ..job import AttemptContext
+from ..context import AttemptContext
+from ..launch import EXIT_DIED, EXIT_FENCED, EXIT_JVM_DIED, launch_of
 from ..watchdog import Word
 from . import Ended, OnEnd, Runner, RunningAttempt
 
@@ -31,15 +31,17 @@ _WATCHDOG = 1.0
 
 
 class ProcessRunner(Runner):
-    """Runs attempts as ``python -m jrs.recovery.attempt.run`` under a watchdog.
+    """Runs attempts as ``python -m PROGRAM`` under a watchdog.
 
     Args:
         url: the backend's URL as the attempt opens it, secrets included.
         storage: the root of all jobs' folders.
+        program: the module that reads a `Launch` and runs the attempt.
     """
 
-    def __init__(self, url: str, storage: Path) -> None:
+    def __init__(self, url: str, storage: Path, program: str) -> None:
         self._url = url
+        self._program = program
         self._storage = storage
         self._secrets = credentials.secrets_of(os.environ)
 
@@ -61,6 +63,7 @@ class ProcessRunner(Runner):
                 sys.executable,
                 "-m",
                 "jrs.recovery.attempt.watchdog",
+                self._program,
                 old_mark,
                 out,
                 err,
@@ -73,7 +76,7 @@ class ProcessRunner(Runner):
             env={**_environment(), marks.MARK: context.mark},
             pass_fds=inherited,
         )
-        launch = run.launch_of(context, self._url, self._storage, self._secrets)
+        launch = launch_of(context, self._url, self._storage, self._secrets)
         return ProcessAttempt(watchdog, spec.job_id, context.mark, launch.to_line(), err, on_end)
 
 
@@ -129,7 +132,7 @@ class ProcessAttempt(RunningAttempt):
                 message="its leadership was over" if word.lapsed else _says(word.status),
                 detail=_tail(self._stderr),
                 exit_status=word.status,
-                fenced=word.status == run.EXIT_FENCED,
+                fenced=word.status == EXIT_FENCED,
                 lapsed=word.lapsed,
             )
         )
@@ -168,9 +171,9 @@ class ProcessAttempt(RunningAttempt):
 def _says(status: int) -> str:
     if status < 0:
         return f"its process was killed by signal {-status}"
-    if status == run.EXIT_JVM_DIED:
+    if status == EXIT_JVM_DIED:
         return "the JVM of its SparkSession died"
-    if status == run.EXIT_DIED:
+    if status == EXIT_DIED:
         return "its function raised an exception"
     return f"its process exited with status {status} and left no result"
 

@@ -15,8 +15,8 @@ from typing import Any
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import Fenced, JrsError
 
-from ...spark import cancel_work
-from ..job import AttemptContext
+from ..context import AttemptContext
+from ..engine import NO_SPARK, SparkEngine
 from ..run import AttemptDied, run_attempt
 from ..stop_watch import NotBegun
 from . import Ended, OnEnd, Runner, RunningAttempt
@@ -30,17 +30,20 @@ class ThreadRunner(Runner):
     Args:
         hold: seconds of processor time for which an attempt may hold the interpreter's lock before
             the process ends itself: less than it takes to lose the lead.
+        engine: what the attempts have of Spark.
     """
 
     _hold = _HOLD
+    _engine = NO_SPARK
 
-    def __init__(self, hold: float = _HOLD) -> None:
+    def __init__(self, hold: float = _HOLD, engine: SparkEngine = NO_SPARK) -> None:
         self._hold = hold
+        self._engine = engine
 
     def start(
         self, context: AttemptContext, function: Callable[..., Any] | None, on_end: OnEnd
     ) -> RunningAttempt:
-        return ThreadAttempt(context, function, on_end, self._hold)
+        return ThreadAttempt(context, function, on_end, self._hold, self._engine)
 
 
 class ThreadAttempt(RunningAttempt):
@@ -52,9 +55,11 @@ class ThreadAttempt(RunningAttempt):
         function: Callable[..., Any] | None,
         on_end: OnEnd,
         hold: float,
+        engine: SparkEngine,
     ) -> None:
         self._context = context
         self._hold = hold
+        self._engine = engine
         self._function = function
         self._on_end = on_end
         self._thread = threading.Thread(
@@ -64,14 +69,14 @@ class ThreadAttempt(RunningAttempt):
 
     def end(self, deadline: Deadline) -> bool:
         self._context.lost.set()
-        cancel_work(self._context.spec.job_id)
+        self._engine.cancel_work(self._context.spec.job_id)
         self._thread.join(deadline.bounded())
         return not self._thread.is_alive()
 
     def _run(self) -> None:
         try:
             with self._last_words():
-                run_attempt(self._context, self._function)
+                run_attempt(self._context, self._function, self._engine)
             ended = Ended()
         except Fenced as error:
             ended = Ended(message=str(error), fenced=True)

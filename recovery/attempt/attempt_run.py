@@ -1,0 +1,299 @@
+"""AttemptRun: the machinery behind a `Job`, for one attempt of it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import attrs
+
+from jrs.contract.errors import Conflict, InvalidInput, JobHeld, OutcomeUnknown
+from jrs.contract.operations import Create
+from jrs.contract.read_back import commit_and_read_back
+from jrs.records import keys
+from jrs.records.codec import decode, encode
+from jrs.records.model import Json, StageRecord, StageSummary, check_json, check_stage_name
+from jrs.records.policies import RestartPolicy
+
+from ..files import publishing
+from . import publish
+from .context import AttemptContext
+from .engine import NO_SPARK, SparkEngine, StreamSupervisor
+from .job import Build, FinishedStage, Job, Stage, Stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_MARKS = 64
+"""Finished stages in one commit: with its conditions, less than any backend takes."""
+
+
+class AttemptRun:
+    """Runs one attempt of a job: its stages, its streams, and what is committed of them."""
+
+    def __init__(self, context: AttemptContext, engine: SparkEngine = NO_SPARK) -> None:
+        self.context = context
+        self.job = Job(self)
+        self.thread = threading.current_thread()
+        """The thread of the job's function."""
+        self._engine = engine
+        self._seen: list[str] = []
+        self._records: list[StageRecord] = []
+        self._handles: dict[str, Stream | FinishedStage] = {}
+        self._streams: StreamSupervisor | None = None
+        self._draining = False
+        self._serials: dict[tuple[str, ...], int] = {}
+        self._numbering = threading.Lock()
+
+    # -- what the job's function does ------------------------------------------------------
+
+    def session(self) -> SparkSession:
+        return self._engine.session(self)
+
+    def stage(
+        self,
+        name: str,
+        function: Callable[[Stage], Json],
+        *,
+        temporary: bool = False,
+        after: Sequence[str | Stream | FinishedStage] = (),
+    ) -> FinishedStage:
+        return self._run_once(name, function, self._begin(name, after), temporary=temporary)
+
+    def publish(
+        self, place: Path, stages: Sequence[str | Stream | FinishedStage], name: str
+    ) -> FinishedStage:
+        if not stages:
+            raise InvalidInput(f"nothing to be published at {place}: name the stages")
+        if len({str(getattr(one, "name", one)) for one in stages}) < len(stages):
+            raise InvalidInput(f"nothing can be published at {place}: a stage is named twice")
+        before = self._begin(name, stages)
+        outputs = [(one, self._handles[one].output) for one in before]
+        if not self._is_finished(name):
+            publishing.check(place, self.context.storage)  # Now, and not after days of a stream.
+
+        def collect(stage: Stage) -> Json:
+            publishing.check(place, self.context.storage)
+            return publish.collect(outputs, stage.output)
+
+        return self._run_once(name, collect, before, target=place)
+
+    def stream(
+        self,
+        name: str,
+        build: Build,
+        *,
+        bounded: bool,
+        after: Sequence[str | Stream | FinishedStage],
+        restart: RestartPolicy | None,
+    ) -> Stream:
+        before = self._begin(name, after)
+        record = self._stored(name, before)
+        if self._streams is None:
+            self._streams = self._engine.supervise(self, draining=self._draining)
+        for other in before:
+            self._handles[other].result()
+        if record is not None:
+            self._records.append(record)
+            output = self.context.storage.published(self.context.job_id, name, temporary=False)
+            result = record.result
+            skipped = record.attempt < self.context.attempt
+            handle = Stream(name, output, lambda _: result, skipped=skipped)
+        else:
+            handle = self._streams.start(
+                name, build, bounded=bounded, after=before, restart=restart, order=len(self._seen)
+            )
+        self._handles[name] = handle
+        return handle
+
+    def close_input(self, stage: str, path: Path) -> str:
+        context = self.context
+        return str(context.storage.close_input(context.job_id, stage, path))
+
+    # -- stopping --------------------------------------------------------------------------
+
+    def suspend(self) -> None:
+        """Bring every streaming stage to a batch boundary and end its query."""
+        if self._streams is not None:
+            self._streams.suspend()
+
+    def drain(self) -> str | None:
+        """Have every streaming stage end with all it holds; return why one of them can not."""
+        why = self._streams.drain() if self._streams is not None else None
+        self._draining = why is None
+        return why
+
+    def steps(self) -> dict[str, str]:
+        """Return where each streaming stage is, for people."""
+        return self._streams.steps() if self._streams is not None else {}
+
+    # -- its end ---------------------------------------------------------------------------
+
+    def wait(self) -> None:
+        """Wait until every streaming stage has finished; called when the function has returned."""
+        if self._streams is not None:
+            self._streams.wait_for_all()
+
+    def close(self) -> None:
+        """Let go of what runs for the job in this process. Idempotent."""
+        if self._streams is not None:
+            self._streams.close()
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What the job has to end of whatever its function does: a streaming stage has died."""
+        return self._streams.failure if self._streams is not None else None
+
+    def stage_summaries(self) -> tuple[StageSummary, ...]:
+        """Return the stages this attempt has gone through, for the job's result."""
+        return tuple(record.summary() for record in self._records)
+
+    # -- what is committed -----------------------------------------------------------------
+
+    def commit_stages(self, records: Sequence[StageRecord]) -> None:
+        """Commit the marks of finished stages under the fence; a try that may have happened is read
+        back.
+
+        More than `_MARKS` take several commits, the first of which decides: once one stream of a
+        drain is marked, the next attempt has no code but that which drains the others.
+        """
+        serial = self._serial(records)
+        marks = [attrs.evolve(one, serial=serial) for one in records]
+        ops = [Create(keys.stage(self.context.job_id, one.name), encode(one)) for one in marks]
+        for first in range(0, len(ops), _MARKS):
+            self._commit_marks(ops[first : first + _MARKS])
+
+    def add_finished(self, records: Sequence[StageRecord]) -> None:
+        """Count stages among those that this attempt has gone through."""
+        self._records.extend(records)
+
+    def report_damage(self, stage: str, why: str) -> None:
+        """Leave word beside a stage's checkpoint that it can not be loaded."""
+        context = self.context
+        context.storage.report_damage(self.context.job_id, self.context.epoch, stage, why)
+
+    # -- inside ----------------------------------------------------------------------------
+
+    def _begin(self, name: str, after: Sequence[str | Stream | FinishedStage]) -> tuple[str, ...]:
+        """Take the name of a new stage; return the names of those it comes after."""
+        check_stage_name(name)
+        if name in self._seen:
+            raise InvalidInput(f"two stages of job {self.context.job_id!r} are named {name!r}")
+        before = tuple(one if isinstance(one, str) else one.name for one in after)
+        for other in before:
+            if other not in self._handles:
+                raise InvalidInput(
+                    f"stage {name!r} can not come after {other!r}, which is not there yet: a stage "
+                    "comes after earlier ones, so that stages never form a circle"
+                )
+        self._seen.append(name)
+        return before
+
+    def _run_once(
+        self,
+        name: str,
+        function: Callable[[Stage], Json],
+        before: tuple[str, ...],
+        *,
+        temporary: bool = False,
+        target: Path | None = None,
+    ) -> FinishedStage:
+        context = self.context
+        record = self._stored(name, before)
+        if record is None:
+            for other in before:
+                self._handles[other].result()
+            context.check()
+            staging = context.storage.staging(context.job_id, context.epoch, name, context.attempt)
+            began = time.monotonic()
+            result = function(Stage(self.job, name, staging))
+            result = check_json(result, f"the result of stage {name!r}")
+            wrote = context.storage.make_durable(staging)
+            record = StageRecord(
+                job_id=context.job_id,
+                name=name,
+                result=result,
+                attempt=context.attempt,
+                epoch=context.epoch,
+                seconds=round(time.monotonic() - began, 3),
+                finished_at=context.now(),
+                published=staging.name if wrote or target is not None else None,
+                temporary=temporary,
+                order=len(self._seen),
+                after=before,
+                target=None if target is None else str(target),
+            )
+            self.commit_stages([record])
+        if record.target is None:
+            context.storage.publish(record, context.epoch)
+            output = context.storage.published(context.job_id, name, temporary=record.temporary)
+        else:
+            if target is not None and str(target) != record.target:
+                raise JobHeld(
+                    f"job {context.job_id!r} has published stage {name!r} at {record.target}, and "
+                    f"is now to do so at {target}: give that another name"
+                )
+            publishing.publish(context.storage, record, context.epoch)
+            output = Path(record.target)
+        self._records.append(record)
+        skipped = record.attempt < context.attempt
+        handle = self._handles[name] = FinishedStage(record, output, skipped=skipped)
+        return handle
+
+    def _stored(self, name: str, before: tuple[str, ...]) -> StageRecord | None:
+        """Return the record of a stage that has finished.
+
+        Raises:
+            JobHeld: it now comes after a stage that has not finished, or did so later: what it did
+                cannot be right any more.
+        """
+        record = self._finished(name)
+        if record is None:
+            return None
+        for other in before:
+            if other in record.after:
+                continue
+            found = self._finished(other)
+            if found is None or not found.finished_before(record):
+                when = "has not" if found is None else "did so later"
+                raise JobHeld(
+                    f"stage {name!r} of job {self.context.job_id!r} has finished, and now comes "
+                    f"after {other!r}, which {when}: deploy the code that it ran with, or cancel "
+                    "the job and submit it under another id"
+                )
+        return record
+
+    def _finished(self, name: str) -> StageRecord | None:
+        stored = self.context.backend.get(keys.stage(self.context.job_id, name))
+        return None if stored is None else decode(StageRecord, stored.value, stored.key)
+
+    def _is_finished(self, name: str) -> bool:
+        return self.context.backend.get(keys.stage(self.context.job_id, name)) is not None
+
+    def _serial(self, records: Sequence[StageRecord]) -> int:
+        """Return the serial of a commit of finished stages; a repeated commit has the same."""
+        with self._numbering:
+            if not self._serials:
+                stored = self.context.backend.scan(keys.stages(self.context.job_id))
+                known = (decode(StageRecord, each.value, each.key).serial for each in stored)
+                self._serials[()] = max(known, default=0)
+            names = tuple(one.name for one in records)
+            return self._serials.setdefault(names, max(self._serials.values()) + 1)
+
+    def _commit_marks(self, ops: Sequence[Create]) -> None:
+        context = self.context
+        for last in (False, True):
+            try:
+                commit_and_read_back(context.backend, *ops, fence=context.fence)
+                return
+            except OutcomeUnknown:
+                if last:
+                    raise
+            except Conflict:
+                stored = context.backend.get(ops[0].key)
+                if stored is not None and stored.value == ops[0].value:
+                    return  # The first try got there after all.
+                raise

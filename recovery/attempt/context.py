@@ -1,0 +1,63 @@
+"""What one attempt was started with."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import attrs
+
+from jrs.contract.backend import Backend
+from jrs.contract.clock import Clock
+from jrs.contract.errors import Fenced
+from jrs.contract.leadership import Lifeline
+from jrs.contract.operations import Fence
+from jrs.records.model import JobSpec, RunnerKind
+
+from ..files.job_folders import JobStorage
+from ..processes.last_words import LastWords
+
+
+@attrs.frozen
+class AttemptContext:
+    """What one attempt was started with."""
+
+    spec: JobSpec
+    attempt: int
+    fence: Fence
+    backend: Backend
+    storage: JobStorage
+    first_started_at: float
+    lost: threading.Event = attrs.field(factory=threading.Event)
+    """Set when the attempt has to stop; only seen where it runs in its master's own process."""
+    now: Clock = time.time
+    lifeline: Lifeline | None = None
+    """Ties a process of its own to the leadership it was started under; see `Lifeline`."""
+    last_words: LastWords | None = None
+    """Where an attempt in its master's own process tells how that process ended."""
+    mark: str = ""
+    """What its processes are born with, recorded before (see `jrs.recovery.processes.marks`)."""
+
+    @property
+    def job_id(self) -> str:
+        return self.spec.job_id
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the leader that started this attempt."""
+        return self.fence.epoch
+
+    def check(self) -> None:
+        """Raise `Fenced` if this attempt's leader was replaced."""
+        if self.lost.is_set() or not self.backend.holds(self.fence):
+            raise Fenced(f"epoch {self.epoch} was replaced: job {self.job_id!r} stops here")
+
+    def scratch(self) -> Path | None:
+        """Return a folder for temporary files that is removed with the job's staging.
+
+        None for an attempt in its master's own process, whose Spark outlives the job.
+        """
+        if self.spec.runner is not RunnerKind.PROCESS:
+            return None
+        return self.storage.scratch(self.job_id, self.epoch, self.attempt)

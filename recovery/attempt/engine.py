@@ -1,0 +1,114 @@
+"""What an attempt needs of Spark, as the composition root hands it in.
+
+An attempt knows Spark by these protocols alone, so that one without Spark loads none of it. The
+implementation is `jrs.recovery.spark.engine`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from jrs.contract.errors import InvalidInput
+from jrs.records.model import StageRecord
+from jrs.records.policies import RestartPolicy
+
+from .context import AttemptContext
+from .job import Build, Job, Stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class StateLost(Exception):
+    """A stream's checkpoint can not be loaded. The attempt dies of it, and the next goes on from a
+    snapshot."""
+
+
+class StreamHost(Protocol):
+    """The attempt, as the room of Spark sees it."""
+
+    context: AttemptContext
+    job: Job
+    thread: threading.Thread
+    """The thread of the job's function."""
+
+    def commit_stages(self, records: Sequence[StageRecord]) -> None:
+        """Commit the marks of finished stages, all of them or, repeated, those that are left."""
+
+    def add_finished(self, records: Sequence[StageRecord]) -> None:
+        """Count stages among those that this attempt has gone through."""
+
+    def report_damage(self, stage: str, why: str) -> None:
+        """Record next to a stage's checkpoint that it can not be loaded."""
+
+
+class StreamSupervisor(Protocol):
+    """All streaming stages of one attempt. Made with the first of them, closed with the job."""
+
+    def start(
+        self,
+        name: str,
+        build: Build,
+        *,
+        bounded: bool,
+        after: tuple[str, ...],
+        restart: RestartPolicy | None,
+        order: int,
+    ) -> Stream:
+        """Start a stage that has not finished; see `Job.stream`."""
+
+    def wait_for_all(self) -> None:
+        """Wait until every stage has finished."""
+
+    def steps(self) -> dict[str, str]:
+        """Return where each stage is, for people."""
+
+    def suspend(self) -> None:
+        """Bring every query to a batch boundary and end it."""
+
+    def drain(self) -> str | None:
+        """Have every stage end with all it holds; return why one can not."""
+
+    def close(self) -> None:
+        """End the supervision, and every query that still runs. Idempotent."""
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What the attempt has to end of, if a stage died of it."""
+
+
+class SparkEngine(Protocol):
+    """Spark, as far as attempts use it."""
+
+    def session(self, run: StreamHost) -> SparkSession:
+        """Return the attempt's SparkSession, started when first asked for."""
+
+    def supervise(self, run: StreamHost, *, draining: bool) -> StreamSupervisor:
+        """Return what starts and supervises the attempt's streaming stages."""
+
+    def jvm_died(self, error: BaseException) -> bool:
+        """Return whether `error` was raised because the JVM of this process has died."""
+
+    def cancel_work(self, job_id: str) -> None:
+        """Cancel the Spark jobs of a job that runs in this process; harmless if there are none."""
+
+
+class NoSpark:
+    """The engine of an attempt that runs without Spark."""
+
+    def session(self, run: StreamHost) -> SparkSession:
+        raise InvalidInput(f"job {run.context.job_id!r} runs where there is no Spark")
+
+    def supervise(self, run: StreamHost, *, draining: bool) -> StreamSupervisor:
+        raise InvalidInput(f"job {run.context.job_id!r} runs where there is no Spark")
+
+    def jvm_died(self, error: BaseException) -> bool:
+        return False
+
+    def cancel_work(self, job_id: str) -> None:
+        pass
+
+
+NO_SPARK: SparkEngine = NoSpark()

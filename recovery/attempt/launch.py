@@ -1,0 +1,81 @@
+"""What the process of an attempt is told by its master, and what its exit status says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import attrs
+
+from jrs.contract.backend import Backend
+from jrs.contract.operations import Check, Fence
+from jrs.records import keys
+from jrs.records.codec import decode, encode
+from jrs.records.model import JobSpec
+
+from ..files.job_folders import JobStorage
+from .context import AttemptContext
+
+EXIT_DIED = 70
+"""The function raised and the restart policy counts that as a death."""
+EXIT_JVM_DIED = 71
+"""The JVM of its SparkSession died under it."""
+EXIT_FENCED = 75
+"""A newer leader exists, or the attempt was shut out: it has nothing more to say."""
+
+
+@attrs.frozen
+class Launch:
+    """What a process attempt is told, over a pipe: never in arguments, which others can read."""
+
+    backend: str = attrs.field(repr=False)
+    cluster: str
+    storage: str
+    spec: str
+    attempt: int
+    epoch: int
+    fence_version: int
+    attempt_fence: int | None
+    """The version of the record that lets it write; None where there is none."""
+    first_started_at: float
+    mark: str
+    secrets: dict[str, str] = attrs.field(factory=dict, repr=False)
+    """Environment variables that the backend is opened with, and that nobody inherits."""
+
+    def to_line(self) -> bytes:
+        return json.dumps(attrs.asdict(self)).encode() + b"\n"
+
+    @classmethod
+    def from_line(cls, line: bytes) -> Launch:
+        return cls(**json.loads(line))
+
+    def context(self, backend: Backend) -> AttemptContext:
+        spec = decode(JobSpec, self.spec.encode(), "launch")
+        own = self.attempt_fence
+        let_in = None if own is None else Check(keys.FENCES + spec.job_id, own)
+        return AttemptContext(
+            spec=spec,
+            attempt=self.attempt,
+            fence=Fence(self.epoch, self.fence_version, let_in),
+            backend=backend,
+            storage=JobStorage(Path(self.storage), self.cluster),
+            first_started_at=self.first_started_at,
+            mark=self.mark,
+        )
+
+
+def launch_of(context: AttemptContext, url: str, storage: Path, secrets: dict[str, str]) -> Launch:
+    """Return what another process needs to run the attempt of `context`."""
+    return Launch(
+        backend=url,
+        cluster=context.backend.cluster,
+        storage=str(storage),
+        spec=encode(context.spec).decode(),
+        attempt=context.attempt,
+        epoch=context.fence.epoch,
+        fence_version=context.fence.version,
+        attempt_fence=None if context.fence.attempt is None else context.fence.attempt.version,
+        first_started_at=context.first_started_at,
+        secrets=secrets,
+        mark=context.mark,
+    )

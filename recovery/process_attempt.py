@@ -1,0 +1,57 @@
+"""The program of one attempt in a process of its own: it joins the attempt and Spark.
+
+It reads its launch from standard input, written by its watchdog:
+
+    python -m jrs.recovery.process_attempt < launch
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+
+from jrs.contract import credentials
+from jrs.contract.errors import Fenced, JrsError
+from jrs.store.opening import open_backend
+
+from .attempt.launch import EXIT_DIED, EXIT_FENCED, EXIT_JVM_DIED, Launch
+from .attempt.run import AttemptDied, JvmDied, run_attempt
+from .spark.engine import ENGINE
+
+PROGRAM = "jrs.recovery.process_attempt"
+"""What ``python -m`` runs for an attempt."""
+
+
+def _forget_input() -> None:
+    """Have nobody who inherits standard input read the launch from it once more."""
+    null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    os.dup2(null, sys.stdin.fileno())
+    os.close(null)
+
+
+def main() -> None:
+    """Run the attempt described on standard input; the exit status says how it ended."""
+    launch = Launch.from_line(sys.stdin.buffer.readline())
+    _forget_input()
+    with credentials.lent(launch.secrets):
+        opened = open_backend(launch.backend, cluster=launch.cluster, create=False)
+    with opened as backend:
+        try:
+            run_attempt(launch.context(backend), engine=ENGINE)
+            status = 0
+        except Fenced as error:
+            print(f"jrs: {error}", file=sys.stderr)
+            status = EXIT_FENCED
+        except (AttemptDied, JrsError) as error:
+            traceback.print_exc()
+            status = EXIT_JVM_DIED if isinstance(error, JvmDied) else EXIT_DIED
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # What the function left running (a JVM, threads) must not keep a finished attempt alive; the
+    # watchdog ends the rest of its processes.
+    os._exit(status)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,12 @@
+"""The catalogue of snapshots as users get it: with Spark, which exports state."""
+
+from __future__ import annotations
+
+from .snapshots import catalog
+from .spark.state_store import export_state
+
+
+class SnapshotCatalog(catalog.SnapshotCatalog):
+    __doc__ = catalog.SnapshotCatalog.__doc__
+
+    export_state = staticmethod(export_state)

@@ -1,0 +1,32 @@
+"""The engine that attempts are given: Spark, loaded when a job first asks for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..attempt.engine import SparkEngine, StreamHost, StreamSupervisor
+from .session import cancel_work, jvm_died, session_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class PySparkEngine:
+    """Attempts on PySpark."""
+
+    def session(self, run: StreamHost) -> SparkSession:
+        return session_of(run.context)
+
+    def supervise(self, run: StreamHost, *, draining: bool) -> StreamSupervisor:
+        from .streams import Streams  # It imports pyspark, which takes a second.
+
+        return Streams(run, draining=draining)
+
+    def jvm_died(self, error: BaseException) -> bool:
+        return jvm_died(error)
+
+    def cancel_work(self, job_id: str) -> None:
+        cancel_work(job_id)
+
+
+ENGINE: SparkEngine = PySparkEngine()
