@@ -24,7 +24,7 @@ from pathlib import Path
 import peers
 
 from jrs.backends.file import FileBackend
-from jrs.backends.file.lines import CommitLine, commit_line
+from jrs.backends.file.lines import Commit, commit
 from jrs.backends.shared.group_commit import ACCEPTED
 from jrs.contract.operations import Create, Delete, Fence
 from jrs.records import keys
@@ -60,20 +60,20 @@ def build(folder: Path, clean: int, dirty: int) -> dict[str, float]:
     peers.create_table(connection)
     connection.execute("BEGIN")
 
-    def commits() -> Iterator[CommitLine]:
+    def commits() -> Iterator[Commit]:
         for number in range(clean + dirty):
             job_id = f"job-{number * 2654435761 % (1 << 32):08x}-{number}"
             body = encode(sample(job_id))
             stays = number % (every + 1) == 0 and number // (every + 1) < dirty
             connection.execute("INSERT INTO results VALUES (?, ?, ?)", (job_id, stays, body))
-            yield commit_line(
+            yield commit(
                 (Create(keys.RESULTS + job_id, body), Create(keys.DIRTY + job_id, b"")), fence
             )
             if not stays:
-                yield commit_line((Delete(keys.DIRTY + job_id),), fence)
+                yield commit((Delete(keys.DIRTY + job_id),), fence)
 
     gc.disable()
-    batch: list[CommitLine] = []
+    batch: list[Commit] = []
     for line in commits():
         batch.append(line)
         if len(batch) == 8192:
@@ -88,7 +88,7 @@ def build(folder: Path, clean: int, dirty: int) -> dict[str, float]:
     return {"jobs": clean + dirty}
 
 
-def _append(backend: FileBackend, batch: list[CommitLine]) -> None:
+def _append(backend: FileBackend, batch: list[Commit]) -> None:
     verdicts = backend.replica.append(batch)
     assert all(verdict == ACCEPTED for verdict in verdicts)
 

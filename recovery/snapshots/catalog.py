@@ -9,8 +9,7 @@ The rule of this file: a snapshot's folder is written, read and removed under it
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -18,26 +17,20 @@ from typing import Any
 
 import attrs
 
-from jrs.contract.backend import Backend
-from jrs.contract.clock import Clock
 from jrs.contract.errors import CorruptRecord, InvalidInput, JrsError, NoSuchSnapshot
 from jrs.contract.operations import Fence
 from jrs.contract.texts import shown
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import check_job_id
-from jrs.records.signing import SpecKey
 from jrs.records.snapshots import Manifest, RestoreRecord, SnapshotFormat, SnapshotRecord
 
 from ..files import transfer
-from ..files.job_folders import JobStorage
 from . import create, delete, folders, move, pending_restores, restore
-from .open import check, opened, places
+from .index import SnapshotIndex, Which
+from .open import places
 from .restore import Restored
 from .swap import Wish
-
-Which = int | str
-"""A snapshot's number, or its name."""
 
 
 @attrs.frozen
@@ -50,7 +43,7 @@ class Usable:
     """Newer ones that are not, and why."""
 
 
-class SnapshotCatalog:
+class SnapshotCatalog(SnapshotIndex):
     """The snapshots of one cluster's jobs. Safe for use by many threads and processes at once.
 
     Args:
@@ -65,21 +58,6 @@ class SnapshotCatalog:
     """Called as ``f(checkpoint, batch, folder, spark=…)``, writes the state of a stream at a batch,
     for the format ``logical``. It needs Spark, which is above this room: see the subclass in
     `jrs.recovery.snapshot_catalog`."""
-
-    def __init__(
-        self,
-        backend: Backend,
-        storage: JobStorage,
-        *,
-        now: Clock = time.time,
-        sleep: Callable[[float], None] = time.sleep,
-        spec_key: SpecKey | None = None,
-    ) -> None:
-        self.backend = backend
-        self.storage = storage
-        self.now = now
-        self.sleep = sleep
-        self.spec_key = spec_key
 
     # -- taking and reading ----------------------------------------------------------------
 
@@ -122,71 +100,6 @@ class SnapshotCatalog:
             export = partial(self.export_state, spark=spark)
         wish = create.Wish(format, output, batches or {}, export, progress)
         return create.create(self, check_job_id(job_id), name, wish, fence)
-
-    def list(self, job_id: str) -> list[SnapshotRecord]:
-        """Return the job's snapshots, oldest first.
-
-        Raises:
-            CorruptRecord: a record can not be read.
-        """
-        check_job_id(job_id)
-        return [
-            decode(SnapshotRecord, record.value, record.key)
-            for record in self.backend.scan(keys.snapshots(job_id))
-        ]
-
-    def jobs(self) -> Iterator[str]:
-        """Yield the ids of the jobs that have snapshots, each once, in order."""
-        last = None
-        for record in self.backend.scan(keys.SNAPSHOTS):
-            if keys.job_of(record.key) != last:
-                last = keys.job_of(record.key)
-                yield last
-
-    def get(self, job_id: str, which: Which) -> SnapshotRecord:
-        """Return a snapshot by its number or its name.
-
-        Raises:
-            NoSuchSnapshot: the job has none such.
-        """
-        for record in reversed(self.list(job_id)):
-            if which in (record.number, str(record.number), record.name):
-                return record
-        raise NoSuchSnapshot(f"job {job_id!r} has no snapshot {shown(which)}")
-
-    def manifest(self, job_id: str, which: Which) -> Manifest:
-        """Return all that a snapshot holds, by name, size and digest.
-
-        Raises:
-            NoSuchSnapshot: the job has none such.
-            DamagedSnapshot: its manifest is missing or damaged.
-        """
-        with opened(self.storage, self.get(job_id, which)) as found:
-            return found.manifest
-
-    def verify(
-        self,
-        job_id: str,
-        which: Which,
-        *,
-        thorough: bool = True,
-        progress: transfer.Progress = transfer.silent,
-    ) -> SnapshotRecord:
-        """Return the snapshot if every file of it is there and as it was, each byte of it.
-
-        Args:
-            thorough: False compares names and sizes only.
-
-        Raises:
-            NoSuchSnapshot: the job has none such.
-            DamagedSnapshot: `problems` says all that is wrong.
-            UnsupportedVersion: a newer jrs has taken it.
-            Unavailable: the storage that it is in is not there.
-        """
-        record = self.get(job_id, which)
-        with opened(self.storage, record) as found:
-            check(str(record), found, thorough=thorough, progress=progress)
-        return record
 
     def newest_usable(self, job_id: str) -> Usable:
         """Return the newest snapshot that can be restored, verified, and what had to be skipped.

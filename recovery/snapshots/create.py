@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import attrs
 
@@ -39,10 +38,8 @@ from ..files.job_folders import JobStorage
 from . import contents, folders, manifest, pending_restores
 from .blobs import Blobs
 from .contents import Contents, Item
+from .index import SnapshotIndex
 from .open import Opened, opened
-
-if TYPE_CHECKING:
-    from .catalog import SnapshotCatalog
 
 _TRIES = 30
 
@@ -72,7 +69,7 @@ class Taken:
 
 
 def create(
-    catalog: SnapshotCatalog, job_id: str, name: str | None, wish: Wish, fence: Fence | None
+    catalog: SnapshotIndex, job_id: str, name: str | None, wish: Wish, fence: Fence | None
 ) -> SnapshotRecord:
     """Take a snapshot and list it; see `SnapshotCatalog.create`."""
     backend, storage = catalog.backend, catalog.storage

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from jrs.contract.backend import Backend
 from jrs.contract.errors import (
@@ -25,14 +24,12 @@ from jrs.records.snapshots import SnapshotFormat, SnapshotRecord
 from ..files.job_folders import JobStorage
 from . import folders, manifest, pending_restores
 from .blobs import Blobs
+from .index import SnapshotIndex
 from .open import places
-
-if TYPE_CHECKING:
-    from .catalog import SnapshotCatalog
 
 
 def delete(
-    catalog: SnapshotCatalog, job_id: str, which: int | str, fence: Fence | None = None
+    catalog: SnapshotIndex, job_id: str, which: int | str, fence: Fence | None = None
 ) -> None:
     """Delete a snapshot that its job can do without; see `SnapshotCatalog.delete`."""
     try:
@@ -186,7 +183,7 @@ def named_blobs(storage: JobStorage) -> set[str]:
 # -- inside --------------------------------------------------------------------------------
 
 
-def _check_dispensable(catalog: SnapshotCatalog, record: SnapshotRecord) -> None:
+def _check_dispensable(catalog: SnapshotIndex, record: SnapshotRecord) -> None:
     """Raise `SnapshotInUse` if a job would have nothing to go on from without it."""
     backend, job_id = catalog.backend, record.job_id
     for restore in pending_restores.begun_from(backend, job_id):
@@ -209,7 +206,7 @@ def _check_dispensable(catalog: SnapshotCatalog, record: SnapshotRecord) -> None
         )
 
 
-def _is_whole(catalog: SnapshotCatalog, record: SnapshotRecord, thorough: bool) -> bool:
+def _is_whole(catalog: SnapshotIndex, record: SnapshotRecord, thorough: bool) -> bool:
     try:
         catalog.verify(record.job_id, record.number, thorough=thorough)
     except (CorruptRecord, NoSuchSnapshot):

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
@@ -31,14 +31,12 @@ from ..files import transfer
 from ..files.job_folders import JobStorage
 from . import delete, folders, manifest
 from .blobs import Blobs
+from .index import SnapshotIndex
 from .open import Opened, check, opened, place, read
-
-if TYPE_CHECKING:
-    from .catalog import SnapshotCatalog
 
 
 def move(
-    catalog: SnapshotCatalog,
+    catalog: SnapshotIndex,
     job_id: str,
     which: int | str,
     to_root: Path,
@@ -73,7 +71,7 @@ def move(
 
 
 def export(
-    catalog: SnapshotCatalog, job_id: str, which: int | str, path: Path, progress: transfer.Progress
+    catalog: SnapshotIndex, job_id: str, which: int | str, path: Path, progress: transfer.Progress
 ) -> Manifest:
     """Copy a snapshot to a new folder that needs nothing else."""
     record = catalog.get(job_id, which)
@@ -137,7 +135,7 @@ def _check_digest(found: Opened, file: SnapshotFile, digest: str) -> None:
 
 
 def _copy(
-    catalog: SnapshotCatalog,
+    catalog: SnapshotIndex,
     record: SnapshotRecord,
     target: JobStorage,
     fence: Fence | None,
@@ -167,7 +165,7 @@ def _copy(
 
 
 def _copy_to(
-    catalog: SnapshotCatalog,
+    catalog: SnapshotIndex,
     record: SnapshotRecord,
     found: Opened,
     target: JobStorage,
@@ -216,7 +214,7 @@ def _check_free(target: JobStorage, record: SnapshotRecord) -> None:
         raise InvalidInput(f"{path.parent} is another snapshot: move {record} elsewhere")
 
 
-def _has_whole(catalog: SnapshotCatalog, record: SnapshotRecord, target: JobStorage) -> bool:
+def _has_whole(catalog: SnapshotIndex, record: SnapshotRecord, target: JobStorage) -> bool:
     """Return whether a move that was cut off had copied all of a snapshot."""
     there = attrs.evolve(record, storage=str(target.root.parent))
     try:
@@ -228,7 +226,7 @@ def _has_whole(catalog: SnapshotCatalog, record: SnapshotRecord, target: JobStor
 
 
 def _swap(
-    catalog: SnapshotCatalog, record: SnapshotRecord, target: JobStorage, fence: Fence | None
+    catalog: SnapshotIndex, record: SnapshotRecord, target: JobStorage, fence: Fence | None
 ) -> SnapshotRecord:
     """List a snapshot where its copy is; where it was is the copy from now on."""
     own = catalog.storage
@@ -237,7 +235,7 @@ def _swap(
     return _update(catalog, record, fence, storage=storage, copy=source)
 
 
-def _end(catalog: SnapshotCatalog, record: SnapshotRecord, fence: Fence | None) -> SnapshotRecord:
+def _end(catalog: SnapshotIndex, record: SnapshotRecord, fence: Fence | None) -> SnapshotRecord:
     """Do the last step of a move that was cut off, once what stays is known to be whole."""
     go_on = (
         f"what a move has left in {record.copy} was not touched, go on from it: "
@@ -256,7 +254,7 @@ def _end(catalog: SnapshotCatalog, record: SnapshotRecord, fence: Fence | None) 
 
 
 def _drop_copy(
-    catalog: SnapshotCatalog, record: SnapshotRecord, fence: Fence | None
+    catalog: SnapshotIndex, record: SnapshotRecord, fence: Fence | None
 ) -> SnapshotRecord:
     """Delete the copy of a snapshot that is whole where it is, and take it off its entry."""
     if record.copy is None:
@@ -275,7 +273,7 @@ def _drop_copy(
 
 
 def _update(
-    catalog: SnapshotCatalog, record: SnapshotRecord, fence: Fence | None, **changes: Any
+    catalog: SnapshotIndex, record: SnapshotRecord, fence: Fence | None, **changes: Any
 ) -> SnapshotRecord:
     key = keys.snapshot(record.job_id, record.number)
     stored = catalog.backend.get(key)

@@ -19,7 +19,6 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import attrs
 
@@ -50,11 +49,9 @@ from ..files import transfer
 from ..files.job_folders import JobStorage
 from . import folders, pending_restores, swap
 from .contents import batch_of, epoch_folder
+from .index import SnapshotIndex
 from .open import Opened, check, opened
 from .swap import SPEC, Wish
-
-if TYPE_CHECKING:
-    from .catalog import SnapshotCatalog
 
 
 @attrs.frozen
@@ -82,7 +79,7 @@ def is_stopped(backend: Backend, job_id: str) -> bool:
 
 
 def finish(
-    catalog: SnapshotCatalog,
+    catalog: SnapshotIndex,
     job_id: str,
     fence: Fence | None,
     stopped: Callable[[str], bool] | None,
@@ -99,7 +96,7 @@ def finish(
     return restore(catalog, wish)
 
 
-def restore(catalog: SnapshotCatalog, wish: Wish) -> Restored:
+def restore(catalog: SnapshotIndex, wish: Wish) -> Restored:
     """Put a job back to a snapshot; see `SnapshotCatalog.restore`."""
     storage = catalog.storage
     with opened(storage, wish.source) as found:
@@ -156,7 +153,7 @@ def _check_not_ended(backend: Backend, job_id: str) -> None:
 
 
 def _check_startable(
-    catalog: SnapshotCatalog, found: Manifest, job_id: str, wish: Wish
+    catalog: SnapshotIndex, found: Manifest, job_id: str, wish: Wish
 ) -> Record | None:
     """Return what is in the spec's place, or raise."""
     backend = catalog.backend

@@ -8,11 +8,11 @@ from jrs.records.policies import SnapshotPolicy
 from jrs.records.snapshots import SnapshotRecord
 
 from . import delete
-from .catalog import SnapshotCatalog
+from .index import SnapshotIndex
 
 
 def retain(
-    catalog: SnapshotCatalog, job_id: str, policy: SnapshotPolicy, *, fence: Fence | None = None
+    catalog: SnapshotIndex, job_id: str, policy: SnapshotPolicy, *, fence: Fence | None = None
 ) -> list[SnapshotRecord]:
     """Delete what the policy does not keep of a job that goes on; return what was deleted.
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import attrs
 
@@ -32,9 +31,7 @@ from jrs.store import attempt_fence
 from ..files import transfer
 from . import delete, pending_restores
 from .contents import epoch_folder
-
-if TYPE_CHECKING:
-    from .catalog import SnapshotCatalog
+from .index import SnapshotIndex
 
 SPEC = "spec"
 _AS_STORED = ("ascii", "surrogateescape")
@@ -71,7 +68,7 @@ def kept_spec(before: Record | None) -> bytes | None:
     return text
 
 
-def check_key(catalog: SnapshotCatalog, found: Manifest, job_id: str) -> None:
+def check_key(catalog: SnapshotIndex, found: Manifest, job_id: str) -> None:
     """Raise `InvalidInput` if the spec would lose its signature."""
     if job_id != found.job_id and SPEC in found.records:
         spec = found.records[SPEC].encode(*_AS_STORED)
@@ -88,7 +85,7 @@ def standing(backend: Backend, job_id: str) -> list[Op]:
 
 
 def claim(
-    catalog: SnapshotCatalog,
+    catalog: SnapshotIndex,
     found: Manifest,
     job_id: str,
     before: Record | None,
@@ -124,7 +121,7 @@ def claim(
 
 
 def swap(
-    catalog: SnapshotCatalog,
+    catalog: SnapshotIndex,
     found: Manifest,
     job_id: str,
     built: Path,
@@ -198,7 +195,7 @@ def _changed(job_id: str) -> JobIsRunning:
 
 
 def commit(
-    catalog: SnapshotCatalog,
+    catalog: SnapshotIndex,
     found: Manifest,
     job_id: str,
     guards: list[Op],
@@ -274,7 +271,7 @@ def _stays(record: Record) -> bool:
 
 
 def _without_output(
-    catalog: SnapshotCatalog, job_id: str, data: bytes, kind: str, where: str
+    catalog: SnapshotIndex, job_id: str, data: bytes, kind: str, where: str
 ) -> bytes:
     """Return a stage's record without the folder that it would be published from, unless its
     output is in place."""
@@ -287,7 +284,7 @@ def _without_output(
     return encode(attrs.evolve(record, published=None))
 
 
-def use_up(catalog: SnapshotCatalog, wish: Wish) -> None:
+def use_up(catalog: SnapshotIndex, wish: Wish) -> None:
     """Remove a claimed snapshot; its entry is gone, so a crash leaves what fsck names."""
     if isinstance(wish.source, SnapshotRecord):
         try:

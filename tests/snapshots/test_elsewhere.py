@@ -18,8 +18,9 @@ from jrs.records.policies import Keep, SnapshotPolicy
 from jrs.records.snapshots import SnapshotFormat
 from jrs.recovery.cleanup.job_cleanup import JobCleanup
 from jrs.recovery.cleanup.resources import default_resources
+from jrs.recovery.cleanup.snapshots import Snapshots
 from jrs.recovery.files import transfer
-from jrs.recovery.snapshots import SnapshotCatalog, Snapshots, find_orphans, folders, retain
+from jrs.recovery.snapshots import SnapshotCatalog, find_orphans, folders, retain
 from jrs.store.result_store import JobResultStore
 from tests.crash.test_disk_full import SIZE, disk, free
 from tests.recovery.support import CLUSTER, FaultyMemory, result

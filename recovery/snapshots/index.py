@@ -1,0 +1,115 @@
+"""SnapshotIndex: the listed snapshots of a cluster's jobs; reading and verifying them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+from jrs.contract.backend import Backend
+from jrs.contract.clock import Clock
+from jrs.contract.errors import NoSuchSnapshot
+from jrs.contract.texts import shown
+from jrs.records import keys
+from jrs.records.codec import decode
+from jrs.records.model import check_job_id
+from jrs.records.signing import SpecKey
+from jrs.records.snapshots import Manifest, SnapshotRecord
+
+from ..files import transfer
+from ..files.job_folders import JobStorage
+from .open import check, opened
+
+Which = int | str
+"""A snapshot's number, or its name."""
+
+
+class SnapshotIndex:
+    """The listed snapshots of one cluster's jobs, and what working on them needs.
+
+    Args:
+        storage: where the jobs keep their files.
+        now: the clock of time stamps.
+        sleep: waits between two looks at a job that changes.
+        spec_key: signs the spec of a job that is restored under another id, if it was signed
+            before; see `jrs.records.signing`.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        storage: JobStorage,
+        *,
+        now: Clock = time.time,
+        sleep: Callable[[float], None] = time.sleep,
+        spec_key: SpecKey | None = None,
+    ) -> None:
+        self.backend = backend
+        self.storage = storage
+        self.now = now
+        self.sleep = sleep
+        self.spec_key = spec_key
+
+    def list(self, job_id: str) -> list[SnapshotRecord]:
+        """Return the job's snapshots, oldest first.
+
+        Raises:
+            CorruptRecord: a record can not be read.
+        """
+        check_job_id(job_id)
+        return [
+            decode(SnapshotRecord, record.value, record.key)
+            for record in self.backend.scan(keys.snapshots(job_id))
+        ]
+
+    def jobs(self) -> Iterator[str]:
+        """Yield the ids of the jobs that have snapshots, each once, in order."""
+        last = None
+        for record in self.backend.scan(keys.SNAPSHOTS):
+            if keys.job_of(record.key) != last:
+                last = keys.job_of(record.key)
+                yield last
+
+    def get(self, job_id: str, which: Which) -> SnapshotRecord:
+        """Return a snapshot by its number or its name.
+
+        Raises:
+            NoSuchSnapshot: the job has none such.
+        """
+        for record in reversed(self.list(job_id)):
+            if which in (record.number, str(record.number), record.name):
+                return record
+        raise NoSuchSnapshot(f"job {job_id!r} has no snapshot {shown(which)}")
+
+    def manifest(self, job_id: str, which: Which) -> Manifest:
+        """Return all that a snapshot holds, by name, size and digest.
+
+        Raises:
+            NoSuchSnapshot: the job has none such.
+            DamagedSnapshot: its manifest is missing or damaged.
+        """
+        with opened(self.storage, self.get(job_id, which)) as found:
+            return found.manifest
+
+    def verify(
+        self,
+        job_id: str,
+        which: Which,
+        *,
+        thorough: bool = True,
+        progress: transfer.Progress = transfer.silent,
+    ) -> SnapshotRecord:
+        """Return the snapshot if every file of it is there and as it was, each byte of it.
+
+        Args:
+            thorough: False compares names and sizes only.
+
+        Raises:
+            NoSuchSnapshot: the job has none such.
+            DamagedSnapshot: `problems` says all that is wrong.
+            UnsupportedVersion: a newer jrs has taken it.
+            Unavailable: the storage that it is in is not there.
+        """
+        record = self.get(job_id, which)
+        with opened(self.storage, record) as found:
+            check(str(record), found, thorough=thorough, progress=progress)
+        return record
