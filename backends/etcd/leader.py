@@ -12,7 +12,7 @@ import threading
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from jrs.contract.clock import Deadline, lease_time
 from jrs.contract.errors import Fenced, JrsError, NotFound, OutcomeUnknown, Unavailable
@@ -28,15 +28,24 @@ from ._etcd3 import rpc
 from .connection import Connection
 from .watch import EtcdWatch
 
-if TYPE_CHECKING:
-    from .backend import EtcdBackend
-
 _LOOKS = 3
 """How often in a ttl a candidate looks for the latch, whatever its watch says."""
 
 
+class Handle(Protocol):
+    """The handle on the cluster, as far as leading needs it."""
+
+    connection: Connection
+    root: bytes
+    timeout: float
+
+    def name(self, key: str) -> bytes: ...
+
+    def get(self, key: str) -> Record | None: ...
+
+
 def campaign(
-    backend: EtcdBackend, candidate: str, ttl: float, stop: threading.Event
+    backend: Handle, candidate: str, ttl: float, stop: threading.Event
 ) -> Leadership | None:
     """Wait until there is no latch, then take it and bump the epoch; None once stopped."""
     latch = backend.root + b"latch"
@@ -66,13 +75,13 @@ def _await(watch: EtcdWatch, stop: threading.Event, seconds: float) -> None:
             return
 
 
-def _stands(backend: EtcdBackend, latch: bytes) -> bool:
+def _stands(backend: Handle, latch: bytes) -> bool:
     request = rpc.RangeRequest(key=latch, keys_only=True)
     deadline = Deadline.after(backend.timeout)
     return bool(backend.connection.read(lambda stubs: stubs.kv.Range, request, deadline).kvs)
 
 
-def grant(backend: EtcdBackend, ttl: float, deadline: Deadline) -> tuple[int, int]:
+def grant(backend: Handle, ttl: float, deadline: Deadline) -> tuple[int, int]:
     """Take a lease; return its id and its ttl in seconds, which may be longer than asked for."""
     request = rpc.LeaseGrantRequest(TTL=math.ceil(ttl))
     try:
@@ -83,7 +92,7 @@ def grant(backend: EtcdBackend, ttl: float, deadline: Deadline) -> tuple[int, in
     return answer.ID, answer.TTL
 
 
-def revoke(backend: EtcdBackend, lease: int, deadline: Deadline) -> None:
+def revoke(backend: Handle, lease: int, deadline: Deadline) -> None:
     """End a lease and what hangs on it. Idempotent, and so repeated until it is known."""
     _revoke(backend.connection, lease, deadline)
 
@@ -95,7 +104,7 @@ def _revoke(connection: Connection, lease: int, deadline: Deadline) -> None:
 
 
 def _take(
-    backend: EtcdBackend, latch: bytes, candidate: str, ttl: float, guardian: Guardian
+    backend: Handle, latch: bytes, candidate: str, ttl: float, guardian: Guardian
 ) -> Leadership | None:
     """Create the latch and bump the epoch; None if somebody else was quicker."""
     sent = lease_time()
@@ -157,12 +166,12 @@ def _keep_alive(stubs: Any) -> Any:
     return call
 
 
-def _give_up(backend: EtcdBackend, lease: int) -> None:
+def _give_up(backend: Handle, lease: int) -> None:
     with suppress(JrsError):  # If this fails it ends by itself.
         revoke(backend, lease, Deadline.after(backend.timeout))
 
 
-def _create_latch(backend: EtcdBackend, latch: bytes, lease: int) -> bool:
+def _create_latch(backend: Handle, latch: bytes, lease: int) -> bool:
     compare = rpc.Compare(
         result=rpc.Compare.EQUAL, target=rpc.Compare.CREATE, key=latch, create_revision=0
     )
@@ -176,9 +185,7 @@ def _create_latch(backend: EtcdBackend, latch: bytes, lease: int) -> bool:
     return bool(answer.succeeded)
 
 
-def _bump(
-    backend: EtcdBackend, latch: bytes, candidate: str, lease: int
-) -> tuple[int, Record] | None:
+def _bump(backend: Handle, latch: bytes, candidate: str, lease: int) -> tuple[int, Record] | None:
     """Bump the epoch under our latch; None if the latch is not ours or the epoch has moved."""
     record = backend.get(EPOCH_KEY)
     current = decode(EpochRecord, record.value, EPOCH_KEY) if record else None

@@ -23,7 +23,7 @@ from ..shared.changes import Changes
 from ..shared.group_commit import GroupCommit
 from . import leader, lines
 from .compaction import Compaction
-from .folder import open_folder, root_of
+from .opening import open_folder, root_of
 from .replica import Replica
 
 SEAL_AT = 8 << 20

@@ -25,7 +25,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from jrs.contract.errors import JrsError, Unavailable
+from jrs.contract.errors import Unavailable
 
 from . import segments
 
@@ -48,6 +48,8 @@ _POLITE = 5
 
 _left: list[subprocess.Popen[bytes]] = []
 """Children of which nobody waits for an answer; they are reaped when it is looked for them next."""
+
+_WRITER = "jrs.backends.file.base_writer"
 
 
 class Compaction:
@@ -192,7 +194,7 @@ def _started(folder: Path, turn: int, *, awaited: bool) -> subprocess.Popen[byte
     niceness = str(0 if awaited else _POLITE)
     # It inherits the lock, and keeps it until it ends.
     return subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-m", __name__, str(folder), niceness],
+        [sys.executable, "-W", "ignore", "-m", _WRITER, str(folder), niceness],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -200,24 +202,3 @@ def _started(folder: Path, turn: int, *, awaited: bool) -> subprocess.Popen[byte
         start_new_session=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     )
-
-
-def write_next(folder: Path) -> None:
-    """Write the next base of the log in `folder`, if its newest segment is sealed."""
-    from .replica import Replica  # Which compacts by what is here.
-
-    replica = Replica(folder, seal_at=1 << 62, compaction=Compaction(folder, here=True))
-    start = replica.start
-    try:
-        while replica.start == start and not replica.step():
-            pass
-    finally:
-        replica.close()
-
-
-if __name__ == "__main__":
-    os.nice(int(sys.argv[2]))
-    try:
-        write_next(Path(sys.argv[1]))
-    except (JrsError, OSError) as error:
-        sys.exit(str(error))

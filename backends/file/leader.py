@@ -17,7 +17,7 @@ import threading
 import uuid
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from jrs.contract.clock import Deadline, lease_time
 from jrs.contract.errors import Conflict, Fenced, JrsError, OutcomeUnknown, Refused, Unavailable
@@ -29,14 +29,22 @@ from jrs.records.model import EpochRecord
 
 from ..shared.lease import LeadershipLease
 
-if TYPE_CHECKING:
-    from .backend import FileBackend
-
 POLL = 0.01
 """Seconds between a candidate's looks at the lock: most of the failover time after a crash."""
 
 _BEATS = 10
 """Heartbeats in one ttl."""
+
+
+class Handle(Protocol):
+    """The handle on the folder, as far as leading needs it."""
+
+    @property
+    def closed(self) -> bool: ...
+
+    def get(self, key: str, *, deadline: Deadline | None = None) -> Record | None: ...
+
+    def commit(self, *ops: Op) -> None: ...
 
 
 class FileLeadership(LeadershipLease):
@@ -48,7 +56,7 @@ class FileLeadership(LeadershipLease):
 
     def __init__(
         self,
-        backend: FileBackend,
+        backend: Handle,
         epoch: int,
         fence: Fence,
         lock: int,
@@ -120,7 +128,7 @@ class FileLeadership(LeadershipLease):
 
 
 def campaign(
-    backend: FileBackend, folder: Path, candidate: str, ttl: float, stop: threading.Event
+    backend: Handle, folder: Path, candidate: str, ttl: float, stop: threading.Event
 ) -> Leadership | None:
     """Wait until the current leader is gone or hangs, then bump the epoch; None once stopped."""
     suspicion = _Suspicion(ttl)
@@ -144,7 +152,7 @@ def campaign(
 
 
 def _take(
-    backend: FileBackend,
+    backend: Handle,
     folder: Path,
     candidate: str,
     ttl: float,

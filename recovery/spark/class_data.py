@@ -27,6 +27,7 @@ from jrs.contract import credentials
 from jrs.contract.errors import InvalidInput, Unavailable
 
 from ..files.transfer import sync
+from .settings import LOCAL, STREAMING
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -233,8 +234,6 @@ def _train(target: Path, folder: Path) -> None:
     """Do a little of what jobs do, in a JVM that writes the classes it has loaded when it ends."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
-
-    from .settings import LOCAL, STREAMING
 
     folder.mkdir(mode=0o700)
     conf = {

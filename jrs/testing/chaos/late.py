@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from jrs.backends.file import segments
-from jrs.backends.file.compaction import Compaction, write_next
+from jrs.backends.file.base_writer import write_next
+from jrs.backends.file.compaction import Compaction
 
 
 class LateCompaction(Compaction):

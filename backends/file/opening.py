@@ -1,0 +1,90 @@
+"""Opening the folder of a file backend: made, converted or refused."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from jrs.contract.errors import InvalidInput, Unavailable
+from jrs.contract.formats import NEWEST_FORMAT
+
+from . import segments
+from .conversion import convert
+from .folder import MARKER, check_filesystem, format_of, marker, publish, sync_folder
+
+
+def root_of(url: str) -> Path:
+    """Return the folder that a ``file:///path`` URL names."""
+    parts = urlsplit(url)
+    if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
+        raise InvalidInput(f"not a file URL: {url!r}; write file:///absolute/path")
+    if parts.query or parts.fragment:
+        raise InvalidInput(f"a file URL takes no options: {url!r}")
+    return Path(unquote(parts.path))
+
+
+def open_folder(root: Path, cluster: str, *, create: bool) -> tuple[Path, int]:
+    """Return the cluster's folder, made where it does not exist and `create` says so, and the
+    format that the marker names.
+
+    Raises:
+        InvalidInput: not a jrs folder, no permission, a filesystem that cannot be trusted, or a
+            folder of an older jrs that may not be converted now.
+        UnsupportedVersion: made by a newer jrs.
+    """
+    folder = root / "clusters" / cluster
+    try:
+        if not create and not folder.is_dir():
+            format_of(root)
+            raise InvalidInput(
+                f"there is no jrs cluster {cluster!r} at {root}; a master or a submit creates it"
+            )
+        if create:
+            root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        check_filesystem(root)
+        if format_of(root) == 1:
+            if not create:
+                raise InvalidInput(
+                    f"{root} was made by an older jrs: stop all of its processes, then start a "
+                    "master of this one, which converts it"
+                )
+            convert(root)
+        if create:
+            if not (root / MARKER).exists():
+                publish(root / MARKER, marker(NEWEST_FORMAT))
+            for part in (root / "clusters", folder, folder / "leader"):
+                part.mkdir(mode=0o700, exist_ok=True)
+                sync_folder(part.parent)
+            _make_log(folder / "log", format_of(root) or NEWEST_FORMAT)
+        if os.statvfs(folder / "log").f_flag & os.ST_RDONLY:
+            raise InvalidInput(
+                f"{root} is mounted read-only, and the log is opened for writing to be read, too: "
+                "mount it for writing, or name a copy of it"
+            )
+        if not os.access(folder / "log", os.R_OK | os.W_OK | os.X_OK):
+            raise PermissionError(None, None, str(folder / "log"))
+    except PermissionError as error:
+        raise InvalidInput(
+            f"no permission for {error.filename or root}: run as its owner, or choose another "
+            "folder"
+        ) from None
+    except (NotADirectoryError, FileExistsError):
+        raise InvalidInput(f"{root} is not a folder") from None
+    except OSError as error:
+        raise Unavailable(f"{root}: {error.strerror}; nothing was changed") from error
+    return folder, format_of(root) or NEWEST_FORMAT
+
+
+def _make_log(log: Path, version: int) -> None:
+    """Make the log's folder. In the new form it appears whole, with its first segment."""
+    if segments.form_in(version) == segments.OLD_FORM:
+        log.mkdir(mode=0o700, exist_ok=True)
+        sync_folder(log.parent)
+    elif not log.exists():
+        segments.create(log)
+    elif not any(log.iterdir()):
+        raise Unavailable(
+            f"{log} is empty: files were removed by something that is not jrs; restore the folder "
+            "from a copy"
+        )

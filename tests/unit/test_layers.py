@@ -1,0 +1,206 @@
+"""The rooms of the house: a room imports only from lower floors, and no modules form a circle.
+
+Every import counts: those inside of functions, and those for the type checker alone.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import attrs
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+FLOORS = [
+    ["jrs.contract"],
+    ["jrs.records"],
+    ["jrs.backends.shared", "jrs.backends.remote"],
+    ["jrs.backends.zookeeper.protocol"],
+    ["jrs.backends.etcd", "jrs.backends.file", "jrs.backends.memory", "jrs.backends.zookeeper"],
+    ["jrs.store"],
+    ["jrs.recovery.rules", "jrs.recovery.files", "jrs.recovery.processes"],
+    ["jrs.recovery.checkpoint_format"],
+    ["jrs.recovery.snapshots"],
+    ["jrs.recovery.cleanup"],
+    ["jrs.recovery.attempt"],
+    ["jrs.recovery.spark", "jrs.recovery.leader", "jrs.recovery.inspect"],
+    ["jrs.recovery.process_attempt", "jrs.recovery.snapshot_catalog"],
+    ["jrs.recovery.master"],
+    ["jrs.recovery.application"],
+    ["jrs"],
+    ["jrs.testing"],
+    ["jrs.demo"],
+    ["jrs.cli"],
+    ["jrs.__main__"],
+]
+"""Lowest first. Rooms of one floor do not import each other."""
+
+HEAVY = {
+    ("jrs.recovery.spark.engine", "jrs.recovery.spark.streams"): "it imports pyspark",
+    ("jrs.cli.demo", "jrs.demo"): "it imports pyspark",
+    ("jrs.demo", "jrs.demo.story"): "it imports pyspark",
+    ("jrs.demo", "jrs.demo.streaming_story"): "it imports pyspark",
+}
+"""The imports of our own inside of functions, and what makes them heavy."""
+
+PROTOCOL = ("jrs.contract.clock", "jrs.contract.errors", "jrs.backends.remote")
+"""All that the client of ZooKeeper's protocol may know of jrs."""
+
+
+@attrs.frozen
+class Import:
+    """One import of a module of ours by another."""
+
+    importer: str
+    imported: str
+    lazy: bool
+    """Whether it is inside of a function."""
+    absolute: bool
+
+
+def modules() -> dict[str, Path]:
+    """Return every module by its name, found in the real folders and not through the links."""
+    found = {}
+    for top in ("jrs", "backends", "recovery"):
+        for path in (ROOT / top).rglob("*.py"):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            if parts[:2] in (("jrs", "backends"), ("jrs", "recovery")):
+                continue
+            name = ".".join(parts if top == "jrs" else ("jrs", *parts))
+            found[name.removesuffix(".__init__")] = path
+    return found
+
+
+MODULES = modules()
+
+
+def imports(importer: str) -> Iterator[Import]:
+    """Yield what a module imports of ours."""
+    path = MODULES[importer]
+    package = importer if path.name == "__init__.py" else importer.rpartition(".")[0]
+
+    def walk(node: ast.AST, lazy: bool) -> Iterator[Import]:
+        for child in ast.iter_child_nodes(node):
+            inside = lazy or isinstance(child, (ast.FunctionDef, ast.Lambda))
+            names = []
+            if isinstance(child, ast.Import):
+                names = [(alias.name, True) for alias in child.names]
+            elif isinstance(child, ast.ImportFrom):
+                parts = package.split(".")
+                above = parts[: len(parts) - child.level + 1] if child.level else []
+                start = ".".join([*above, *([child.module] if child.module else [])])
+                names = [(f"{start}.{alias.name}", not child.level) for alias in child.names]
+            for name, absolute in names:
+                if name.split(".")[0] == "jrs":
+                    yield Import(importer, module_of(name), lazy, absolute)
+            yield from walk(child, inside)
+
+    return walk(ast.parse(path.read_text()), False)
+
+
+def module_of(name: str) -> str:
+    """Return the module that a dotted name is, or is in."""
+    while name not in MODULES:
+        name = name.rpartition(".")[0]
+    return name
+
+
+IMPORTS = [one for name in sorted(MODULES) for one in imports(name)]
+
+
+def room_of(module: str) -> str:
+    """Return the room of a module: the longest name of a room that its own begins with."""
+    rooms = [room for floor in FLOORS for room in floor]
+    inside = [room for room in rooms if module == room or module.startswith(f"{room}.")]
+    return max(inside, key=len)
+
+
+def floor_of(room: str) -> int:
+    return next(number for number, floor in enumerate(FLOORS) if room in floor)
+
+
+def is_package_of_rooms(module: str) -> bool:
+    """Return whether a module only holds rooms: such a one says nothing but what they are."""
+    return module in ("jrs.backends", "jrs.recovery")
+
+
+def test_arrows_point_down() -> None:
+    """A room imports only from lower floors."""
+    up = [
+        f"{one.importer} -> {one.imported}"
+        for one in IMPORTS
+        if (mine := room_of(one.importer)) != (other := room_of(one.imported))
+        and floor_of(other) >= floor_of(mine)
+    ]
+    assert not up
+
+
+def test_recovery_knows_no_backend() -> None:
+    """What recovers jobs knows the contract, and none of those that keep it."""
+    known = [
+        f"{one.importer} -> {one.imported}"
+        for one in IMPORTS
+        if one.importer.startswith(("jrs.recovery", "jrs.store"))
+        and one.imported.startswith("jrs.backends")
+    ]
+    assert not known
+
+
+def test_no_circles() -> None:
+    """No module imports itself by way of others."""
+    graph: dict[str, set[str]] = {name: set() for name in MODULES}
+    for one in IMPORTS:
+        if one.imported != one.importer:
+            graph[one.importer].add(one.imported)
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(f"a circle: {' <- '.join(error.args[1])}")
+
+
+def test_every_room_exists() -> None:
+    """The list above names no room that is gone, and every module is in one of the rooms."""
+    assert [room for floor in FLOORS for room in floor if room not in MODULES] == []
+    homeless = [
+        name for name in MODULES if room_of(name) == "jrs" and not is_package_of_rooms(name)
+    ]
+    assert homeless == ["jrs"]
+
+
+def test_lazy_imports_are_heavy_ones() -> None:
+    """Only what is heavy is imported when it is first needed."""
+    assert {(one.importer, one.imported) for one in IMPORTS if one.lazy} == set(HEAVY)
+
+
+def test_imports_within_a_folder_are_relative() -> None:
+    """Tools that do not follow the links `jrs/backends` and `jrs/recovery` see every import."""
+    unseen = [
+        f"{one.importer} -> {one.imported}"
+        for one in IMPORTS
+        for folder in ("jrs.backends", "jrs.recovery")
+        if one.importer.startswith(folder) and one.imported.startswith(folder) and one.absolute
+    ]
+    assert not unseen
+
+
+def test_the_client_of_zookeeper_knows_nothing_of_jrs() -> None:
+    """Its protocol could be a package of its own."""
+    known = [
+        f"{one.importer} -> {one.imported}"
+        for one in IMPORTS
+        if room_of(one.importer) == "jrs.backends.zookeeper.protocol"
+        and room_of(one.imported) != "jrs.backends.zookeeper.protocol"
+        and not one.imported.startswith(PROTOCOL)
+    ]
+    assert not known
+
+
+def test_a_lower_floor_is_never_above() -> None:
+    """The test of the arrows can fail: it sees one that points up."""
+    assert floor_of(room_of("jrs.recovery.spark.streams")) > floor_of(room_of("jrs.store.jobs"))
+    assert room_of("jrs.backends.zookeeper.protocol.codec") == "jrs.backends.zookeeper.protocol"
+    assert room_of("jrs.backends.zookeeper.plan") == "jrs.backends.zookeeper"
