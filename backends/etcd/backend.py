@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from jrs.contract.backend import Backend, Capabilities, Finding
+from jrs.contract.backend import Backend, Capabilities, Diagnostic
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import (
     CorruptRecord,
@@ -45,7 +45,7 @@ from .connection import ATTEMPT, WRITE, Connection, behind
 from .error_mapping import Compacted, OutOfSpace
 from .transaction import Commit
 from .watch import EtcdWatch
-from .write_barrier import Gate
+from .write_barrier import WriteBarrier
 
 DEFAULT_PORT = 2379
 DEFAULT_PREFIX = "jrs"
@@ -160,7 +160,7 @@ class EtcdBackend(Backend):
         self.timeout = address.timeout
         self.root = f"/{address.prefix or DEFAULT_PREFIX}/{cluster}/".encode()
         self._map = self.root + b"map/"
-        self._gate = Gate(connection, self.root)
+        self._gate = WriteBarrier(connection, self.root)
         self._sending = threading.Lock()
         self._group: GroupCommit[Commit] = GroupCommit(
             self._append,
@@ -397,7 +397,7 @@ class EtcdBackend(Backend):
         self.connection.check_process()
         return leader.campaign(self, candidate, ttl, stop)
 
-    def findings(self, ttl: float) -> Iterator[Finding]:
+    def diagnostics(self, ttl: float) -> Iterator[Diagnostic]:
         address = self.connection.address
         answers = self.connection.each(
             lambda stubs: stubs.maintenance.Status, rpc.StatusRequest(), self.timeout
@@ -406,33 +406,33 @@ class EtcdBackend(Backend):
             where = f"{host}:{port}"
             if isinstance(answer, Exception):
                 why = diagnose(host, port, address.tls, self._deadline()) or "it does not answer"
-                yield Finding("member", f"{where}: {why}", "start it, or take it out of the URL")
+                yield Diagnostic("member", f"{where}: {why}", "start it, or take it out of the URL")
                 continue
-            yield Finding(
+            yield Diagnostic(
                 "member",
                 f"{where}: etcd {answer.version}, {answer.dbSize / 1e6:.1f} MB stored"
                 + (", leads" if answer.leader == answer.header.member_id else ""),
                 None if answer.leader else "it knows no leader: most members are down",
             )
             if _version(answer.version)[:2] == (3, 4) and _version(answer.version) < (3, 4, 24):
-                yield Finding(
+                yield Diagnostic(
                     "version",
                     f"{where}: etcd before 3.4.24 is slow at transactions beside writes; it works",
                 )
         if address.tls is None:
             local = all(host in ("localhost", "127.0.0.1", "::1") for host, _ in address.endpoints)
-            yield Finding(
+            yield Diagnostic(
                 "encryption",
                 "none" + (", on this host" if local else ""),
                 None if local else "use TLS: ?ca=FILE in the URL",
             )
         else:
-            yield Finding("encryption", "TLS" + (", mutual" if address.tls.cert else ""))
+            yield Diagnostic("encryption", "TLS" + (", mutual" if address.tls.cert else ""))
         began = time.monotonic()
         lease, granted = leader.grant(self, ttl, self._deadline())
         leader.revoke(self, lease, self._deadline())
         detail = f"lease of {granted} s granted and revoked in {time.monotonic() - began:.3f} s"
-        yield Finding(
+        yield Diagnostic(
             "session", detail, None if granted <= ttl + 1 else f"the ttl is {granted} s in truth"
         )
 

@@ -25,7 +25,7 @@ from jrs.contract.fork import forget_in_children
 from ..remote.address import Address, Tls
 from ..remote.shelter import Shelter
 from ._etcd3 import grpc, rpc
-from .error_mapping import NeverSent, answered, expired, judge, not_logged_in, words
+from .error_mapping import NeverSent, answered, expired, not_logged_in, translate_error, words
 
 ATTEMPT = 1.5
 """Seconds for one member: longer than an election among them takes, during which requests hang."""
@@ -190,7 +190,7 @@ class Connection:
                     why = words(error)
                 else:
                     stubs.answers = answered(error)
-                    why = judge(error, self.address.url, wrote=wrote)
+                    why = translate_error(error, self.address.url, wrote=wrote)
                     if stubs is self._members[self._current]:
                         self.next_member()
             except ValueError:

@@ -90,7 +90,7 @@ def answered(error: Any) -> bool:
     return expired(error) or error.code() not in _SILENT
 
 
-def judge(error: Any, where: str, *, wrote: bool) -> str:
+def translate_error(error: Any, where: str, *, wrote: bool) -> str:
     """Return why another try is right, or raise what the caller has to know.
 
     Args:

@@ -22,7 +22,7 @@ _KEPT = 3600
 """Seconds for which a gate stays closed: longer than any request can be late."""
 
 
-class Gate:
+class WriteBarrier:
     """The present gate of one handle. Safe for many threads."""
 
     def __init__(self, connection: Connection, root: bytes) -> None:

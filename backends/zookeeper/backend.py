@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 
-from jrs.contract.backend import Backend, Capabilities, Finding
+from jrs.contract.backend import Backend, Capabilities, Diagnostic
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import CorruptRecord, Unavailable
 from jrs.contract.fork import forget_in_children
@@ -16,7 +16,7 @@ from jrs.contract.watch import Watch
 
 from . import leader
 from .cluster import mark_format, open_cluster
-from .diagnostics import findings
+from .diagnostics import diagnostics
 from .pipeline import Pipeline
 from .plan import Planner
 from .protocol import codec
@@ -24,8 +24,8 @@ from .protocol.access import Access
 from .protocol.connection import Connection
 from .protocol.handshake import shortest_session
 from .protocol.multi_read import read
-from .scan import Place, Scan, fitting
-from .versions import Sights
+from .scan import ReadContext, Scan, fitting
+from .versions import VersionCache
 from .watch import Hub
 
 _PAGE = 1000
@@ -70,8 +70,8 @@ class ZooKeeperBackend(Backend):
             multi_host=True,
         )
         self._layout = layout
-        self._planner = Planner(layout, access.acl, Sights())
-        self._place = Place(self._connection, layout, self._planner.sights)
+        self._planner = Planner(layout, access.acl, VersionCache())
+        self._place = ReadContext(self._connection, layout, self._planner.sights)
         self._hub = Hub(self._connection, layout, directories)
         self._pipeline = Pipeline(self._connection, self._planner, directories)
         self._connection.on_tick = self._pipeline.expire
@@ -98,8 +98,8 @@ class ZooKeeperBackend(Backend):
             if left is not None:
                 left -= len(page)
 
-    def findings(self, ttl: float) -> Iterator[Finding]:
-        return findings(self._access, granted=self.capabilities.max_ttl, ttl=ttl)
+    def diagnostics(self, ttl: float) -> Iterator[Diagnostic]:
+        return diagnostics(self._access, granted=self.capabilities.max_ttl, ttl=ttl)
 
     def mark_format(self, version: int) -> None:
         self._check_process()

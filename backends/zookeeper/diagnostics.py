@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import attrs
 
-from jrs.contract.backend import Finding
+from jrs.contract.backend import Diagnostic
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import Unavailable
 
@@ -19,7 +19,7 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _OLDEST = (3, 6)
 
 
-def findings(access: Access, *, granted: float, ttl: float) -> Iterator[Finding]:
+def diagnostics(access: Access, *, granted: float, ttl: float) -> Iterator[Diagnostic]:
     """Yield what is found; `granted` is the longest session that is granted, in seconds."""
     shortest = 0.0
     for host, port in access.address.endpoints:
@@ -30,22 +30,24 @@ def findings(access: Access, *, granted: float, ttl: float) -> Iterator[Finding]
             shortest = max(shortest, shortest_session(alone, Deadline.after(_PATIENCE)))
         except Unavailable as error:
             why = str(error).removeprefix(f"{alone.where}: ")
-            yield Finding("member", why, "start it, or take it out of the URL")
+            yield Diagnostic("member", why, "start it, or take it out of the URL")
             continue
         yield _member(where, {} if access.address.tls else _srvr(host, port))
     address = access.address
     if address.tls is not None:
-        yield Finding("encryption", "TLS" + (", mutual" if address.tls.cert else ""))
+        yield Diagnostic("encryption", "TLS" + (", mutual" if address.tls.cert else ""))
     elif all(host in _LOOPBACK for host, _ in address.endpoints):
-        yield Finding("encryption", "none, on this host")
+        yield Diagnostic("encryption", "none, on this host")
     else:
-        yield Finding("encryption", "none", "use TLS: ?ca=FILE in the URL")
+        yield Diagnostic("encryption", "none", "use TLS: ?ca=FILE in the URL")
     if address.user is None:
-        yield Finding("user", "none: what is written is open to every client of the ensemble")
+        yield Diagnostic("user", "none: what is written is open to every client of the ensemble")
     else:
-        yield Finding("user", f"{address.user}, by {access.scheme}; nobody else may look or write")
+        yield Diagnostic(
+            "user", f"{address.user}, by {access.scheme}; nobody else may look or write"
+        )
     fits = shortest <= ttl <= granted
-    yield Finding(
+    yield Diagnostic(
         "session",
         f"ttls of {shortest:g} to {granted:g} s are granted",
         None
@@ -55,12 +57,14 @@ def findings(access: Access, *, granted: float, ttl: float) -> Iterator[Finding]
     )
 
 
-def _member(where: str, said: dict[str, str]) -> Finding:
+def _member(where: str, said: dict[str, str]) -> Diagnostic:
     version = said.get("zookeeper version", "").partition("-")[0]
     if not version:
-        return Finding("member", f"{where}: answers (its version is not told: srvr is not allowed)")
+        return Diagnostic(
+            "member", f"{where}: answers (its version is not told: srvr is not allowed)"
+        )
     numbers = tuple(int(part) for part in version.split(".") if part.isdigit())
-    return Finding(
+    return Diagnostic(
         "member",
         f"{where}: ZooKeeper {version}, {said.get('mode', '?')}",
         "3.6 or newer is needed: upgrade it" if numbers < _OLDEST else None,

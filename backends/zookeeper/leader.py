@@ -36,7 +36,7 @@ from .protocol.access import Access
 from .protocol.connection import Connection
 from .protocol.multi_read import read
 from .protocol.request import Request, refusal
-from .versions import Sight
+from .versions import CachedVersion
 
 _POLL = 0.02
 """Seconds between a candidate's looks at whether it is to stop."""
@@ -237,12 +237,12 @@ class _Candidacy:
             return None
         return self._lead(epoch, sight, sent)
 
-    def _epoch(self, deadline: Deadline) -> tuple[Sight | None, bytes | None]:
+    def _epoch(self, deadline: Deadline) -> tuple[CachedVersion | None, bytes | None]:
         shard, record = read(self._connection, self._planner.look([EPOCH_KEY]), deadline)
         sight = self._planner.seen(EPOCH_KEY, shard, record)
         return sight, record.value if isinstance(record, codec.Node) else None
 
-    def _lead(self, epoch: int, sight: Sight, sent: float) -> LeadershipLease:
+    def _lead(self, epoch: int, sight: CachedVersion, sent: float) -> LeadershipLease:
         layout = self._planner.layout
         checks = [
             codec.check(self._path(self._place)),

@@ -15,12 +15,12 @@ from jrs.contract.clock import Deadline
 from jrs.contract.errors import JrsError, Unavailable
 from jrs.contract.operations import Fence, Op
 
-from .plan import Again, Plan, Planner
+from .plan import Plan, Planner, Replan
 from .protocol import codec
 from .protocol.connection import Connection
 from .protocol.multi_read import Reading
 from .protocol.request import Request
-from .versions import Sight
+from .versions import CachedVersion
 
 _Finished = list[tuple["Commit", JrsError | None]]
 
@@ -32,7 +32,7 @@ class Commit:
         self.ops = ops
         self.fence = fence
         self.deadline = deadline
-        self.fresh: dict[str, Sight | None] | None = None
+        self.fresh: dict[str, CachedVersion | None] | None = None
         self.stale = False
         self.plan: Plan | None = None
         self.request: Request | None = None
@@ -231,7 +231,7 @@ class Pipeline:
         assert request.reply is not None
         assert commit.plan is not None
         verdict = self._planner.settle(commit.plan, request.reply)
-        if isinstance(verdict, Again):
+        if isinstance(verdict, Replan):
             if verdict.directories:
                 self._directories.difference_update(commit.plan.directories)
             self._again(commit, finished)

@@ -12,7 +12,7 @@ from jrs.contract.operations import EPOCH_KEY, Absent, Check, Create, Delete, Fe
 from .layout import Layout, directory_of, shards_of
 from .protocol import codec
 from .protocol.request import refusal
-from .versions import Sight, Sights
+from .versions import CachedVersion, VersionCache
 
 LIMIT = 1_000_000
 """Bytes of one request. ZooKeeper drops the connection at 1,048,575, which looks like a fault."""
@@ -49,13 +49,13 @@ class Planner:
 
     layout: Layout
     acl: bytes
-    sights: Sights
+    sights: VersionCache
 
     def plan(
         self,
         ops: Sequence[Op],
         fence: Fence | None,
-        fresh: Mapping[str, Sight | None] | None = None,
+        fresh: Mapping[str, CachedVersion | None] | None = None,
     ) -> Plan:
         """Plan a commit.
 
@@ -67,7 +67,7 @@ class Planner:
         """
         plan = Plan()
         versioned = [op for op in ops if isinstance(op, (Update, Check, Delete))]
-        sights: dict[str, Sight | None] = {}
+        sights: dict[str, CachedVersion | None] = {}
         for check in versioned if fence is None else (fence.check(), *versioned):
             if check.version is not None:
                 self._look(check.key, check.version, sights, fresh or {}, plan)
@@ -104,13 +104,13 @@ class Planner:
             ]
         return wanted
 
-    def seen(self, key: str, shard: codec.Read, record: codec.Read) -> Sight | None:
+    def seen(self, key: str, shard: codec.Read, record: codec.Read) -> CachedVersion | None:
         """Note what the two parts of a look at one key say."""
         if not isinstance(record, codec.Node) or not isinstance(shard, codec.Node):
             return None
         return self.sights.saw(key, record, self.layout.shard(key), shard.version)
 
-    def settle(self, plan: Plan, reply: tuple[bytes, int]) -> JrsError | Again | None:
+    def settle(self, plan: Plan, reply: tuple[bytes, int]) -> JrsError | Replan | None:
         """Return what the answer says: done, refused, or that it has to be planned again."""
         failed = codec.failure(*reply)
         if failed is None:
@@ -127,10 +127,10 @@ class Planner:
         if blame == _FENCE:
             return _fenced()
         if isinstance(blame, str):
-            return Again()
+            return Replan()
         if isinstance(blame, (Create, Absent)):
             present = code == codec.NODE_EXISTS
-            return Conflict(blame, "the key is present") if present else Again(directories=True)
+            return Conflict(blame, "the key is present") if present else Replan(directories=True)
         absent = code == codec.NO_NODE
         return Conflict(blame, "the key is absent" if absent else "the key has another version")
 
@@ -140,8 +140,8 @@ class Planner:
         self,
         key: str,
         version: int,
-        sights: dict[str, Sight | None],
-        fresh: Mapping[str, Sight | None],
+        sights: dict[str, CachedVersion | None],
+        fresh: Mapping[str, CachedVersion | None],
         plan: Plan,
     ) -> None:
         """Find the sight of `key` at `version`; None where it is known to have another one."""
@@ -151,7 +151,10 @@ class Planner:
         sights[key] = sight if sight is not None and sight.version == version else None
 
     def _guard(
-        self, ops: Sequence[Update | Check | Delete], sights: dict[str, Sight | None], plan: Plan
+        self,
+        ops: Sequence[Update | Check | Delete],
+        sights: dict[str, CachedVersion | None],
+        plan: Plan,
     ) -> None:
         guards: dict[str, tuple[int, str]] = {}
         for op in ops:
@@ -165,13 +168,15 @@ class Planner:
         for shard, (deletions, _) in guards.items():
             plan.add(codec.check(shard, deletions), _GUARD)
 
-    def _check_record(self, key: str, sight: Sight | None, blame: Op | str, plan: Plan) -> None:
+    def _check_record(
+        self, key: str, sight: CachedVersion | None, blame: Op | str, plan: Plan
+    ) -> None:
         if sight is not None and blame == _FENCE:
             plan.add(codec.check(self.layout.shard(key), sight.guard.deletions), blame)
         writes = codec.NEVER if sight is None else sight.writes
         plan.add(codec.check(self.layout.record(key), writes), blame)
 
-    def _apply(self, op: Op, sights: dict[str, Sight | None], plan: Plan) -> None:
+    def _apply(self, op: Op, sights: dict[str, CachedVersion | None], plan: Plan) -> None:
         path = self.layout.record(op.key)
         if isinstance(op, Create):
             plan.add(codec.create(path, op.value, self.acl), op)
@@ -206,7 +211,7 @@ class Planner:
 
 
 @attrs.frozen
-class Again:
+class Replan:
     """Nothing was changed, and nothing is known to be wrong: look again and send a new plan.
 
     Attributes:

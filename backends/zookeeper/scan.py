@@ -24,7 +24,7 @@ from .layout import Layout, directory_of, key_of, prefix_of, shards_of, touches
 from .protocol import codec
 from .protocol.connection import Connection
 from .protocol.multi_read import read
-from .versions import Sights
+from .versions import VersionCache
 
 _AT_ONCE = 20_000
 """Names in one reply."""
@@ -67,7 +67,7 @@ class _Names:
 
 
 @attrs.frozen
-class Place:
+class ReadContext:
     """What all scans of a handle share.
 
     Attributes:
@@ -76,14 +76,14 @@ class Place:
 
     connection: Connection
     layout: Layout
-    sights: Sights
+    sights: VersionCache
     sizes: dict[str, int] = attrs.field(factory=dict)
 
 
 class Scan:
     """One scan of the keys that start with `prefix`, behind `after`."""
 
-    def __init__(self, place: Place, prefix: str, after: str | None) -> None:
+    def __init__(self, place: ReadContext, prefix: str, after: str | None) -> None:
         self._place = place
         self._layout = place.layout
         self._prefix = prefix

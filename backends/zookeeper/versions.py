@@ -21,14 +21,14 @@ _MOST = 20_000
 
 
 @attrs.define(eq=False)
-class Guard:
+class ShardGeneration:
     """How many deletions a shard had; shared by what was seen at the same moment."""
 
     deletions: int
 
 
 @attrs.frozen
-class Sight:
+class CachedVersion:
     """A record as it was seen.
 
     Attributes:
@@ -39,33 +39,33 @@ class Sight:
 
     version: int
     writes: int
-    guard: Guard
+    guard: ShardGeneration
 
 
-class Sights:
+class VersionCache:
     """The sights of one handle, the ones used last. Safe for use by many threads."""
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
-        self._sights: OrderedDict[str, Sight] = OrderedDict()
-        self._guards: dict[str, Guard] = {}
+        self._sights: OrderedDict[str, CachedVersion] = OrderedDict()
+        self._guards: dict[str, ShardGeneration] = {}
 
-    def of(self, key: str) -> Sight | None:
+    def of(self, key: str) -> CachedVersion | None:
         with self._mutex:
             sight = self._sights.get(key)
             if sight is not None:
                 self._sights.move_to_end(key)
             return sight
 
-    def saw(self, key: str, node: Node, shard: str, deletions: int) -> Sight:
+    def saw(self, key: str, node: Node, shard: str, deletions: int) -> CachedVersion:
         """Note a record that was read with, or after, its shard."""
         with self._mutex:
             guard = self._guards.get(shard)
             if guard is None or guard.deletions < deletions:
-                guard = self._guards[shard] = Guard(deletions)
+                guard = self._guards[shard] = ShardGeneration(deletions)
             elif guard.deletions > deletions:
-                guard = Guard(deletions)  # Read before others were: of no use to them.
-            sight = Sight(node.modified, node.version, guard)
+                guard = ShardGeneration(deletions)  # Read before others were: of no use to them.
+            sight = CachedVersion(node.modified, node.version, guard)
             known = self._sights.get(key)
             if known is None or (known.version, known.guard.deletions) <= (
                 sight.version,

@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import click
 
-from jrs.cli.common import EXIT_REFUSED, Place, say
+from jrs.cli.common import EXIT_REFUSED, ClusterRef, say
 from jrs.contract.errors import JrsError
 
 _COMMANDS = {
@@ -83,7 +83,7 @@ def cli(ctx: click.Context, backend: str | None, cluster: str) -> None:
     Submit a job:     jrs --backend file:///var/lib/jrs submit nightly-1 etl.jobs:nightly
     Wait for it:      jrs --backend file:///var/lib/jrs wait nightly-1
     """
-    ctx.obj = Place(backend, cluster)
+    ctx.obj = ClusterRef(backend, cluster)
 
 
 def main() -> NoReturn:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from jrs.cli.common import Place, json_option, say, spec_key_option, with_place
+from jrs.cli.common import ClusterRef, json_option, say, spec_key_option, with_cluster
 from jrs.cli.snapshots import catalog_of, progress_of, say_restored
 from jrs.cli.upkeep import job_storage, storage_option
 from jrs.contract.backend import Backend
@@ -31,9 +31,9 @@ _no_wait = click.option("--no-wait", is_flag=True, help="Only leave the request.
 @_no_wait
 @storage_option
 @spec_key_option
-@with_place
+@with_cluster
 def rescale_command(
-    place: Place,
+    place: ClusterRef,
     job_id: str,
     partitions: int,
     no_wait: bool,
@@ -51,7 +51,7 @@ def rescale_command(
     check_job_id(job_id)
     with place.open() as backend:
         _check_stores(backend, storage, job_id)
-        JobStops(backend, spec_key=spec_key).change(job_id, partitions=partitions)
+        JobStops(backend, spec_key=spec_key).reconfigure(job_id, partitions=partitions)
         return _started_again(backend, job_id, f"has {partitions} partitions", no_wait=no_wait)
 
 
@@ -63,9 +63,9 @@ def rescale_command(
               help="Do not import the entry point here: only the masters have it.")  # fmt: skip
 @_no_wait
 @spec_key_option
-@with_place
+@with_cluster
 def upgrade_command(
-    place: Place,
+    place: ClusterRef,
     job_id: str,
     entry_point: str,
     no_check: bool,
@@ -87,7 +87,7 @@ def upgrade_command(
             spec = JobCatalog(backend).view(job_id).spec
             entry_points.check_call(entry_point, spec.arguments if spec else {})
         absolute = entry_points.absolute(entry_point)
-        JobStops(backend, spec_key=spec_key).change(job_id, entry_point=absolute)
+        JobStops(backend, spec_key=spec_key).reconfigure(job_id, entry_point=absolute)
         return _started_again(backend, job_id, f"runs {entry_point}", no_wait=no_wait)
 
 
@@ -97,9 +97,9 @@ def upgrade_command(
 @storage_option
 @spec_key_option
 @json_option
-@with_place
+@with_cluster
 def fork_command(
-    place: Place,
+    place: ClusterRef,
     job_id: str,
     as_job: str,
     storage: Path | None,

@@ -27,7 +27,7 @@ EXIT_TIMEOUT = 3
 
 
 @attrs.define
-class Place:
+class ClusterRef:
     """The backend and the cluster a command works on."""
 
     backend: str | None
@@ -49,7 +49,7 @@ class Place:
         return open_backend(self.url, cluster=self.cluster, create=create)
 
 
-def with_place(command: Callable[..., Any]) -> Callable[..., Any]:
+def with_cluster(command: Callable[..., Any]) -> Callable[..., Any]:
     """Let a command take ``--backend`` and ``--cluster`` behind its name, too."""
 
     @click.option("--backend", metavar="URL", help="Where everything is stored [JRS_BACKEND].")
@@ -57,8 +57,8 @@ def with_place(command: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(command)
     def wrapper(*args: Any, backend: str | None, cluster: str | None, **options: Any) -> Any:
         ctx = click.get_current_context()
-        above = ctx.obj if isinstance(ctx.obj, Place) else Place(None, "default")
-        place = Place(backend or above.backend, cluster or above.cluster)
+        above = ctx.obj if isinstance(ctx.obj, ClusterRef) else ClusterRef(None, "default")
+        place = ClusterRef(backend or above.backend, cluster or above.cluster)
         return command(place, *args, **options)
 
     return wrapper

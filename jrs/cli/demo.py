@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from jrs.cli.common import Place, with_place
+from jrs.cli.common import ClusterRef, with_cluster
 from jrs.contract.errors import InvalidInput
 
 
@@ -16,8 +16,8 @@ from jrs.contract.errors import InvalidInput
     help="With --streaming: draw the same moments as the run that named it.",
 )
 @click.option("--keep", is_flag=True, help="Keep the folder with all data and logs.")
-@with_place
-def demo_command(place: Place, streaming: bool, seed: int | None, keep: bool) -> int:
+@with_cluster
+def demo_command(place: ClusterRef, streaming: bool, seed: int | None, keep: bool) -> int:
     """Run PySpark on three masters, kill leaders, and compare the results.
 
     The data are the flights of New York's airports in 2013. Needs Java 17 and jrs[demo].

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from jrs.cli.common import EXIT_DIFFERS, Place, json_option, say, say_json, with_place
-from jrs.contract.backend import Finding
+from jrs.cli.common import EXIT_DIFFERS, ClusterRef, json_option, say, say_json, with_cluster
+from jrs.contract.backend import Diagnostic
 from jrs.contract.texts import redacted
 from jrs.recovery.inspect.doctor import examine
 
@@ -19,8 +19,8 @@ from jrs.recovery.inspect.doctor import examine
 @click.option("--storage", type=click.Path(path_type=Path, file_okay=False),
               help="Where jobs keep their files, if the masters are told so.")  # fmt: skip
 @json_option
-@with_place
-def doctor_command(place: Place, ttl: float, storage: Path | None, as_json: bool) -> int:
+@with_cluster
+def doctor_command(place: ClusterRef, ttl: float, storage: Path | None, as_json: bool) -> int:
     """Look whether a backend is fit for use, as it is reached from here.
 
     Connects, then tries versions, encryption, permissions, sessions, writing, fencing, watching,
@@ -33,9 +33,9 @@ def doctor_command(place: Place, ttl: float, storage: Path | None, as_json: bool
     \b
     Example:  jrs doctor --backend etcd://10.0.0.1,10.0.0.2,10.0.0.3/jrs
     """
-    found: list[Finding] = []
+    found: list[Diagnostic] = []
     with place.open(create=True) as backend, place.open(create=True) as other:
-        opened = Finding("open", f"cluster {backend.cluster!r} at {redacted(place.url)}")
+        opened = Diagnostic("open", f"cluster {backend.cluster!r} at {redacted(place.url)}")
         for finding in chain([opened], examine(backend, other, ttl=ttl, storage=storage)):
             found.append(finding)
             if not as_json:
@@ -50,6 +50,6 @@ def doctor_command(place: Place, ttl: float, storage: Path | None, as_json: bool
     return EXIT_DIFFERS if wrong else 0
 
 
-def _line(finding: Finding) -> str:
+def _line(finding: Diagnostic) -> str:
     line = f"{'ok ' if finding.remedy is None else 'BAD'}  {finding.what:10}  {finding.detail}"
     return line if finding.remedy is None else f"{line}: {finding.remedy}"

@@ -11,12 +11,12 @@ import click
 from jrs.cli.common import (
     EXIT_DIFFERS,
     EXIT_TIMEOUT,
-    Place,
+    ClusterRef,
     json_option,
     say,
     say_json,
     spec_key_option,
-    with_place,
+    with_cluster,
 )
 from jrs.contract.backend import Backend
 from jrs.contract.errors import DuplicateJob, InvalidInput, NoSuchJob
@@ -65,9 +65,9 @@ from jrs.store.result_store import JobResultStore
               "is returned.")  # fmt: skip
 @click.option("--wait", "waits", is_flag=True, help="Wait for the result and print it.")
 @spec_key_option
-@with_place
+@with_cluster
 def submit_command(
-    place: Place,
+    place: ClusterRef,
     job_id: str,
     entry_point: str,
     pairs: tuple[str, ...],
@@ -131,8 +131,8 @@ def submit_command(
     help="Give up after so long; exit 3.",
 )
 @json_option
-@with_place
-def wait_command(place: Place, job_id: str, timeout: float | None, as_json: bool) -> int:
+@with_cluster
+def wait_command(place: ClusterRef, job_id: str, timeout: float | None, as_json: bool) -> int:
     """Wait for a job's result and print its payload as JSON; exit 1 unless it FINISHED.
 
     Returns as soon as the result is durable; cleanup may still run.
@@ -155,8 +155,8 @@ def wait_command(place: Place, job_id: str, timeout: float | None, as_json: bool
 @click.argument("job_id")
 @click.option("--reason", default="", help="Kept with the request.")
 @click.option("--wait", "waits", is_flag=True, help="Wait until it has ended.")
-@with_place
-def cancel_command(place: Place, job_id: str, reason: str, waits: bool) -> int:
+@with_cluster
+def cancel_command(place: ClusterRef, job_id: str, reason: str, waits: bool) -> int:
     """Ask for a job to be canceled; the leader kills its attempt as a whole.
 
     \b
@@ -227,8 +227,8 @@ def _print(result: JobResult, *, as_json: bool) -> None:
 @click.command("sign")
 @click.argument("job_id")
 @spec_key_option
-@with_place
-def sign_command(place: Place, job_id: str, spec_key: SpecKey | None) -> int:
+@with_cluster
+def sign_command(place: ClusterRef, job_id: str, spec_key: SpecKey | None) -> int:
     """Sign a job's spec as it is stored now, so that masters with the same key run it.
 
     Look at it first: jrs show JOB_ID. A job that was held for its signature is then resumed with

@@ -11,7 +11,7 @@ import attrs
 import click
 
 from jrs.cli import pid1
-from jrs.cli.common import Place, say, say_json, spec_key_option, when, with_place
+from jrs.cli.common import ClusterRef, say, say_json, spec_key_option, when, with_cluster
 from jrs.contract import credentials
 from jrs.contract.errors import InvalidInput, JrsError
 from jrs.records.policies import MOST
@@ -44,9 +44,9 @@ from jrs.recovery.rules.resource import Resource
               "'/opt/jobs/*'; others are held. Repeatable.")  # fmt: skip
 @spec_key_option
 @click.option("--json", "as_json", is_flag=True, help="Print events as JSON, one a line.")
-@with_place
+@with_cluster
 def master_command(
-    place: Place,
+    place: ClusterRef,
     name: str | None,
     ttl: float,
     storage: Path | None,

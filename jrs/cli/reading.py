@@ -11,7 +11,7 @@ import attrs
 import click
 
 from jrs.cli.common import (
-    Place,
+    ClusterRef,
     json_option,
     say,
     say_json,
@@ -19,7 +19,7 @@ from jrs.cli.common import (
     table,
     took,
     when,
-    with_place,
+    with_cluster,
 )
 from jrs.contract.backend import Backend
 from jrs.contract.errors import CorruptRecord
@@ -44,9 +44,9 @@ _MOST_OF_A_NOTE = 200
 @click.option("--after", metavar="JOB_ID", help="Go on behind this job.")
 @click.option("--limit", type=click.IntRange(1, MOST), default=50, show_default=True)
 @json_option
-@with_place
+@with_cluster
 def list_command(
-    place: Place,
+    place: ClusterRef,
     status: str | None,
     state: str | None,
     after: str | None,
@@ -91,8 +91,8 @@ def list_command(
 @click.command("show")
 @click.argument("job_id")
 @json_option
-@with_place
-def show_command(place: Place, job_id: str, as_json: bool) -> int:
+@with_cluster
+def show_command(place: ClusterRef, job_id: str, as_json: bool) -> int:
     """Show all that is known of a job: its spec, attempts, stages and result.
 
     \b
@@ -111,8 +111,8 @@ def show_command(place: Place, job_id: str, as_json: bool) -> int:
 @click.command("explain")
 @click.argument("job_id")
 @json_option
-@with_place
-def explain_command(place: Place, job_id: str, as_json: bool) -> int:
+@with_cluster
+def explain_command(place: ClusterRef, job_id: str, as_json: bool) -> int:
     """Say what happens to a job now, why, and what is left of it.
 
     \b
@@ -132,8 +132,8 @@ def explain_command(place: Place, job_id: str, as_json: bool) -> int:
 
 @click.command("masters")
 @json_option
-@with_place
-def masters_command(place: Place, as_json: bool) -> int:
+@with_cluster
+def masters_command(place: ClusterRef, as_json: bool) -> int:
     """List the masters of the cluster, and who leads.
 
     \b

@@ -12,14 +12,14 @@ from typing import Any
 import click
 
 from jrs.cli.common import (
-    Place,
+    ClusterRef,
     json_option,
     say,
     say_json,
     spec_key_option,
     table,
     when,
-    with_place,
+    with_cluster,
 )
 from jrs.cli.upkeep import job_storage, storage_option
 from jrs.contract.backend import Backend
@@ -54,7 +54,7 @@ def _command(name: str) -> Callable[[Callable[..., Any]], click.Command]:
     """Make a command of the group, on an open catalogue, with the options that all of them have."""
 
     def wrap(function: Callable[..., Any]) -> click.Command:
-        def command(place: Place, storage: Path | None, **options: Any) -> Any:
+        def command(place: ClusterRef, storage: Path | None, **options: Any) -> Any:
             spec_key = options.pop("spec_key", None)
             with place.open() as backend:
                 return function(catalog_of(backend, storage, spec_key), **options)
@@ -63,7 +63,7 @@ def _command(name: str) -> Callable[[Callable[..., Any]], click.Command]:
         command.__click_params__ = getattr(  # type: ignore[attr-defined]
             function, "__click_params__", []
         )
-        return snapshot_command.command(name)(storage_option(with_place(command)))
+        return snapshot_command.command(name)(storage_option(with_cluster(command)))
 
     return wrap
 

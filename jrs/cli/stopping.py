@@ -6,7 +6,7 @@ import math
 
 import click
 
-from jrs.cli.common import EXIT_DIFFERS, EXIT_TIMEOUT, Place, say, with_place
+from jrs.cli.common import EXIT_DIFFERS, EXIT_TIMEOUT, ClusterRef, say, with_cluster
 from jrs.contract.errors import InvalidInput
 from jrs.records.model import JobStatus, StopMode, StopRecord
 from jrs.store.result_store import JobResultStore
@@ -29,9 +29,9 @@ from jrs.store.stops import JobStops
               "from its newest committed batch.")  # fmt: skip
 @click.option("--no-wait", is_flag=True, help="Only leave the request.")
 @click.option("--timeout", type=float, metavar="SECONDS", help="Wait for so long; exit 3.")
-@with_place
+@with_cluster
 def stop_command(
-    place: Place,
+    place: ClusterRef,
     job_id: str,
     mode: str,
     reason: str,
@@ -84,8 +84,8 @@ def stop_command(
 
 @click.command("resume")
 @click.argument("job_id")
-@with_place
-def resume_command(place: Place, job_id: str) -> int:
+@with_cluster
+def resume_command(place: ClusterRef, job_id: str) -> int:
     """Let a suspended job go on, or one that is held try again; the leader starts it.
 
     \b

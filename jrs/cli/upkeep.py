@@ -8,7 +8,15 @@ from pathlib import Path
 
 import click
 
-from jrs.cli.common import EXIT_DIFFERS, EXIT_REFUSED, Place, json_option, say, say_json, with_place
+from jrs.cli.common import (
+    EXIT_DIFFERS,
+    EXIT_REFUSED,
+    ClusterRef,
+    json_option,
+    say,
+    say_json,
+    with_cluster,
+)
 from jrs.contract.backend import Backend
 from jrs.contract.errors import CorruptRecord, InvalidInput, NoSuchResult
 from jrs.contract.formats import NEWEST_FORMAT
@@ -68,9 +76,9 @@ storage_option = click.option(
 @click.argument("job_id")
 @storage_option
 @json_option
-@with_place
+@with_cluster
 def cleanup_command(
-    place: Place, action: str, job_id: str, storage: Path | None, as_json: bool
+    place: ClusterRef, action: str, job_id: str, storage: Path | None, as_json: bool
 ) -> int:
     """See to the cleanup of a job that has ended.
 
@@ -116,8 +124,8 @@ def cleanup_command(
 @click.option("--keep", type=click.IntRange(0, MOST), default=0, show_default=True,
               help="Keep this many of the newest, whatever their age.")  # fmt: skip
 @json_option
-@with_place
-def expire_command(place: Place, age: str, keep: int, as_json: bool) -> int:
+@with_cluster
+def expire_command(place: ClusterRef, age: str, keep: int, as_json: bool) -> int:
     """Delete old clean results. Their jobs can still never run again.
 
     \b
@@ -140,9 +148,9 @@ def expire_command(place: Place, age: str, keep: int, as_json: bool) -> int:
               help="Restore a damaged epoch, so that masters can lead again.")  # fmt: skip
 @storage_option
 @json_option
-@with_place
+@with_cluster
 def fsck_command(
-    place: Place, accept_damage: bool, repair: bool, storage: Path | None, as_json: bool
+    place: ClusterRef, accept_damage: bool, repair: bool, storage: Path | None, as_json: bool
 ) -> int:
     """Look everything over: damage, records that cannot be read, left-overs without an owner.
 
@@ -183,8 +191,8 @@ def fsck_command(
 @click.option("--raise", "to_raise", is_flag=True,
               help="Raise it to the newest that this version knows, for good.")  # fmt: skip
 @json_option
-@with_place
-def cluster_format_command(place: Place, to_raise: bool, as_json: bool) -> int:
+@with_cluster
+def cluster_format_command(place: ClusterRef, to_raise: bool, as_json: bool) -> int:
     """Show the format of the cluster's records, or raise it once every master is upgraded.
 
     Until then a newer version of jrs writes what the older ones read. After it, older versions

@@ -61,7 +61,7 @@ class Capabilities:
 
 
 @attrs.frozen
-class Finding:
+class Diagnostic:
     """One thing that was looked at.
 
     Attributes:
@@ -198,7 +198,7 @@ class Backend(abc.ABC):
     def close(self) -> None:
         """Release everything. Idempotent. Commits in flight end with an error or are done."""
 
-    def holds(self, fence: Fence) -> bool:
+    def is_current(self, fence: Fence) -> bool:
         """Return whether `fence` held a moment ago. Advisory: only a fenced commit is proof."""
         conditions = [fence.check(), *([fence.attempt] if fence.attempt is not None else ())]
         found = self.get_many([condition.key for condition in conditions])
@@ -213,7 +213,7 @@ class Backend(abc.ABC):
         """Yield a line for each damaged place below the map; reads everything, changes nothing."""
         yield from ()
 
-    def findings(self, ttl: float) -> Iterator[Finding]:
+    def diagnostics(self, ttl: float) -> Iterator[Diagnostic]:
         """Yield what only the backend can tell of how fit it is for leaderships of that ttl:
         versions, encryption, its members, its sessions. Changes nothing.
 

@@ -144,7 +144,7 @@ def _rescale(watched: Watched, moment: Moment) -> None:
         return [name for name in before if watched.partitions(name) == _PARTITIONS]
 
     asked = time.time()
-    JobStops(scene.backend).change(JOB, partitions=_PARTITIONS)
+    JobStops(scene.backend).reconfigure(JOB, partitions=_PARTITIONS)
     scene.screen.line("client", 0, JOB, "rescale", f"when {when}")
     watched.until_started(asked)
 

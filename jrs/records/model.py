@@ -338,7 +338,7 @@ class StopState(enum.Enum):
     """How far a stop has come."""
 
     REQUESTED = "requested"
-    STANDS = "stands"
+    QUIESCED = "stands"
     """A suspend: every query has come to its end; the leader ends the attempt."""
     DONE = "done"
     """The job is suspended, or held. It starts again when it is resumed."""

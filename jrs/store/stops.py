@@ -111,7 +111,7 @@ class JobStops:
         else:
             self._backend.commit(Update(stored.key, encode(before.drain), stored.version))
 
-    def change(
+    def reconfigure(
         self, job_id: str, *, entry_point: str | None = None, partitions: int | None = None
     ) -> JobSpec:
         """Say what the job is to be from now on, and have it started again as that.
@@ -207,7 +207,7 @@ class JobStops:
                     raise TimeoutError(f"job {job_id!r} does not stand yet; the request stays")
                 watch.wait(min(0.5, deadline.bounded()))
 
-    def note(self, record: StopRecord, fence: Fence) -> bool:
+    def update(self, record: StopRecord, fence: Fence) -> bool:
         """Write how far a stop has come, as the leader or its attempt; return whether it still
         was this stop.
 
@@ -239,12 +239,12 @@ class JobStops:
         attempt. A drain that was asked for is kept with it.
 
         Raises:
-            Fenced, Unavailable, OutcomeUnknown: as `note`.
+            Fenced, Unavailable, OutcomeUnknown: as `update`.
         """
         held = StopRecord(job_id, StopMode.HOLD, StopState.DONE, self._now(), reason)
-        self.note(held, fence)
+        self.update(held, fence)
 
-    def forget(self, record: StopRecord, fence: Fence) -> None:
+    def clear(self, record: StopRecord, fence: Fence) -> None:
         """Remove a stop that was only made to start the job again, as the leader.
 
         Raises:
@@ -255,11 +255,11 @@ class JobStops:
         if before is not None and stored is not None and before.again:
             self._backend.commit(Delete(stored.key, stored.version), fence=fence)
 
-    def step(self, job_id: str, stages: dict[str, str], fence: Fence) -> None:
+    def report_progress(self, job_id: str, stages: dict[str, str], fence: Fence) -> None:
         """Note which stage is at which step, if a stop is under way at all; best effort."""
         before = self.get(job_id)
         if before is not None and before.state is StopState.REQUESTED and before.stages != stages:
-            self.note(attrs.evolve(before, stages=stages), fence)
+            self.update(attrs.evolve(before, stages=stages), fence)
 
     def _stored(self, job_id: str) -> tuple[StopRecord | None, Record | None]:
         stored = self._backend.get(keys.STOPS + check_job_id(job_id))

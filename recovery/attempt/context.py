@@ -50,7 +50,7 @@ class AttemptContext:
 
     def check(self) -> None:
         """Raise `Fenced` if this attempt's leader was replaced."""
-        if self.lost.is_set() or not self.backend.holds(self.fence):
+        if self.lost.is_set() or not self.backend.is_current(self.fence):
             raise Fenced(f"epoch {self.epoch} was replaced: job {self.job_id!r} stops here")
 
     def scratch(self) -> Path | None:

@@ -67,7 +67,9 @@ class StopWatch:
                     done = stop
                 elif stop.mode is StopMode.DRAIN:
                     self._drain(stop)  # There may be new stages to be drained.
-                self._stops.step(self._context.job_id, self._run.steps(), self._context.fence)
+                self._stops.report_progress(
+                    self._context.job_id, self._run.steps(), self._context.fence
+                )
             except Fenced:
                 return  # Whatever else this attempt does is refused as well.
             except (JrsError, OSError):
@@ -76,8 +78,8 @@ class StopWatch:
     def _begin(self, stop: StopRecord) -> None:
         if stop.mode is StopMode.SUSPEND:
             self._run.suspend()
-            told = attrs.evolve(stop, state=StopState.STANDS, stages=self._run.steps())
-            self._stops.note(told, self._context.fence)
+            told = attrs.evolve(stop, state=StopState.QUIESCED, stages=self._run.steps())
+            self._stops.update(told, self._context.fence)
         elif stop.mode is StopMode.DRAIN:
             # The last state that could be resumed: behind the end there is none.
             context = self._context
@@ -93,4 +95,4 @@ class StopWatch:
         why = self._run.drain()
         if why is not None:
             told = attrs.evolve(stop, state=StopState.REFUSED, reason=why)
-            self._stops.note(told, self._context.fence)
+            self._stops.update(told, self._context.fence)

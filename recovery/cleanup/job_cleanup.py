@@ -226,7 +226,7 @@ class JobCleanup:
 
     def _clean(self, resource: Resource, job_id: str, fence: Fence | None) -> str:
         """Have one resource cleaned; return what is wrong with it, if anything is."""
-        if fence is not None and not self._backend.holds(fence):
+        if fence is not None and not self._backend.is_current(fence):
             raise Fenced(f"epoch {fence.epoch} was replaced: cleanup of {job_id!r} stops here")
         step = job_id, resource.name
         with self._lock:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from jrs.contract.backend import Backend, Finding
+from jrs.contract.backend import Backend, Diagnostic
 from jrs.contract.errors import Conflict, Fenced, InvalidInput, JrsError
 from jrs.contract.mounts import filesystem_of, storage_problem
 from jrs.contract.operations import EPOCH_KEY, Check, Create, Delete, Fence, Update
@@ -35,7 +35,7 @@ def examine(
     ttl: float,
     storage: Path | None = None,
     clock: Callable[[], float] = time.monotonic,
-) -> Iterator[Finding]:
+) -> Iterator[Diagnostic]:
     """Yield what is found of a cluster, by two handles on it. What fails is a finding, too.
 
     Args:
@@ -43,9 +43,9 @@ def examine(
         storage: where the jobs keep their files; by default where the backend says, if it does.
     """
     mine = f"{keys.DOCTOR}{uuid.uuid4().hex}"
-    looks: tuple[Callable[[], Iterator[Finding]], ...] = (
+    looks: tuple[Callable[[], Iterator[Diagnostic]], ...] = (
         lambda: _ttl(backend, ttl),
-        lambda: backend.findings(ttl),
+        lambda: backend.diagnostics(ttl),
         lambda: _round_trip(backend, mine),
         lambda: _fence(backend, mine),
         lambda: _latency(backend, mine, ttl, clock),
@@ -56,34 +56,36 @@ def examine(
         try:
             yield from look()
         except JrsError as error:
-            yield Finding("error", str(error), "see above; nothing further of this kind was tried")
+            yield Diagnostic(
+                "error", str(error), "see above; nothing further of this kind was tried"
+            )
     with suppress(JrsError):
         backend.commit(Delete(mine))
 
 
-def _ttl(backend: Backend, ttl: float) -> Iterator[Finding]:
+def _ttl(backend: Backend, ttl: float) -> Iterator[Diagnostic]:
     try:
         backend.check_ttl(ttl)
     except InvalidInput as error:
-        yield Finding("ttl", str(error), "choose a ttl in that range for every master")
+        yield Diagnostic("ttl", str(error), "choose a ttl in that range for every master")
 
 
-def _round_trip(backend: Backend, key: str) -> Iterator[Finding]:
+def _round_trip(backend: Backend, key: str) -> Iterator[Diagnostic]:
     """Write, read back, and be refused."""
     backend.commit(Create(key, b"here"))
     record = backend.get(key)
     if record is None or record.value != b"here":
-        yield Finding("write", "what was written is not what is read", "do not use this backend")
+        yield Diagnostic("write", "what was written is not what is read", "do not use this backend")
         return
     try:
         backend.commit(Create(key, b"again"))
     except Conflict:
-        yield Finding("write", "written, read back, and a second creation refused")
+        yield Diagnostic("write", "written, read back, and a second creation refused")
     else:
-        yield Finding("write", "a key was created twice", "do not use this backend")
+        yield Diagnostic("write", "a key was created twice", "do not use this backend")
 
 
-def _fence(backend: Backend, key: str) -> Iterator[Finding]:
+def _fence(backend: Backend, key: str) -> Iterator[Diagnostic]:
     """Let the present epoch's fence pass, and refuse any other."""
     epoch = backend.get(EPOCH_KEY)
     old = Fence(0, 0 if epoch is None else epoch.version - 1)
@@ -95,23 +97,25 @@ def _fence(backend: Backend, key: str) -> Iterator[Finding]:
     except Fenced:
         refused = "a deposed leader's write is refused"
     else:
-        yield Finding("fence", "a deposed leader's write was accepted", "do not use this backend")
+        yield Diagnostic(
+            "fence", "a deposed leader's write was accepted", "do not use this backend"
+        )
         return
     if epoch is None:
-        yield Finding("fence", f"{refused}; nobody has led yet")
+        yield Diagnostic("fence", f"{refused}; nobody has led yet")
         return
     leader = decode(EpochRecord, epoch.value, EPOCH_KEY)
     try:
         backend.commit(Check(key, record.version), fence=Fence(leader.epoch, epoch.version))
     except Fenced:
-        yield Finding("fence", f"{refused}; the leader changed meanwhile")
+        yield Diagnostic("fence", f"{refused}; the leader changed meanwhile")
     else:
-        yield Finding("fence", f"{refused}; that of epoch {leader.epoch} passes")
+        yield Diagnostic("fence", f"{refused}; that of epoch {leader.epoch} passes")
 
 
 def _latency(
     backend: Backend, key: str, ttl: float, clock: Callable[[], float]
-) -> Iterator[Finding]:
+) -> Iterator[Diagnostic]:
     taken = []
     for number in range(COMMITS):
         record = backend.get(key)
@@ -124,7 +128,7 @@ def _latency(
     p50, p99 = taken[len(taken) // 2], taken[-max(1, len(taken) // 100)]
     detail = f"p50 {_ms(p50)}, p99 {_ms(p99)} over {len(taken)} commits"
     slow = p99 > ttl * _SLOW
-    yield Finding(
+    yield Diagnostic(
         "commits",
         detail,
         f"too slow for a ttl of {ttl:g} s: look at the disk and the network of its servers, or "
@@ -134,7 +138,7 @@ def _latency(
 
 def _watch(
     backend: Backend, other: Backend, key: str, ttl: float, clock: Callable[[], float]
-) -> Iterator[Finding]:
+) -> Iterator[Diagnostic]:
     """Let one handle watch what the other commits."""
     taken = []
     with backend.watch(key) as watch:
@@ -150,26 +154,26 @@ def _watch(
             taken.append(clock() - began)
             commit.result(other.timeout)
             if not seen:
-                yield Finding(
+                yield Diagnostic(
                     "watch",
                     f"a commit was not noticed within {ttl:g} s",
                     "masters will be slow to see new jobs: look at the network and the servers",
                 )
                 return
-    yield Finding("watch", f"commits are noticed within {_ms(max(taken))}, commit included")
+    yield Diagnostic("watch", f"commits are noticed within {_ms(max(taken))}, commit included")
 
 
-def _storage(root: Path | None) -> Iterator[Finding]:
+def _storage(root: Path | None) -> Iterator[Diagnostic]:
     """Look whether a renamed folder is out of reach on the filesystem that jobs keep files on."""
     if root is None:
         return
     problem = storage_problem(root)
     if problem is None:
         kind = filesystem_of(root) or "a filesystem that cannot be told"
-        yield Finding("storage", f"{root}, on {kind}")
+        yield Diagnostic("storage", f"{root}, on {kind}")
     else:
         why, remedy = problem
-        yield Finding("storage", f"{root}: {why}", remedy)
+        yield Diagnostic("storage", f"{root}: {why}", remedy)
 
 
 def _ms(seconds: float) -> str:

@@ -41,7 +41,7 @@ from jrs.store.result_store import JobResultStore
 from jrs.store.stops import JobStops
 
 from ..attempt.context import AttemptContext
-from ..attempt.runners import Ended, Runner
+from ..attempt.runners import AttemptExit, Runner
 from ..cleanup.job_cleanup import CleanupPolicy, JobCleanup
 from ..files.job_folders import JobStorage
 from ..processes import last_words, left_running
@@ -50,8 +50,8 @@ from ..processes.marks import new_mark
 from ..rules.decision import Stop
 from ..snapshots import pending_restores
 from . import suspects
-from .attempts import Attempts, Begun
-from .recovery_point import JobState
+from .attempts import AttemptHandle, Attempts
+from .recovery_point import RecoveryPoints
 from .trust import Trust
 
 _KILL = 30.0
@@ -65,7 +65,7 @@ Say = Callable[[str, str, str], None]
 
 
 @attrs.frozen
-class Death:
+class RestartPlan:
     """An attempt's death, counted."""
 
     deaths: int
@@ -74,7 +74,7 @@ class Death:
 
 
 @attrs.frozen
-class Left:
+class PendingCleanup:
     """What a cleanup pass has left undone."""
 
     tries: int
@@ -123,7 +123,7 @@ class Actions:
         self._stops = JobStops(backend, now=now)
         self._leaders = storage.root / ".leaders"
         self._last_words = last_words.LastWords(self._leaders, self._fence.epoch)
-        self._state = JobState(backend, storage, self._fence, say, spec_key=trust.key)
+        self._state = RecoveryPoints(backend, storage, self._fence, say, spec_key=trust.key)
 
     # -- running ---------------------------------------------------------------------------
 
@@ -131,7 +131,7 @@ class Actions:
         self,
         spec: JobSpec,
         function: Callable[..., Any] | None,
-        on_end: Callable[[Begun, Ended], None],
+        on_end: Callable[[AttemptHandle, AttemptExit], None],
     ) -> None:
         """Start the job's next attempt, once nothing of an earlier one can do harm any more.
 
@@ -139,9 +139,9 @@ class Actions:
         """
         job_id = spec.job_id
         try:
-            self._state.check_new(job_id)
+            self._state.refuse_foreign_files(job_id)
             self._end_left_over(job_id)
-            self._state.make_usable(job_id)
+            self._state.ensure_recoverable(job_id)
             recorded = self._record_attempt(spec)
         except JobHeld as error:
             self._hold(job_id, error)
@@ -178,7 +178,7 @@ class Actions:
         for stored in self._backend.scan(keys.stages(job_id)):
             decode(StageRecord, stored.value, stored.key)
 
-    def count_death(self, spec: JobSpec, ended: Ended) -> Death | None:
+    def count_death(self, spec: JobSpec, ended: AttemptExit) -> RestartPlan | None:
         """Count an attempt that ended without a result, durably, so that failovers do not reset
         the restart policy. Return None if it was no death."""
         job_id = spec.job_id
@@ -187,15 +187,15 @@ class Actions:
         if self._store.has_entry(job_id) or self._backend.get(keys.CANCEL + job_id) is not None:
             return None
         stop = self._stops.get(job_id)
-        if stop is not None and stop.state in (StopState.STANDS, StopState.DONE):
+        if stop is not None and stop.state in (StopState.QUIESCED, StopState.DONE):
             return None  # It has ended because it was to stop, or is held.
-        if ended.fenced and not self._backend.holds(self._fence):
+        if ended.fenced and not self._backend.is_current(self._fence):
             raise Fenced(f"the attempt of {job_id!r} was fenced: {ended.message}")
         before, version = self.stored_attempt(job_id)
         before = before or AttemptRecord(job_id)
         if not ended.begun:
             self._say("waiting", job_id, f"{ended.message}; trying again")
-            return Death(before.deaths, _AGAIN)
+            return RestartPlan(before.deaths, _AGAIN)
         deaths = before.deaths + 1
         failure = Failure("exit", ended.message, ended.detail, ended.exit_status)
         policy = spec.restart
@@ -212,7 +212,7 @@ class Actions:
         said = f"attempt {record.attempt} died: {ended.message}"
         said += f"; {left} left, next in {delay:g} s" if left > 0 else "; none left"
         self._say("died", job_id, said)
-        return Death(deaths, delay)
+        return RestartPlan(deaths, delay)
 
     def stored_attempt(self, job_id: str) -> tuple[AttemptRecord | None, int | None]:
         """Return the job's newest attempt, if it can be read, and its record's version."""
@@ -325,9 +325,9 @@ class Actions:
         self._state.settle(job_id)
         self._state.take_scheduled_snapshot(job_id, spec.snapshots)
         if stop.again:
-            self._stops.forget(stop, self._fence)
+            self._stops.clear(stop, self._fence)
             self._say("suspended", job_id, "it stands, and is started again with what was changed")
-        elif self._stops.note(attrs.evolve(stop, state=StopState.DONE), self._fence):
+        elif self._stops.update(attrs.evolve(stop, state=StopState.DONE), self._fence):
             self._say("suspended", job_id, "it stands; `jrs resume` lets it go on")
 
     def finish_restore(self, job_id: str) -> None:
@@ -360,7 +360,7 @@ class Actions:
 
     # -- cleaning up -----------------------------------------------------------------------
 
-    def clean_up(self, job_id: str) -> Left | None:
+    def clean_up(self, job_id: str) -> PendingCleanup | None:
         """Do one pass of the job's cleanup; return None if nothing is left."""
         before = self.journal(job_id)
         tries = before.tries + 1 if before else 1
@@ -374,7 +374,7 @@ class Actions:
         for name, problem in journal.problems.items():
             again = "given up" if journal.exhausted else f"again in {delay:g} s"
             self._say("cleanup", job_id, f"{name} is left: {problem} ({again})")
-        return Left(tries, delay)
+        return PendingCleanup(tries, delay)
 
     def journal(self, job_id: str) -> CleanupJournal | None:
         """Return what was journalled of the job's cleanup.
@@ -414,7 +414,7 @@ class Actions:
             # The rename first: from here on no older attempt can publish, dead or not.
             self._storage.take_over(job_id, self._fence.epoch)
         except Fenced:
-            if not self._backend.holds(self._fence):
+            if not self._backend.is_current(self._fence):
                 raise
             # Nobody newer leads, so it is of a life before the backend's: this job's alone.
             folder = self._storage.folder(job_id)

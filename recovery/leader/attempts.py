@@ -15,7 +15,7 @@ import attrs
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import Unavailable
 
-from ..attempt.runners import Ended, OnEnd, RunningAttempt
+from ..attempt.runners import AttemptExit, OnEnd, RunningAttempt
 from ..processes.pools import side_by_side
 
 _LATE = 30.0
@@ -26,7 +26,7 @@ _MORE = 0.5
 
 
 @attrs.define(eq=False)
-class Begun:
+class AttemptHandle:
     """One attempt, from before its start until it was forgotten."""
 
     running: RunningAttempt | None = None
@@ -40,7 +40,7 @@ class Attempts:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._begun: dict[str, Begun] = {}
+        self._begun: dict[str, AttemptHandle] = {}
         self._over = False
 
     @property
@@ -52,7 +52,7 @@ class Attempts:
         self,
         job_id: str,
         start: Callable[[OnEnd], RunningAttempt],
-        on_end: Callable[[Begun, Ended], None],
+        on_end: Callable[[AttemptHandle, AttemptExit], None],
     ) -> None:
         """Start an attempt. `on_end` may be called before this returns, from any thread.
 
@@ -60,7 +60,7 @@ class Attempts:
             Unavailable: this leadership is over; nothing was started.
             Whatever `start` raises.
         """
-        begun = Begun()
+        begun = AttemptHandle()
         with self._changed:
             if self.over:
                 raise Unavailable(f"this leadership is over: job {job_id!r} is not started")
@@ -86,7 +86,7 @@ class Attempts:
         with self._changed:
             return list(self._begun)
 
-    def forget(self, job_id: str, begun: Begun) -> bool:
+    def forget(self, job_id: str, begun: AttemptHandle) -> bool:
         """Take note that an attempt has ended; return whether it has by itself, and was its job's
         newest."""
         with self._changed:
@@ -121,7 +121,7 @@ class Attempts:
         ends = side_by_side("jrs-end", calls, Deadline.after(deadline.bounded() + _MORE))
         return [job_id for job_id, end in zip(begun, ends, strict=True) if not end.value]
 
-    def _end(self, begun: Begun, deadline: Deadline) -> bool:
+    def _end(self, begun: AttemptHandle, deadline: Deadline) -> bool:
         with self._changed:
             self._changed.wait_for(
                 lambda: begun.running is not None or begun not in self._begun.values(),

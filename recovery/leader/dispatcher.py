@@ -24,18 +24,18 @@ from jrs.contract.leadership import Leadership
 from jrs.records import keys
 from jrs.records.model import JobSpec, RunnerKind
 
-from ..attempt.runners import Ended, Runner
+from ..attempt.runners import AttemptExit, Runner
 from ..cleanup.job_cleanup import CleanupPolicy, JobCleanup
 from ..files.job_folders import JobStorage
 from ..processes.pools import Pool, side_by_side
 from ..rules.decision import Action, Attempt, Decision, Facts, Result, Spec, decide
 from ..rules.events import Event, Report, tell
 from . import suspects
-from .actions import Actions, Death, Left
+from .actions import Actions, PendingCleanup, RestartPlan
 from .agenda import Agenda
-from .attempts import Attempts, Begun
+from .attempts import AttemptHandle, Attempts
 from .errands import Errands
-from .facts import SCANNED, End, Gatherer, Look, Stored, Tracked
+from .facts import SCANNED, End, Gatherer, JobMemory, Look, Stored
 from .loop import TICK, Loop
 from .starts import Starts
 from .trust import Trust
@@ -124,7 +124,7 @@ class Dispatcher:
             say=self._say,
             clock=clock,
         )
-        self._jobs: dict[str, Tracked] = {}
+        self._jobs: dict[str, JobMemory] = {}
         self._functions: dict[str, Callable[..., Any]] = {}
         self._agenda = Agenda(clock)
         self._rescan = {*SCANNED}
@@ -272,7 +272,7 @@ class Dispatcher:
         """Look at a page of jobs; what is wrong with one of them keeps no other from its turn."""
         jobs = {}
         for job_id in page:
-            job = self._jobs.setdefault(job_id, Tracked())
+            job = self._jobs.setdefault(job_id, JobMemory())
             if job.busy:
                 continue  # It is looked at when that has come back.
             if job.ended is None:
@@ -294,7 +294,7 @@ class Dispatcher:
             except Exception as error:
                 self._errands.put_off(job_id, jobs[job_id], None, error)
 
-    def _reconcile(self, job_id: str, job: Tracked, look: Look) -> None:
+    def _reconcile(self, job_id: str, job: JobMemory, look: Look) -> None:
         facts = look.facts
         decision = decide(facts)
         recovers = decision.action is Action.RECOVER and not job.pinning
@@ -315,7 +315,7 @@ class Dispatcher:
             self._act(job_id, job, decision.action, look)
         self._forget_if_over(job_id, job, facts)
 
-    def _forget_if_over(self, job_id: str, job: Tracked, facts: Facts) -> None:
+    def _forget_if_over(self, job_id: str, job: JobMemory, facts: Facts) -> None:
         there = facts.spec is not Spec.NONE or facts.result in (Result.DIRTY, Result.UNREADABLE)
         under_way = job.busy or job.pinning or job.ended or self._attempts.is_running(job_id)
         if not there and not under_way:
@@ -323,7 +323,7 @@ class Dispatcher:
             self._functions.pop(job_id, None)
 
     def _plan(
-        self, job_id: str, job: Tracked, decision: Decision, look: Look, *, turn: bool
+        self, job_id: str, job: JobMemory, decision: Decision, look: Look, *, turn: bool
     ) -> None:
         """See to it that the job is looked at when time alone changes what is decided of it."""
         now = self._clock()
@@ -340,7 +340,7 @@ class Dispatcher:
 
     # -- acting ----------------------------------------------------------------------------
 
-    def _act(self, job_id: str, job: Tracked, action: Action, look: Look) -> None:
+    def _act(self, job_id: str, job: JobMemory, action: Action, look: Look) -> None:
         do, pools, facts, spec = self._actions, self._errands.pools, look.facts, look.spec
 
         def offload(
@@ -405,7 +405,7 @@ class Dispatcher:
         function = self._functions.get(spec.job_id) if spec.only_in_driver else None
         self._actions.start(spec, function, self._on_end(spec))
 
-    def _count(self, job_id: str, job: Tracked, end: End) -> None:
+    def _count(self, job_id: str, job: JobMemory, end: End) -> None:
         self._errands.run(
             self._errands.pools.records,
             job_id,
@@ -424,7 +424,7 @@ class Dispatcher:
 
     # -- when things are due -----------------------------------------------------------------
 
-    def _snapshot_is_due(self, job_id: str, job: Tracked, spec: JobSpec) -> bool:
+    def _snapshot_is_due(self, job_id: str, job: JobMemory, spec: JobSpec) -> bool:
         if spec.snapshots.every is None:
             return False
         now, due = self._clock(), job.snapshot_at
@@ -433,7 +433,7 @@ class Dispatcher:
             self._agenda.at(job.snapshot_at, job_id)
         return due is not None and now >= due
 
-    def _may_clean_up(self, job_id: str, job: Tracked, look: Look) -> bool:
+    def _may_clean_up(self, job_id: str, job: JobMemory, look: Look) -> bool:
         journal = look.read_journal()
         # A new leader tries once: what stood in the way may have been the other one's host.
         if journal is not None and journal.exhausted and job.cleanup_tries:
@@ -448,10 +448,10 @@ class Dispatcher:
 
     # -- events, on the dispatcher's thread ------------------------------------------------
 
-    def _on_end(self, spec: JobSpec) -> Callable[[Begun, Ended], None]:
+    def _on_end(self, spec: JobSpec) -> Callable[[AttemptHandle, AttemptExit], None]:
         return lambda begun, ended: self._loop.post(lambda: self._ended(spec, begun, ended))
 
-    def _ended(self, spec: JobSpec, begun: Begun, ended: Ended) -> None:
+    def _ended(self, spec: JobSpec, begun: AttemptHandle, ended: AttemptExit) -> None:
         if self._attempts.over:
             return  # It ended with its leader.
         # One that is known no more was ended on purpose.
@@ -459,13 +459,13 @@ class Dispatcher:
             self._jobs[spec.job_id].ended = End(spec, ended, self._clock())
         self._agenda.add(spec.job_id)
 
-    def _counted(self, job: Tracked, end: End, death: Death | None) -> None:
+    def _counted(self, job: JobMemory, end: End, death: RestartPlan | None) -> None:
         job.ended = None
         if death is not None:
             job.deaths = death.deaths
             job.restart_at = end.at + death.delay
 
-    def _cleaned_up(self, job: Tracked, left: Left | None) -> None:
+    def _cleaned_up(self, job: JobMemory, left: PendingCleanup | None) -> None:
         if left is not None:
             job.cleanup_tries = left.tries
             job.cleanup_at = self._clock() + left.delay

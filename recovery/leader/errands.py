@@ -16,7 +16,7 @@ from jrs.contract.errors import Fenced, OutcomeUnknown, Unavailable
 from ..processes.pools import Pool, Pools
 from ..rules.decision import Action
 from .agenda import Agenda
-from .facts import Failing, Tracked
+from .facts import Failing, JobMemory
 from .loop import TICK, Loop
 
 LONGEST = 30.0
@@ -54,7 +54,7 @@ class Errands:
         self,
         pool: Pool,
         job_id: str,
-        job: Tracked,
+        job: JobMemory,
         action: Action | None,
         work: Callable[[], T],
         then: Callable[[T], None] = lambda found: None,
@@ -102,13 +102,13 @@ class Errands:
         under_way(True)
         pool.submit(run)
 
-    def may_try(self, job: Tracked, action: Action | None) -> bool:
+    def may_try(self, job: JobMemory, action: Action | None) -> bool:
         """Return whether an action may be tried: it has not failed, or long enough ago."""
         failing = job.failing
         return failing is None or failing.action is not action or self._clock() >= failing.until
 
     def put_off(
-        self, job_id: str, job: Tracked, action: Action | None, error: BaseException
+        self, job_id: str, job: JobMemory, action: Action | None, error: BaseException
     ) -> None:
         """Have an action that failed tried again, the later the more often it has failed."""
         before = job.failing
@@ -119,7 +119,7 @@ class Errands:
         self._agenda.at(job.failing.until, job_id)
         self._failed(job_id, error, delay)
 
-    def rest(self, job: Tracked, action: Action) -> None:
+    def rest(self, job: JobMemory, action: Action) -> None:
         """Have an action that did not fail tried again a little later: somebody else is at it."""
         job.failing = Failing(action, 0, self._clock() + TICK)
 

@@ -22,7 +22,7 @@ from jrs.records.codec import decode
 from jrs.records.model import AttemptRecord, CleanupJournal, JobResult, JobSpec, StopRecord
 from jrs.store.result_store import JobResultStore
 
-from ..attempt.runners import Ended
+from ..attempt.runners import AttemptExit
 from ..rules.decision import Action, Attempt, Decision, Facts, Result, Spec, Stop
 from ..snapshots import pending_restores
 from . import suspects
@@ -58,13 +58,13 @@ class End:
     """An attempt's end."""
 
     spec: JobSpec
-    how: Ended
+    how: AttemptExit
     at: float
     """On the monotonic clock; from then on the next attempt waits for its delay."""
 
 
 @attrs.define(eq=False)
-class Tracked:
+class JobMemory:
     """What this leader remembers of a job between two looks at it."""
 
     seen: tuple[int | None, ...] = (None,) * len(SCANNED)
@@ -145,7 +145,7 @@ class Gatherer:
         self._store = JobResultStore(backend)
 
     def changed(
-        self, jobs: Mapping[str, Tracked], prefixes: Collection[str]
+        self, jobs: Mapping[str, JobMemory], prefixes: Collection[str]
     ) -> Iterator[tuple[str, dict[str, Stored]]]:
         """Yield the jobs whose records under `prefixes` (some of `SCANNED`) are other than they
         were at the last look, with those records: each job once, those that are gone last.
@@ -173,7 +173,7 @@ class Gatherer:
 
     def gather(
         self,
-        jobs: Mapping[str, Tracked],
+        jobs: Mapping[str, JobMemory],
         known: Mapping[str, dict[str, Stored]],
         driven: Collection[str],
     ) -> dict[str, Look | Exception]:
@@ -209,7 +209,9 @@ class Gatherer:
                 found[job_id] = error
         return found
 
-    def _look(self, job_id: str, job: Tracked, stored: dict[str, Stored], *, driven: bool) -> Look:
+    def _look(
+        self, job_id: str, job: JobMemory, stored: dict[str, Stored], *, driven: bool
+    ) -> Look:
         job.seen = tuple(_version(stored[prefix]) for prefix in SCANNED)
         spec, spec_fact = self._spec(job_id, job, stored[keys.JOBS])
         stop, stop_due = self._stop(job_id, job, stored[keys.STOPS])
@@ -226,7 +228,7 @@ class Gatherer:
         )
         return Look(facts, spec, stored[keys.CLEANUP], stop_due)
 
-    def _spec(self, job_id: str, job: Tracked, record: Stored) -> tuple[JobSpec | None, Spec]:
+    def _spec(self, job_id: str, job: JobMemory, record: Stored) -> tuple[JobSpec | None, Spec]:
         if record is None:
             return None, Spec.NONE
         try:
@@ -239,7 +241,7 @@ class Gatherer:
             self._say_once(job_id, job, str(error))
             return None, Spec.UNREADABLE
 
-    def _result(self, job_id: str, job: Tracked, stored: dict[str, Stored]) -> Result:
+    def _result(self, job_id: str, job: JobMemory, stored: dict[str, Stored]) -> Result:
         record, marker = stored[keys.RESULTS], stored[keys.DIRTY]
         if (record is None) != (marker is None) and (marker or stored[keys.JOBS]):
             # They were read at two moments, perhaps the marker first. One without the other matters
@@ -257,7 +259,7 @@ class Gatherer:
             return Result.UNREADABLE
         return Result.CLEAN if marker is None else Result.DIRTY
 
-    def _result_in_order(self, job_id: str, job: Tracked) -> Result:
+    def _result_in_order(self, job_id: str, job: JobMemory) -> Result:
         entry = self._store.get(job_id)
         if entry is None:
             # A marker without its result can not come from jrs; never start over it.
@@ -269,7 +271,7 @@ class Gatherer:
         return Result(entry.state.value)
 
     def _attempt(
-        self, job_id: str, job: Tracked, spec: JobSpec | None, stored: dict[str, Stored]
+        self, job_id: str, job: JobMemory, spec: JobSpec | None, stored: dict[str, Stored]
     ) -> Attempt:
         if self._attempts.is_running(job_id):
             return Attempt.RUNNING
@@ -294,7 +296,7 @@ class Gatherer:
             return Attempt.SPENT
         return Attempt.BACKING_OFF if self._clock() < job.restart_at else Attempt.NONE
 
-    def _stop(self, job_id: str, job: Tracked, record: Stored) -> tuple[Stop, float | None]:
+    def _stop(self, job_id: str, job: JobMemory, record: Stored) -> tuple[Stop, float | None]:
         if record is None:
             return Stop.NONE, None
         try:
@@ -309,7 +311,7 @@ class Gatherer:
         due = job.stop_since[1] + stop.patience
         return Stop.of(stop, overdue=self._clock() >= due), due
 
-    def _say_once(self, job_id: str, job: Tracked, message: str) -> None:
+    def _say_once(self, job_id: str, job: JobMemory, message: str) -> None:
         if job.said is None or job.said.action is not Action.HOLD:
             self._say("held", job_id, message)
 
@@ -318,7 +320,7 @@ def _version(record: Stored) -> int | None:
     return record.version if isinstance(record, Record) else None
 
 
-def _differs(job: Tracked, found: dict[str, Stored]) -> bool:
+def _differs(job: JobMemory, found: dict[str, Stored]) -> bool:
     return any(
         seen != _version(found[prefix])
         for prefix, seen in zip(SCANNED, job.seen, strict=True)

@@ -36,7 +36,7 @@ from ..snapshots.restore import published_batches
 from ..snapshots.scheduled import take_scheduled_snapshot
 
 
-class JobState:
+class RecoveryPoints:
     """The state of one leader's jobs."""
 
     def __init__(
@@ -54,7 +54,7 @@ class JobState:
         self._say = say
         self._catalog = SnapshotCatalog(backend, storage, spec_key=spec_key)
 
-    def check_new(self, job_id: str) -> None:
+    def refuse_foreign_files(self, job_id: str) -> None:
         """Raise `JobHeld` if a job that was never started has files in its folder already.
 
         They are of an earlier life, before the backend was new: a sink would pass over the batches
@@ -82,7 +82,7 @@ class JobState:
                 f"NUMBER; or move the folder away"
             )
 
-    def make_usable(self, job_id: str) -> None:
+    def ensure_recoverable(self, job_id: str) -> None:
         """See to it that the job has something to go on from, once nothing of it runs.
 
         Idempotent. What had to be passed over is said, by name.

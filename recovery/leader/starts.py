@@ -14,7 +14,7 @@ from ..rules.decision import Facts
 from . import suspects
 from .admission import Admission
 from .attempts import Attempts
-from .facts import Tracked
+from .facts import JobMemory
 
 
 class Starts:
@@ -30,13 +30,13 @@ class Starts:
         self._attempts = attempts
         self._waiting: dict[str, Facts] = {}
 
-    def has_its_turn(self, job: Tracked, spec: JobSpec) -> bool:
+    def has_its_turn(self, job: JobMemory, spec: JobSpec) -> bool:
         """Return whether the job may start as far as other suspects go; ask again if not."""
         if suspects.runner_of(spec, job.suspicion) is not RunnerKind.THREAD:
             return True
         return self._turns.may_start(spec.job_id, job.suspicion)
 
-    def has_slot(self, job: Tracked, spec: JobSpec, facts: Facts) -> bool:
+    def has_slot(self, job: JobMemory, spec: JobSpec, facts: Facts) -> bool:
         """Return whether the job has a slot, or needs none; if not, it waits for one: `admit` tells
         of it."""
         if suspects.runner_of(spec, job.suspicion) is not RunnerKind.PROCESS:
@@ -47,7 +47,7 @@ class Starts:
         self._waiting[spec.job_id] = facts
         return False
 
-    def begin(self, job: Tracked, spec: JobSpec) -> None:
+    def begin(self, job: JobMemory, spec: JobSpec) -> None:
         """Take note that the job is being started."""
         if suspects.runner_of(spec, job.suspicion) is RunnerKind.THREAD:
             self._turns.enter(spec.job_id, job.suspicion)

@@ -53,7 +53,7 @@ class Stop(enum.Enum):
     """Nothing; or a drain, which the attempt carries out like any other work."""
     ASKED = "asked"
     """To be suspended; its attempt has the time to come to a boundary."""
-    STANDS = "stands"
+    QUIESCED = "stands"
     """Its queries stand, or the time is up: its attempt is to end."""
     SUSPENDED = "suspended"
     HELD = "held"
@@ -68,7 +68,7 @@ class Stop(enum.Enum):
             return cls.HELD
         if stop.state is StopState.DONE:
             return cls.SUSPENDED
-        return cls.STANDS if overdue or stop.state is StopState.STANDS else cls.ASKED
+        return cls.QUIESCED if overdue or stop.state is StopState.QUIESCED else cls.ASKED
 
 
 class Action(enum.Enum):
@@ -164,7 +164,7 @@ def _stopping(facts: Facts) -> Decision:
         return Decision(Action.LEAVE, "it is asked to stand, and its attempt is at it")
     if facts.stop is Stop.HELD and running:
         return Decision(Action.SUSPEND, "it is held, and its attempt is to end")
-    if facts.stop in (Stop.ASKED, Stop.STANDS) or running:
+    if facts.stop in (Stop.ASKED, Stop.QUIESCED) or running:
         return Decision(Action.SUSPEND, "somebody asked for it to be suspended")
     if facts.stop is Stop.HELD:
         return Decision(Action.HOLD, "it is held until somebody resumes or cancels it")

@@ -25,7 +25,7 @@ class Blobs:
         self.folder = storage.root / ".blobs"
         self._storage = storage
 
-    def hold(self) -> AbstractContextManager[bool]:
+    def acquire(self) -> AbstractContextManager[bool]:
         """Keep collectors away; makes the store. Waits for one that is at work."""
         self._storage.make_folder(self.folder)
         return folders.locked(self.folder, shared=True, wait=True)

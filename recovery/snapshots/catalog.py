@@ -27,14 +27,14 @@ from jrs.records.snapshots import Manifest, RestoreRecord, SnapshotFormat, Snaps
 
 from ..files import transfer
 from . import create, delete, folders, move, pending_restores, restore
-from .index import SnapshotIndex, Which
+from .index import SnapshotIndex, SnapshotRef
 from .open import places
 from .restore import Restored
-from .swap import Wish
+from .swap import RestoreRequest
 
 
 @attrs.frozen
-class Usable:
+class RecoverySource:
     """What a job can go on from."""
 
     record: SnapshotRecord | None
@@ -98,10 +98,10 @@ class SnapshotCatalog(SnapshotIndex):
             if self.export_state is None:
                 raise InvalidInput("a logical snapshot needs a catalog that can export state")
             export = partial(self.export_state, spark=spark)
-        wish = create.Wish(format, output, batches or {}, export, progress)
-        return create.create(self, check_job_id(job_id), name, wish, fence)
+        request = create.SnapshotRequest(format, output, batches or {}, export, progress)
+        return create.create(self, check_job_id(job_id), name, request, fence)
 
-    def newest_usable(self, job_id: str) -> Usable:
+    def newest_usable(self, job_id: str) -> RecoverySource:
         """Return the newest snapshot that can be restored, verified, and what had to be skipped.
 
         Raises:
@@ -115,14 +115,14 @@ class SnapshotCatalog(SnapshotIndex):
                 found = self.verify(job_id, record.number)
                 if not found.output:
                     restore.check_output(self.storage, found.stages, job_id)
-                return Usable(found, tuple(skipped))
+                return RecoverySource(found, tuple(skipped))
             except (CorruptRecord, NoSuchSnapshot, InvalidInput) as error:
                 skipped.append((record, str(error)))
-        return Usable(None, tuple(skipped))
+        return RecoverySource(None, tuple(skipped))
 
     # -- deleting --------------------------------------------------------------------------
 
-    def delete(self, job_id: str, which: Which, *, fence: Fence | None = None) -> None:
+    def delete(self, job_id: str, which: SnapshotRef, *, fence: Fence | None = None) -> None:
         """Delete a snapshot; in any order, since none depends on another.
 
         Its entry goes first. A folder that is not listed, as a crash leaves it, can be deleted by
@@ -152,7 +152,7 @@ class SnapshotCatalog(SnapshotIndex):
     def move(
         self,
         job_id: str,
-        which: Which,
+        which: SnapshotRef,
         to_root: Path,
         *,
         fence: Fence | None = None,
@@ -172,7 +172,7 @@ class SnapshotCatalog(SnapshotIndex):
     def export(
         self,
         job_id: str,
-        which: Which,
+        which: SnapshotRef,
         path: Path,
         *,
         progress: transfer.Progress = transfer.silent,
@@ -226,8 +226,8 @@ class SnapshotCatalog(SnapshotIndex):
             raise InvalidInput(f"neither a SnapshotRecord nor a folder: {shown(source)}")
         if claim and isinstance(source, Path):
             self._check_unlisted(source)
-        wish = Wish(source, as_job, claim, fork, fence, is_stopped, progress)
-        return restore.restore(self, wish)
+        request = RestoreRequest(source, as_job, claim, fork, fence, is_stopped, progress)
+        return restore.restore(self, request)
 
     def fork(
         self,

@@ -39,7 +39,7 @@ from . import contents, folders, manifest, pending_restores
 from .blobs import Blobs
 from .contents import Contents, Item
 from .index import SnapshotIndex
-from .open import Opened, opened
+from .open import OpenSnapshot, opened
 
 _TRIES = 30
 
@@ -48,7 +48,7 @@ ExportState = Callable[[Path, int, Path], None]
 
 
 @attrs.frozen
-class Wish:
+class SnapshotRequest:
     """What kind of snapshot is wanted."""
 
     format: SnapshotFormat
@@ -60,7 +60,7 @@ class Wish:
 
 
 @attrs.frozen
-class Taken:
+class Capture:
     """What was put into a snapshot's folder."""
 
     contents: Contents
@@ -69,11 +69,15 @@ class Taken:
 
 
 def create(
-    catalog: SnapshotIndex, job_id: str, name: str | None, wish: Wish, fence: Fence | None
+    catalog: SnapshotIndex,
+    job_id: str,
+    name: str | None,
+    request: SnapshotRequest,
+    fence: Fence | None,
 ) -> SnapshotRecord:
     """Take a snapshot and list it; see `SnapshotCatalog.create`."""
     backend, storage = catalog.backend, catalog.storage
-    if fence is not None and not backend.holds(fence):
+    if fence is not None and not backend.is_current(fence):
         raise Fenced(f"epoch {fence.epoch} was replaced: no snapshot of job {job_id!r}")
     known = catalog.list(job_id)
     if name is not None and any(each.name == check_snapshot_name(name) for each in known):
@@ -83,17 +87,17 @@ def create(
     ):
         raise NoSuchJob(f"there is no job {job_id!r}")
     remove_left_overs(storage, job_id)
-    parent = _parent(storage, known) if wish.format.is_restorable else None
+    parent = _parent(storage, known) if request.format.is_restorable else None
     with ExitStack() as held:
-        if wish.format is SnapshotFormat.CAS:
-            held.enter_context(Blobs(storage).hold())
+        if request.format is SnapshotFormat.CAS:
+            held.enter_context(Blobs(storage).acquire())
         number, folder = _begin(storage, job_id, known, held)
         try:
-            taken = take(backend, storage, job_id, folder, wish, parent, catalog.sleep)
+            taken = take(backend, storage, job_id, folder, request, parent, catalog.sleep)
             if fence is None:  # A master's path is the masters' path.
                 contents.check_spelling(taken.contents.items, storage.folder(job_id))
             described = Manifest(
-                job_id, number, wish.format, catalog.now(), str(storage.folder(job_id)), name,
+                job_id, number, request.format, catalog.now(), str(storage.folder(job_id)), name,
                 parent.manifest.number if parent else None,
             )  # fmt: skip
             with transfer.writing(f"the snapshot of job {job_id!r}"):
@@ -119,10 +123,10 @@ def take(
     storage: JobStorage,
     job_id: str,
     folder: Path,
-    wish: Wish,
-    parent: Opened | None,
+    request: SnapshotRequest,
+    parent: OpenSnapshot | None,
     sleep: Callable[[float], None] = time.sleep,
-) -> Taken:
+) -> Capture:
     """Fill `folder` with one consistent state of the job, which may run meanwhile.
 
     Raises:
@@ -142,15 +146,15 @@ def take(
         try:
             with transfer.writing(f"the snapshot of job {job_id!r}"), contents.as_missing():
                 found = contents.gather(
-                    storage, job_id, records, output=wish.output, batches=wish.batches
+                    storage, job_id, records, output=request.output, batches=request.batches
                 )
                 seen.add(found.stages)
-                files, new = _fill(folder, found, wish, parent, Blobs(storage))
+                files, new = _fill(folder, found, request, parent, Blobs(storage))
         except FileNotFoundError as error:
             problem = error
             continue
         if contents.read_records(backend, job_id) == records:
-            return Taken(found, files, new)
+            return Capture(found, files, new)
         problem = None
     if problem is not None and len(seen) <= 1:
         raise CorruptRecord(
@@ -197,7 +201,7 @@ def _begin(
                 folder.rmdir()
 
 
-def _parent(storage: JobStorage, known: Sequence[SnapshotRecord]) -> Opened | None:
+def _parent(storage: JobStorage, known: Sequence[SnapshotRecord]) -> OpenSnapshot | None:
     """Return the newest one to take unchanged files, or their digests, from. It is not locked any
     more: it may be deleted meanwhile."""
     for record in reversed(known):
@@ -228,30 +232,36 @@ def _record(found: Manifest, digest: str, new_bytes: int) -> SnapshotRecord:
 
 
 def _fill(
-    folder: Path, found: Contents, wish: Wish, parent: Opened | None, blobs: Blobs
+    folder: Path,
+    found: Contents,
+    request: SnapshotRequest,
+    parent: OpenSnapshot | None,
+    blobs: Blobs,
 ) -> tuple[tuple[SnapshotFile, ...], int]:
-    if wish.export is not None:
-        exported = _logical(folder, found, wish.export, wish.progress)
+    if request.export is not None:
+        exported = _logical(folder, found, request.export, request.progress)
         return exported, sum(file.size for file in exported)
     known = {file.path: file for file in parent.manifest.files} if parent else {}
     copies = None
     if parent is not None and parent.manifest.format is SnapshotFormat.LINK:
         copies = parent.folder / folders.FILES  # A backup shares nothing with anybody.
     files_at = folder / folders.FILES
-    if wish.format is not SnapshotFormat.CAS:
+    if request.format is not SnapshotFormat.CAS:
         files_at.mkdir(mode=0o700)
         transfer.parents(files_at / item.path for item in found.items)
     files: list[SnapshotFile] = []
     new_bytes = 0
     for done, item in enumerate(found.items):
-        wish.progress(done, len(found.items))
+        request.progress(done, len(found.items))
         copy = copies / item.path if copies else None
-        file, new = _put(item, files_at / item.path, wish.format, known.get(item.path), copy, blobs)
+        file, new = _put(
+            item, files_at / item.path, request.format, known.get(item.path), copy, blobs
+        )
         files.append(file)
         new_bytes += new
-    if wish.format is SnapshotFormat.CAS:
+    if request.format is SnapshotFormat.CAS:
         transfer.sync(blobs.folder)
-    wish.progress(len(found.items), len(found.items))
+    request.progress(len(found.items), len(found.items))
     return tuple(files), new_bytes
 
 
@@ -342,7 +352,7 @@ def _logical(
     return tuple(files)
 
 
-def finish(folder: Path, taken: Taken, described: Manifest) -> tuple[Manifest, str]:
+def finish(folder: Path, taken: Capture, described: Manifest) -> tuple[Manifest, str]:
     """Write the manifest of what was taken and sync all of it; return it and its sha256."""
     whole = attrs.evolve(
         described,

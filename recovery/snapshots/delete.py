@@ -57,7 +57,7 @@ def remove(
         Unavailable: a storage that it is in is not mounted; its files would have no record.
         As `SnapshotCatalog.remove`.
     """
-    if fence is not None and not backend.holds(fence):
+    if fence is not None and not backend.is_current(fence):
         raise Fenced(f"epoch {fence.epoch} was replaced: {record} is not deleted")
     key = keys.snapshot(record.job_id, record.number)
     while True:

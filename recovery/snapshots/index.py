@@ -19,7 +19,7 @@ from ..files import transfer
 from ..files.job_folders import JobStorage
 from .open import check, opened
 
-Which = int | str
+SnapshotRef = int | str
 """A snapshot's number, or its name."""
 
 
@@ -69,7 +69,7 @@ class SnapshotIndex:
                 last = keys.job_of(record.key)
                 yield last
 
-    def get(self, job_id: str, which: Which) -> SnapshotRecord:
+    def get(self, job_id: str, which: SnapshotRef) -> SnapshotRecord:
         """Return a snapshot by its number or its name.
 
         Raises:
@@ -80,7 +80,7 @@ class SnapshotIndex:
                 return record
         raise NoSuchSnapshot(f"job {job_id!r} has no snapshot {shown(which)}")
 
-    def manifest(self, job_id: str, which: Which) -> Manifest:
+    def manifest(self, job_id: str, which: SnapshotRef) -> Manifest:
         """Return all that a snapshot holds, by name, size and digest.
 
         Raises:
@@ -93,7 +93,7 @@ class SnapshotIndex:
     def verify(
         self,
         job_id: str,
-        which: Which,
+        which: SnapshotRef,
         *,
         thorough: bool = True,
         progress: transfer.Progress = transfer.silent,

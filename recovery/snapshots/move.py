@@ -32,7 +32,7 @@ from ..files.job_folders import JobStorage
 from . import delete, folders, manifest
 from .blobs import Blobs
 from .index import SnapshotIndex
-from .open import Opened, check, opened, place, read
+from .open import OpenSnapshot, check, opened, place, read
 
 
 def move(
@@ -116,7 +116,7 @@ def _copying(what: str, source: str) -> Iterator[None]:
         raise DamagedSnapshot(source, (f"{error.filename} is missing",)) from error
 
 
-def _copy_files(found: Opened, files_at: Path, progress: transfer.Progress) -> None:
+def _copy_files(found: OpenSnapshot, files_at: Path, progress: transfer.Progress) -> None:
     """Copy every file of a snapshot, and compare each with its digest on the way."""
     files_at.mkdir(mode=0o700)
     listed = found.manifest.files
@@ -129,7 +129,7 @@ def _copy_files(found: Opened, files_at: Path, progress: transfer.Progress) -> N
     progress(len(listed), len(listed))
 
 
-def _check_digest(found: Opened, file: SnapshotFile, digest: str) -> None:
+def _check_digest(found: OpenSnapshot, file: SnapshotFile, digest: str) -> None:
     if digest != file.sha256:
         raise DamagedSnapshot(str(found.folder), (f"{found.locate(file)} has changed",))
 
@@ -167,7 +167,7 @@ def _copy(
 def _copy_to(
     catalog: SnapshotIndex,
     record: SnapshotRecord,
-    found: Opened,
+    found: OpenSnapshot,
     target: JobStorage,
     held: ExitStack,
     progress: transfer.Progress,
@@ -180,7 +180,7 @@ def _copy_to(
             raise SnapshotInUse(f"{building} is being written by another process")
         if found.manifest.format is SnapshotFormat.CAS:
             blobs = Blobs(target)
-            held.enter_context(blobs.hold())
+            held.enter_context(blobs.acquire())
             for done, file in enumerate(found.manifest.files):
                 progress(done, len(found.manifest.files))
                 # Without its digest, for what the store has of it may be damaged.

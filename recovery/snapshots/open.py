@@ -23,7 +23,7 @@ from .manifest import Locate
 
 
 @attrs.frozen
-class Opened:
+class OpenSnapshot:
     """A snapshot that can be read, whose folder stays while it is."""
 
     folder: Path
@@ -43,7 +43,7 @@ def places(own: JobStorage, record: SnapshotRecord) -> list[JobStorage]:
 
 
 @contextmanager
-def opened(own: JobStorage, source: SnapshotRecord | Path) -> Iterator[Opened]:
+def opened(own: JobStorage, source: SnapshotRecord | Path) -> Iterator[OpenSnapshot]:
     """Open a snapshot, listed or exported, to read it; it is not deleted meanwhile.
 
     Raises:
@@ -70,7 +70,7 @@ def opened(own: JobStorage, source: SnapshotRecord | Path) -> Iterator[Opened]:
         yield read(own, source)
 
 
-def read(own: JobStorage, source: SnapshotRecord | Path) -> Opened:
+def read(own: JobStorage, source: SnapshotRecord | Path) -> OpenSnapshot:
     """Do what `opened` does for who holds the snapshot's lock already."""
     folder = _folder(own, source)
     if isinstance(source, Path):
@@ -78,13 +78,13 @@ def read(own: JobStorage, source: SnapshotRecord | Path) -> Opened:
         if found.format is SnapshotFormat.CAS:
             raise InvalidInput(f"{folder} needs the blobs of its cluster: export it first")
         _check_records(folder, found)
-        return Opened(folder, found, _locator(folder, found, own))
+        return OpenSnapshot(folder, found, _locator(folder, found, own))
     found = manifest.read(folder, source.manifest)
-    return Opened(folder, found, _locator(folder, found, place(own, source)))
+    return OpenSnapshot(folder, found, _locator(folder, found, place(own, source)))
 
 
 def check(
-    what: str, found: Opened, *, thorough: bool, progress: transfer.Progress = transfer.silent
+    what: str, found: OpenSnapshot, *, thorough: bool, progress: transfer.Progress = transfer.silent
 ) -> None:
     """Raise `DamagedSnapshot` if anything of an opened snapshot is not as its manifest says."""
     problems = tuple(

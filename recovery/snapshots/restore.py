@@ -50,8 +50,8 @@ from ..files.job_folders import JobStorage
 from . import folders, pending_restores, swap
 from .contents import batch_of, epoch_folder
 from .index import SnapshotIndex
-from .open import Opened, check, opened
-from .swap import SPEC, Wish
+from .open import OpenSnapshot, check, opened
+from .swap import SPEC, RestoreRequest
 
 
 @attrs.frozen
@@ -92,23 +92,25 @@ def finish(
     source: SnapshotRecord | Path = Path(left.source)
     if left.source.isdigit():
         source = catalog.get(left.from_job, int(left.source))
-    wish = Wish(source, job_id, left.claim, left.fork, fence, stopped, transfer.silent, stored)
-    return restore(catalog, wish)
+    request = RestoreRequest(
+        source, job_id, left.claim, left.fork, fence, stopped, transfer.silent, stored
+    )
+    return restore(catalog, request)
 
 
-def restore(catalog: SnapshotIndex, wish: Wish) -> Restored:
+def restore(catalog: SnapshotIndex, request: RestoreRequest) -> Restored:
     """Put a job back to a snapshot; see `SnapshotCatalog.restore`."""
     storage = catalog.storage
-    with opened(storage, wish.source) as found:
-        job_id = check_job_id(wish.as_job or found.manifest.job_id)
+    with opened(storage, request.source) as found:
+        job_id = check_job_id(request.as_job or found.manifest.job_id)
         _check_restorable(found, job_id)
-        if wish.left is None:  # A leader carries out what was begun.
+        if request.left is None:  # A leader carries out what was begun.
             swap.check_key(catalog, found.manifest, job_id)
         # The lock first: what is found under it is still so when it is claimed and replaced.
         with _building(storage, job_id) as built:
             guards = swap.standing(catalog.backend, job_id)
-            before = _check_startable(catalog, found.manifest, job_id, wish)
-            check(str(wish.source), found, thorough=True, progress=wish.progress)
+            before = _check_startable(catalog, found.manifest, job_id, request)
+            check(str(request.source), found, thorough=True, progress=request.progress)
             if SPEC not in found.manifest.records and swap.kept_spec(before) is None:
                 raise InvalidInput(
                     f"{found.folder} was taken of a job without a spec: there is nothing to start"
@@ -116,20 +118,20 @@ def restore(catalog: SnapshotIndex, wish: Wish) -> Restored:
             if not found.manifest.output:
                 check_output(storage, found.manifest.stages, job_id)
             with _writing(f"the restore of job {job_id!r}", found):
-                stages = _build(storage, found, job_id, built, wish)
+                stages = _build(storage, found, job_id, built, request)
             epoch = epoch_folder(storage, job_id)
-            claimed = swap.claim(catalog, found.manifest, job_id, before, guards, wish)
+            claimed = swap.claim(catalog, found.manifest, job_id, before, guards, request)
             folder = swap.swap(catalog, found.manifest, job_id, built, epoch, claimed)
-            swap.commit(catalog, found.manifest, job_id, guards, claimed, wish)
-    if wish.claim:
-        swap.use_up(catalog, wish)
+            swap.commit(catalog, found.manifest, job_id, guards, claimed, request)
+    if request.claim:
+        swap.use_up(catalog, request)
     return Restored(job_id, folder, stages, found.manifest.number, found.manifest.job_id)
 
 
 # -- what is refused -----------------------------------------------------------------------
 
 
-def _check_restorable(found: Opened, job_id: str) -> None:
+def _check_restorable(found: OpenSnapshot, job_id: str) -> None:
     if not found.manifest.format.is_restorable:
         raise InvalidInput(f"{found.folder} is logical: rows to be read, nothing to go on from")
     if not found.manifest.output and job_id != found.manifest.job_id:
@@ -153,13 +155,13 @@ def _check_not_ended(backend: Backend, job_id: str) -> None:
 
 
 def _check_startable(
-    catalog: SnapshotIndex, found: Manifest, job_id: str, wish: Wish
+    catalog: SnapshotIndex, found: Manifest, job_id: str, request: RestoreRequest
 ) -> Record | None:
     """Return what is in the spec's place, or raise."""
     backend = catalog.backend
     _check_not_ended(backend, job_id)
     stored = backend.get(keys.JOBS + job_id)
-    if wish.left is not None and stored != wish.left:
+    if request.left is not None and stored != request.left:
         raise InvalidInput(
             f"no such restore of job {job_id!r} is left: somebody else has carried it out, or has "
             "begun another"
@@ -169,8 +171,8 @@ def _check_startable(
     begun = pending_restores.read(stored)
     if job_id != found.job_id and (begun is None or begun.from_job != found.job_id):
         raise DuplicateJob(job_id, "submitted")
-    if wish.is_stopped is not None:
-        stopped = wish.is_stopped(job_id)
+    if request.is_stopped is not None:
+        stopped = request.is_stopped(job_id)
     else:
         stopped = begun is not None or is_stopped(backend, job_id)
     if not stopped:
@@ -230,7 +232,7 @@ def _building(storage: JobStorage, job_id: str) -> Iterator[Path]:
 
 
 @contextmanager
-def _writing(what: str, found: Opened) -> Iterator[None]:
+def _writing(what: str, found: OpenSnapshot) -> Iterator[None]:
     try:
         with transfer.writing(what):
             yield
@@ -239,7 +241,7 @@ def _writing(what: str, found: Opened) -> Iterator[None]:
 
 
 def _build(
-    storage: JobStorage, found: Opened, job_id: str, built: Path, wish: Wish
+    storage: JobStorage, found: OpenSnapshot, job_id: str, built: Path, request: RestoreRequest
 ) -> tuple[SnapshotStage, ...]:
     """Put the job together as it is going to be; return its stages."""
     old, new = found.manifest.root, str(storage.folder(job_id))
@@ -247,9 +249,9 @@ def _build(
     transfer.parents(files.values())
     (built / "epoch").mkdir(mode=0o700, exist_ok=True)
     for done, (file, target) in enumerate(files.items()):
-        wish.progress(done, len(files))
+        request.progress(done, len(files))
         source = found.locate(file)
-        if _may_be_shared(file, found.manifest.format, wish):
+        if _may_be_shared(file, found.manifest.format, request):
             transfer.link_or_copy(source, target)
         elif transfer.copy(source, target) != file.sha256:
             raise DamagedSnapshot(str(found.folder), (f"{source} has changed",))
@@ -266,17 +268,17 @@ def _build(
         link.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         link.symlink_to(relocation.moved_path(leads_to, old, new))
     stages = found.manifest.stages
-    if wish.fork:
+    if request.fork:
         stages = tuple(_forked(built, stage) for stage in stages)
     transfer.sync_folders(built)
-    wish.progress(len(files), len(files))
+    request.progress(len(files), len(files))
     return stages
 
 
-def _may_be_shared(file: SnapshotFile, how: SnapshotFormat, wish: Wish) -> bool:
+def _may_be_shared(file: SnapshotFile, how: SnapshotFormat, request: RestoreRequest) -> bool:
     """Return whether the job may have the snapshot's own file, since it never writes into it."""
     if how is SnapshotFormat.FULL:
-        return wish.claim  # It is used up, and no other snapshot has it.
+        return request.claim  # It is used up, and no other snapshot has it.
     return file.inode != 0 or not file.path.startswith(("out/", "tmp/"))
 
 

@@ -39,7 +39,7 @@ _TOPS = ("epoch", "out", "tmp", "in")
 
 
 @attrs.frozen
-class Wish:
+class RestoreRequest:
     """What is to be restored, and how."""
 
     source: SnapshotRecord | Path
@@ -90,26 +90,26 @@ def claim(
     job_id: str,
     before: Record | None,
     guards: list[Op],
-    wish: Wish,
+    request: RestoreRequest,
 ) -> Record:
     """Take the spec's place, if what was found of the job is still so; return the claim."""
     backend, key = catalog.backend, keys.JOBS + job_id
-    source = wish.source
+    source = request.source
     value = encode(
         RestoreRecord(
             job_id,
             str(source.resolve()) if isinstance(source, Path) else str(source.number),
             found.job_id,
             catalog.now(),
-            wish.claim,
-            wish.fork,
+            request.claim,
+            request.fork,
             None if (kept := kept_spec(before)) is None else kept.decode(*_AS_STORED),
         )
     )
     own = Create(key, value) if before is None else Update(key, value, before.version)
     try:
         shut_out = attempt_fence.shut_out_ops(backend, job_id)
-        commit_and_read_back(backend, own, *guards, *shut_out, fence=wish.fence)
+        commit_and_read_back(backend, own, *guards, *shut_out, fence=request.fence)
     except Conflict:
         raise JobIsRunning(
             f"job {job_id!r} was started, resumed or submitted in this moment; nothing was changed"
@@ -200,7 +200,7 @@ def commit(
     job_id: str,
     guards: list[Op],
     claimed: Record,
-    wish: Wish,
+    request: RestoreRequest,
 ) -> None:
     """Store the records and, in the same commit or behind them, the spec."""
     backend = catalog.backend
@@ -237,17 +237,17 @@ def commit(
                 ops.append(Update(record.key, value, record.version))
     ops += [Create(key, value) for key, value in wanted.items()]
     last: list[Op] = [*guards]
-    if wish.claim and isinstance(wish.source, SnapshotRecord):
-        entry = backend.get(keys.snapshot(wish.source.job_id, wish.source.number))
+    if request.claim and isinstance(request.source, SnapshotRecord):
+        entry = backend.get(keys.snapshot(request.source.job_id, request.source.number))
         if entry is not None:
             last.append(Delete(entry.key, entry.version))
     room = backend.capabilities.max_ops - len(last) - 1
     while len(ops) > room:
         some, ops = ops[:room], ops[room:]
-        backend.commit(*some, Check(claimed.key, claimed.version), fence=wish.fence)
+        backend.commit(*some, Check(claimed.key, claimed.version), fence=request.fence)
     try:
         own = Update(claimed.key, spec, claimed.version)
-        commit_and_read_back(backend, own, *ops, *last, fence=wish.fence)
+        commit_and_read_back(backend, own, *ops, *last, fence=request.fence)
     except Conflict as error:
         raise _changed(job_id) from error
 
@@ -284,12 +284,12 @@ def _without_output(
     return encode(attrs.evolve(record, published=None))
 
 
-def use_up(catalog: SnapshotIndex, wish: Wish) -> None:
+def use_up(catalog: SnapshotIndex, request: RestoreRequest) -> None:
     """Remove a claimed snapshot; its entry is gone, so a crash leaves what fsck names."""
-    if isinstance(wish.source, SnapshotRecord):
+    if isinstance(request.source, SnapshotRecord):
         try:
-            delete.remove(catalog.backend, catalog.storage, wish.source, wish.fence)
+            delete.remove(catalog.backend, catalog.storage, request.source, request.fence)
         except (SnapshotInUse, Fenced, CorruptRecord):
             pass  # Somebody reads it still; the job is restored all the same.
     else:
-        transfer.remove(wish.source)
+        transfer.remove(request.source)

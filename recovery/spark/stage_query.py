@@ -53,7 +53,7 @@ class Step(enum.Enum):
     FLUSHING = "flushing"
     DRAINED = "drained"
     FINISHED = "finished"
-    STANDS = "stands"
+    QUIESCED = "stands"
 
 
 class StageDied(Exception):
@@ -83,7 +83,7 @@ class StageQuery:
     _query: StreamingQuery | None = None
     _stopping: bool = False
     """Whether it is brought to a batch boundary, to be started again in another way."""
-    _standing: bool = False
+    _suspending: bool = False
     _committed: int = -1
     """The newest committed batch when the query was started."""
     _in_sink: int | None = None
@@ -115,7 +115,7 @@ class StageQuery:
     def start(self, *, draining: bool) -> None:
         """Start it for the first time in this attempt; what Spark raises is the function's."""
         with self._lock:
-            if not self._standing:
+            if not self._suspending:
                 self._launch(draining)
 
     def look(self, *, draining: bool) -> None:
@@ -127,7 +127,7 @@ class StageQuery:
             JobHeld: its checkpoint is damaged.
         """
         with self._lock:
-            if self._standing or self.step in (Step.DRAINED, Step.FINISHED):
+            if self._suspending or self.step in (Step.DRAINED, Step.FINISHED):
                 return
             if self._query is None:
                 if time.monotonic() >= self._start_at:
@@ -144,14 +144,14 @@ class StageQuery:
             elif queries.is_over(self._query):
                 self._ended(self._query, draining)
 
-    def stand(self) -> None:
+    def suspend(self) -> None:
         """Bring it to a batch boundary and end it; it is not started again. Idempotent."""
         with self._lock:
-            self._standing = True
+            self._suspending = True
         if self._query is not None:
             _stop_at_boundary(self._query, self.checkpoint)
         if self.step is not Step.FINISHED:
-            self.step = Step.STANDS
+            self.step = Step.QUIESCED
 
     def close(self) -> None:
         """End it wherever it is. Idempotent."""

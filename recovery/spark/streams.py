@@ -61,7 +61,7 @@ class Streams:
         self._told: set[int | None] = set()
         """The threads that wait for a stage, or were told that one has died."""
         self._draining = draining
-        self._standing = False
+        self._suspending = False
         self._over = threading.Event()
         self._wake = threading.Event()
         self._fence_at = 0.0
@@ -113,10 +113,10 @@ class Streams:
         with self._lock:
             self._stages[name] = stage
             handle = self._handles[name] = Stream(name, output, self.wait)
-            standing = self._standing
+            suspending = self._suspending
             self._raise_failure()
-        if standing:
-            stage.stand()  # The others stood before this one was seen.
+        if suspending:
+            stage.suspend()  # The others stood before this one was seen.
         self._wake.set()
         return handle
 
@@ -160,12 +160,12 @@ class Streams:
     def _hold_back(self) -> None:
         """Wait while the job is to stand: what has not begun is begun by the attempt that comes
         next, with other code perhaps."""
-        while self._is_to_stand():
+        while self._is_to_suspend():
             if self._over.wait(_LOOK) or self._context.lost.is_set():
                 raise Fenced(f"job {self._context.job_id!r} stands, and starts nothing more here")
 
-    def _is_to_stand(self) -> bool:
-        if self._standing:
+    def _is_to_suspend(self) -> bool:
+        if self._suspending:
             return True
         try:
             stop = JobStops(self._context.backend).get(self._context.job_id)
@@ -175,7 +175,7 @@ class Streams:
             stop is not None
             and stop.mode is StopMode.SUSPEND
             # Where nothing was started yet, the job stands before this is asked.
-            and stop.state in (StopState.REQUESTED, StopState.STANDS)
+            and stop.state in (StopState.REQUESTED, StopState.QUIESCED)
         )
 
     def steps(self) -> dict[str, str]:
@@ -186,11 +186,11 @@ class Streams:
     def suspend(self) -> None:
         """Bring every query to a batch boundary and end it; return when all of them stand."""
         with self._lock:
-            self._standing = True
+            self._suspending = True
             stages = list(self._stages.values())
         if stages:
             with ThreadPoolExecutor(len(stages), thread_name_prefix="jrs-stand") as pool:
-                list(pool.map(StageQuery.stand, stages))
+                list(pool.map(StageQuery.suspend, stages))
 
     def drain(self) -> str | None:
         """Have every stage end: process what is there, flush, finish. Return why one can not.

@@ -13,7 +13,7 @@ import pytest
 from jrs.backends.etcd import transaction
 from jrs.backends.etcd._etcd3 import rpc
 from jrs.backends.etcd.backend import EtcdBackend
-from jrs.backends.etcd.write_barrier import Gate
+from jrs.backends.etcd.write_barrier import WriteBarrier
 from jrs.backends.shared.group_commit import ACCEPTED
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import (
@@ -117,7 +117,7 @@ def test_a_server_refuses_a_key_that_is_written_twice(backend: EtcdBackend) -> N
     with pytest.raises(JrsError, match="duplicate key"):
         backend.connection.write(
             lambda stubs: stubs.kv.Txn,
-            transaction.request_of(commits, Gate(backend.connection, backend.root).check()),
+            transaction.request_of(commits, WriteBarrier(backend.connection, backend.root).check()),
             Deadline.after(BOUND),
         )
     assert list(transaction.in_requests(commits)) == [[commits[0]], [commits[1]]]

@@ -22,7 +22,7 @@ from jrs.contract.watch import Watch
 from jrs.records.codec import encode
 from jrs.records.model import JobResult, JobSpec, JobStatus, RunnerKind
 from jrs.recovery.attempt.context import AttemptContext
-from jrs.recovery.attempt.runners import Ended, OnEnd, Runner, RunningAttempt
+from jrs.recovery.attempt.runners import AttemptExit, OnEnd, Runner, RunningAttempt
 from jrs.recovery.cleanup.job_cleanup import CleanupPolicy, JobCleanup
 from jrs.recovery.cleanup.resources import default_resources
 from jrs.recovery.files.job_folders import JobStorage
@@ -202,16 +202,16 @@ class DirectedAttempt(RunningAttempt):
     def finish(self, payload: Any = None) -> None:
         """Record a result and end, as `run_attempt` does."""
         self.record(payload)
-        self.over(Ended())
+        self.over(AttemptExit())
 
     def record(self, payload: Any = None) -> None:
         done = result(self.job_id, payload, attempt=self.context.attempt)
         JobResultStore(self.context.backend).create_dirty(done, self.context.fence)
 
     def die(self, message: str = "it died", **how: Any) -> None:
-        self.over(Ended(message, **how))
+        self.over(AttemptExit(message, **how))
 
-    def over(self, ended: Ended) -> None:
+    def over(self, ended: AttemptExit) -> None:
         with self._lock:
             if self.is_over:
                 return
@@ -223,7 +223,7 @@ class DirectedAttempt(RunningAttempt):
         if self.stubborn:
             return False
         self._runner.before_end(self)
-        self.over(Ended("it was ended"))
+        self.over(AttemptExit("it was ended"))
         return True
 
 

@@ -28,7 +28,7 @@ TABLE = [
     ((Spec.READABLE, Result.NONE, ANY, False, Stop.UNREADABLE, ANY, ANY), Action.HOLD),
     ((Spec.READABLE, Result.NONE, Attempt.RUNNING, False, Stop.ASKED, ANY, ANY), Action.LEAVE),
     ((Spec.READABLE, Result.NONE, ANY, False, Stop.ASKED, ANY, ANY), Action.SUSPEND),
-    ((Spec.READABLE, Result.NONE, ANY, False, Stop.STANDS, ANY, ANY), Action.SUSPEND),
+    ((Spec.READABLE, Result.NONE, ANY, False, Stop.QUIESCED, ANY, ANY), Action.SUSPEND),
     (
         (Spec.READABLE, Result.NONE, Attempt.RUNNING, False, Stop.SUSPENDED, ANY, ANY),
         Action.SUSPEND,

@@ -16,11 +16,11 @@ from jrs.records.model import JobResult, JobStatus, StopMode
 from jrs.records.policies import RestartPolicy, SnapshotPolicy
 from jrs.recovery.attempt.context import AttemptContext
 from jrs.recovery.attempt.job import Job
-from jrs.recovery.attempt.runners import Ended
+from jrs.recovery.attempt.runners import AttemptExit
 from jrs.recovery.attempt.runners.thread import ThreadRunner
 from jrs.recovery.leader.actions import Actions
 from jrs.recovery.leader.attempts import Attempts
-from jrs.recovery.leader.recovery_point import JobState
+from jrs.recovery.leader.recovery_point import RecoveryPoints
 from jrs.recovery.rules.events import Event
 from jrs.store.jobs import JobCatalog
 from jrs.store.result_store import JobResultStore
@@ -254,7 +254,7 @@ def test_a_job_of_the_driver_waits_for_its_function(memory: FaultyMemory, root: 
 
 BEFORE_IT_IS_RECORDED = pytest.mark.parametrize(
     ("of", "step"),
-    [(Actions, "stored_attempt"), (JobState, "make_usable"), (Actions, "_put")],
+    [(Actions, "stored_attempt"), (RecoveryPoints, "make_usable"), (Actions, "_put")],
     ids=["between-two-looks", "before-the-last-look", "behind-it"],
 )
 
@@ -282,10 +282,10 @@ def test_a_job_that_is_changed_while_it_is_started_is_started_as_what_it_is(
     leader = Leader(memory, root)
 
     def change() -> None:
-        stops.change("job", entry_point="new:code")
+        stops.reconfigure("job", entry_point="new:code")
         stop = stops.get("job")
         assert stop is not None
-        stops.forget(stop, leader.fence)
+        stops.clear(stop, leader.fence)
 
     meanwhile(monkeypatch, of, step, change)
     JobCatalog(memory).submit(spec("job", "old:code"))
@@ -316,7 +316,9 @@ def test_a_job_that_is_drained_is_started(
 ) -> None:
     """A drain is the attempt's to carry out, whenever it was asked for."""
     stops = JobStops(memory)
-    meanwhile(monkeypatch, JobState, "make_usable", lambda: stops.request("job", StopMode.DRAIN))
+    meanwhile(
+        monkeypatch, RecoveryPoints, "make_usable", lambda: stops.request("job", StopMode.DRAIN)
+    )
     JobCatalog(memory).submit(spec("job"))
     with Leader(memory, root) as leader:
         assert leader.runner.of("job").context.attempt == 1
@@ -457,7 +459,7 @@ class Pins:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.under_way = self.most = 0
         self.begun, self.go = threading.Event(), threading.Event()
-        monkeypatch.setattr(JobState, "take_scheduled_snapshot", lambda *args: self.pin())
+        monkeypatch.setattr(RecoveryPoints, "take_scheduled_snapshot", lambda *args: self.pin())
 
     def pin(self) -> None:
         self.under_way += 1
@@ -917,19 +919,19 @@ def test_the_end_of_an_attempt_that_was_ended_on_purpose_is_no_news() -> None:
     """`forget` tells whether the attempt was still known, so a late end is told from a death."""
     attempts = Attempts()
     begun: list[object] = []
-    ends: list[Callable[[Ended], None]] = []
+    ends: list[Callable[[AttemptExit], None]] = []
 
     class Quiet(DirectedAttempt):
         def end(self, deadline: Deadline) -> bool:
             return True
 
-    def start(on_end: Callable[[Ended], None]) -> Quiet:
+    def start(on_end: Callable[[AttemptExit], None]) -> Quiet:
         ends.append(on_end)
         return Quiet(None, None, on_end)  # type: ignore[arg-type]
 
     attempts.begin("job", start, lambda one, ended: begun.append(one))
     attempts.end("job", Deadline.after(1))
-    ends[0](Ended("late"))
+    ends[0](AttemptExit("late"))
 
     assert not attempts.is_running("job")
     assert attempts.forget("job", begun[0]) is False  # type: ignore[arg-type]

@@ -39,7 +39,7 @@ from jrs.records.model import (
 from jrs.records.policies import RestartPolicy
 from jrs.recovery.attempt.attempt_run import AttemptRun
 from jrs.recovery.attempt.context import AttemptContext
-from jrs.recovery.attempt.runners import Ended, OnEnd, RunningAttempt
+from jrs.recovery.attempt.runners import AttemptExit, OnEnd, RunningAttempt
 from jrs.recovery.attempt.runners.thread import ThreadRunner
 from jrs.recovery.cleanup.job_cleanup import CleanupPolicy, JobCleanup
 from jrs.recovery.files.job_folders import JobStorage
@@ -61,7 +61,7 @@ class ListeningRunner(ThreadRunner):
     def start(
         self, context: AttemptContext, function: Callable[..., object] | None, on_end: OnEnd
     ) -> RunningAttempt:
-        def told(ended: Ended) -> None:
+        def told(ended: AttemptExit) -> None:
             self._listener()
             on_end(ended)
 
@@ -534,7 +534,7 @@ def test_every_write_of_a_deposed_leader_is_refused(open_faulty: Open, root: Pat
         "stage": lambda: AttemptRun(context).job.stage("s", lambda stage: 1),
         "stage record": lambda: AttemptRun(context).commit_stages([_stage_record()]),
         "attempt": lambda: actions.start(stored, None, lambda begun, ended: None),
-        "death": lambda: actions.count_death(spec("job"), Ended("it died")),
+        "death": lambda: actions.count_death(spec("job"), AttemptExit("it died")),
         "failed": lambda: actions.fail(spec("job")),
         "canceled": lambda: actions.cancel("job"),
         "swept spec": lambda: actions.sweep_spec("job"),

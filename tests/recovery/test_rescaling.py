@@ -28,7 +28,7 @@ from jrs.recovery.checkpoint_format.checkpoint import select
 from jrs.recovery.checkpoint_format.sink_log import SINK_LOG
 from jrs.recovery.files.checkpoint_swap import complete_interrupted_rescale
 from jrs.recovery.files.job_folders import JobStorage
-from jrs.recovery.leader.recovery_point import JobState
+from jrs.recovery.leader.recovery_point import RecoveryPoints
 from jrs.recovery.snapshots import find_orphans
 from jrs.recovery.snapshots.contents import gather
 from jrs.recovery.spark import rescaling
@@ -194,14 +194,14 @@ def test_recovery_finds_nothing_damaged(tmp_path: Path, memory: FaultyMemory) ->
     epoch = place.storage.take_over("job", leader.fence.epoch)
     place.ck = place.job.query.ck = epoch / "streams" / "hourly" / "ck"
     said: list[tuple[str, ...]] = []
-    state = JobState(memory, place.storage, leader.fence, lambda *event: said.append(event))
+    state = RecoveryPoints(memory, place.storage, leader.fence, lambda *event: said.append(event))
     state.take_scheduled_snapshot("job", SnapshotPolicy(keep=1))
     shutil.rmtree(place.saved)
     shutil.copytree(place.storage.root, place.saved)
     said.clear()
     step = 0
     for step in place.deaths():
-        state.make_usable("job")
+        state.ensure_recoverable("job")
 
         assert said == [], f"step {step}"
 

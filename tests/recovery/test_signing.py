@@ -131,18 +131,18 @@ def test_changing(memory: Backend) -> None:
     assert not runs(memory, "job", OTHER)
 
     with pytest.raises(InvalidInput, match=r"is signed.*--spec-key FILE"):
-        JobStops(memory).change("job", partitions=2)
+        JobStops(memory).reconfigure("job", partitions=2)
     with pytest.raises(InvalidInput, match="not signed with this key"):
-        JobStops(memory, spec_key=OTHER).change("job", partitions=2)
+        JobStops(memory, spec_key=OTHER).reconfigure("job", partitions=2)
     assert runs(memory, "job")
-    JobStops(memory, spec_key=KEY).change("job", partitions=2)
+    JobStops(memory, spec_key=KEY).reconfigure("job", partitions=2)
     assert runs(memory, "job")
 
     tamper(memory, "job", arguments={"evil": True})
     assert not runs(memory, "job")
     memory.commit(Update(*_suspended(memory, "job")))
     with pytest.raises(InvalidInput, match="jrs show job; then: jrs sign job"):
-        JobStops(memory, spec_key=KEY).change("job", entry_point="m:g")
+        JobStops(memory, spec_key=KEY).reconfigure("job", entry_point="m:g")
     JobCatalog(memory, spec_key=KEY).sign("job")
     assert runs(memory, "job")
     JobStops(memory).resume("job")

@@ -151,7 +151,7 @@ def test_a_death_is_noticed_while_the_backend_hangs(
         answer.wait()
         return True
 
-    monkeypatch.setattr(memory, "holds", hangs)
+    monkeypatch.setattr(memory, "is_current", hangs)
     until(asked.is_set, "the fence is looked at")
     writer.query.die()
     until(lambda: scene.streams.failure, "the death is noticed")
@@ -294,7 +294,7 @@ def test_state_that_is_lost_in_a_rescale(
     assert "a changed byte" in scene.storage.damage("job", leader.epoch, "one")
 
 
-@pytest.mark.parametrize("state", [StopState.REQUESTED, StopState.STANDS])
+@pytest.mark.parametrize("state", [StopState.REQUESTED, StopState.QUIESCED])
 def test_nothing_begins_while_the_job_is_to_stand(
     scene: Scene, memory: FaultyMemory, state: StopState
 ) -> None:

@@ -265,7 +265,7 @@ def test_blobs_stay_while_a_snapshot_is_taken(catalog: SnapshotCatalog, job: Fak
 
     catalog.create("job", format=SnapshotFormat.CAS)
     catalog.create("job")
-    with Blobs(job.storage).hold():
+    with Blobs(job.storage).acquire():
         catalog.delete("job", 1)
 
         assert tree(job.storage.root / ".blobs") != {}

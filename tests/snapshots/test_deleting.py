@@ -21,15 +21,15 @@ def test_replaced_behind_the_look(
     assert old is not None
     catalog.create("job")
     catalog.create("job")
-    holds = memory.holds
+    is_current = memory.is_current
 
     def replaced(fence: object) -> bool:
-        held = holds(old.fence)
+        held = is_current(old.fence)
         old.resign()
         assert memory.campaign("new", ttl=10.0, stop=threading.Event())
         return held
 
-    monkeypatch.setattr(memory, "holds", replaced)
+    monkeypatch.setattr(memory, "is_current", replaced)
 
     with pytest.raises(Fenced):
         catalog.remove(catalog.get("job", 1), fence=old.fence)

@@ -21,7 +21,7 @@ from jrs.records.policies import SnapshotPolicy
 from jrs.recovery.checkpoint_format import checkpoint
 from jrs.recovery.checkpoint_format.final_batch import END_OF_TIME
 from jrs.recovery.files.job_folders import JobStorage
-from jrs.recovery.leader.recovery_point import JobState
+from jrs.recovery.leader.recovery_point import RecoveryPoints
 from jrs.recovery.snapshots import SnapshotCatalog
 from jrs.store.stops import JobStops
 from tests.recovery.support import FaultyMemory
@@ -29,15 +29,15 @@ from tests.snapshots.fabricate import FakeJob, file_sink, jrs_sink, put
 
 
 @pytest.fixture
-def state(memory: FaultyMemory, storage: JobStorage, job: FakeJob) -> JobState:
+def state(memory: FaultyMemory, storage: JobStorage, job: FakeJob) -> RecoveryPoints:
     leader = memory.campaign("m", ttl=10.0, stop=threading.Event())
     assert leader is not None
     job.epoch = storage.take_over("job", leader.epoch)
     job.query.ck = job.epoch / "streams" / "hourly" / "ck"
-    return JobState(memory, storage, leader.fence, lambda *said: None)
+    return RecoveryPoints(memory, storage, leader.fence, lambda *said: None)
 
 
-def test_the_newest_are_kept(state: JobState, catalog: SnapshotCatalog, job: FakeJob) -> None:
+def test_the_newest_are_kept(state: RecoveryPoints, catalog: SnapshotCatalog, job: FakeJob) -> None:
     """Each pin is one more snapshot, and as many stay as are to be kept."""
     for _ in range(3):
         job.run()
@@ -46,7 +46,7 @@ def test_the_newest_are_kept(state: JobState, catalog: SnapshotCatalog, job: Fak
     assert [one.stages[0].batch for one in catalog.list("job")] == [6, 7]
 
 
-def test_none_behind_the_end(state: JobState, catalog: SnapshotCatalog, job: FakeJob) -> None:
+def test_none_behind_the_end(state: RecoveryPoints, catalog: SnapshotCatalog, job: FakeJob) -> None:
     """N1: at the end of a stream nothing is pinned: the last snapshot that is of use stays."""
     state.take_scheduled_snapshot("job", SnapshotPolicy(keep=1))
     end = json.dumps({"batchWatermarkMs": END_OF_TIME})
@@ -59,7 +59,7 @@ def test_none_behind_the_end(state: JobState, catalog: SnapshotCatalog, job: Fak
 @pytest.mark.parametrize("error", [OSError(5, "Input/output error"), ValueError("no date")])
 @pytest.mark.parametrize("where", ["create", "_is_at_its_end"])
 def test_a_failure_is_only_said(
-    state: JobState, error: Exception, where: str, monkeypatch: pytest.MonkeyPatch
+    state: RecoveryPoints, error: Exception, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A snapshot is one more point to go on from: that it can not be taken ends nothing."""
 
@@ -77,29 +77,31 @@ def test_a_failure_is_only_said(
 
 @pytest.mark.parametrize("change", [{"entry_point": "m:g"}, {"partitions": 4}])
 def test_a_change_is_pinned_first(
-    state: JobState, catalog: SnapshotCatalog, job: FakeJob, change: dict[str, Any]
+    state: RecoveryPoints, catalog: SnapshotCatalog, job: FakeJob, change: dict[str, Any]
 ) -> None:
     """N6: a job that is upgraded or rescaled has a snapshot of what it was, and its state is still
     known to be its own.
     """
     job.record(keys.ATTEMPTS + "job", AttemptRecord("job"))
-    JobStops(job.backend).change("job", **change)
+    JobStops(job.backend).reconfigure("job", **change)
     state.take_scheduled_snapshot("job", SnapshotPolicy())
     assert [one.stages[0].batch for one in catalog.list("job")] == [4]
 
     catalog.remove(catalog.get("job", 1))
     shutil.rmtree(job.query.ck)
     with pytest.raises(JobHeld):
-        state.make_usable("job")
+        state.ensure_recoverable("job")
 
 
-def test_back_to_before_an_upgrade(state: JobState, catalog: SnapshotCatalog, job: FakeJob) -> None:
+def test_back_to_before_an_upgrade(
+    state: RecoveryPoints, catalog: SnapshotCatalog, job: FakeJob
+) -> None:
     """S7: a job that was upgraded goes back to a snapshot of the code before as the code it is now:
     what that does may be another query.
     """
     record = catalog.create("job")
     job.record(keys.ATTEMPTS + "job", AttemptRecord("job"))
-    JobStops(job.backend).change("job", entry_point="m:g")
+    JobStops(job.backend).reconfigure("job", entry_point="m:g")
     catalog.restore(record, is_stopped=lambda job_id: True)
     stored = job.backend.get(keys.stream("job", "hourly"))
     assert stored is not None
@@ -108,19 +110,19 @@ def test_back_to_before_an_upgrade(state: JobState, catalog: SnapshotCatalog, jo
 
 
 @pytest.mark.parametrize("lost", ["ck", "."])
-def test_a_file_sink_ahead_of_nothing(state: JobState, job: FakeJob, lost: str) -> None:
+def test_a_file_sink_ahead_of_nothing(state: RecoveryPoints, job: FakeJob, lost: str) -> None:
     """A checkpoint that is gone beside what a file sink has published is damage: Spark would start
     from zero, and its sink would pass over the first batches.
     """
     shutil.rmtree(job.epoch / "streams" / "hourly" / lost)
     with pytest.raises(JobHeld, match="'hourly'"):
-        state.make_usable("job")
+        state.ensure_recoverable("job")
     assert (job.out("hourly") / "_spark_metadata").is_dir()
 
 
 @pytest.mark.parametrize("sink", [file_sink, jrs_sink])
 def test_a_sink_ahead_by_its_first_batch(
-    state: JobState, job: FakeJob, sink: Callable[[Path, int], None]
+    state: RecoveryPoints, job: FakeJob, sink: Callable[[Path, int], None]
 ) -> None:
     """A lost checkpoint is damage also if no more than batch 0 was published. One that was cut off
     between its sink's commit of that batch and its own is not: it hands it over again."""
@@ -128,16 +130,16 @@ def test_a_sink_ahead_by_its_first_batch(
     sink(job.out("hourly"), 1)
     shutil.rmtree(job.query.ck)
     with pytest.raises(JobHeld, match="batch -1, and batch 0 of it was published"):
-        state.make_usable("job")
+        state.ensure_recoverable("job")
 
     job.query.batch = -1
     job.query.start().plan()
-    state.make_usable("job")
+    state.ensure_recoverable("job")
 
 
 @pytest.mark.parametrize(("number", "error"), [(errno.EIO, JobHeld), (errno.ESTALE, Unavailable)])
 def test_a_disk_that_fails(
-    state: JobState, number: int, error: type[Exception], monkeypatch: pytest.MonkeyPatch
+    state: RecoveryPoints, number: int, error: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a disk has lost is damage; whatever else it can not do now, it is asked again."""
 
@@ -147,22 +149,22 @@ def test_a_disk_that_fails(
     monkeypatch.setattr(checkpoint, "select", fail)
 
     with pytest.raises(error, match=f"ck can not be read: {os.strerror(number)}"):
-        state.make_usable("job")
+        state.ensure_recoverable("job")
 
 
-def test_a_table_with_partitions_that_are_called_batch(state: JobState, job: FakeJob) -> None:
+def test_a_table_with_partitions_that_are_called_batch(state: RecoveryPoints, job: FakeJob) -> None:
     """A folder of the table's own is no batch of its sink's."""
     put(job.out("hourly") / "batch=2026" / "part-0.parquet", "rows")
-    state.make_usable("job")
+    state.ensure_recoverable("job")
 
 
 def test_a_resume_tries_what_was_damaged(
-    state: JobState, storage: JobStorage, job: FakeJob
+    state: RecoveryPoints, storage: JobStorage, job: FakeJob
 ) -> None:
     """N1: a job whose checkpoint could not be loaded is held if it has no snapshot, and whoever
     resumes it has it loaded once more: what was in the way may be gone."""
     storage.report_damage("job", int(job.epoch.name[1:]), "hourly", "no such host")
     with pytest.raises(JobHeld, match="no such host"):
-        state.make_usable("job")
+        state.ensure_recoverable("job")
 
-    state.make_usable("job")
+    state.ensure_recoverable("job")

@@ -91,5 +91,5 @@ def kill(job: Job, checkpoint: Path, at: str, newest: Callable[[], int]) -> None
         (checkpoint / "commits" / name).unlink(missing_ok=True)
     Path(context_of(job).storage.root, "cut-off").write_text(str(found.planned))
     if at == "rescale":
-        JobStops(context_of(job).backend).change(job.job_id, partitions=RESCALED)
+        JobStops(context_of(job).backend).reconfigure(job.job_id, partitions=RESCALED)
     os.kill(jvm, signal.SIGKILL)

@@ -13,13 +13,13 @@ from typing import Any
 from jrs.cli import main
 from jrs.recovery.leader.actions import Actions
 from jrs.recovery.leader.attempts import Attempts
-from jrs.recovery.leader.recovery_point import JobState
+from jrs.recovery.leader.recovery_point import RecoveryPoints
 from jrs.store.stops import JobStops
 
 STEPS: dict[str, tuple[Any, str, str]] = {
     "decided": (Actions, "suspend", "before"),
     "attempt ended": (Attempts, "end", "after"),
-    "pinned": (JobState, "pin", "after"),
+    "pinned": (RecoveryPoints, "pin", "after"),
     "noted": (JobStops, "note", "after"),
 }
 """The call at which the master dies, before it is made or after it, in their order."""

@@ -36,7 +36,7 @@ def sleeps(job: Job, folder: str, where: str) -> Json:
     from pyspark.sql import functions as F
 
     begun, asked = Path(folder, "begun"), Path(folder, "asked")
-    stop, stand, seconds = stage_query._stop, Streams.suspend, 0.0 if where == IN_JVM else FOR
+    stop, suspend, seconds = stage_query._stop, Streams.suspend, 0.0 if where == IN_JVM else FOR
 
     def stop_in_vain(query: Any) -> None:
         asked.touch()
@@ -45,7 +45,7 @@ def sleeps(job: Job, folder: str, where: str) -> Json:
     def stand_in_vain(self: Streams) -> None:
         if where != IN_DRIVER:
             asked.touch()
-        stand(self)
+        suspend(self)
 
     stage_query._stop, Streams.suspend = stop_in_vain, stand_in_vain  # type: ignore[method-assign]
     # Spark can break off what an executor does, so there it is the time before that; and nothing

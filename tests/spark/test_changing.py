@@ -81,7 +81,7 @@ def test_state_that_can_not_be_spread(cluster: Cluster, tmp_path: Path) -> None:
     events.submit(cluster, "job", "totals", file=file, folder=str(source))
     for stage in ("sums", "totals"):
         events.until_committed(cluster, "job", stage, 1)
-    JobStops(cluster.masters.backend).change("job", partitions=4)
+    JobStops(cluster.masters.backend).reconfigure("job", partitions=4)
     folder = cluster.storage.folder("job")
 
     def partitions() -> dict[str, int | None]:
@@ -145,7 +145,7 @@ def test_a_file_sink_is_rescaled(cluster: Cluster, tmp_path: Path) -> None:
     submit(cluster, "job", "unbounded", source=str(source), sink="parquet")
     until = cluster.masters.until
     until(lambda: list(folder.glob("e*/streams/sums/ck/commits/1")), "it has read all", BOUND)
-    JobStops(cluster.masters.backend).change("job", partitions=3)
+    JobStops(cluster.masters.backend).reconfigure("job", partitions=3)
     (checkpoint,) = folder.glob("e*/streams/sums/ck")
     until(lambda: rescaling.partitions(checkpoint) == 3, "it is rescaled", BOUND)
     rows += make_events(source, 4, first=2)

@@ -92,7 +92,7 @@ def test_a_rescale_survives(cluster: Cluster, tmp_path: Path, steps: tuple[str, 
     folder = tmp_path / "in"
     cluster.masters.start("m")
     rows = begin(cluster, folder, steps)
-    JobStops(cluster.masters.backend).change("job", partitions=WANTED)
+    JobStops(cluster.masters.backend).reconfigure("job", partitions=WANTED)
 
     def checkpoint() -> Path:
         return next(cluster.storage.folder("job").glob("e*/streams/one/ck"), Path("nowhere"))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from jrs.backends.memory import MemoryBackend, MemoryWatch, Space
-from jrs.contract.backend import Backend, Finding
+from jrs.contract.backend import Backend, Diagnostic
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import OutcomeUnknown, Unavailable
 from jrs.contract.operations import Create, Fence, Op, Update
@@ -20,20 +20,20 @@ from jrs.records import keys
 from jrs.recovery.inspect.doctor import examine
 
 
-def found(backend: Backend, **fields: Any) -> dict[str, Finding]:
+def found(backend: Backend, **fields: Any) -> dict[str, Diagnostic]:
     return {one.what: one for one in examine(backend, backend, **{"ttl": 15.0, **fields})}
 
 
-def bad(findings: dict[str, Finding]) -> set[str]:
-    return {what for what, finding in findings.items() if finding.remedy is not None}
+def bad(diagnostics: dict[str, Diagnostic]) -> set[str]:
+    return {what for what, finding in diagnostics.items() if finding.remedy is not None}
 
 
 def test_a_backend_that_is_fit(open_store: Callable[[], Backend]) -> None:
     """Nothing is wrong with it, and nothing of the doctor's stays."""
     backend = open_store()
-    findings = found(backend)
-    assert bad(findings) == set()
-    assert {"write", "fence", "commits", "watch"} <= findings.keys()
+    diagnostics = found(backend)
+    assert bad(diagnostics) == set()
+    assert {"write", "fence", "commits", "watch"} <= diagnostics.keys()
     assert list(backend.scan(keys.DOCTOR)) == []
 
 
@@ -42,9 +42,9 @@ def test_a_leader_is_not_disturbed(open_store: Callable[[], Backend]) -> None:
     leadership = backend.campaign("leads", ttl=15.0, stop=threading.Event())
     assert leadership is not None
     with leadership:
-        findings = found(open_store())
-        assert bad(findings) == set()
-        assert "epoch 1 passes" in findings["fence"].detail
+        diagnostics = found(open_store())
+        assert bad(diagnostics) == set()
+        assert "epoch 1 passes" in diagnostics["fence"].detail
         assert not leadership.lost.is_set()
         backend.commit(Create("k", b""), fence=leadership.fence)
 

@@ -160,8 +160,8 @@ CALLS: dict[str, Callable[[Backend], Any]] = {
     "request": lambda b: JobStops(b).request("j", StopMode.DRAIN, reason=None),  # type: ignore[arg-type]
     "mode": lambda b: JobStops(b).request("j", "drain"),  # type: ignore[arg-type]
     "patience": lambda b: JobStops(b).request("j", StopMode.DRAIN, patience=10**5000),
-    "change": lambda b: JobStops(b).change("j", entry_point=5),  # type: ignore[arg-type]
-    "partitions": lambda b: JobStops(b).change("j", partitions="5"),  # type: ignore[arg-type]
+    "change": lambda b: JobStops(b).reconfigure("j", entry_point=5),  # type: ignore[arg-type]
+    "partitions": lambda b: JobStops(b).reconfigure("j", partitions="5"),  # type: ignore[arg-type]
     "stop wait": lambda b: JobStops(b).wait("j", "1"),  # type: ignore[arg-type]
     "stop": lambda b: JobStops(b).get(None),  # type: ignore[arg-type]
     "stop wait for": lambda b: JobStops(b).wait(None),  # type: ignore[arg-type]

@@ -50,34 +50,34 @@ def test_a_request_is_stored(stops: JobStops) -> None:
     assert stops.get("job") == stop
 
 
-@pytest.mark.parametrize("state", [StopState.REQUESTED, StopState.STANDS])
+@pytest.mark.parametrize("state", [StopState.REQUESTED, StopState.QUIESCED])
 def test_the_same_request_again_is_no_other(
     stops: JobStops, fence: Fence, state: StopState
 ) -> None:
     """Asked for twice, a job stops once, and does not begin to stop anew."""
     first = stops.request("job", SUSPEND)
-    stops.note(at(first, state), fence)
+    stops.update(at(first, state), fence)
 
     assert stops.request("job", SUSPEND, patience=1.0) == at(first, state)
 
 
-@pytest.mark.parametrize("state", [StopState.REQUESTED, StopState.STANDS])
+@pytest.mark.parametrize("state", [StopState.REQUESTED, StopState.QUIESCED])
 def test_a_job_that_is_changed_is_to_stand_for_good(
     stops: JobStops, fence: Fence, state: StopState
 ) -> None:
     """Asked to stop while it is to be started again as something else, a job stays suspended,
     whatever is still noted of the change."""
-    stops.change("job", partitions=8)
+    stops.reconfigure("job", partitions=8)
     change = stops.get("job")
     assert change is not None
-    stops.note(at(change, state), fence)
+    stops.update(at(change, state), fence)
     stop = stops.request("job", SUSPEND, reason="lunch", patience=5.0)
 
     assert (stop.again, stop.state) == (False, state)
     assert (stop.reason, stop.patience) == ("lunch", 5.0)
 
-    assert not stops.note(at(change, StopState.STANDS), fence)
-    stops.forget(change, fence)
+    assert not stops.update(at(change, StopState.QUIESCED), fence)
+    stops.clear(change, fence)
 
     assert stops.get("job") == stop
     assert stops.request("job", SUSPEND) == stop
@@ -98,14 +98,14 @@ def test_another_stop_is_under_way(
 
 @pytest.mark.parametrize("mode", [SUSPEND, DRAIN])
 def test_a_job_that_is_suspended_already(stops: JobStops, fence: Fence, mode: StopMode) -> None:
-    stops.note(at(stops.request("job", SUSPEND), StopState.DONE), fence)
+    stops.update(at(stops.request("job", SUSPEND), StopState.DONE), fence)
     with pytest.raises(InvalidInput, match="'job' is suspended already"):
         stops.request("job", mode)
 
 
 def test_a_job_that_is_held(stops: JobStops, fence: Fence) -> None:
     """A job that is held says why, to whoever wants it to stop."""
-    stops.note(StopRecord("job", HOLD, StopState.DONE, 0.0, "its plan has changed"), fence)
+    stops.update(StopRecord("job", HOLD, StopState.DONE, 0.0, "its plan has changed"), fence)
     with pytest.raises(InvalidInput, match="'job' is held: its plan has changed"):
         stops.request("job", SUSPEND)
 
@@ -114,7 +114,7 @@ def test_a_job_that_is_held(stops: JobStops, fence: Fence) -> None:
 def test_after_a_refusal_anything_may_be_asked_for(
     stops: JobStops, fence: Fence, mode: StopMode
 ) -> None:
-    stops.note(at(stops.request("job", DRAIN), StopState.REFUSED, "it has timers"), fence)
+    stops.update(at(stops.request("job", DRAIN), StopState.REFUSED, "it has timers"), fence)
     stop = stops.request("job", mode)
 
     assert (stop.mode, stop.state, stop.reason) == (mode, StopState.REQUESTED, "")
@@ -168,9 +168,9 @@ def test_a_job_that_ends_in_this_moment(
 def test_resuming(stops: JobStops, fence: Fence, mode: StopMode) -> None:
     """A job that stands, or is held, is let go on; there is nothing left of its stop."""
     if mode is SUSPEND:
-        stops.note(at(stops.request("job", SUSPEND), StopState.DONE), fence)
+        stops.update(at(stops.request("job", SUSPEND), StopState.DONE), fence)
     else:
-        stops.note(StopRecord("job", HOLD, StopState.DONE), fence)
+        stops.update(StopRecord("job", HOLD, StopState.DONE), fence)
     stops.resume("job")
 
     assert stops.get("job") is None
@@ -179,9 +179,9 @@ def test_resuming(stops: JobStops, fence: Fence, mode: StopMode) -> None:
         stops.resume("job")
 
 
-@pytest.mark.parametrize("state", [StopState.REQUESTED, StopState.STANDS])
+@pytest.mark.parametrize("state", [StopState.REQUESTED, StopState.QUIESCED])
 def test_resuming_what_does_not_stand_yet(stops: JobStops, fence: Fence, state: StopState) -> None:
-    stops.note(at(stops.request("job", SUSPEND), state), fence)
+    stops.update(at(stops.request("job", SUSPEND), state), fence)
     with pytest.raises(InvalidInput, match="is not suspended"):
         stops.resume("job")
 
@@ -212,7 +212,7 @@ def test_a_job_whose_spec_can_not_be_read_names_its_way_out(
     for call in (
         lambda: stops.request("job", SUSPEND),
         lambda: stops.resume("job"),
-        lambda: stops.change("job", entry_point="other:job"),
+        lambda: stops.reconfigure("job", entry_point="other:job"),
     ):
         with pytest.raises(CorruptRecord, match="jrs cancel job"):
             call()
@@ -242,9 +242,9 @@ def test_waiting_for_a_job_that_stands(stops: JobStops, fence: Fence) -> None:
 
     def go_on(stop: StopRecord) -> None:
         told.append(stop)
-        following = {StopState.REQUESTED: StopState.STANDS, StopState.STANDS: StopState.DONE}
+        following = {StopState.REQUESTED: StopState.QUIESCED, StopState.QUIESCED: StopState.DONE}
         if stop.state in following:
-            stops.note(at(stop, following[stop.state]), fence)
+            stops.update(at(stop, following[stop.state]), fence)
 
     done = stops.wait("job", 60.0, go_on)
 
@@ -259,7 +259,7 @@ def test_waiting_for_a_job_that_ends(stops: JobStops, backend: Backend, fence: F
 
 
 def test_waiting_for_what_is_refused(stops: JobStops, fence: Fence) -> None:
-    stops.note(at(stops.request("job", DRAIN), StopState.REFUSED, "it has timers"), fence)
+    stops.update(at(stops.request("job", DRAIN), StopState.REFUSED, "it has timers"), fence)
     with pytest.raises(InvalidInput, match="'job' can not be drained: it has timers"):
         stops.wait("job", 60.0)
 
@@ -284,15 +284,15 @@ def test_waiting_in_vain(stops: JobStops) -> None:
 def test_only_the_stop_that_is_meant_is_noted(stops: JobStops, fence: Fence) -> None:
     """What is said of an earlier stop is not said of a later one."""
     first = stops.request("job", SUSPEND)
-    stops.note(at(first, StopState.DONE), fence)
+    stops.update(at(first, StopState.DONE), fence)
     stops.resume("job")
 
-    assert not stops.note(at(first, StopState.DONE), fence)
+    assert not stops.update(at(first, StopState.DONE), fence)
     assert stops.get("job") is None
 
     second = stops.request("job", SUSPEND)
 
-    assert not stops.note(at(first, StopState.DONE), fence)
+    assert not stops.update(at(first, StopState.DONE), fence)
     assert stops.get("job") == second
 
 
@@ -300,7 +300,7 @@ def test_a_job_is_held_whatever_was_asked_for(stops: JobStops, fence: Fence) -> 
     stops.request("job", SUSPEND)
     held = StopRecord("job", HOLD, StopState.DONE, 0.0, "its plan has changed")
 
-    assert stops.note(held, fence)
+    assert stops.update(held, fence)
     assert stops.get("job") == held
 
     stops.resume("job")
@@ -325,7 +325,7 @@ def test_a_drain_outlives_a_hold(stops: JobStops, fence: Fence) -> None:
 
 def test_a_drain_that_was_refused_ends_with_a_hold(stops: JobStops, fence: Fence) -> None:
     """What was refused is over: nobody is told again that it can not be done."""
-    stops.note(at(stops.request("job", DRAIN), StopState.REFUSED, "it has timers"), fence)
+    stops.update(at(stops.request("job", DRAIN), StopState.REFUSED, "it has timers"), fence)
     stops.hold("job", "its plan has changed", fence)
     stops.resume("job")
 
@@ -340,23 +340,23 @@ def test_a_leader_that_was_replaced_notes_nothing(stops: JobStops, backend: Back
     lead(backend)
     for record in (at(stop, StopState.DONE), StopRecord("job", HOLD, StopState.DONE)):
         with pytest.raises(Fenced):
-            stops.note(record, fence)
+            stops.update(record, fence)
 
     assert stops.get("job") == stop
 
 
 def test_the_steps_of_the_stages(stops: JobStops, fence: Fence) -> None:
     """Where the stages are is kept with a request, and with nothing else."""
-    stops.step("job", {"one": "running"}, fence)
+    stops.report_progress("job", {"one": "running"}, fence)
 
     assert stops.get("job") is None
 
     stop = stops.request("job", SUSPEND)
-    stops.step("job", {"one": "running"}, fence)
+    stops.report_progress("job", {"one": "running"}, fence)
 
     assert stops.get("job") == attrs.evolve(stop, stages={"one": "running"})
 
-    stops.note(at(stop, StopState.DONE), fence)
-    stops.step("job", {"one": "stands"}, fence)
+    stops.update(at(stop, StopState.DONE), fence)
+    stops.report_progress("job", {"one": "stands"}, fence)
 
     assert stops.get("job") == at(stop, StopState.DONE)

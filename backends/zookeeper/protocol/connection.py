@@ -35,7 +35,7 @@ from ...remote.shelter import Shelter
 from . import codec
 from .access import Access
 from .request import Request
-from .sockets import PATIENCE, Handler, Wire
+from .sockets import PATIENCE, BufferedSocket, Handler
 
 _WINDOW = 128
 """Requests that kazoo has at a time; more of them would block whoever wakes its thread."""
@@ -317,7 +317,7 @@ class Connection:
         """End the present connection, or the attempt to make one; kazoo goes on from there."""
         self._handler.given_up = self._closed
         socket = self._protocol._socket
-        if isinstance(socket, Wire):
+        if isinstance(socket, BufferedSocket):
             socket.abort()
 
     def _keep(self) -> None:

@@ -33,7 +33,7 @@ next endpoint has its turn."""
 _SLICE = 0.05
 
 
-class Wire:
+class BufferedSocket:
     """A connected socket with a buffer, in the shape that kazoo takes a TLS socket to have."""
 
     def __init__(self, connected: socket.socket) -> None:
@@ -115,7 +115,7 @@ def connect(
     context: ssl.SSLContext | None,
     deadline: Deadline,
     given_up: Callable[[], bool] = lambda: False,
-) -> Wire:
+) -> BufferedSocket:
     """Connect to a numeric `address`, whose certificate has to be made out to `host`.
 
     Raises:
@@ -137,7 +137,7 @@ def connect(
     except BaseException:
         made.close()
         raise
-    return Wire(made)
+    return BufferedSocket(made)
 
 
 def _encrypted(
@@ -211,7 +211,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
 
     def create_connection(
         self, address: tuple[str, int], hostname: str, **_its_own_rules: object
-    ) -> Wire:
+    ) -> BufferedSocket:
         return connect(
             address, hostname, self._context, Deadline.after(PATIENCE), lambda: self.given_up
         )
@@ -223,12 +223,12 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         _broken: Sequence[Any],
         timeout: float | None = None,
     ) -> tuple[list[Any], list[Any], list[Any]]:
-        """Wait like `select.select`, but never for what a `Wire` has read already."""
+        """Wait like `select.select`, but never for what a `BufferedSocket` has read already."""
         poll = select.poll()
         by_number = {}
         at_hand = []
         for one in reading:
-            if isinstance(one, Wire) and one.pending():
+            if isinstance(one, BufferedSocket) and one.pending():
                 at_hand.append(one)
             else:
                 by_number[one.fileno()] = one

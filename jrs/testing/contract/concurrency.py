@@ -213,7 +213,9 @@ class MultiProcessContract:
 
         assert len({fence.epoch for fence in fences}) == 3
         newest = max(fences, key=lambda fence: fence.epoch)
-        assert [fence == newest for fence in fences] == [backend.holds(fence) for fence in fences]
+        assert [fence == newest for fence in fences] == [
+            backend.is_current(fence) for fence in fences
+        ]
 
     def test_a_forked_child_may_not_use_the_handle(self, backend: Backend, other: Backend) -> None:
         """A handle belongs to the process that opened it: none of its threads lives in a child,

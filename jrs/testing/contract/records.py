@@ -236,8 +236,8 @@ class FencingContract:
         with lead(backend) as leadership:
             backend.commit(Create("k", b"1"), fence=leadership.fence)
             other.commit(Create("l", b"1"), fence=leadership.fence)
-            assert backend.holds(leadership.fence)
-            assert other.holds(leadership.fence)
+            assert backend.is_current(leadership.fence)
+            assert other.is_current(leadership.fence)
 
         assert contents(other) == {"k": b"1", "l": b"1"}
 
@@ -252,7 +252,7 @@ class FencingContract:
                     client.commit(Create("k", b""), fence=old)
                 with pytest.raises(Fenced):
                     client.commit_async(Create("k", b""), fence=old).result(BOUND)
-                assert not client.holds(old)
+                assert not client.is_current(old)
 
         assert contents(backend) == {}
 
@@ -287,7 +287,7 @@ class FencingContract:
             fence, let_in = attempt_of(backend, leadership)
             backend.commit(Create("k", b""), fence=fence)
             other.commit_async(Create("l", b""), fence=fence).result(BOUND)
-            assert other.holds(fence)
+            assert other.is_current(fence)
             with pytest.raises(Conflict):
                 backend.commit(Create("k", b""), fence=fence)
             for op in (Update("fence/j", b"none", let_in.version), Delete("fence/j")):
@@ -297,8 +297,8 @@ class FencingContract:
                         client.commit(Create("m", b""), fence=fence)
                     with pytest.raises(Fenced):
                         client.commit_async(Create("k", b""), fence=fence).result(BOUND)
-                    assert not client.holds(fence)
-                    assert client.holds(leadership.fence)
+                    assert not client.is_current(fence)
+                    assert client.is_current(leadership.fence)
 
         assert contents(backend) == {"k": b"", "l": b""}
 

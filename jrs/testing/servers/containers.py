@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jrs.testing.servers.errors import ServerMissing, ServerUnhealthy
-from jrs.testing.servers.place import Place, Runner, Seat
 from jrs.testing.servers.ports import Ports
+from jrs.testing.servers.provisioner import Provisioner, Runner, Seat
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -78,7 +78,7 @@ def probe() -> None:
             attempt.connect(path)
 
 
-class Containers(Place):
+class Containers(Provisioner):
     """The Docker engine of the environment: a container for each member, in a network of theirs.
 
     Their ports are published on fixed ports of the loopback, so the engine has to be local.

@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 
 from jrs.testing.servers.certificates import Certificates, make_certificates
 from jrs.testing.servers.errors import ServerError
-from jrs.testing.servers.place import Place, Seat
+from jrs.testing.servers.provisioner import Provisioner, Seat
 from jrs.testing.servers.server import Member, Server
 
 _TIMEOUT = 10.0
@@ -45,7 +45,7 @@ class EtcdServer(Server):
 
     def __init__(
         self,
-        place: Place,
+        place: Provisioner,
         members: int = 1,
         *,
         tls: bool = False,

@@ -18,7 +18,7 @@ from jrs.testing.servers.errors import ServerMissing
 from jrs.testing.servers.etcd import EtcdServer
 from jrs.testing.servers.local import Local, etcd_binary, zookeeper_classpath
 from jrs.testing.servers.named import Named
-from jrs.testing.servers.place import Place
+from jrs.testing.servers.provisioner import Provisioner
 from jrs.testing.servers.zookeeper import ZooKeeperServer
 
 ETCD_VARIABLE = "JRS_TEST_ETCD"
@@ -75,15 +75,15 @@ def _named(
     return place if len(place.address.endpoints) >= members else None
 
 
-def _etcd_place() -> Place:
+def _etcd_place() -> Provisioner:
     return _place(etcd_image(), etcd_binary)
 
 
-def _zookeeper_place() -> Place:
+def _zookeeper_place() -> Provisioner:
     return _place(zookeeper_image(), zookeeper_classpath)
 
 
-def _place(image: str, require_local: Callable[[], object]) -> Place:
+def _place(image: str, require_local: Callable[[], object]) -> Provisioner:
     reason = _without_containers(image, os.environ.get("DOCKER_HOST"))
     if reason is None:
         return Containers()

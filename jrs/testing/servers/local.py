@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jrs.testing.servers.errors import ServerMissing
-from jrs.testing.servers.place import Place, Runner, Seat
 from jrs.testing.servers.ports import Ports
 from jrs.testing.servers.process import Process, setpriv
+from jrs.testing.servers.provisioner import Provisioner, Runner, Seat
 
 _JARS = Path("/usr/share/java")
 _CLASSPATH = ":".join(
@@ -64,7 +64,7 @@ def zookeeper_classpath() -> str:
     return _CLASSPATH
 
 
-class Local(Place):
+class Local(Provisioner):
     """This machine: members on ports of the loopback, their data in a temporary folder."""
 
     def __init__(self) -> None:

@@ -8,14 +8,14 @@ from typing import NoReturn
 
 from jrs.backends.remote.address import Address
 from jrs.testing.servers.errors import NotOurs, ServerError
-from jrs.testing.servers.place import Place, Runner, Seat
+from jrs.testing.servers.provisioner import Provisioner, Runner, Seat
 
 
 def _refuse(what: str) -> NoReturn:
     raise NotOurs(what)
 
 
-class Named(Place):
+class Named(Provisioner):
     """The servers of a URL.
 
     Args:

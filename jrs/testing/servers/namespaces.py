@@ -20,7 +20,7 @@ from contextlib import suppress
 
 from jrs.testing.servers.errors import ServerMissing
 from jrs.testing.servers.local import Local
-from jrs.testing.servers.place import Seat
+from jrs.testing.servers.provisioner import Seat
 
 _TIMEOUT = 30.0
 _CLIENT, _PLAIN, _PEER, _ELECTION = 2379, 2381, 2380, 3888

@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from jrs.testing.servers.errors import ServerMissing
-from jrs.testing.servers.place import Runner
+from jrs.testing.servers.provisioner import Runner
 
 _STOP_TIMEOUT = 15.0
 _TAIL = 4096

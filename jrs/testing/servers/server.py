@@ -1,7 +1,7 @@
 """Server: an etcd or a ZooKeeper of one member or three, to be started, hurt and healed by tests.
 
 A `Server` is the whole ensemble and knows what its kind calls healthy and who leads; a `Member` is
-one of it. Where they run is the business of a `Place`.
+one of it. Where they run is the business of a `Provisioner`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 
 from jrs.contract.clock import Deadline
 from jrs.testing.servers.errors import ServerUnhealthy
-from jrs.testing.servers.place import Place, Runner, Seat
+from jrs.testing.servers.provisioner import Provisioner, Runner, Seat
 
 START_TIMEOUT = 60.0
 """Seconds that a start may take to be healthy. A ZooKeeper takes 0.5 s on an idle machine."""
@@ -127,7 +127,7 @@ class Server(ABC):
 
     scheme: ClassVar[str]
 
-    def __init__(self, place: Place, members: int = 1) -> None:
+    def __init__(self, place: Provisioner, members: int = 1) -> None:
         self._place = place
         self._count = members
         self._fresh = True

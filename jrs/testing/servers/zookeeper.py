@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from jrs.testing.servers.certificates import Certificates, make_certificates
-from jrs.testing.servers.place import Place, Seat
+from jrs.testing.servers.provisioner import Provisioner, Seat
 from jrs.testing.servers.server import Member, Server
 
 _CONFIG = (
@@ -52,7 +52,7 @@ class ZooKeeperServer(Server):
 
     def __init__(
         self,
-        place: Place,
+        place: Provisioner,
         members: int = 1,
         *,
         tls: bool = False,

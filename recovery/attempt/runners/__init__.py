@@ -14,7 +14,7 @@ from ..context import AttemptContext
 
 
 @attrs.frozen
-class Ended:
+class AttemptExit:
     """How an attempt ended, as far as its runner can tell; the store alone tells its result."""
 
     message: str = ""
@@ -30,7 +30,7 @@ class Ended:
     """Its watchdog ended it, since its leadership was over: no death of the job's."""
 
 
-OnEnd = Callable[[Ended], None]
+OnEnd = Callable[[AttemptExit], None]
 
 
 class RunningAttempt(abc.ABC):

@@ -22,7 +22,7 @@ from ...processes import marks
 from ..context import AttemptContext
 from ..launch import EXIT_DIED, EXIT_FENCED, EXIT_JVM_DIED, launch_of
 from ..watchdog import Word
-from . import Ended, OnEnd, Runner, RunningAttempt
+from . import AttemptExit, OnEnd, Runner, RunningAttempt
 
 _STDERR_TAIL = 4096
 
@@ -128,7 +128,7 @@ class ProcessAttempt(RunningAttempt):
         self._close_pipe()
         self._is_dead = word.clean or self._ends_all()
         self._on_end(
-            Ended(
+            AttemptExit(
                 message="its leadership was over" if word.lapsed else _says(word.status),
                 detail=_tail(self._stderr),
                 exit_status=word.status,

@@ -19,7 +19,7 @@ from ..context import AttemptContext
 from ..engine import NO_SPARK, SparkEngine
 from ..run import AttemptDied, run_attempt
 from ..stop_watch import NotBegun
-from . import Ended, OnEnd, Runner, RunningAttempt
+from . import AttemptExit, OnEnd, Runner, RunningAttempt
 
 _HOLD = 7.5  # Half of the default ttl.
 
@@ -77,15 +77,15 @@ class ThreadAttempt(RunningAttempt):
         try:
             with self._last_words():
                 run_attempt(self._context, self._function, self._engine)
-            ended = Ended()
+            ended = AttemptExit()
         except Fenced as error:
-            ended = Ended(message=str(error), fenced=True)
+            ended = AttemptExit(message=str(error), fenced=True)
         except NotBegun as error:
-            ended = Ended(message=str(error), begun=False)
+            ended = AttemptExit(message=str(error), begun=False)
         except BaseException as error:  # An end that is not told would look like a long run.
             known = isinstance(error, (AttemptDied, JrsError))
             message = str(error) if known else f"{type(error).__name__}: {error}"
-            ended = Ended(message=message, detail=traceback.format_exc())
+            ended = AttemptExit(message=message, detail=traceback.format_exc())
         self._on_end(ended)
 
     def _last_words(self) -> AbstractContextManager[None]:

@@ -78,7 +78,7 @@ class Runner(ABC):
         """Kill it and forget its data. Idempotent."""
 
 
-class Place(ABC):
+class Provisioner(ABC):
     """Where members run."""
 
     @abstractmethod
