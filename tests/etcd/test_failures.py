@@ -80,7 +80,7 @@ def test_a_server_that_was_killed(
     etcd_server: EtcdServer, backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Reads are tried until the deadline, with pauses between them: they do not spin."""
-    judged = Counted(monkeypatch, connection_module, "judge")
+    judged = Counted(monkeypatch, connection_module, "translate_error")
     etcd_server.kill()
     with pytest.raises(Unavailable):
         backend.get("k", deadline=Deadline.after(2.0))
@@ -130,7 +130,7 @@ def test_a_watch_does_not_spin_while_the_server_is_down(
     etcd_server: EtcdServer, backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The client's own one does, for half a core."""
-    follows = Counted(monkeypatch, connection_module, "judge")
+    follows = Counted(monkeypatch, connection_module, "translate_error")
     with backend.watch("") as watch:
         until(lambda: watch._stream is not None, "it listens")  # type: ignore[attr-defined]
         etcd_server.kill()
@@ -200,7 +200,7 @@ def test_a_member_that_failed_is_left_for_the_next(
             connection: Connection = backend.connection
             gone = connection._current
             proxies[gone].cut()
-            judged = Counted(monkeypatch, connection_module, "judge")
+            judged = Counted(monkeypatch, connection_module, "translate_error")
             for _ in range(10):
                 backend.get("k")
             assert connection._current != gone

@@ -254,7 +254,7 @@ def test_a_job_of_the_driver_waits_for_its_function(memory: FaultyMemory, root: 
 
 BEFORE_IT_IS_RECORDED = pytest.mark.parametrize(
     ("of", "step"),
-    [(Actions, "stored_attempt"), (RecoveryPoints, "make_usable"), (Actions, "_put")],
+    [(Actions, "stored_attempt"), (RecoveryPoints, "ensure_recoverable"), (Actions, "_put")],
     ids=["between-two-looks", "before-the-last-look", "behind-it"],
 )
 
@@ -317,7 +317,7 @@ def test_a_job_that_is_drained_is_started(
     """A drain is the attempt's to carry out, whenever it was asked for."""
     stops = JobStops(memory)
     meanwhile(
-        monkeypatch, RecoveryPoints, "make_usable", lambda: stops.request("job", StopMode.DRAIN)
+        monkeypatch, RecoveryPoints, "ensure_recoverable", lambda: stops.request("job", StopMode.DRAIN)
     )
     JobCatalog(memory).submit(spec("job"))
     with Leader(memory, root) as leader:

@@ -26,7 +26,7 @@ from jrs.store.stops import JobStops
 SUSPENDING: dict[str, tuple[Any, str, str]] = {
     "asked": (StopWatch, "_begin", "before"),
     "stands": (AttemptRun, "suspend", "after"),
-    "noted": (JobStops, "note", "after"),
+    "noted": (JobStops, "update", "after"),
 }
 RESCALING: dict[str, tuple[Any, str, str]] = {
     "not begun": (rescaling, "rescale", "before"),

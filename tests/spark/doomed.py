@@ -19,8 +19,8 @@ from jrs.store.stops import JobStops
 STEPS: dict[str, tuple[Any, str, str]] = {
     "decided": (Actions, "suspend", "before"),
     "attempt ended": (Attempts, "end", "after"),
-    "pinned": (RecoveryPoints, "pin", "after"),
-    "noted": (JobStops, "note", "after"),
+    "pinned": (RecoveryPoints, "take_scheduled_snapshot", "after"),
+    "noted": (JobStops, "update", "after"),
 }
 """The call at which the master dies, before it is made or after it, in their order."""
 
