@@ -1,4 +1,4 @@
-"""The backends on servers, beside their bare clients: ``python benchmarks/backends.py``.
+"""The backends on servers, next to their bare clients: ``python benchmarks/backends.py``.
 
 It starts servers of its own, of one member each, that sync what they acknowledge. As in
 ``store.py``, contenders take turns and what is compared are ratios within a round. A commit creates
@@ -69,7 +69,7 @@ class Plan:
     warming: float
     """Seconds that each server is used for before."""
     clean: tuple[int, int]
-    """Clean entries beside which the dirty ones are listed."""
+    """Clean entries next to which the dirty ones are listed."""
     listings: int
     failovers: Failovers
 
@@ -169,7 +169,7 @@ def _target(kind: str, who: str) -> float | None:
 
 
 def listing(kind: str, server: Server, plan: Plan, tick: Callable[[str], None]) -> Iterator[Figure]:
-    """List the same number of dirty entries beside few clean ones, and beside many."""
+    """List the same number of dirty entries next to few clean ones, and next to many."""
     many = max(plan.clean)
     url = server.url()
     for clean in plan.clean:
@@ -195,7 +195,7 @@ def _listed(kind: str, url: str, plan: Plan, tick: Callable[[str], None]) -> Fig
     times: dict[int, list[float]] = {few: [], many: []}
     for turn in range(plan.listings):
         for clean in plan.clean:
-            tick(f"{kind}: listing beside {clean:,}, {turn + 1} of {plan.listings}")
+            tick(f"{kind}: listing next to {clean:,}, {turn + 1} of {plan.listings}")
             # A handle that has seen nothing yet.
             with open_backend(url, cluster=f"with-{clean}") as backend:
                 began = time.perf_counter()
@@ -204,9 +204,9 @@ def _listed(kind: str, url: str, plan: Plan, tick: Callable[[str], None]) -> Fig
             assert found == DIRTY
     growth = statistics.median(b / a for a, b in zip(times[few], times[many], strict=True))
     return Figure(
-        f"{kind}: listing {DIRTY:,} dirty beside {many:,} clean",
+        f"{kind}: listing {DIRTY:,} dirty next to {many:,} clean",
         f"{statistics.median(times[many]) * 1e3:.1f} ms",
-        f"{growth:.2f} × beside {few:,} ({statistics.median(times[few]) * 1e3:.1f} ms)",
+        f"{growth:.2f} × next to {few:,} ({statistics.median(times[few]) * 1e3:.1f} ms)",
         "≤ 1.2",
         growth <= 1.2,
     )
@@ -294,7 +294,7 @@ def measure(
     help="Measure only this one; repeatable.",
 )
 def main(quick: bool, as_json: bool, only: tuple[str, ...], backends: tuple[str, ...]) -> None:
-    """Measure the backends on real servers beside their bare clients; leaves nothing behind.
+    """Measure the backends on real servers next to their bare clients; leaves nothing behind.
 
     \b
     python benchmarks/backends.py --quick

@@ -8,7 +8,7 @@ has decided, when its attempt's session is ready and its query is started, and w
 is committed; of that, how long its tasks took, which begin by loading the state. Each run is made
 with each of three JVMs in turn: as Spark starts it, with the archive of classes that jrs makes, and
 with that and one compiler instead of two. What the third costs a job that runs for long is measured
-beside it, in rows a second.
+next to it, in rows a second.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ ROWS = 20_000_000
 
 
 def counts(job: Job, notes: str, java: str) -> Json:
-    """Count by window for ever, and note when each step is taken."""
+    """Count by window forever, and note when each step is taken."""
     from pyspark.sql import functions as F
 
     import jrs

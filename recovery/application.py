@@ -82,7 +82,7 @@ class Driver:
             InvalidInput: a bad job id or the application's own, arguments that are not JSON, or
                 the same job id with another function or other arguments, while it has not ended:
                 of one that has, the stored result is returned whatever it is called with.
-            CorruptRecord: the job is held, since what is stored of it can not be read.
+            CorruptRecord: the job is held, since what is stored of it cannot be read.
             Fenced: this driver was replaced. Let it through: main runs again on the new leader.
         """
         if check_job_id(job_id) == self._name:
@@ -175,7 +175,7 @@ def run(
         ttl: seconds after which a leader that hangs is replaced.
 
     Raises:
-        InvalidInput: an argument that can not be used, or a `main` that returns no JSON.
+        InvalidInput: an argument that cannot be used, or a `main` that returns no JSON.
         ResultExpired: the application ended, and its result was expired.
         SystemExit: this process was replaced as leader and `main` did not end (exit status 76).
     """
@@ -243,5 +243,5 @@ def _readable(entry: JobResultEntry) -> JobResult:
     if entry.state is ResultState.EXPIRED:
         raise ResultExpired(f"job {entry.job_id!r} has ended and its result was expired")
     if entry.result is None:
-        raise CorruptRecord(entry.problem or f"the result of {entry.job_id!r} can not be read")
+        raise CorruptRecord(entry.problem or f"the result of {entry.job_id!r} cannot be read")
     return entry.result

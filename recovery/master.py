@@ -70,7 +70,7 @@ class Master:
         backend: the cluster's backend; the master does not close it.
         url: how another process opens the same backend, secrets included.
         storage: the root of the jobs' folders, on a filesystem all masters share; by default a
-            folder beside the backend's data, where it has one.
+            folder next to the backend's data, where it has one.
         ttl: seconds after which a leader that hangs is replaced.
         name: this master's name among the cluster's masters.
         resources: what jobs leave behind beyond what jrs knows of; see `Resource`.
@@ -116,10 +116,10 @@ class Master:
             folders.make()
         except OSError as error:
             raise InvalidInput(
-                f"jobs can not keep their files in {root}: {error.strerror}; name another folder"
+                f"jobs cannot keep their files in {root}: {error.strerror}; name another folder"
             ) from None
         if not os.access(folders.root, os.W_OK | os.X_OK):
-            raise InvalidInput(f"jobs can not keep their files in {root}: no permission")
+            raise InvalidInput(f"jobs cannot keep their files in {root}: no permission")
         try:
             marks.check_visible()
         except Unavailable as error:

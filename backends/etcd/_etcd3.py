@@ -5,7 +5,7 @@ code describes is right, though: so the descriptors are read out of the installe
 executed, and built with today's protobuf, in a pool of their own that nobody else's messages can
 clash with. Everything that speaks to etcd imports from here.
 
-gRPC's fork handlers abort or hang children that are forked beside a live channel, as PySpark forks
+gRPC's fork handlers abort or hang children that are forked next to a live channel, as PySpark forks
 its JVM (grpc/grpc#43055). They are turned off before grpc is first imported.
 """
 
@@ -23,7 +23,7 @@ _FORK = "GRPC_ENABLE_FORK_SUPPORT"
 
 if "grpc" in sys.modules and os.environ.get(_FORK) != "0":
     warnings.warn(
-        f"grpc was imported before jrs could set {_FORK}=0: processes forked beside it, such as a "
+        f"grpc was imported before jrs could set {_FORK}=0: processes forked next to it, such as a "
         "JVM that PySpark starts, may abort; set it in the environment",
         RuntimeWarning,
         stacklevel=2,

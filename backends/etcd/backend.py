@@ -69,7 +69,7 @@ def open_etcd(url: str, cluster: str, create: bool = True) -> EtcdBackend:
     """Open ``etcd://[USER@]HOST[:PORT],…[/PREFIX][?OPTIONS]``; the entry point of the scheme.
 
     Raises:
-        InvalidInput: the URL can not be used, the server is older than 3.4, the prefix holds what
+        InvalidInput: the URL cannot be used, the server is older than 3.4, the prefix holds what
             is not of jrs, or (without `create`) the cluster does not exist.
         AccessDenied: a wrong user or password, or no permission on the prefix.
         UnsupportedVersion: written by a newer jrs.
@@ -110,15 +110,15 @@ def reach(connection: Connection, deadline: Deadline) -> Any:
         faults = look_at_each(address.endpoints, address.tls, patience)
     why = "; ".join(dict.fromkeys(fault.what for fault in faults if fault))
     if all(fault and fault.wrong for fault in faults):
-        raise WrongAddress(f"{address.url} can not be reached: {why}")
+        raise WrongAddress(f"{address.url} cannot be reached: {why}")
     if all(fault and fault.lasting for fault in faults):
-        raise Unavailable(f"{address.url} can not be reached: {why}")
+        raise Unavailable(f"{address.url} cannot be reached: {why}")
     try:
         return ask(deadline)
     except Unavailable as error:
         if not why:
             raise
-        raise Unavailable(f"{address.url} can not be reached: {why}") from error
+        raise Unavailable(f"{address.url} cannot be reached: {why}") from error
 
 
 def _check_version(status: Any, address: Address) -> None:
@@ -417,7 +417,7 @@ class EtcdBackend(Backend):
             if _version(answer.version)[:2] == (3, 4) and _version(answer.version) < (3, 4, 24):
                 yield Diagnostic(
                     "version",
-                    f"{where}: etcd before 3.4.24 is slow at transactions beside writes; it works",
+                    f"{where}: etcd before 3.4.24 is slow at transactions next to writes; it works",
                 )
         if address.tls is None:
             local = all(host in ("localhost", "127.0.0.1", "::1") for host, _ in address.endpoints)

@@ -204,7 +204,7 @@ class Connection:
                 # Members that refuse a connection do so at once: without a pause this would spin.
                 self._over.wait(min(pause, deadline.remaining()))
                 pause = min(2 * pause, longest)
-        raise Unavailable(f"{self.address.url} can not be reached: {why}; nothing was changed")
+        raise Unavailable(f"{self.address.url} cannot be reached: {why}; nothing was changed")
 
     def _check_open(self) -> None:
         if self.closed:

@@ -1,7 +1,7 @@
 """What an error of gRPC's means: whether to try again, or what to tell the caller.
 
 etcd says most of it in words, which have been the same from 3.4 on. What is sorted here is whether
-a write can have happened; where that can not be excluded it is unknown.
+a write can have happened; where that cannot be excluded it is unknown.
 """
 
 from __future__ import annotations

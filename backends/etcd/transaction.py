@@ -55,7 +55,7 @@ class Commit:
 
     @property
     def may_share(self) -> bool:
-        """Return whether it fits beside others: a transaction within one has half the room, its
+        """Return whether it fits next to others: a transaction within one has half the room, its
         fence included."""
         return len(self.txn.compare) <= _NESTED
 

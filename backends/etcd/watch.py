@@ -1,7 +1,7 @@
 """Watch: a stream of hints that is made again whenever it breaks, and backed up by the clock.
 
 A stream can be dead without a sign of it: one that was made with a token that had expired delivers
-nothing, for ever. So a reader is sent to look now and then, whatever the stream says.
+nothing, forever. So a reader is sent to look now and then, whatever the stream says.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ def sync_folder(path: Path) -> None:
 
 
 def check_filesystem(path: Path, mounts: str | None = None) -> None:
-    """Refuse a filesystem whose appends, syncs or locks can not be relied on.
+    """Refuse a filesystem whose appends, syncs or locks cannot be relied on.
 
     `mounts` is as in `filesystem_of`.
     """

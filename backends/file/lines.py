@@ -67,7 +67,7 @@ def unescape(value: bytes) -> bytes:
 
 
 Commit = tuple[bytes, list[str]]
-"""The body of a commit's line, and every key that it can not be judged without, its fence's
+"""The body of a commit's line, and every key that it cannot be judged without, its fence's
 included."""
 
 

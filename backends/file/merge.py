@@ -76,7 +76,7 @@ class _Ahead:
         return None if self._next is None else self._next[0].encode()
 
     def concerns(self, block: Block) -> bool:
-        """Return whether the next change belongs into `block`, or would have into an earlier."""
+        """Return whether the next change belongs in `block`, or would have into an earlier."""
         return self.key is not None and (block.following is None or self.key < block.following)
 
     def take(self) -> tuple[bytes | None, int]:

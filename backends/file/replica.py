@@ -90,7 +90,7 @@ class Replica:
 
         Raises:
             CorruptRecord: a line that was valid once is damaged.
-            Unavailable: the log can not be read.
+            Unavailable: the log cannot be read.
         """
         self._check_usable()
         while not self.step():
@@ -171,7 +171,7 @@ class Replica:
                 self._check_usable()
                 self._move_on()
                 if not self._trusted:
-                    # Nothing is written behind what can not be read.
+                    # Nothing is written behind what cannot be read.
                     self.catch_up()
             except (Unavailable, CorruptRecord) as error:
                 return [error] * len(batch)
@@ -222,7 +222,7 @@ class Replica:
             back = os.pread(self._fd, written, begin - self._start)
         except (Unavailable, CorruptRecord) as error:
             self._trusted = False
-            return [OutcomeUnknown(f"written, but can not be judged: {error}")] * len(batch)
+            return [OutcomeUnknown(f"written, but cannot be judged: {error}")] * len(batch)
         if self._applied != begin:
             # Somebody's torn remnant ends at our mark: step over it, as every reader does.
             self._applied = begin
@@ -276,7 +276,7 @@ class Replica:
     def seal_if_due(self) -> None:
         """Seal the segment once its tail outweighs its base, so that rewriting stays amortized.
 
-        A seal that fails, on a full disk or behind a line that can not be read, is no failure of
+        A seal that fails, on a full disk or behind a line that cannot be read, is no failure of
         the commits before it.
         """
         if self._applied - self._start < max(self._seal_at, self._base.size) or self._pending:
@@ -495,7 +495,7 @@ class Replica:
         return self._start
 
     def _move_on(self) -> None:
-        """Leave a segment that is sealed, and a base that was written anew."""
+        """Leave a segment that is sealed, and a base that was written again."""
         while (sealed := self._sealed) is not None:
             if self._following not in (None, sealed):
                 self._sealed = None

@@ -224,7 +224,7 @@ def begin(
         sync_folder(folder)
         return
     # The log first, so that whoever sees the base can open the log without creating it: a
-    # process that slept through a whole segment must not make an old one anew.
+    # process that slept through a whole segment must not make an old one again.
     os.close(
         os.open(log_path(folder, start), os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     )

@@ -68,7 +68,7 @@ class Address:
         """Parse a URL, complete it from the environment, and look whether its files are there.
 
         Raises:
-            InvalidInput: it can not be used; the message holds no secret.
+            InvalidInput: it cannot be used; the message holds no secret.
         """
         try:
             parts = urlsplit(url)
@@ -155,7 +155,7 @@ def _tls(options: Mapping[str, str], where: str, environment: Mapping[str, str])
         path = options.get(name) or environment.get(f"JRS_BACKEND_{name.upper()}")
         if path:
             if not os.access(path, os.R_OK):
-                raise InvalidInput(f"the {name} file {path!r} for {where} can not be read")
+                raise InvalidInput(f"the {name} file {path!r} for {where} cannot be read")
             files[name] = Path(path)
     if ("cert" in files) != ("key" in files):
         raise InvalidInput(f"{where}: a client certificate needs both 'cert' and 'key'")

@@ -1,4 +1,4 @@
-"""Diagnosis: why a server can not be spoken to, found out by one plain connection.
+"""Diagnosis: why a server cannot be spoken to, found out by one plain connection.
 
 Client libraries say "unavailable" to a wrong host, a wrong port and a wrong certificate alike.
 """
@@ -38,7 +38,7 @@ class Fault:
 
 
 def diagnose(host: str, port: int, tls: Tls | None, deadline: Deadline) -> str | None:
-    """Return in a phrase why `host` can not be spoken to; None if nothing wrong is seen."""
+    """Return in a phrase why `host` cannot be spoken to; None if nothing wrong is seen."""
     fault = look((host, port), tls, deadline)
     return None if fault is None else fault.what
 
@@ -52,7 +52,7 @@ def look_at_each(
 
 
 def look(endpoint: tuple[str, int], tls: Tls | None, deadline: Deadline) -> Fault | None:
-    """Return why a member can not be spoken to; None if nothing wrong is seen."""
+    """Return why a member cannot be spoken to; None if nothing wrong is seen."""
     host, port = endpoint
     where = f"{host}:{port}"
     timeout = max(0.1, min(_TIMEOUT, deadline.bounded()))
@@ -103,7 +103,7 @@ def _tls(plain: socket.socket, host: str, where: str, tls: Tls) -> Fault | None:
         if tls.cert is not None:
             context.load_cert_chain(tls.cert, tls.key)
     except (ssl.SSLError, OSError) as error:
-        what = f"a certificate or key can not be used: {error.strerror or error}"
+        what = f"a certificate or key cannot be used: {error.strerror or error}"
         return Fault(what, wrong=True)
     try:
         with context.wrap_socket(plain, server_hostname=host) as encrypted:

@@ -14,7 +14,7 @@
   and no list of names comes near to a mebibyte. All of them are read in one request.
 - The *directory's* value tells watchers that something below has changed.
 - The *shard's* version tells a commit that nothing below was deleted since a record was read. The
-  version of a znode begins at 0 again when it is deleted and created, so it can not tell by itself.
+  version of a znode begins at 0 again when it is deleted and created, so it cannot tell by itself.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class Planner:
             fresh: what was read for this commit; None for a key that is absent.
 
         Raises:
-            TooLarge: it can not be sent. Fenced: the fence is known to be an old one.
+            TooLarge: it cannot be sent. Fenced: the fence is known to be an old one.
         """
         plan = Plan()
         versioned = [op for op in ops if isinstance(op, (Update, Check, Delete))]

@@ -1,8 +1,8 @@
 """Sights: what a handle has read lately, in the terms in which ZooKeeper can be asked to check it.
 
 A record's version is the number of the transaction that wrote it, which grows whatever happens to
-the key. ZooKeeper can not check that. It checks how often a znode was written *since it was
-created*, and that number comes again when the key is deleted and created anew. So a commit also
+the key. ZooKeeper cannot check that. It checks how often a znode was written *since it was
+created*, and that number comes again when the key is deleted and created again. So a commit also
 checks the record's shard, which counts the deletions below it: if that number is what it was when
 the record was read, the record is the same one.
 """

@@ -42,7 +42,7 @@ def rescale_command(
 ) -> int:
     """Spread the state of a job's streams over another number of partitions.
 
-    The job stands at a batch boundary, its state is rewritten beside the old one, and it goes on.
+    The job stands at a batch boundary, its state is rewritten next to the old one, and it goes on.
 
     \b
     Example:  jrs rescale hourly-delays --partitions 16
@@ -138,7 +138,7 @@ def _started_again(backend: Backend, job_id: str, what: str, *, no_wait: bool) -
 
 
 def _check_stores(backend: Backend, storage: Path | None, job_id: str) -> None:
-    """Refuse what can not be rescaled, where the job's files can be seen from here."""
+    """Refuse what cannot be rescaled, where the job's files can be seen from here."""
     found = job_storage(backend, storage)
     if found is None:
         return

@@ -118,7 +118,7 @@ def stop_line(stop: StopRecord) -> str:
     if stop.state is StopState.DONE:
         return f"suspended{why}; 'jrs resume' lets it go on"
     if stop.state is StopState.REFUSED:
-        return f"can not be drained{why}; it goes on"
+        return f"cannot be drained{why}; it goes on"
     return f"asked to {stop.mode.value}{why}"
 
 

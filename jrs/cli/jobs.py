@@ -31,7 +31,7 @@ from jrs.store.result_store import JobResultStore
 
 @click.command(
     "submit",
-    epilog="The job id is the idempotency key: an id that was used is refused for ever, also after "
+    epilog="The job id is the idempotency key: an id that was used is refused forever, also after "
     "its result was expired.",
 )
 @click.argument("job_id")

@@ -290,7 +290,7 @@ def _explain(backend: Backend, view: JobView) -> dict[str, Any]:
         details += [f"left: {name}: {why}" for name, why in view.cleanup.problems.items()]
         if view.cleanup.exhausted:
             details.append(f"given up after {view.cleanup.tries} tries: jrs cleanup retry")
-    details += [f"can not be read: {problem}" for problem in view.problems]
+    details += [f"cannot be read: {problem}" for problem in view.problems]
     if epoch is None:
         details.append("no master has ever led this cluster: start one with 'jrs master'")
     return {

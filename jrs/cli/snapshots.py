@@ -266,7 +266,7 @@ def restore_command(
 def fork_command(
     catalog: SnapshotCatalog, job_id: str, snapshot: str | None, as_job: str, as_json: bool
 ) -> None:
-    """Start a new job from a snapshot, beside the one it is of: its queries get new ids.
+    """Start a new job from a snapshot, next to the one it is of: its queries get new ids.
 
     \b
     Example:  jrs snapshot fork orders --as orders-test

@@ -83,7 +83,7 @@ class Backend(abc.ABC):
         cluster: the namespace of everything stored.
         capabilities: what it guarantees and where its limits are.
         timeout: seconds a call may take where it is given no deadline.
-        default_storage: a folder beside the map where jobs may keep their files, if there is one.
+        default_storage: a folder next to the map where jobs may keep their files, if there is one.
         marked_format: the format that the cluster's marker names: no older version of jrs opens
             the cluster. The format in force may be newer; see `jrs.store.cluster_format`.
     """
@@ -101,7 +101,7 @@ class Backend(abc.ABC):
         """Return the record, or None. Linearizable: sees every commit that returned before it.
 
         Raises:
-            CorruptRecord: the stored bytes can not be trusted.
+            CorruptRecord: the stored bytes cannot be trusted.
             Unavailable: the backend did not answer within the deadline.
         """
         self._check_key(key)

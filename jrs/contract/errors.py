@@ -13,7 +13,7 @@
     │   │   ├── NoSuchResult
     │   │   ├── NoSuchJob
     │   │   └── NoSuchSnapshot
-    │   ├── CorruptRecord         what is stored can not be read; held, never guessed
+    │   ├── CorruptRecord         what is stored cannot be read; held, never guessed
     │   │   ├── UnsupportedVersion    written by a newer jrs
     │   │   └── DamagedSnapshot       a snapshot that is not what it was when it was taken
     │   ├── SnapshotInUse         something still needs the snapshot; it was not touched
@@ -22,7 +22,7 @@
     │   ├── ResultIsDirty         the job's resources are not cleaned up yet
     │   ├── ResultExpired         the result was expired; only its tombstone is left
     │   ├── DuplicateJob          the job id is taken; ``.state`` says by what
-    │   └── JobHeld               it can not go on from what is stored; an operator decides
+    │   └── JobHeld               it cannot go on from what is stored; an operator decides
     ├── Unavailable               nothing was changed; retry later
     │   └── WrongAddress          first mend the URL or the certificates: nobody is there to answer
     ├── OutcomeUnknown            it may or may not have happened: read back, then decide
@@ -83,7 +83,7 @@ class NoSuchSnapshot(NotFound):
 
 
 class CorruptRecord(Refused):
-    """Stored bytes that can not be read. They are held for an operator and never guessed at."""
+    """Stored bytes that cannot be read. They are held for an operator and never guessed at."""
 
 
 class UnsupportedVersion(CorruptRecord):
@@ -125,7 +125,7 @@ class ResultExists(Refused):
 
 
 class ResultIsDirty(Refused):
-    """A dirty result can not be deleted: resources of its job are still to be cleaned up."""
+    """A dirty result cannot be deleted: resources of its job are still to be cleaned up."""
 
 
 class ResultExpired(Refused):
@@ -152,7 +152,7 @@ class DuplicateJob(Refused):
 
 
 class JobHeld(Refused):
-    """The job can not go on from what is stored, and to start over would be a guess. Its attempt
+    """The job cannot go on from what is stored, and to start over would be a guess. Its attempt
     ends without a result; `jrs resume` tries again."""
 
 

@@ -15,7 +15,7 @@ from jrs.contract.operations import Create, Fence, Op, Update
 
 @contextmanager
 def still_unknown(unknown: OutcomeUnknown) -> Iterator[None]:
-    """Keep an outcome unknown that can not be read back: `Unavailable` would deny the write."""
+    """Keep an outcome unknown that cannot be read back: `Unavailable` would deny the write."""
     try:
         yield
     except Unavailable as error:

@@ -33,7 +33,7 @@ class Watch(abc.ABC):
         """Stop watching. Idempotent."""
 
     def __iter__(self) -> Iterator[None]:
-        """Yield each time something may have changed, for ever."""
+        """Yield each time something may have changed, forever."""
         while True:
             if self.wait(3600.0):
                 yield None

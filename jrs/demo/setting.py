@@ -29,7 +29,7 @@ _SERVERS = {"etcd": find_etcd, "zookeeper": find_zookeeper}
 
 
 class CanNotGoOn(Exception):
-    """Something happened that the story can not go on after; the message says what."""
+    """Something happened that the story cannot go on after; the message says what."""
 
 
 @attrs.frozen
@@ -119,7 +119,7 @@ def _require_processes(url: str, cluster: str) -> None:
     with open_backend(url, cluster=cluster) as backend:
         if not backend.capabilities.multi_process:
             raise InvalidInput(
-                f"{redacted(url)} can not be opened by several processes, and the demo's masters "
+                f"{redacted(url)} cannot be opened by several processes, and the demo's masters "
                 "are processes; leave out --backend for a folder of the demo's own"
             )
 

@@ -214,7 +214,7 @@ def _compare(scene: Scene, differences: list[str]) -> int:
         table.add_row(name, *(f"{count:,}" for count in counts))
         differences += comparison.compare(name, expected, found)
         rows += found.total()
-    scene.screen.table("The streams beside the batch, row by row", table)
+    scene.screen.table("The streams next to the batch, row by row", table)
     return rows
 
 

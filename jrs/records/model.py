@@ -217,7 +217,7 @@ class JobResult(Stored):
 class JobResultEntry:
     """A job's place in the store.
 
-    `result` is None for an expired entry, whose payload is gone, and for one that can not be
+    `result` is None for an expired entry, whose payload is gone, and for one that cannot be
     read: `problem` then says why, and the job is held.
     """
 
@@ -315,7 +315,7 @@ class StreamRecord(Stored):
     """The hash of its plan; a checkpoint means nothing to another one. Empty if the next one is to
     go on from it, whatever it is."""
     spark: str
-    """The version of Spark, without which plans can not be compared."""
+    """The version of Spark, without which plans cannot be compared."""
     started_at: float = 0.0
 
     def of_any_plan(self) -> StreamRecord:
@@ -331,7 +331,7 @@ class StopMode(enum.Enum):
     DRAIN = "drain"
     """Process what is there, flush every window, and finish; never resumed."""
     HOLD = "hold"
-    """Nobody asked: it can not go on from what is stored until an operator has looked."""
+    """Nobody asked: it cannot go on from what is stored until an operator has looked."""
 
 
 class StopState(enum.Enum):

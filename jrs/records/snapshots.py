@@ -153,7 +153,7 @@ class Manifest(Stored):
         for key in self.records:
             kind, _, name = key.partition("/")
             if key != "spec" and (kind not in ("stages", "streams") or not check_stage_name(name)):
-                raise InvalidInput(f"the record {key!r} does not belong into a snapshot")
+                raise InvalidInput(f"the record {key!r} does not belong in a snapshot")
 
 
 @attrs.frozen
@@ -176,7 +176,7 @@ class SnapshotRecord(Stored):
     output: bool = True
     stages: tuple[SnapshotStage, ...] = ()
     storage: str | None = None
-    """The storage it was moved to; None while it is beside its job."""
+    """The storage it was moved to; None while it is next to its job."""
     copy: str | None = None
     """A storage that may hold a left-over of it, from a move under way or cut off."""
 

@@ -37,7 +37,7 @@ class JobView:
 
     job_id: str
     status: JobStatus | None
-    """None if it can not be told: the job is held, or its result was expired."""
+    """None if it cannot be told: the job is held, or its result was expired."""
     spec: JobSpec | None
     entry: JobResultEntry | None
     attempt: AttemptRecord | None
@@ -46,7 +46,7 @@ class JobView:
     stop: StopRecord | None
     cleanup: CleanupJournal | None
     problems: tuple[str, ...]
-    """Records that can not be read. They hold this job and no other."""
+    """Records that cannot be read. They hold this job and no other."""
 
 
 class JobCatalog:

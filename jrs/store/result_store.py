@@ -1,6 +1,6 @@
 """JobResultStore: the durable record of how every job ended (FLIP-194, without its holes).
 
-A result is written once, under ``results/<job>``. That it is dirty is a marker beside it,
+A result is written once, under ``results/<job>``. That it is dirty is a marker next to it,
 ``dirty/<job>``, created in the same commit and deleted by `mark_clean`: the body never moves, and
 the dirty ones are a range of their own.
 """
@@ -88,7 +88,7 @@ class JobResultStore:
             with still_unknown(unknown):
                 if self._stored(result):
                     return
-                # A second try is guarded by its Creates, so it can not happen twice.
+                # A second try is guarded by its Creates, so it cannot happen twice.
                 try:
                     self._backend.commit(*ops, fence=fence)
                 except Conflict:
@@ -208,7 +208,7 @@ class JobResultStore:
     def get(self, job_id: str) -> JobResultEntry | None:
         """Return the job's entry, or None if it has no result. From any process, leader or not.
 
-        An entry that can not be read is returned with `problem`, never raised.
+        An entry that cannot be read is returned with `problem`, never raised.
         """
         check_job_id(job_id)
         try:
@@ -286,7 +286,7 @@ class JobResultStore:
         Raises:
             TimeoutError: no result within `timeout` seconds.
             NoSuchResult: the result was expired.
-            CorruptRecord: the entry can not be read.
+            CorruptRecord: the entry cannot be read.
         """
         result = self._wait(job_id, timeout, threading.Event())
         assert result is not None

@@ -1,6 +1,6 @@
 """JobStops: asking a job to stop before its end, how far that has come, and resuming it.
 
-A stop is a record beside the job: durable when the request returns, seen by whoever leads, and
+A stop is a record next to the job: durable when the request returns, seen by whoever leads, and
 carried on by the next leader if this one dies over it. Cancelling overrides it at any time.
 """
 
@@ -164,7 +164,7 @@ class JobStops:
         """Return the job's stop, whatever its state.
 
         Raises:
-            CorruptRecord: it can not be read.
+            CorruptRecord: it cannot be read.
         """
         return self._stored(job_id)[0]
 
@@ -200,7 +200,7 @@ class JobStops:
                     seen = stop
                     told(stop)
                 if stop.state is StopState.REFUSED:
-                    raise InvalidInput(f"job {job_id!r} can not be drained: {stop.reason}")
+                    raise InvalidInput(f"job {job_id!r} cannot be drained: {stop.reason}")
                 if stop.state is StopState.DONE:
                     return stop
                 if deadline.expired:

@@ -121,7 +121,7 @@ class AttemptRun:
             self._streams.suspend()
 
     def drain(self) -> str | None:
-        """Have every streaming stage end with all it holds; return why one of them can not."""
+        """Have every streaming stage end with all it holds; return why one of them cannot."""
         why = self._streams.drain() if self._streams is not None else None
         self._draining = why is None
         return why
@@ -171,7 +171,7 @@ class AttemptRun:
         self._records.extend(records)
 
     def report_damage(self, stage: str, why: str) -> None:
-        """Leave word beside a stage's checkpoint that it can not be loaded."""
+        """Leave word next to a stage's checkpoint that it cannot be loaded."""
         context = self.context
         context.storage.report_damage(self.context.job_id, self.context.epoch, stage, why)
 
@@ -186,7 +186,7 @@ class AttemptRun:
         for other in before:
             if other not in self._handles:
                 raise InvalidInput(
-                    f"stage {name!r} can not come after {other!r}, which is not there yet: a stage "
+                    f"stage {name!r} cannot come after {other!r}, which is not there yet: a stage "
                     "comes after earlier ones, so that stages never form a circle"
                 )
         self._seen.append(name)

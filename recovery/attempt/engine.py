@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class StateLost(Exception):
-    """A stream's checkpoint can not be loaded. The attempt dies of it, and the next goes on from a
+    """A stream's checkpoint cannot be loaded. The attempt dies of it, and the next goes on from a
     snapshot."""
 
 
@@ -41,7 +41,7 @@ class StreamHost(Protocol):
         """Count stages among those that this attempt has gone through."""
 
     def report_damage(self, stage: str, why: str) -> None:
-        """Record next to a stage's checkpoint that it can not be loaded."""
+        """Record next to a stage's checkpoint that it cannot be loaded."""
 
 
 class StreamSupervisor(Protocol):
@@ -69,7 +69,7 @@ class StreamSupervisor(Protocol):
         """Bring every query to a batch boundary and end it."""
 
     def drain(self) -> str | None:
-        """Have every stage end with all it holds; return why one can not."""
+        """Have every stage end with all it holds; return why one cannot."""
 
     def close(self) -> None:
         """End the supervision, and every query that still runs. Idempotent."""

@@ -38,7 +38,7 @@ def load(entry_point: str) -> Callable[..., Any]:
         raise
     except (Exception, SystemExit) as error:
         raise InvalidInput(
-            f"entry point {entry_point!r} can not be imported: {type(error).__name__}: {error}"
+            f"entry point {entry_point!r} cannot be imported: {type(error).__name__}: {error}"
         ) from error
     found: Any = module
     for part in name.split("."):
@@ -53,7 +53,7 @@ def load(entry_point: str) -> Callable[..., Any]:
 
 
 def check_call(entry_point: str, arguments: dict[str, Any]) -> None:
-    """Raise `InvalidInput` if the function can not be loaded, or not be called with `arguments`."""
+    """Raise `InvalidInput` if the function cannot be loaded, or not be called with `arguments`."""
     function = load(entry_point)
     try:
         signature = inspect.signature(function)
@@ -63,7 +63,7 @@ def check_call(entry_point: str, arguments: dict[str, Any]) -> None:
         signature.bind("job", **arguments)
     except TypeError as error:
         raise InvalidInput(
-            f"{entry_point} can not be called as f(job, {', '.join(arguments)}): {error}"
+            f"{entry_point} cannot be called as f(job, {', '.join(arguments)}): {error}"
         ) from None
 
 
@@ -87,7 +87,7 @@ def _from_file(place: str) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    # What lies beside it can be imported, as from a script.
+    # What lies next to it can be imported, as from a script.
     sys.path.insert(0, str(path.parent.resolve()))
     sys.modules[path.stem] = module
     try:

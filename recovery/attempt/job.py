@@ -146,7 +146,7 @@ class Job:
 
         Raises:
             InvalidInput: a name that was used before in this job, a stage `after` one that is not
-                there yet (stages can not form a circle), or a result that is not JSON.
+                there yet (stages cannot form a circle), or a result that is not JSON.
             JobHeld: it has finished, and now comes after a stage that has not, or did so later.
             TooLarge: the result is over 256 KiB of JSON.
             Fenced: a newer leader exists. Nothing of the stage is visible.
@@ -163,11 +163,11 @@ class Job:
         Waits for them; so of streams that are drained, the last rows of all are seen together.
         With one stage, `path` is its output; with several, it has a folder for each. The output
         keeps its own place, too. Nothing is ever overwritten: partitions of a table are published
-        beside each other, as ``/warehouse/orders/day=2026-11-20``. What is there afterwards is
+        next to each other, as ``/warehouse/orders/day=2026-11-20``. What is there afterwards is
         yours: jrs never removes it, not with the job either.
 
         It is a stage, called `name`; its result counts the files and their bytes. If `path` is on
-        another filesystem than the jobs' storage, the output is copied beside it and then renamed.
+        another filesystem than the jobs' storage, the output is copied next to it and then renamed.
 
         Raises:
             InvalidInput: no stage is given, or one has no output; `path` is not absolute, is there

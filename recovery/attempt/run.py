@@ -55,7 +55,7 @@ def run_attempt(
         AttemptDied: the function raised and the restart policy counts that as a death.
         JvmDied: the function raised because the JVM of its SparkSession died: a death always.
         Fenced: a newer leader exists; nothing was recorded.
-        JobHeld: it can not go on from what is stored. That was recorded, as its stop.
+        JobHeld: it cannot go on from what is stored. That was recorded, as its stop.
         OutcomeUnknown, Unavailable: the result could not be recorded in any of many tries.
     """
     run = AttemptRun(context, engine)

@@ -1,7 +1,7 @@
 """StopWatch: an attempt's own part in stopping: it sees the request and brings its stages to it.
 
 The leader does the rest: it ends the attempt once that stands, or when its patience is over, and
-notes that the job is suspended. So an attempt that hangs can not keep its job from stopping.
+notes that the job is suspended. So an attempt that hangs cannot keep its job from stopping.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class StopWatch:
             except Fenced:
                 return  # Whatever else this attempt does is refused as well.
             except (JrsError, OSError):
-                continue  # The next look begins anew; a request is not lost.
+                continue  # The next look begins again; a request is not lost.
 
     def _begin(self, stop: StopRecord) -> None:
         if stop.mode is StopMode.SUSPEND:

@@ -34,7 +34,7 @@ class Checkpoint:
     """What a restart needs.
 
     Attributes:
-        batch: the batch it goes on behind; None if none was committed: it begins anew.
+        batch: the batch it goes on behind; None if none was committed: it begins again.
         query: the id of the streaming query.
         files: relative to the checkpoint, sorted.
     """
@@ -55,7 +55,7 @@ def select(checkpoint: Path, batch: int | None = None) -> Checkpoint:
     Raises:
         InvalidInput: `batch` was not committed, or is not retained any more.
         FileNotFoundError: something is missing: it was removed in this moment, or is lost.
-        CorruptRecord: a log that can not be read.
+        CorruptRecord: a log that cannot be read.
     """
     committed = batches(checkpoint)
     if batch is None:
@@ -95,7 +95,7 @@ def is_computed(checkpoint: Path, batch: int) -> bool:
     once computed, all of it.
 
     Raises:
-        CorruptRecord: how it was planned can not be read.
+        CorruptRecord: how it was planned cannot be read.
     """
     partitions = _partitions(checkpoint / "offsets" / str(batch))
     folders = [

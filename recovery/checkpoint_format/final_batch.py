@@ -3,7 +3,7 @@
 Spark has no call for "the input is over". But a batch is planned by a line in the offset log, and
 what is planned is carried out at the next start. So the last batch is planned by hand: no input,
 and a watermark at the end of time, at which every window, join and timer of event time gives what
-it still holds. The stream can not go on afterwards: everything would be late.
+it still holds. The stream cannot go on afterwards: everything would be late.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def position(checkpoint: Path) -> Position:
     """Read where a checkpoint stands; of none at all, that it is before the first batch.
 
     Raises:
-        JobHeld: the logs can not be read, or contradict each other.
+        JobHeld: the logs cannot be read, or contradict each other.
     """
     while True:
         committed = _newest(checkpoint / "commits")
@@ -68,14 +68,14 @@ def plan_flush(checkpoint: Path, *, now: float | None = None) -> None:
     Durable. Idempotent: planned again, or after it has run, nothing is changed.
 
     Raises:
-        JobHeld: the checkpoint can not be read, or has a batch that is planned and not committed.
+        JobHeld: the checkpoint cannot be read, or has a batch that is planned and not committed.
     """
     at = position(checkpoint)
     if at.at_the_end:
         return
     if at.planned < 0 or at.planned != at.committed:
         raise JobHeld(
-            f"the checkpoint {checkpoint} does not stand at a batch boundary: its end can not be "
+            f"the checkpoint {checkpoint} does not stand at a batch boundary: its end cannot be "
             "planned"
         )
     version, meta, sources = offsets(checkpoint, at.planned)
@@ -109,7 +109,7 @@ def offsets(checkpoint: Path, batch: int) -> tuple[str, dict[str, Any], list[str
     watermark, the pinned configuration), and a line for each source.
 
     Raises:
-        JobHeld: it can not be read.
+        JobHeld: it cannot be read.
     """
     path = checkpoint / "offsets" / str(batch)
     try:
@@ -120,5 +120,5 @@ def offsets(checkpoint: Path, batch: int) -> tuple[str, dict[str, Any], list[str
         return version, found, sources
     except (OSError, ValueError) as error:
         raise JobHeld(
-            f"the offset log of {checkpoint} can not be read: batch {batch}: {error}"
+            f"the offset log of {checkpoint} cannot be read: batch {batch}: {error}"
         ) from None

@@ -19,7 +19,7 @@ def counted(output: Path) -> Iterator[Path]:
     names, if there is one; it holds for this place alone, so it is not one of them.
 
     Raises:
-        CorruptRecord: the log can not be read.
+        CorruptRecord: the log cannot be read.
     """
     log = output / SINK_LOG
     if log.is_dir():
@@ -29,10 +29,10 @@ def counted(output: Path) -> Iterator[Path]:
 
 
 def uncounted(log: Path) -> Iterator[Path]:
-    """Yield the data files beside a log that it does not name.
+    """Yield the data files next to a log that it does not name.
 
     Raises:
-        CorruptRecord: the log can not be read, so that nobody knows which rows count.
+        CorruptRecord: the log cannot be read, so that nobody knows which rows count.
     """
     table = log.parent
     counted = set(_named(log))

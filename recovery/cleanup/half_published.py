@@ -17,7 +17,7 @@ from ..rules.resource import Resource
 
 
 class HalfPublished(Resource):
-    """Copies beside the places where the job publishes, which were never finished."""
+    """Copies next to the places where the job publishes, which were never finished."""
 
     name = "half-published copies"
     prioritised = True
@@ -35,7 +35,7 @@ class HalfPublished(Resource):
         # They may be on a filesystem that is away, and the records are all that tells of them.
         if away := [place for place in places if not place.is_dir()]:
             raise Unavailable(
-                f"what is half published in {away[0]} can not be found: there is no such folder; "
+                f"what is half published in {away[0]} cannot be found: there is no such folder; "
                 "mount it, or make an empty one if it is gone for good"
             )
 

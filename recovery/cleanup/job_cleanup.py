@@ -128,7 +128,7 @@ class JobCleanup:
 
         Raises:
             Fenced: a newer leader exists; it goes on from the journal.
-            CorruptRecord: the journal can not be read.
+            CorruptRecord: the journal cannot be read.
             Unavailable, OutcomeUnknown: from the backend; the pass can be repeated.
         """
         key = keys.CLEANUP + job_id
@@ -174,7 +174,7 @@ class JobCleanup:
                 stored.version,
             )
         except CorruptRecord:
-            again = Delete(key, stored.version)  # Every step may be repeated: begin anew.
+            again = Delete(key, stored.version)  # Every step may be repeated: begin again.
         self._backend.commit(again)
         return True
 

@@ -1,4 +1,4 @@
-"""SinkLogs: what Spark's own file sinks leave in a job's output beside the rows.
+"""SinkLogs: what Spark's own file sinks leave in a job's output next to the rows.
 
 Such a sink writes files first and names those that count in a log, ``_spark_metadata``, that only
 Spark reads: to everybody else, files of batches that were run twice are rows that are there twice.

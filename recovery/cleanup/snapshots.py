@@ -73,7 +73,7 @@ class Snapshots(Resource):
         entry = self._results.get(job_id)
         spec = self._backend.get(keys.JOBS + job_id)
         if entry is None or entry.result is None or spec is None:
-            return False  # How it ended can not be told; or what goes with the spec is gone.
+            return False  # How it ended cannot be told; or what goes with the spec is gone.
         text = spec.value
         if pending_restores.is_one(spec):  # Canceled while a restore held it.
             try:

@@ -164,7 +164,7 @@ class JobStorage:
         return path
 
     def report_damage(self, job_id: str, epoch: int, stage: str, why: str) -> None:
-        """Write down beside a stream's checkpoint that it can not be loaded, and why."""
+        """Write down next to a stream's checkpoint that it cannot be loaded, and why."""
         folder = self.folder(job_id) / f"e{epoch}" / "streams" / stage
         (folder / _DAMAGED).write_text(why, encoding="utf-8")
         sync_tree(folder)
@@ -314,8 +314,8 @@ class JobStorage:
                     yield int(match.group(1))
 
     def _bar(self, path: Path) -> None:
-        """Put a file where an epoch's folder was: what still writes there must not make it anew, as
-        Spark does with a checkpoint that it is about to begin."""
+        """Put a file where an epoch's folder was: what still writes there must not make it again.
+        Spark would, for a checkpoint that it is about to begin."""
         try:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o400))
         except FileExistsError:
@@ -336,7 +336,7 @@ class JobStorage:
         except FileNotFoundError:
             return
         except OSError as error:
-            raise Unavailable(f"{path} can not be removed: {error.strerror}") from error
+            raise Unavailable(f"{path} cannot be removed: {error.strerror}") from error
         if doomed.is_symlink() or not doomed.is_dir():
             doomed.unlink()
             return
@@ -346,7 +346,7 @@ class JobStorage:
             pass  # Another master empties the trash.
         except OSError as error:
             raise Unavailable(
-                f"{error.filename or doomed} can not be deleted: {error.strerror}"
+                f"{error.filename or doomed} cannot be deleted: {error.strerror}"
             ) from error
 
 

@@ -3,8 +3,8 @@
 What is published is the output of finished stages, which does not change any more. It is put
 together in staging, below the epoch's folder, from links to their files. On the filesystem of the
 jobs the rename out of there is the fence, as for every stage. On another one the files are copied
-beside the place first, under a name with the epoch, which the next leader removes before it copies:
-so a leader that was replaced has nothing left to rename.
+next to the place first, under a name with the epoch, which the next leader removes before it
+copies: so a leader that was replaced has nothing left to rename.
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ def publish(storage: JobStorage, record: StageRecord, epoch: int) -> None:
     except OSError as error:
         if folder.is_dir() and not target.parent.is_dir():
             raise InvalidInput(
-                f"{target} can not be published: there is no folder {target.parent} any more"
+                f"{target} cannot be published: there is no folder {target.parent} any more"
             ) from None
         if folder.is_dir() and error.errno not in _TAKEN:
-            raise Unavailable(f"{target} can not be published: {error}") from error
+            raise Unavailable(f"{target} cannot be published: {error}") from error
         if folder.is_dir() and whole is not None and not _holds(target, whole):
             raise InvalidInput(
-                f"{target} can not be published: something else was put there meanwhile"
+                f"{target} cannot be published: something else was put there meanwhile"
             ) from None
     if not folder.is_dir():
         raise Fenced(f"{folder} is gone: epoch {epoch} was replaced")
@@ -128,7 +128,7 @@ def _holds(target: Path, whole: Path) -> bool:
     """Return whether all files of one folder are in another, as they are.
 
     Raises:
-        Unavailable: that can not be told; it may be repeated.
+        Unavailable: that cannot be told; it may be repeated.
     """
     if target.is_symlink() or not target.is_dir():
         return False
@@ -141,5 +141,5 @@ def _holds(target: Path, whole: Path) -> bool:
         )
     except OSError as error:
         raise Unavailable(
-            f"what is at {target} can not be compared with what is to be published there: {error}"
+            f"what is at {target} cannot be compared with what is to be published there: {error}"
         ) from error

@@ -1,6 +1,6 @@
 """Doctor: whether a backend, as it is reached from here, keeps what masters rely on.
 
-Works on the map of a real cluster, beside its masters: below one key of its own, which is gone
+Works on the map of a real cluster, next to its masters: below one key of its own, which is gone
 afterwards, and without ever campaigning.
 """
 

@@ -135,7 +135,7 @@ class Actions:
     ) -> None:
         """Start the job's next attempt, once nothing of an earlier one can do harm any more.
 
-        Nothing is started if it was changed or is to stop meanwhile: that is decided anew.
+        Nothing is started if it was changed or is to stop meanwhile: that is decided again.
         """
         job_id = spec.job_id
         try:
@@ -173,7 +173,7 @@ class Actions:
         )
 
     def check_stages(self, job_id: str) -> None:
-        """Raise `CorruptRecord` if what a finished stage has left can not be read: to run it again
+        """Raise `CorruptRecord` if what a finished stage has left cannot be read: to run it again
         would be a guess."""
         for stored in self._backend.scan(keys.stages(job_id)):
             decode(StageRecord, stored.value, stored.key)
@@ -222,7 +222,7 @@ class Actions:
         try:
             return decode(AttemptRecord, record.value, record.key), record.version
         except CorruptRecord:
-            return None, record.version  # It only counts; counting anew is no harm.
+            return None, record.version  # It only counts; counting again is no harm.
 
     def settle(self, spec: JobSpec, stored: Record | None) -> tuple[AttemptRecord | None, float]:
         """Return the job's newest attempt, and the seconds until another may start.
@@ -335,7 +335,7 @@ class Actions:
         self._attempts.end(job_id, Deadline.after(_KILL))
 
         def stand() -> None:
-            with suppress(JobHeld):  # By what it can not go on from: a restore takes its place.
+            with suppress(JobHeld):  # By what it cannot go on from: a restore takes its place.
                 self._end_left_over(job_id)
 
         # Not before the restore is ours: to whoever is at it, the epoch's folder must not move.
@@ -380,7 +380,7 @@ class Actions:
         """Return what was journalled of the job's cleanup.
 
         Raises:
-            CorruptRecord: it can not be read.
+            CorruptRecord: it cannot be read.
         """
         record = self._backend.get(keys.CLEANUP + job_id)
         return None if record is None else decode(CleanupJournal, record.value, record.key)
@@ -511,7 +511,7 @@ class Actions:
             pass  # It ended by itself in this moment: the first durable result wins.
 
     def _stages(self, job_id: str) -> tuple[StageSummary, ...]:
-        """Return what finished before the job did not; a record that can not be read is left out:
+        """Return what finished before the job did not; a record that cannot be read is left out:
         it must not keep a job from ending."""
         found = []
         for stored in self._backend.scan(keys.stages(job_id)):

@@ -72,7 +72,7 @@ class JobMemory:
     busy: bool = False
     """An action about it is in a pool: it is not looked at until that has come back."""
     pinning: bool = False
-    """A snapshot of it is being taken, beside which it is still looked at."""
+    """A snapshot of it is being taken, next to which it is still looked at."""
     ended: End | None = None
     """An attempt's end that is still to be judged."""
     failing: Failing | None = None
@@ -123,7 +123,7 @@ class Gatherer:
         settle: returns a job's newest attempt, once the end of an earlier leader's is judged, and
             the seconds until the next one may start.
         turns: whose turn it is to run in this process.
-        say: told of what can not be read, once until something else was decided of its job.
+        say: told of what cannot be read, once until something else was decided of its job.
     """
 
     def __init__(
@@ -262,7 +262,7 @@ class Gatherer:
     def _result_in_order(self, job_id: str, job: JobMemory) -> Result:
         entry = self._store.get(job_id)
         if entry is None:
-            # A marker without its result can not come from jrs; never start over it.
+            # A marker without its result cannot come from jrs; never start over it.
             lone = self._backend.get(keys.DIRTY + job_id) is not None
             return Result.UNREADABLE if lone else Result.NONE
         if entry.problem:

@@ -107,7 +107,7 @@ class RecoveryPoints:
                 # Whoever resumes the job has it try what there is once more.
                 self._storage.forget_damage(job_id, self._fence.epoch, stage)
             raise JobHeld(
-                f"job {job_id!r} can not go on from what is stored, and has no usable snapshot: "
+                f"job {job_id!r} cannot go on from what is stored, and has no usable snapshot: "
                 f"{what}"
             )
         self._catalog.restore(usable.record, fence=self._fence, is_stopped=lambda _: True)
@@ -127,7 +127,7 @@ class RecoveryPoints:
                 complete_interrupted_rescale(self._checkpoint(job_id, stage))
             except OSError as error:
                 raise Unavailable(
-                    f"the checkpoint of {job_id!r}, stage {stage!r}, can not be settled: {error}"
+                    f"the checkpoint of {job_id!r}, stage {stage!r}, cannot be settled: {error}"
                 ) from error
 
     def finish_restore(self, job_id: str, stand: Callable[[], None]) -> bool:
@@ -137,7 +137,7 @@ class RecoveryPoints:
         the job's folders.
 
         Raises:
-            DamagedSnapshot, NoSuchSnapshot: what it is from can not be read; the job stays held.
+            DamagedSnapshot, NoSuchSnapshot: what it is from cannot be read; the job stays held.
             Fenced, Unavailable, OutcomeUnknown: it may be repeated.
         """
 
@@ -181,7 +181,7 @@ class RecoveryPoints:
         """Return what a restart would miss, or nothing.
 
         Raises:
-            Unavailable: that can not be told now.
+            Unavailable: that cannot be told now.
         """
         output = self._storage.published(job_id, stage, temporary=False)
         try:
@@ -193,7 +193,7 @@ class RecoveryPoints:
         except (CorruptRecord, JobHeld) as error:
             return str(error)
         except OSError as error:
-            why = f"{error.filename or live} can not be read: {error.strerror}"
+            why = f"{error.filename or live} cannot be read: {error.strerror}"
             if error.errno == errno.EIO:
                 return why  # The disk has lost it: no later try will have it.
             raise Unavailable(f"job {job_id!r}, stage {stage!r}: {why}") from error

@@ -191,7 +191,7 @@ class Turns:
             return turn.since + turn.probation if turn is not None and turn.probation else 0.0
 
     def acquit(self, job_id: str) -> None:
-        """End the job's probation: others may start beside it."""
+        """End the job's probation: others may start next to it."""
         with self._lock:
             if job_id in self._here:
                 self._here[job_id].probation = 0.0

@@ -75,7 +75,7 @@ class Memory:
     counter: str = ""
     """The file that counts those of one cgroup; empty if there is none."""
     inode: int = 0
-    """Of that file: a cgroup that was made anew begins at 0."""
+    """Of that file: a cgroup that was made again begins at 0."""
     own: int = 0
     """Of that cgroup."""
 

@@ -116,7 +116,7 @@ class Decision:
 def decide(facts: Facts) -> Decision:
     """Return the decision for any combination of facts."""
     if facts.result is Result.UNREADABLE:
-        return Decision(Action.HOLD, "its result can not be read; an operator decides")
+        return Decision(Action.HOLD, "its result cannot be read; an operator decides")
     if facts.result is Result.DIRTY:
         return Decision(Action.CLEAN_UP, "it has ended, but its resources are not cleaned up")
     if facts.result in (Result.CLEAN, Result.EXPIRED):
@@ -159,7 +159,7 @@ def _without_result(facts: Facts) -> Decision:
 def _stopping(facts: Facts) -> Decision:
     running = facts.attempt is Attempt.RUNNING
     if facts.stop is Stop.UNREADABLE:
-        return Decision(Action.HOLD, "its stop can not be read; an operator decides")
+        return Decision(Action.HOLD, "its stop cannot be read; an operator decides")
     if facts.stop is Stop.ASKED and running:
         return Decision(Action.LEAVE, "it is asked to stand, and its attempt is at it")
     if facts.stop is Stop.HELD and running:

@@ -1,6 +1,6 @@
 """SnapshotCatalog: the snapshots of a cluster's jobs, owned by the system.
 
-The catalogue is in the backend, the files are beside the job. A snapshot is put together under
+The catalogue is in the backend, the files are next to the job. A snapshot is put together under
 another name, synced, renamed, and only then listed; when it is deleted, its entry goes first. So
 what the catalogue lists is whole, and what a crash leaves is not listed, which `fsck` names.
 
@@ -105,7 +105,7 @@ class SnapshotCatalog(SnapshotIndex):
         """Return the newest snapshot that can be restored, verified, and what had to be skipped.
 
         Raises:
-            Unavailable: one that may be whole can not be read now; an older one is no substitute.
+            Unavailable: one that may be whole cannot be read now; an older one is no substitute.
         """
         skipped: list[tuple[SnapshotRecord, str]] = []
         for record in reversed(self.list(job_id)):
@@ -202,7 +202,7 @@ class SnapshotCatalog(SnapshotIndex):
 
         The job keeps its id and what it was (suspended, as a rule), or is a new one. All of it is
         there when the spec is; until then, every master holds the job. A repeat after a crash
-        begins anew and is harmless.
+        begins again and is harmless.
 
         Args:
             as_job: the id of a new job.

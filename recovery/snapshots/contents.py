@@ -57,7 +57,7 @@ class Contents:
 
 
 def read_records(backend: Backend, job_id: str) -> dict[str, str]:
-    """Return the records of a job that belong into a snapshot, as they are stored.
+    """Return the records of a job that belong in a snapshot, as they are stored.
 
     Raises:
         Unavailable: from the backend.
@@ -103,8 +103,8 @@ def gather(
         FileNotFoundError: something was removed in this moment, or is lost: look again.
         NotADirectoryError: a newer leader has renamed the epoch's folder: look again.
         InvalidInput: a batch that is not retained, or a stage that does not exist, or output that
-            can not be part of a snapshot.
-        CorruptRecord: a log or a record that can not be read.
+            cannot be part of a snapshot.
+        CorruptRecord: a log or a record that cannot be read.
     """
     epoch = epoch_folder(storage, job_id)
     streams = _streams(epoch)
@@ -114,7 +114,7 @@ def gather(
         if f"{keys.STAGES}{name}" in records:
             # Its record says that all is there: nobody would go on from an older batch.
             raise InvalidInput(
-                f"stage {name!r} of job {job_id!r} has finished: it can not be pinned at an older "
+                f"stage {name!r} of job {job_id!r} has finished: it cannot be pinned at an older "
                 "batch; leave it out"
             )
     pinned = _pin(streams, batches or {})
@@ -318,7 +318,7 @@ def _whole(top: Path, path: str, batch: int | None = None) -> Iterator[Item]:
     """Yield all that is below a folder, whoever has written it; of a file sink that has a folder of
     its own there, up to `batch` if that is given."""
     if top.is_symlink():
-        raise InvalidInput(f"{top} is a link: it can not be part of a snapshot; leave output out")
+        raise InvalidInput(f"{top} is a link: it cannot be part of a snapshot; leave output out")
     if batch is not None and (top / SINK_LOG).is_dir():
         yield from _logged(top, path, batch)
     elif top.is_dir():
@@ -329,4 +329,4 @@ def _whole(top: Path, path: str, batch: int | None = None) -> Iterator[Item]:
     elif not top.exists():
         raise FileNotFoundError(2, "is missing", str(top))
     else:
-        raise InvalidInput(f"{top} is no file: it can not be part of a snapshot; leave output out")
+        raise InvalidInput(f"{top} is no file: it cannot be part of a snapshot; leave output out")

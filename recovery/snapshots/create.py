@@ -1,4 +1,4 @@
-"""Taking a snapshot: its files gathered, and put beside the job as a whole or not at all."""
+"""Taking a snapshot: its files gathered, and put next to the job as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -130,8 +130,8 @@ def take(
     """Fill `folder` with one consistent state of the job, which may run meanwhile.
 
     Raises:
-        InvalidInput: what is wished for does not exist, or can not be part of a snapshot.
-        CorruptRecord: the job's checkpoints can not be restarted from: something is lost.
+        InvalidInput: what is wished for does not exist, or cannot be part of a snapshot.
+        CorruptRecord: the job's checkpoints cannot be restarted from: something is lost.
         Unavailable: the disk is full, or the job changes too fast.
     """
     problem: FileNotFoundError | None = None
@@ -158,7 +158,7 @@ def take(
         problem = None
     if problem is not None and len(seen) <= 1:
         raise CorruptRecord(
-            f"job {job_id!r} can not be restarted from what is stored: {problem.filename} is "
+            f"job {job_id!r} cannot be restarted from what is stored: {problem.filename} is "
             "missing; take a snapshot of an older batch, or restore one"
         )
     raise Unavailable(f"job {job_id!r} changes faster than a snapshot is taken; try again")
@@ -276,7 +276,7 @@ def _put(
     """Put one file into the snapshot; return its entry and the bytes that are new in it."""
     found = os.lstat(item.source)
     if not stat.S_ISREG(found.st_mode):
-        raise InvalidInput(f"{item.source} is no file: it can not be part of a snapshot")
+        raise InvalidInput(f"{item.source} is no file: it cannot be part of a snapshot")
     digest = known.sha256 if known is not None and _unchanged(known, found, how) else None
     size, inode, new = found.st_size, 0, found.st_size
     if how is SnapshotFormat.CAS:
@@ -365,7 +365,7 @@ def finish(folder: Path, taken: Capture, described: Manifest) -> tuple[Manifest,
     try:
         whole.check()
     except JrsError as error:
-        raise InvalidInput(f"job {described.job_id!r} can not be in a snapshot: {error}") from error
+        raise InvalidInput(f"job {described.job_id!r} cannot be in a snapshot: {error}") from error
     digest = manifest.write(folder, whole)
     transfer.sync_folders(folder)
     return whole, digest

@@ -146,7 +146,7 @@ def _distinct(storages: Iterable[JobStorage]) -> list[JobStorage]:
 def collect(storage: JobStorage) -> None:
     """Delete the blobs that no snapshot of the storage names.
 
-    Left for the next time while snapshots are being taken, or if a manifest can not be read:
+    Left for the next time while snapshots are being taken, or if a manifest cannot be read:
     nothing is deleted on a guess.
     """
     blobs = Blobs(storage)
@@ -163,7 +163,7 @@ def named_blobs(storage: JobStorage) -> set[str]:
     """Return every digest that a ``cas`` snapshot in the storage names, listed or not.
 
     Raises:
-        CorruptRecord: a manifest can not be read, so that it may name any.
+        CorruptRecord: a manifest cannot be read, so that it may name any.
     """
     named: set[str] = set()
     for job_id in storage.jobs():

@@ -53,7 +53,7 @@ class SnapshotIndex:
         """Return the job's snapshots, oldest first.
 
         Raises:
-            CorruptRecord: a record can not be read.
+            CorruptRecord: a record cannot be read.
         """
         check_job_id(job_id)
         return [

@@ -49,7 +49,7 @@ def read(folder: Path, digest: str | None = None) -> Manifest:
     except FileNotFoundError:
         raise DamagedSnapshot(str(folder), (f"{path} is missing",)) from None
     except OSError as error:
-        raise DamagedSnapshot(str(folder), (f"{path} can not be read: {error}",)) from error
+        raise DamagedSnapshot(str(folder), (f"{path} cannot be read: {error}",)) from error
     try:
         manifest = decode(Manifest, data, str(path))
         manifest.check()
@@ -96,7 +96,7 @@ def problems(
         except (FileNotFoundError, NotADirectoryError):
             yield f"{path} is missing"
         except OSError as error:
-            problem = f"{path} can not be read: {error.strerror}"
+            problem = f"{path} cannot be read: {error.strerror}"
             if error.errno != errno.EIO:
                 raise Unavailable(problem) from error
             yield problem  # The disk has lost it: no later try will have it.

@@ -47,9 +47,9 @@ def opened(own: JobStorage, source: SnapshotRecord | Path) -> Iterator[OpenSnaps
     """Open a snapshot, listed or exported, to read it; it is not deleted meanwhile.
 
     Raises:
-        DamagedSnapshot, UnsupportedVersion: its manifest can not be used.
+        DamagedSnapshot, UnsupportedVersion: its manifest cannot be used.
         InvalidInput: a folder that is not self-contained.
-        Unavailable: the storage that it is in is not there, or can not be asked.
+        Unavailable: the storage that it is in is not there, or cannot be asked.
     """
     folder = _folder(own, source)
     with ExitStack() as held:
@@ -62,8 +62,8 @@ def opened(own: JobStorage, source: SnapshotRecord | Path) -> Iterator[OpenSnaps
                 raise DamagedSnapshot(str(source), (f"{folder}: {error.strerror}",)) from error
             # Nobody knows what is there: that may be a filesystem that is not mounted.
             raise Unavailable(
-                f"{source} can not be read: {error.filename or folder}: {error.strerror}; mount "
-                "what is to be there, or make the folder anew if it is lost for good"
+                f"{source} cannot be read: {error.filename or folder}: {error.strerror}; mount "
+                "what is to be there, or make the folder again if it is lost for good"
             ) from error
         if not there:
             raise DamagedSnapshot(str(source), (f"{folder} is missing",))

@@ -106,7 +106,7 @@ def _of_blobs(storage: JobStorage) -> Iterator[str]:
         try:
             named = delete.named_blobs(storage)
         except CorruptRecord as error:
-            yield f"{blobs.folder}: can not be looked over: {error}"
+            yield f"{blobs.folder}: cannot be looked over: {error}"
             return
         unnamed = [digest for digest in blobs.all() if digest not in named]
         unnamed += [path.name for path in blobs.folder.glob(".*")]

@@ -16,7 +16,7 @@ def read(spec: Record) -> RestoreRecord | None:
     """Return the restore that has taken the place of a spec, if one has.
 
     Raises:
-        CorruptRecord: one has, and can not be read.
+        CorruptRecord: one has, and cannot be read.
     """
     return decode(RestoreRecord, spec.value, spec.key) if is_one(spec) else None
 

@@ -1,4 +1,4 @@
-"""Restoring a job from a snapshot: built beside it, swapped in while every master holds the job.
+"""Restoring a job from a snapshot: built next to it, swapped in while every master holds the job.
 
 ::
 
@@ -70,7 +70,7 @@ def is_stopped(backend: Backend, job_id: str) -> bool:
     """Return whether nothing of a job runs: it is suspended, has no spec, or never had an attempt.
 
     Raises:
-        CorruptRecord: that can not be told.
+        CorruptRecord: that cannot be told.
     """
     stop = backend.get(keys.STOPS + job_id)
     if stop is not None:

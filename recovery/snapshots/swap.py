@@ -136,7 +136,7 @@ def swap(
 
     Raises:
         JobIsRunning: somebody else has carried the restore out, or has moved the epoch's folder.
-        Unavailable: something can not be put into place.
+        Unavailable: something cannot be put into place.
     """
     storage = catalog.storage
     folder = storage.folder(job_id)
@@ -160,7 +160,7 @@ def swap(
             # Locks may be of no use between hosts, and this process may have slept since.
             if catalog.backend.get(claimed.key) != claimed:
                 raise JobIsRunning(
-                    f"the restore of job {job_id!r} was carried out, or begun anew, by somebody "
+                    f"the restore of job {job_id!r} was carried out, or begun again, by somebody "
                     f"else; look: jrs explain {job_id}"
                 )
             storage.discard(job_id, old)
@@ -169,7 +169,7 @@ def swap(
                 os.rename(built / top, place)
             except OSError as error:
                 raise Unavailable(
-                    f"{place} can not be put into place: {error.strerror}; job {job_id!r} is held "
+                    f"{place} cannot be put into place: {error.strerror}; job {job_id!r} is held "
                     f"until this is repeated: jrs snapshot restore --finish {job_id}"
                 ) from error
     if epoch_folder(storage, job_id) != target:
@@ -221,7 +221,7 @@ def commit(
             # Else it stays as it is, and masters that have a key hold the job.
             if signs is not None and signs.has_signed(before, SPEC):
                 spec = signs.sign(spec, SPEC)
-        decode(JobSpec, spec, SPEC)  # No master could start what it can not read.
+        decode(JobSpec, spec, SPEC)  # No master could start what it cannot read.
     if SPEC in found.records and _code(spec) != _code(found.records[SPEC].encode(*_AS_STORED)):
         # The job was upgraded since: its queries are others, and go on from these checkpoints.
         for key in wanted:

@@ -75,7 +75,7 @@ def place() -> Path | None:
         return None
     java = os.path.realpath(java)
     home = Path(_find_spark_home())
-    # A Java or a Spark that was installed anew, at the same place, passes over the old one's.
+    # A Java or a Spark that was installed again, at the same place, passes over the old one's.
     made_for = f"{java} {os.stat(java).st_mtime_ns} {home} {_installed_at(home)}"
     key = hashlib.sha256(made_for.encode()).hexdigest()[:12]
     return folder / f"spark-{pyspark.__version__}-{key}.jsa"
@@ -112,7 +112,7 @@ def make() -> Path:
             _failed(archive).unlink(missing_ok=True)
             _wanted(archive).touch()
         except OSError as error:
-            raise Unavailable(f"{archive} can not be written: {error.strerror}") from None
+            raise Unavailable(f"{archive} cannot be written: {error.strerror}") from None
         with _maker() as maker:
             try:
                 maker.wait(_PATIENCE)

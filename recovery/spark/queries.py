@@ -78,7 +78,7 @@ def check_writer(writer: DataStreamWriter, stage: str, *, bounded: bool) -> None
     elif not bounded and re.search("OneTime|AvailableNow", str(_peek(writer._jwrite, "trigger"))):
         problem = "its trigger ends it by itself: call job.stream with bounded=True"
     if problem:
-        raise InvalidInput(f"stage {stage!r} can not be run: {problem}")
+        raise InvalidInput(f"stage {stage!r} cannot be run: {problem}")
 
 
 def uses_sink(writer: DataStreamWriter) -> bool:
@@ -229,7 +229,7 @@ def keeps_one_partition(writer: DataStreamWriter) -> bool:
 
 
 def lost_state(error: BaseException) -> bool:
-    """Return whether a query died because its checkpoint's state can not be loaded."""
+    """Return whether a query died because its checkpoint's state cannot be loaded."""
     return _LOST_STATE.search(str(error)) is not None
 
 

@@ -36,14 +36,14 @@ def partitions(checkpoint: Path) -> int | None:
 
 
 def check(checkpoint: Path) -> str | None:
-    """Return why the checkpoint's state can not be rescaled, or None if it can."""
+    """Return why the checkpoint's state cannot be rescaled, or None if it can."""
     conf = _conf(checkpoint)
     if conf is None:
         return None
     provider = conf.get(_PROVIDER, "")
     if "RocksDB" in provider:
         return None
-    return f"its state store, {provider.rpartition('.')[2]}, can not be rescaled; RocksDB's can"
+    return f"its state store, {provider.rpartition('.')[2]}, cannot be rescaled; RocksDB's can"
 
 
 def rescale(session: SparkSession, checkpoint: Path, wanted: int) -> None:
@@ -52,7 +52,7 @@ def rescale(session: SparkSession, checkpoint: Path, wanted: int) -> None:
     The query must not run, and has to stand at a batch boundary.
 
     Raises:
-        JobHeld: the state store can not be rescaled.
+        JobHeld: the state store cannot be rescaled.
     """
     complete_interrupted_rescale(checkpoint)
     now = partitions(checkpoint)

@@ -183,7 +183,7 @@ def _gateway_exit(*, wait: bool = False) -> int | None:
 
 
 def _forget_jvm() -> None:
-    """Let pyspark start anew: left to itself it goes on with the JVM that died."""
+    """Let pyspark start again: left to itself it goes on with the JVM that died."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 

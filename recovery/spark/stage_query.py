@@ -123,7 +123,7 @@ class StageQuery:
 
         Raises:
             StageDied: it died once more than it may.
-            StateLost: its checkpoint can not be loaded.
+            StateLost: its checkpoint cannot be loaded.
             JobHeld: its checkpoint is damaged.
         """
         with self._lock:
@@ -204,7 +204,7 @@ class StageQuery:
         self.step, self._committed = step, at.committed
 
     def _relaunch(self, draining: bool) -> None:
-        """Start it once more; one that can not be started has died again."""
+        """Start it once more; one that cannot be started has died again."""
         try:
             self._launch(draining)
         except (JrsError, StateLost):
@@ -286,7 +286,7 @@ class StageQuery:
                 raise
             now = rescaling.partitions(self.checkpoint)
             raise JobHeld(
-                f"stage {self.name!r} can not be rescaled, and its state is as it was: go back "
+                f"stage {self.name!r} cannot be rescaled, and its state is as it was: go back "
                 f"with: jrs rescale {self.run.context.job_id} --partitions {now}; {error}"
             ) from error
 
@@ -313,10 +313,10 @@ class StageQuery:
         self.step = Step.WAITING
 
     def _lost(self, error: BaseException) -> StateLost:
-        """Return what to die of when the state can not be loaded; whoever starts the job next is
+        """Return what to die of when the state cannot be loaded; whoever starts the job next is
         told so, durably."""
         self.run.report_damage(self.name, str(error))
-        return StateLost(f"stage {self.name!r}: its state can not be loaded")
+        return StateLost(f"stage {self.name!r}: its state cannot be loaded")
 
 
 def _stop_at_boundary(query: StreamingQuery, checkpoint: Path) -> None:
@@ -331,7 +331,7 @@ def _stop_at_boundary(query: StreamingQuery, checkpoint: Path) -> None:
                 break
             time.sleep(0.01)
     except Exception:
-        pass  # Its JVM is gone, and it stands; or its checkpoint can not be read at the moment.
+        pass  # Its JVM is gone, and it stands; or its checkpoint cannot be read at the moment.
     _stop(query)
 
 

@@ -17,7 +17,7 @@ def export_state(checkpoint: Path, batch: int, target: Path, *, spark: Any = Non
         spark: the session to use; None to use the process's own, or start one.
 
     Raises:
-        InvalidInput: pyspark or Java is not installed, or the session's Spark can not read it.
+        InvalidInput: pyspark or Java is not installed, or the session's Spark cannot read it.
     """
     if not (checkpoint / "state").is_dir():
         return
@@ -39,7 +39,7 @@ def export_state(checkpoint: Path, batch: int, target: Path, *, spark: Any = Non
             rows.write.parquet(str(target / str(operator) / store))
     except PySparkException as error:
         says = str(error).splitlines()[0]
-        raise InvalidInput(f"Spark can not read the state of {checkpoint}: {says}") from error
+        raise InvalidInput(f"Spark cannot read the state of {checkpoint}: {says}") from error
 
 
 def _session() -> Any:

@@ -193,7 +193,7 @@ class Streams:
                 list(pool.map(StageQuery.suspend, stages))
 
     def drain(self) -> str | None:
-        """Have every stage end: process what is there, flush, finish. Return why one can not.
+        """Have every stage end: process what is there, flush, finish. Return why one cannot.
 
         Asked again, it takes in the stages that were started meanwhile.
         """

@@ -40,7 +40,7 @@ class Commit:
     at: float = 0.0
     seen: bool | None = None
     taken: bool = False
-    """Whether its id was taken, so that it can not happen any more."""
+    """Whether its id was taken, so that it cannot happen any more."""
 
 
 class Writer(threading.Thread):

@@ -46,7 +46,7 @@ def server(request: pytest.FixtureRequest, place: Namespaces) -> Iterator[Server
 def test_a_leader_on_the_side_of_the_minority(
     server: Server, place: Namespaces, tmp_path: Path, cluster: str
 ) -> None:
-    """With the server that leads beside it, it can not keep the lead: it steps down by its own
+    """With the server that leads next to it, it cannot keep the lead: it steps down by its own
     clock, one on the other side takes over, and nothing it writes after the healing is done."""
     few = server.leader()
     many = [server.endpoints[index] for index in range(3) if index != few]

@@ -85,7 +85,7 @@ def play(
     old_url: str,
     prefix: tuple[str, ...] = (),
 ) -> Scene:
-    """Let an old leader, which has an URL of its own, run the job, beside a candidate."""
+    """Let an old leader, which has an URL of its own, run the job, next to a candidate."""
     masters = stack.enter_context(Masters(url, cluster=cluster, storage=folder / "jobs", ttl=TTL))
     stamps = Stamps(folder)
     old = masters.start("old", url=old_url, prefix=prefix)

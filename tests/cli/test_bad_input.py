@@ -112,7 +112,7 @@ def store(tmp_path: Path) -> JobResultStore:
         pytest.param(["wait", "ended", "--timeout", "-1"], ["timeout"], id="timeout"),
         pytest.param(["--backend", "memory://x", "list"], ["one process"], id="memory"),
         pytest.param(
-            ["submit", "j", "jobs_here:add", "--arg", "c=1"], ["can not be called", "'c'"],
+            ["submit", "j", "jobs_here:add", "--arg", "c=1"], ["cannot be called", "'c'"],
             id="signature",
         ),
         pytest.param(
@@ -125,7 +125,7 @@ def store(tmp_path: Path) -> JobResultStore:
 def test_refused_in_one_line(
     jrs: Jrs, store: JobResultStore, tmp_path: Path, args: list[str], says: list[str]
 ) -> None:
-    """What can not be done is refused in one line, with exit code 2, and leaves no trace."""
+    """What cannot be done is refused in one line, with exit code 2, and leaves no trace."""
     before = {
         key: value for key, value in contents(tmp_path / "store").items() if "leader" not in key
     }
@@ -200,7 +200,7 @@ def test_no_permission(jrs: Jrs, store: JobResultStore, home: Path, tmp_path: Pa
         env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
     )  # fmt: skip
     if "can't open file" in done.stderr or "No module named" in done.stderr:
-        pytest.skip("this interpreter can not be read by others")
+        pytest.skip("this interpreter cannot be read by others")
 
     refused(done, "no permission")
 
@@ -231,7 +231,7 @@ def test_flipped_bit(jrs: Jrs, store: JobResultStore, tmp_path: Path) -> None:
 
 
 def test_damaged_record_holds_one_job(jrs: Jrs, store: JobResultStore, tmp_path: Path) -> None:
-    """A result that can not be read is shown as held; the others are shown as ever."""
+    """A result that cannot be read is shown as held; the others are shown as ever."""
     from jrs.contract.operations import Create
 
     with FileBackend(tmp_path / "store") as backend:

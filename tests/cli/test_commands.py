@@ -116,7 +116,7 @@ def test_fsck_names_what_came_back(
 
 
 def test_fsck_names_records_without_a_job(jrs: Jrs, tmp_path: Path) -> None:
-    """Whatever a job leaves in the map that outlived it is named; so is what can not be read."""
+    """Whatever a job leaves in the map that outlived it is named; so is what cannot be read."""
     jrs("submit", "sum", "jobs_here:add")
     with open_backend((tmp_path / "store").as_uri()) as backend:
         for prefix in keys.WHILE_IT_RUNS:

@@ -252,7 +252,7 @@ def test_a_damaged_tail_of_zeros(store: Path, history: History, cheap_sync: None
 
 
 def test_a_foreign_file(store: Path, history: History) -> None:
-    """Files that are not ours, beside the log, are neither read nor removed."""
+    """Files that are not ours, next to the log, are neither read nor removed."""
     folder = store / "clusters/default/log"
     foreign = ["README", "core.123", "x.log", ".swp", "000.base", "0000000000000000000x.base",
                "00000000000000000000.log~", "lost+found"]  # fmt: skip

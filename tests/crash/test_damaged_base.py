@@ -1,4 +1,4 @@
-"""A base with a flipped bit: what can not be told is refused, and nothing else is wrong."""
+"""A base with a flipped bit: what cannot be told is refused, and nothing else is wrong."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_scan_goes_on_behind_a_damaged_key(tmp_path: Path) -> None:
 
 def test_compaction_over_damage_revives_nothing_and_loses_nothing(tmp_path: Path) -> None:
     """Compacting a base with a damaged line keeps what was deleted gone, what was changed changed,
-    and what can not be told as refused as before."""
+    and what cannot be told as refused as before."""
     with compacted(tmp_path, "abcdef") as backend:
         flip(backend, b"\tr/b\t", 3, 0x10)  # r/b becomes r/r
         backend.commit(Delete("r/d"))
@@ -102,7 +102,7 @@ def test_a_commit_held_by_damage_can_be_given_up(tmp_path: Path) -> None:
 
 
 def test_a_lost_base_is_no_empty_cluster(tmp_path: Path) -> None:
-    """Where only a later segment's log is left, nothing is made anew: the folder is refused."""
+    """Where only a later segment's log is left, nothing is made again: the folder is refused."""
     with compacted(tmp_path, "a") as backend:
         path = backend.replica.base.path
     assert path is not None

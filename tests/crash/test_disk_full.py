@@ -124,7 +124,7 @@ def test_full_in_the_middle_of_a_compaction(disk: Path) -> None:
 
 
 def test_full_before_there_is_a_store(disk: Path) -> None:
-    """A store that can not be made for want of space is refused, and made once there is some."""
+    """A store that cannot be made for want of space is refused, and made once there is some."""
     ballast = fill(disk, 0)
     with pytest.raises((Unavailable, InvalidInput)):
         FileBackend(disk / "store")

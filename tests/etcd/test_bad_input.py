@@ -126,7 +126,7 @@ def test_an_address_that_takes_all_and_says_nothing(
     with Proxy(etcd_server[0].endpoint) as proxy:
         proxy.swallow()
         url = etcd_server.url(endpoints=[proxy.endpoint])
-        refused(with_option(url, "timeout=2"), Unavailable, "can not be reached")
+        refused(with_option(url, "timeout=2"), Unavailable, "cannot be reached")
 
 
 def test_an_address_that_does_not_take_a_connection(refused: Refused) -> None:
@@ -257,7 +257,7 @@ def test_an_etcd_that_is_too_old(
 
 
 def test_a_place_that_is_in_use(refused: Refused, etcd_server: EtcdServer) -> None:
-    """By another program that stores beside what would be ours, or under the very key."""
+    """By another program that stores next to what would be ours, or under the very key."""
     for prefix, key in (("theirs", "some/thing"), ("theirs-too", "format")):
         _put(etcd_server, f"/{prefix}/default/{key}".encode(), b"{}")
         before = _keys(etcd_server, f"/{prefix}/".encode())

@@ -29,7 +29,7 @@ def backend(etcd_server: EtcdServer) -> Iterator[EtcdBackend]:
 def test_without_a_timeout_grpc_waits_for_a_server_that_hangs(
     etcd_server: EtcdServer, backend: EtcdBackend
 ) -> None:
-    """It would wait for ever; with one it says so."""
+    """It would wait forever; with one it says so."""
     stubs = backend.connection._members[0]
     etcd_server.pause()
     waiting = stubs.kv.Range.future(rpc.RangeRequest(key=b"k"))

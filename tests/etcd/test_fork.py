@@ -1,4 +1,4 @@
-"""Forking beside a live client, as PySpark forks its JVM: by `preexec_fn`."""
+"""Forking next to a live client, as PySpark forks its JVM: by `preexec_fn`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ print("survived", ended.count(0), flush=True)
 
 
 def run(server: EtcdServer, children: int, *more: str, timeout: float) -> str:
-    """Fork beside a client that is busy; return what was seen, also if it hung."""
+    """Fork next to a client that is busy; return what was seen, also if it hung."""
     cluster = f"fork-{uuid.uuid4().hex}"
     kept = {name: value for name, value in os.environ.items() if not name.startswith("GRPC_")}
     process = subprocess.Popen(
@@ -65,7 +65,7 @@ def run(server: EtcdServer, children: int, *more: str, timeout: float) -> str:
 
 
 def test_no_child_dies_beside_a_live_client(etcd_server: EtcdServer) -> None:
-    """Of 300 children forked beside a client that commits and watches each one survives."""
+    """Of 300 children forked next to a client that commits and watches each one survives."""
     assert run(etcd_server, 300, timeout=200) == "survived 300\n"
 
 

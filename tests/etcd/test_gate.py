@@ -96,7 +96,7 @@ def test_what_came_in_time_is_there(backend: EtcdBackend, lose: Callable[[Create
 def test_nothing_is_read_while_it_is_not_certain(
     backend: EtcdBackend, lose: Callable[[Create], Any], etcd_server: EtcdServer
 ) -> None:
-    """With the server gone the gate can not be closed: no answer, rather than one that changes."""
+    """With the server gone the gate cannot be closed: no answer, rather than one that changes."""
     request = lose(Create("k", b"late"))
     etcd_server.pause()
     with pytest.raises(Unavailable):

@@ -160,7 +160,7 @@ def test_the_end_of_a_lease_ends_the_leadership(backend: EtcdBackend) -> None:
 
 
 def test_a_handle_closed_under_a_leadership(etcd_server: EtcdServer, backend: EtcdBackend) -> None:
-    """Its lease can not be ended over that handle; the guardian has a connection of its own."""
+    """Its lease cannot be ended over that handle; the guardian has a connection of its own."""
     before = threading.enumerate()
     handle = opened(etcd_server.url(), backend.cluster)
     leadership = lead(handle)

@@ -154,7 +154,7 @@ def test_replies_of_many_megabytes(backend: EtcdBackend) -> None:
 def test_a_page_that_is_too_large_to_come_in_time(
     backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Is asked for in small ones, which grow again; a server that is gone is not asked for ever."""
+    """Is asked for in small ones, which grow again; a server that is gone is not asked forever."""
     asked: list[int] = []
     most = 100
     inner = backend_module.EtcdBackend._page_at

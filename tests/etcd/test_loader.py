@@ -59,7 +59,7 @@ def test_ours_stands_beside_files_of_the_same_name(first: str) -> None:
 
 
 def test_the_whole_package_imports_afterwards() -> None:
-    """So its client can be used beside ours in one process."""
+    """So its client can be used next to ours in one process."""
     loaded = run(LOAD + "; import etcd3; etcd3.client(port=1)")
     assert (loaded.returncode, loaded.stderr) == (0, "")
 

@@ -41,7 +41,7 @@ def test_the_system_s_authorities_are_trusted(
 
 
 def test_a_handshake_that_fails_prints_nothing(start_etcd: Callable[..., EtcdServer]) -> None:
-    """gRPC would print a line for each try, beside the one line that says what is wrong."""
+    """gRPC would print a line for each try, next to the one line that says what is wrong."""
     server = start_etcd(tls=True)
     kept = {name: value for name, value in os.environ.items() if not name.startswith("GRPC_")}
     said = subprocess.run(

@@ -53,7 +53,7 @@ def die_by_signal(job: Job) -> None:
 
 
 def hang(job: Job, pids: str, deaf: bool = False) -> None:
-    """Run for ever; if `deaf`, ignoring every signal that can be ignored."""
+    """Run forever; if `deaf`, ignoring every signal that can be ignored."""
     if deaf:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
@@ -62,7 +62,7 @@ def hang(job: Job, pids: str, deaf: bool = False) -> None:
 
 
 def family(job: Job, pids: str) -> None:
-    """Run for ever beside children that moved away in every way there is."""
+    """Run forever next to children that moved away in every way there is."""
     sleeper = [sys.executable, "-c", "import time; time.sleep(3600)"]
     deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(3600)"
     children = [
@@ -100,7 +100,7 @@ def note(path: str, pid: int | None = None) -> None:
 
 
 def litter(job: Job, pids: str, count: int) -> None:
-    """Leave orphans that end at once, and run for ever."""
+    """Leave orphans that end at once, and run forever."""
     reader, writer = os.pipe()
     for _ in range(count):
         middle = os.fork()

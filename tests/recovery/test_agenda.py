@@ -113,7 +113,7 @@ def test_jobs_that_rest_are_not_read_again(counting: Counting, root: Path) -> No
 
 
 def test_a_new_leader_reads_pages_and_no_job_alone(counting: Counting, root: Path) -> None:
-    """B5: to recover next to 300 suspended jobs takes one request for a page of them, beside the
+    """B5: to recover next to 300 suspended jobs takes one request for a page of them, next to the
     scans, and none for a single job."""
     suspended(counting, 300)
     with Leader(counting, root) as leader:
@@ -216,7 +216,7 @@ def test_what_no_watch_has_told_is_found_by_a_scan(
 def test_a_held_job_goes_on_when_what_held_it_is_mended(
     memory: FaultyMemory, root: Path, prefix: str
 ) -> None:
-    """B5: a job that is held by a record that can not be read is looked at once that changes."""
+    """B5: a job that is held by a record that cannot be read is looked at once that changes."""
     JobCatalog(memory).submit(spec("job"))
     key = f"{prefix}job/first" if prefix == keys.STAGES else f"{prefix}job"
     spoil(memory, key)
@@ -253,7 +253,7 @@ def test_an_agenda_names_each_job_once_and_in_order() -> None:
 
 
 def test_a_start_that_fails_is_repeated_ever_less_often(memory: FaultyMemory, root: Path) -> None:
-    """B9: a runner that can not start is tried after 1, 2, 4, 8 … seconds on the leader's clock,
+    """B9: a runner that cannot start is tried after 1, 2, 4, 8 … seconds on the leader's clock,
     not each second; and the job is canceled without waiting for that."""
     clock = FakeClock()
     tried: list[str] = []

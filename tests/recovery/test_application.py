@@ -300,7 +300,7 @@ def test_a_failed_job_can_be_caught_in_main(url: str) -> None:
 def test_the_same_job_id_for_something_else_is_refused(
     url: str, function: str, arguments: dict[str, Any]
 ) -> None:
-    """While a job has no result, its id can not be used with other arguments or another function:
+    """While a job has no result, its id cannot be used with other arguments or another function:
     a job id names one run."""
     with open_backend(url, cluster=CLUSTER) as backend:
         JobCatalog(backend).submit(jrs.JobSpec("job", job("hang"), {"pids": "/dev/null"}))
@@ -349,7 +349,7 @@ def test_the_result_of_an_expired_job_is_an_error_of_its_own(url: str) -> None:
 
 @pytest.mark.parametrize("what", [keys.RESULTS, keys.JOBS], ids=["result", "spec"])
 def test_a_held_job_is_an_error_and_no_endless_wait(url: str, what: str) -> None:
-    """`run` of a job of which a record can not be read raises CorruptRecord with its key."""
+    """`run` of a job of which a record cannot be read raises CorruptRecord with its key."""
     with open_backend(url, cluster=CLUSTER) as backend:
         backend.commit(Create(what + "job", b"no record of jrs"))
     with pytest.raises(CorruptRecord, match=f"{what}job"):
@@ -374,7 +374,7 @@ def test_a_canceled_job_ends_the_wait_for_it(url: str) -> None:
 def test_the_end_does_not_wait_for_a_cleanup_that_was_given_up(url: str) -> None:
     """What nobody will clean up any more keeps no replica from returning; it stays dirty."""
     thing = Thing()
-    thing.broken = OSError("for ever")
+    thing.broken = OSError("forever")
     policy = CleanupPolicy(wait=tenacity.wait_none(), stop=tenacity.stop_after_attempt(1))
     returned = run(
         lambda driver: driver.run("job", lambda job: 5), url,

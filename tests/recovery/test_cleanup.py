@@ -48,7 +48,7 @@ class CutOff(BaseException):
 
 
 class World:
-    """An ended job that has left one of everything behind, beside another that runs."""
+    """An ended job that has left one of everything behind, next to another that runs."""
 
     def __init__(self, backend: Faulty, root: Path) -> None:
         self.backend = backend
@@ -243,7 +243,7 @@ def test_retry_begins_anew_where_the_journal_can_not_be_read(world: World) -> No
 
 
 def test_force_marks_clean_and_says_what_is_left(world: World) -> None:
-    """`force` ends a cleanup that can not be finished and returns everything that stays."""
+    """`force` ends a cleanup that cannot be finished and returns everything that stays."""
     bad = Thing("bad")
     bad.broken = OSError("no")
     cleanup = world.cleanup(bad)

@@ -80,7 +80,7 @@ def test_every_row_of_the_table_is_reached(row: tuple[object, ...], action: Acti
 
 
 def test_nothing_with_a_result_is_ever_started() -> None:
-    """J6: whatever else is known, a result of any kind, also one that can not be read, rules out a
+    """J6: whatever else is known, a result of any kind, also one that cannot be read, rules out a
     start."""
     started = {decide(Facts(*facts)).action for facts in PRODUCT if facts[1] is not Result.NONE}
 

@@ -135,7 +135,7 @@ def test_a_job_that_died_too_often_has_failed_with_its_last_words(
 
 
 def test_deaths_are_counted_across_leaders(memory: FaultyMemory, root: Path) -> None:
-    """A crash loop is not begun anew by a failover, while attempts that ended with their leader
+    """A crash loop is not begun again by a failover, while attempts that ended with their leader
     do not count."""
     JobCatalog(memory).submit(spec("job", restart=RestartPolicy(attempts=2, delay=0)))
     with Leader(memory, root) as first:
@@ -317,7 +317,10 @@ def test_a_job_that_is_drained_is_started(
     """A drain is the attempt's to carry out, whenever it was asked for."""
     stops = JobStops(memory)
     meanwhile(
-        monkeypatch, RecoveryPoints, "ensure_recoverable", lambda: stops.request("job", StopMode.DRAIN)
+        monkeypatch,
+        RecoveryPoints,
+        "ensure_recoverable",
+        lambda: stops.request("job", StopMode.DRAIN),
     )
     JobCatalog(memory).submit(spec("job"))
     with Leader(memory, root) as leader:
@@ -450,7 +453,7 @@ def test_an_attempt_that_will_not_end_is_not_recorded_as_canceled(
         assert ended(leader, "stubborn-0").status is JobStatus.CANCELED
 
 
-# -- beside a snapshot ---------------------------------------------------------------------------
+# -- next to a snapshot ---------------------------------------------------------------------------
 
 
 class Pins:
@@ -596,7 +599,7 @@ def test_an_attempt_that_says_it_was_fenced_under_a_living_leader_has_died(
     memory: FaultyMemory, root: Path
 ) -> None:
     """If this leader still leads, a fenced attempt is a death like any, so that it is not started
-    again for ever."""
+    again forever."""
     with Leader(memory, root) as leader:
         JobCatalog(memory).submit(spec("job", restart=RestartPolicy(attempts=2, delay=0)))
         for attempt in (1, 2):
@@ -824,7 +827,7 @@ def test_a_release_that_raises_keeps_no_other_from_being_released(
     class Broken(Thing):
         def release(self, job_id: str) -> None:
             super().release(job_id)
-            raise OSError(f"can not let go of {job_id}")
+            raise OSError(f"cannot let go of {job_id}")
 
     thing = Broken()
     leader = Leader(memory, root, resources=[thing])
@@ -835,7 +838,7 @@ def test_a_release_that_raises_keeps_no_other_from_being_released(
         assert leader.stop() is True
 
     assert set(thing.released) == {"a", "b"}
-    assert {event.job_id for event in leader.said("error", text="can not let go")} == {"a", "b"}
+    assert {event.job_id for event in leader.said("error", text="cannot let go")} == {"a", "b"}
 
 
 def test_a_graceful_stop_leaves_the_jobs_to_the_next_leader(

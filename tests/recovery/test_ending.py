@@ -154,7 +154,7 @@ def test_an_offset_log_that_can_not_be_read(checkpoint: Path, text: str | bytes)
     """What is damaged is held, by name, never guessed."""
     log(checkpoint, 1, 1)
     (checkpoint / "offsets" / "1").write_bytes(text if isinstance(text, bytes) else text.encode())
-    with pytest.raises(JobHeld, match=r"ck can not be read: batch 1"):
+    with pytest.raises(JobHeld, match=r"ck cannot be read: batch 1"):
         plan_flush(checkpoint)
 
 

@@ -87,7 +87,7 @@ def test_every_good_job_id_goes_all_the_way(faulty: Faulty, job_id: str) -> None
     ids=repr,
 )
 def test_arguments_that_are_not_json_are_refused(arguments: object) -> None:
-    """A spec with arguments that JSON can not hold can not be made."""
+    """A spec with arguments that JSON cannot hold cannot be made."""
     with pytest.raises(InvalidInput):
         JobSpec("job", "m:f", arguments)  # type: ignore[arg-type]
 
@@ -246,7 +246,7 @@ def test_a_function_of_a_module_is_found(module: str) -> None:
 
 
 def test_a_function_of_a_file_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """``/path/file.py:function`` gives the function, and what it imports beside it is found."""
+    """``/path/file.py:function`` gives the function, and what it imports next to it is found."""
     monkeypatch.setattr(sys, "modules", dict(sys.modules))
     monkeypatch.setattr(sys, "path", list(sys.path))
 
@@ -261,14 +261,14 @@ def test_a_function_of_a_file_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         ("module", "not an entry point"),
         (":f", "not an entry point"),
         ("m:", "not an entry point"),
-        ("no_such_module_at_all:f", "can not be imported"),
-        ("os.no_such:f", "can not be imported"),
+        ("no_such_module_at_all:f", "cannot be imported"),
+        ("os.no_such:f", "cannot be imported"),
         ("os:no_such_function", "there is no 'no_such_function' in os"),
         ("os.path:join.deeper", "there is no 'join.deeper'"),
         ("os:name", "is no function but a str"),
         ("/no/such/file.py:f", "there is no file /no/such/file.py"),
         (f"{JOBS}:not_callable", "is no function but a int"),
-        ("..:f", "can not be imported"),
+        ("..:f", "cannot be imported"),
     ],
     ids=lambda text: str(text)[-24:] or "empty",
 )

@@ -280,7 +280,7 @@ def test_h6_losing_the_leadership_changes_no_result(open_faulty: Open, root: Pat
 
 @pytest.mark.parametrize("status", [JobStatus.CREATED, JobStatus.RUNNING, JobStatus.SUSPENDED])
 def test_h6_no_result_can_say_that_a_job_may_go_on(status: JobStatus) -> None:
-    """A result with a status that is not globally terminal can not even be made.
+    """A result with a status that is not globally terminal cannot even be made.
 
     Taken out (the validator), the store would hold a SUSPENDED result.
     """
@@ -391,7 +391,7 @@ def test_one_unreadable_record_holds_its_own_job_and_no_other(
 
 
 def test_an_unreadable_stage_record_holds_its_job(faulty: Faulty, root: Path) -> None:
-    """A job with a finished stage whose record can not be read is held, not run from a guess.
+    """A job with a finished stage whose record cannot be read is held, not run from a guess.
 
     Taken out (the stages not looked at), the job is started and fails, or runs the stage again.
     """
@@ -411,7 +411,7 @@ def test_an_unreadable_stage_record_holds_its_job(faulty: Faulty, root: Path) ->
 def test_a_spec_beside_a_clean_result_is_swept_and_never_started(
     faulty: Faulty, root: Path, ending: str
 ) -> None:
-    """A spec that stands beside a clean result, or its tombstone, starts nothing and is removed.
+    """A spec that stands next to a clean result, or its tombstone, starts nothing and is removed.
 
     Taken out (recovery of whatever has a spec), the job is started again.
     """
@@ -454,7 +454,7 @@ def test_a_submission_that_loses_a_race_is_refused_by_the_store(
     """A job id that is taken after `submit` has looked, and before it commits, is refused by the
     commit itself: spec, result and tombstone are conditions of it.
 
-    Taken out (a look only, then a write), the spec is stored beside the result or over another.
+    Taken out (a look only, then a write), the spec is stored next to the result or over another.
     """
     backend, other = open_faulty(), open_faulty()
     commit = backend._commit

@@ -1,4 +1,4 @@
-"""What ties attempts to a leadership whose leader can not be reached: the moment, and the pipe."""
+"""What ties attempts to a leadership whose leader cannot be reached: the moment, and the pipe."""
 
 from __future__ import annotations
 

@@ -194,7 +194,7 @@ def test_a_leader_that_was_replaced_steps_down_and_campaigns_again(start: Start)
 
 def test_after_a_while_without_the_backend_a_master_goes_on(start: Start) -> None:
     """A master whose backend is away while it campaigns, and then while it leads, says so and
-    leads again without being started anew."""
+    leads again without being started again."""
     blocker = start("m0")
     blocker.until("leading")
     running = start("m1")
@@ -369,7 +369,7 @@ master.run(threading.Event(), lead)
 def test_no_jobs_on_an_object_store(
     memory: FaultyMemory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where folders are not renamed in one step, jobs can not keep their files: the rename is the
+    """Where folders are not renamed in one step, jobs cannot keep their files: the rename is the
     fence of all that Spark writes.
     """
     monkeypatch.setattr(mounts, "filesystem_of", lambda root, _: "fuse.s3fs")

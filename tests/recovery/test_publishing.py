@@ -181,7 +181,7 @@ def test_only_the_same_is_taken_for_published(lead: Lead, place: Path, there: st
 
 
 def test_what_is_half_published_where_nothing_is_mounted(lead: Lead, tmp_path: Path) -> None:
-    """A copy beside a place that is away is not taken for removed; it is when the place is back."""
+    """A copy near a place that is away is not taken for removed; it is when the place is back."""
     place, away = tmp_path / "warehouse", tmp_path / "away"
     place.mkdir()
     one(lead.job(), str(place / "table"))
@@ -189,7 +189,7 @@ def test_what_is_half_published_where_nothing_is_mounted(lead: Lead, tmp_path: P
     put(copy / "part", "half")
     place.rename(away)
     left = HalfPublished(lead.backend)
-    with pytest.raises(Unavailable, match=f"half published in {place} can not be found"):
+    with pytest.raises(Unavailable, match=f"half published in {place} cannot be found"):
         left.clean("job")
     away.rename(place)
     left.clean("job")
@@ -346,7 +346,7 @@ def test_a_leader_that_wakes_up_over_its_copy(
 @pytest.mark.parametrize("name", ["one", "both"])
 def test_death_at_every_step(tmp_path: Path, place: Path, name: str) -> None:
     """F7: killed at any step of publishing, the next attempt ends with the same, once; and a job
-    that is canceled instead leaves nothing beside the place.
+    that is canceled instead leaves nothing next to the place.
     """
     function, expected = (one, ONE) if name == "one" else (both, BOTH)
     last, died = 0, True

@@ -121,7 +121,7 @@ class Place:
     def files(self) -> tuple[dict[str, bytes], dict[str, bytes]]:
         return tree(self.ck), tree(self.table / SINK_LOG)
 
-    def beside(self) -> set[str]:
+    def neighbours(self) -> set[str]:
         return {path.name for path in self.ck.parent.iterdir()}
 
 
@@ -147,7 +147,7 @@ def test_death_at_every_step(tmp_path: Path, memory: FaultyMemory, batches: int,
 
     assert rescaling.partitions(place.ck) == WANTED
     assert select(place.ck).batch == batches
-    assert place.beside() == {"ck", "staging"}
+    assert place.neighbours() == {"ck", "staging"}
 
     step, seen = 0, set()
     for step in place.deaths():
@@ -165,7 +165,7 @@ def test_death_at_every_step(tmp_path: Path, memory: FaultyMemory, batches: int,
 
         if then == WANTED:
             assert place.files() == (new, log), f"step {step}"
-            assert place.beside() == {"ck", "staging"}, f"step {step}"
+            assert place.neighbours() == {"ck", "staging"}, f"step {step}"
             continue
         place.storage.sweep("job")
 

@@ -208,7 +208,7 @@ def test_a_bad_stage_name_is_refused(lead: Lead, name: object) -> None:
 
 
 def test_a_damaged_stage_record_is_no_excuse_to_run_it_again(lead: Lead) -> None:
-    """A stage whose record can not be read fails the job, which says so, and is not run twice."""
+    """A stage whose record cannot be read fails the job, which says so, and is not run twice."""
     spoil(lead.backend, keys.stage("job", "s"))
     result = run_attempt(lead.context(), lambda job: job.stage("s", never).result())
 

@@ -198,7 +198,7 @@ def plan(scene: Scene, batch: int, *, computed: tuple[int, ...] = ()) -> None:
 
 def test_a_batch_that_can_not_be_repeated_is_a_death(scene: Scene, repeated: Writer) -> None:
     """A batch that its sink has is computed once more, for its state; what dies of the same all the
-    same is not started for ever."""
+    same is not started forever."""
     plan(scene, 0, computed=(0, 1))
     writer = scene.add("one")
     writer.query.die(NOT_COMPUTED)
@@ -234,7 +234,7 @@ def test_a_new_batch_is_never_repeated(
 
 
 def test_state_is_lost_if_it_can_not_be_loaded_twice(scene: Scene) -> None:
-    """R6: what can not be loaded is tried once more before it is taken for damaged, and that is
+    """R6: what cannot be loaded is tried once more before it is taken for damaged, and that is
     reported; and a lock that is held, or a host without memory, is no damage."""
     writer = scene.add("one")
     writer.query.die(LOST)
@@ -289,7 +289,7 @@ def test_state_that_is_lost_in_a_rescale(
         stage_of(run, "one", Writer(), checkpoint, partitions=4).start(draining=False)
 
     context = AttemptContext(JobSpec("job", "m:f"), 1, leader.fence, memory, scene.storage, 0.0)
-    with pytest.raises(AttemptDied, match="its state can not be loaded"):
+    with pytest.raises(AttemptDied, match="its state cannot be loaded"):
         run_attempt(context, function)
     assert "a changed byte" in scene.storage.damage("job", leader.epoch, "one")
 

@@ -37,7 +37,7 @@ def ensemble(request: pytest.FixtureRequest) -> Server:
 
 
 def test_fit(server: Server) -> None:
-    """Beside a leader, too, which does not notice."""
+    """Next to a leader, too, which does not notice."""
     with open_backend(server.url(), cluster="default") as backend:
         leadership = backend.campaign("leads", ttl=15.0, stop=threading.Event())
         assert leadership is not None

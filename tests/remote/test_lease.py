@@ -126,7 +126,7 @@ def test_a_refused_heartbeat_ends_it_at_once(
 def test_resigning_ends_the_session_once_and_its_guardian(
     serve: Callable[..., LeadershipLease], session: Session
 ) -> None:
-    """Also if the session can not be ended now: it ends by itself."""
+    """Also if the session cannot be ended now: it ends by itself."""
     lease = serve(30.0)
     guardian = lease._guardian.pid
     session.fails = Unavailable("down")

@@ -180,7 +180,7 @@ def test_hard_links(catalog: SnapshotCatalog, job: FakeJob) -> None:
 
 @pytest.fixture
 def audit(job: FakeJob) -> Path:
-    """A file that the function of a stage has written beside what its sink publishes."""
+    """A file that the function of a stage has written next to what its sink publishes."""
     shutil.rmtree(job.out("hourly"))
     jrs_sink(job.out("hourly"), 5)
     return put(job.out("hourly") / "audit.csv", "a\n")
@@ -278,7 +278,7 @@ def test_blobs_stay_while_a_snapshot_is_taken(catalog: SnapshotCatalog, job: Fak
 
 @pytest.mark.parametrize("name", ["lost+found", "no job's"])
 def test_folder_of_no_job(catalog: SnapshotCatalog, job: FakeJob, name: str) -> None:
-    """What a filesystem or an operator keeps beside the jobs hinders neither deletions nor fsck."""
+    """What a filesystem or an operator keeps near the jobs hinders neither deletions nor fsck."""
     for _ in range(2):
         catalog.create("job", format=SnapshotFormat.CAS)
         job.run(1)
@@ -385,7 +385,7 @@ DAMAGE = {
     "missing": (lambda at: (at / "out/typed/table.parquet").unlink(), "is missing"),
     "size": (lambda at: put(at / "out/typed/table.parquet", "x"), "1 bytes instead of 10"),
     "unlisted": (lambda at: put(at / "out/typed/more", "x"), "is not in the manifest"),
-    "beside": (lambda at: put(at.parent / "more", "x"), "is not in the manifest"),
+    "next to": (lambda at: put(at.parent / "more", "x"), "is not in the manifest"),
     "manifest": (lambda at: flip(at.parent / "manifest.json"), "manifest"),
     "no manifest": (lambda at: (at.parent / "manifest.json").unlink(), "is missing"),
     "all": (lambda at: shutil.rmtree(at.parent), "is missing"),
@@ -411,7 +411,7 @@ def test_damage_is_found(catalog: SnapshotCatalog, job: FakeJob, damage: object,
 def test_disk_that_has_lost_a_file(
     catalog: SnapshotCatalog, job: FakeJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the disk can not give back is damage like any other, and passed over."""
+    """What the disk cannot give back is damage like any other, and passed over."""
     for _ in range(2):
         catalog.create("job", format=SnapshotFormat.FULL)
     digest, lost = transfer.digest, files_of(catalog, 2) / "out/typed/table.parquet"
@@ -426,7 +426,7 @@ def test_disk_that_has_lost_a_file(
     usable = catalog.newest_usable("job")
     assert usable.record is not None
     assert usable.record.number == 1
-    assert f"{lost} can not be read: Input/output error" in usable.skipped[0][1]
+    assert f"{lost} cannot be read: Input/output error" in usable.skipped[0][1]
 
 
 def test_link_in_place_of_a_file(catalog: SnapshotCatalog, job: FakeJob) -> None:
@@ -451,7 +451,7 @@ def test_damaged_blob(catalog: SnapshotCatalog, job: FakeJob) -> None:
 
 
 def test_damaged_blob_is_replaced(catalog: SnapshotCatalog, job: FakeJob) -> None:
-    """What was read and hashed anew takes the place of a blob that is not what its name says."""
+    """What was read and hashed again takes the place of a blob that is not what its name says."""
     table = job.out("typed") / "table.parquet"
     catalog.create("job", format=SnapshotFormat.CAS)
     size = catalog.get("job", 1).new_bytes
@@ -496,7 +496,7 @@ def test_manifest_of_a_newer_version(catalog: SnapshotCatalog, job: FakeJob) -> 
 
 
 def test_names(catalog: SnapshotCatalog, job: FakeJob) -> None:
-    """A name is used once, and can not be taken for a number."""
+    """A name is used once, and cannot be taken for a number."""
     catalog.create("job", name="mine")
 
     for name in ("mine", "7", "a/b", ""):
@@ -591,7 +591,7 @@ def test_lost_log_of_a_sink(
 def test_disk_that_fails(
     catalog: SnapshotCatalog, job: FakeJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What can not be read now may be read later."""
+    """What cannot be read now may be read later."""
 
     def fail(folder: Path) -> list[int]:
         raise OSError(errno.EIO, "Input/output error", str(folder))

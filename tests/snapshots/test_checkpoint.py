@@ -196,7 +196,7 @@ def test_other_sources_log(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("lost", ["5", "4", "3"])
 def test_lost_state(lost: str, query: FakeQuery) -> None:
-    """A version without which the state can not be built is not passed over."""
+    """A version without which the state cannot be built is not passed over."""
     needed = [name for name in select(query.ck).files if Path(name).name.startswith(lost + ".")]
     state = [name for name in needed if name.startswith("state")]
     for name in state:
@@ -227,7 +227,7 @@ def test_lost_sst(tmp_path: Path) -> None:
     ],
 )
 def test_unreadable(path: str, text: str, tmp_path: Path) -> None:
-    """A log that can not be read is named, not guessed."""
+    """A log that cannot be read is named, not guessed."""
     query = FakeQuery(tmp_path / "ck", "changelog").start().run(5)
     put(query.ck / path, text)
 

@@ -61,7 +61,7 @@ def test_none_behind_the_end(state: RecoveryPoints, catalog: SnapshotCatalog, jo
 def test_a_failure_is_only_said(
     state: RecoveryPoints, error: Exception, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A snapshot is one more point to go on from: that it can not be taken ends nothing."""
+    """A snapshot is one more point to go on from: that it cannot be taken ends nothing."""
 
     def fail(*args: object, **how: object) -> None:
         raise error
@@ -111,7 +111,7 @@ def test_back_to_before_an_upgrade(
 
 @pytest.mark.parametrize("lost", ["ck", "."])
 def test_a_file_sink_ahead_of_nothing(state: RecoveryPoints, job: FakeJob, lost: str) -> None:
-    """A checkpoint that is gone beside what a file sink has published is damage: Spark would start
+    """A checkpoint that is gone next to what a file sink has published is damage: Spark would start
     from zero, and its sink would pass over the first batches.
     """
     shutil.rmtree(job.epoch / "streams" / "hourly" / lost)
@@ -141,14 +141,14 @@ def test_a_sink_ahead_by_its_first_batch(
 def test_a_disk_that_fails(
     state: RecoveryPoints, number: int, error: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a disk has lost is damage; whatever else it can not do now, it is asked again."""
+    """What a disk has lost is damage; whatever else it cannot do now, it is asked again."""
 
     def fail(folder: Path) -> None:
         raise OSError(number, os.strerror(number), str(folder))
 
     monkeypatch.setattr(checkpoint, "select", fail)
 
-    with pytest.raises(error, match=f"ck can not be read: {os.strerror(number)}"):
+    with pytest.raises(error, match=f"ck cannot be read: {os.strerror(number)}"):
         state.ensure_recoverable("job")
 
 

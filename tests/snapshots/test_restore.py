@@ -304,7 +304,7 @@ def test_claim_of_a_listed_folder(
 
 
 def test_copies_share_nothing(catalog: SnapshotCatalog, job: FakeJob) -> None:
-    """What is restored of a backup is a copy of it: the backup can not be hurt (S8)."""
+    """What is restored of a backup is a copy of it: the backup cannot be hurt (S8)."""
     record = catalog.create("job", format=SnapshotFormat.FULL)
     restored = catalog.restore(record, as_job="new")
 

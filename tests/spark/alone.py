@@ -1,4 +1,4 @@
-"""A driver of Spark's own, without jrs, to be frozen and thawed beside another one.
+"""A driver of Spark's own, without jrs, to be frozen and thawed next to another one.
 
 python alone.py CHECKPOINT SOURCE OUT NAME
 """

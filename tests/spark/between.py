@@ -58,7 +58,7 @@ def cut_off(
     job: Job, folder: str, at: str, sink: Callable[[Any], Any], newest: Callable[[], int]
 ) -> Json:
     """Run one stage, unbounded if it is rescaled."""
-    from failing import read, sums  # type: ignore[import-not-found]  # It lies beside this file.
+    from failing import read, sums  # type: ignore[import-not-found]  # It lies next to this file.
 
     def build(stage: Any) -> Any:
         return sink(sums(read(job, folder)).writeStream)

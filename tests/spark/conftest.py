@@ -24,7 +24,7 @@ says for what before."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark every test of this folder, and skip it where Spark can not run."""
+    """Mark every test of this folder, and skip it where Spark cannot run."""
     here = Path(__file__).parent
     reason = ""
     try:

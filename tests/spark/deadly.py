@@ -40,7 +40,7 @@ IN_A_BATCH = (CATCHING_UP, FLUSHING)
 
 def drained(job: Job, folder: str, steps: list[str]) -> Json:
     """Two stages that are drained; attempt `n` dies at ``steps[n - 1]``."""
-    from dying import die_at  # type: ignore[import-not-found]  # It lies beside this file.
+    from dying import die_at  # type: ignore[import-not-found]  # It lies next to this file.
 
     step = steps[job.attempt - 1] if job.attempt <= len(steps) else ""
     at = Path(folder).with_name("step")

@@ -42,8 +42,8 @@ REWRITING, BETWEEN = "being rewritten", "between the renames"
 
 def changed(job: Job, folder: str, steps: list[str]) -> Json:
     """A stage that is suspended or rescaled; attempt `n` dies at ``steps[n - 1]``, if any."""
-    from dying import die_at  # type: ignore[import-not-found]  # It lies beside this file.
-    from failing import read, sums  # type: ignore[import-not-found]  # It lies beside this file.
+    from dying import die_at  # type: ignore[import-not-found]  # It lies next to this file.
+    from failing import read, sums  # type: ignore[import-not-found]  # It lies next to this file.
 
     step = steps[job.attempt - 1] if job.attempt <= len(steps) else ""
     if step == REWRITING:

@@ -26,7 +26,7 @@ STEPS: dict[str, tuple[Any, str, str]] = {
 
 
 if __name__ == "__main__":
-    from dying import die_at  # type: ignore[import-not-found]  # It lies beside this file.
+    from dying import die_at  # type: ignore[import-not-found]  # It lies next to this file.
 
     die_at(STEPS[sys.argv[1]])
     sys.argv = sys.argv[4:]  # Behind "python -m": from the module's name on.

@@ -1,4 +1,4 @@
-"""How a process of these tests dies at a call, killed -9. Imported by what lies beside it."""
+"""How a process of these tests dies at a call, killed -9. Imported by what lies next to it."""
 
 from __future__ import annotations
 

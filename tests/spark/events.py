@@ -91,7 +91,7 @@ def distinct(events: list[Event]) -> Rows:
 
 
 def outer_join(events: list[Event]) -> Rows:
-    """Every event, and beside each even one itself, as often as it is there."""
+    """Every event, and next to each even one itself, as often as it is there."""
     times = {event.value: events.count(event) for event in events}
     return [
         (_clock(event.minute), event.key, event.value, None if event.value % 2 else event.value)

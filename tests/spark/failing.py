@@ -45,8 +45,8 @@ def sums(rows: Any) -> Any:
 
 
 def wrong(job: Job, folder: str) -> Json:
-    """Return what is said of each stage that can not be run."""
-    from shapes import counts, in_slots  # type: ignore[import-not-found]  # It lies beside this file.
+    """Return what is said of each stage that cannot be run."""
+    from shapes import counts, in_slots  # type: ignore[import-not-found]  # It lies next to this file.
 
     said: dict[str, Json] = {}
 
@@ -114,7 +114,7 @@ def frail(job: Job, folder: str, attempts: int, deaths: int) -> Json:
 
 
 def frail_start(job: Job, folder: str) -> Json:
-    """A stage that dies once, and can not be started again at the first try."""
+    """A stage that dies once, and cannot be started again at the first try."""
     from pyspark.sql.streaming import DataStreamWriter
 
     start, starts = DataStreamWriter.start, iter(range(9))
@@ -236,7 +236,7 @@ def stuck(job: Job, folder: str, where: str) -> Json:
 
 
 def changing(job: Job, folder: str) -> Json:
-    """A job whose code is of the version that a file beside its input names."""
+    """A job whose code is of the version that a file next to its input names."""
     version = Path(folder).with_name("version").read_text()
     session(job)
     after = []

@@ -18,7 +18,7 @@ SCHEMA = "at timestamp, key string, value long"
 
 def many(job: Job, folder: str, stages: int, marks: int) -> Json:
     """Copy the rows in so many stages, which are marked so many in a commit."""
-    from dying import die_at  # type: ignore[import-not-found]  # It lies beside this file.
+    from dying import die_at  # type: ignore[import-not-found]  # It lies next to this file.
 
     attempt_run._MARKS = marks
     if job.attempt == 1:

@@ -242,7 +242,7 @@ def unbounded(job: Job, folder: str, **shapes: str) -> Json:
 
 
 def complete(job: Job, folder: str) -> Json:
-    """A table of all windows that is whole at every batch, beside a stage that can be flushed."""
+    """A table of all windows that is whole at every batch, next to a stage that can be flushed."""
     session(job)
     rows = read
     job.stream(

@@ -177,7 +177,7 @@ def main() -> None:
             ck = rescaled.folder / "streams" / "hourly" / "ck"
             rescaling.rescale(spark, ck, 3)
             # Rescaling is a batch that the log of Spark's file sink knows nothing of, and without
-            # which it can not be compacted.
+            # which it cannot be compacted.
             log = storage.folder("rescaled") / "out" / "hourly" / "_spark_metadata"
             for batch in checkpoint.batches(ck):
                 if batch > pinned and not (log / str(batch)).exists():

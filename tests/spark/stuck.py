@@ -1,4 +1,4 @@
-"""A streaming job that can not be brought to stand, and how to bring it there.
+"""A streaming job that cannot be brought to stand, and how to bring it there.
 
 Loaded by path in processes of its own; so it imports nothing of these tests. The benchmark of
 canceling uses it, too.
@@ -81,7 +81,7 @@ def sleeps(job: Job, folder: str, where: str) -> Json:
 
 
 def hang(masters: Masters, job_id: str, folder: Path, where: str) -> None:
-    """Submit the job, and ask it to stand; return when it is at that, and can not."""
+    """Submit the job, and ask it to stand; return when it is at that, and cannot."""
     backend = masters.backend
     arguments: dict[str, Json] = {"folder": str(folder), "where": where}
     JobCatalog(backend).submit(JobSpec(job_id, f"{__file__}:sleeps", arguments))

@@ -45,7 +45,7 @@ def test_cancel_ends_jvm_and_workers(cluster: Cluster) -> None:
 
 
 def test_functions_of_a_file_reach_the_workers(cluster: Cluster) -> None:
-    """What a job's file defines can be used in Spark's workers, which can not import it."""
+    """What a job's file defines can be used in Spark's workers, which cannot import it."""
     cluster.masters.start("m1")
     cluster.submit("sends", "sends_functions")
     result = cluster.results.wait("sends", BOUND)

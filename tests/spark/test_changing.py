@@ -128,7 +128,7 @@ def test_a_store_that_can_not_be_rescaled(cluster: Cluster, tmp_path: Path) -> N
     where = ("--storage", str(cluster.storage.root.parent))
     refused = jrs(cluster, "rescale", "job", "--partitions", "3", *where)
 
-    assert "HDFSBackedStateStoreProvider, can not be rescaled" in str(refused.exception)
+    assert "HDFSBackedStateStoreProvider, cannot be rescaled" in str(refused.exception)
     assert JobCatalog(cluster.masters.backend).view("job") == before
 
 

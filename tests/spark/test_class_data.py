@@ -99,7 +99,7 @@ def test_a_java_that_makes_none(folder: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_prepare_says_what_is_wrong(folder: Path) -> None:
-    """`jrs prepare` has one line and exit code 2 for what it can not do."""
+    """`jrs prepare` has one line and exit code 2 for what it cannot do."""
     folder.write_text("a file")
     done = subprocess.run(
         [sys.executable, "-m", "jrs", "prepare"], capture_output=True, text=True, timeout=BOUND
@@ -112,7 +112,7 @@ def test_prepare_says_what_is_wrong(folder: Path) -> None:
 @pytest.mark.soak
 def test_a_master_makes_it(folder: Path, new_cluster: Callable[[str], Cluster]) -> None:
     """A master makes what a session has asked for; killed over it, it leaves no process, and the
-    next master begins anew.
+    next master begins again.
     """
     cluster = new_cluster("cluster")
     cluster.masters.start("first")

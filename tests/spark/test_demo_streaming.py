@@ -148,7 +148,7 @@ def test_a_story_that_can_not_go_on(
         (["--seed", "1"], "--seed is for --streaming"),
         (["--streaming", "--seed", "x"], "'x' is not a valid integer"),
         (["--streaming", "--seed", "-1"], "-1 is not in the range"),
-        (["--streaming", "--backend", "memory://x"], "can not be opened by several processes"),
+        (["--streaming", "--backend", "memory://x"], "cannot be opened by several processes"),
     ],
 )
 def test_bad_input(tmp_path: Path, arguments: list[str], said: str) -> None:

@@ -1,4 +1,4 @@
-"""Ending a stream: whatever it holds back is given, once, and what can not be ended is refused."""
+"""Ending a stream: whatever it holds back is given, once, and what cannot be ended is refused."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_what_no_watermark_flushes_is_not_drained(
         until_committed(cluster, "job", stage)
     drain(cluster, "job")
 
-    with pytest.raises(InvalidInput, match=f"can not be drained: stage '{stages[-1]}'"):
+    with pytest.raises(InvalidInput, match=f"cannot be drained: stage '{stages[-1]}'"):
         JobStops(cluster.masters.backend).wait("job", BOUND)
 
     last = {stage: newest_commit(cluster, "job", stage) for stage in stages}
@@ -114,7 +114,7 @@ def test_a_drain_asked_for_before_anything_runs(cluster: Cluster, tmp_path: Path
     drain(cluster, "drained")
     cluster.masters.start("m")
 
-    with pytest.raises(InvalidInput, match="can not be drained: stage 'table'"):
+    with pytest.raises(InvalidInput, match="cannot be drained: stage 'table'"):
         JobStops(cluster.masters.backend).wait("refused", BOUND)
 
     cluster.until_clean("drained")
@@ -128,7 +128,7 @@ def test_a_drain_asked_for_before_anything_runs(cluster: Cluster, tmp_path: Path
 
 @pytest.mark.soak
 def test_a_batch_that_outlasts_sparks_patience_is_drained(cluster: Cluster, tmp_path: Path) -> None:
-    """S2: a drain waits for Python that Spark can not stop; it does not fail the job."""
+    """S2: a drain waits for Python that Spark cannot stop; it does not fail the job."""
     folder = tmp_path / "in"
     events.write(folder, 2)
     cluster.masters.start("m")

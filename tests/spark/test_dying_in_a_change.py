@@ -87,7 +87,7 @@ def check_drained(cluster: Cluster, rows: list[Event], attempts: int) -> None:
 @pytest.mark.parametrize("steps", [long_form(steps) for steps in RESCALED])
 def test_a_rescale_survives(cluster: Cluster, tmp_path: Path, steps: tuple[str, ...]) -> None:
     """N6, S7: killed at these steps of a rescale, the job goes on over as many partitions as were
-    asked for, from where it stood, each row once; and nothing half-made is left beside its state.
+    asked for, from where it stood, each row once; and nothing half-made is left next to its state.
     """
     folder = tmp_path / "in"
     cluster.masters.start("m")

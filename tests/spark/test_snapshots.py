@@ -46,7 +46,7 @@ def test_go_on_from_a_snapshot_of_a_running_query(
     tmp_path: Path, provider: str, shape: str
 ) -> None:
     """Taken while the query runs and without pausing it (R1), of committed batches alone (N2).
-    After the original is gone (R6), restored several times (S6, S7): moved, as a fork beside it,
+    After the original is gone (R6), restored several times (S6, S7): moved, as a fork next to it,
     rolled back to an older batch (N1), and in another cluster and folder (R2, R5), with the file
     source and the file sink that were moved along. What comes out is what comes out of a run that
     nobody disturbed; so it is when what was restored is rescaled (N6). The state can be read as

@@ -1,5 +1,5 @@
 """Two drivers of one job, both alive: the old one can neither double a row nor lose one, and it is
-always the new one that goes on. What Spark alone does in the same trials is printed beside it.
+always the new one that goes on. What Spark alone does in the same trials is printed next to it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Streaming stages beside batch stages: recovered, drained, suspended and resumed as one job."""
+"""Streaming stages next to batch stages: recovered, drained, suspended and resumed as one job."""
 
 from __future__ import annotations
 

@@ -76,8 +76,8 @@ def test_a_stage_that_can_not_be_recovered_is_refused(cluster: Cluster, source: 
         "batch": "has to return df.writeStream…, not DataFrameWriter",
         "nothing": "has to return df.writeStream…, not NoneType",
         "name": "a/b",
-        "unknown": "stage 'unknown' can not come after 'nobody', which is not there yet",
-        "circle": "stage 'self' can not come after 'self', which is not there yet",
+        "unknown": "stage 'unknown' cannot come after 'nobody', which is not there yet",
+        "circle": "stage 'self' cannot come after 'self', which is not there yet",
         "timers": "its timers go by processing time, so a bounded stage would end without",
         "twice": "two stages of job 'job' are named 'twice'",
     }
@@ -91,7 +91,7 @@ def test_a_stage_that_can_not_be_recovered_is_refused(cluster: Cluster, source: 
 def test_what_is_refused_fails_the_job(cluster: Cluster, source: str) -> None:
     """A job with a query that could not be recovered fails at once, with that line."""
     submit(cluster, "wrong_and_fails", folder=source)
-    failed(cluster, "InvalidInput: stage 'sums' can not be run: a memory sink forgets its rows")
+    failed(cluster, "InvalidInput: stage 'sums' cannot be run: a memory sink forgets its rows")
 
 
 @pytest.mark.soak

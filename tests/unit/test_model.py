@@ -47,7 +47,7 @@ def test_what_is_no_job_id(name: Any) -> None:
 
 @pytest.mark.parametrize("status", [s for s in JobStatus if not s.is_globally_terminal])
 def test_only_a_terminal_status_is_a_result(status: JobStatus) -> None:
-    """A result that is not globally terminal can not be made (H6)."""
+    """A result that is not globally terminal cannot be made (H6)."""
     with pytest.raises(InvalidInput, match="FINISHED, FAILED or CANCELED"):
         JobResult("j", status)
 

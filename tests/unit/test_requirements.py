@@ -39,7 +39,7 @@ REQUIREMENTS = {
     "N1": "there is one notion of a snapshot, and each may be recovered from",
     "N2": "no snapshot has side effects, and none is taken of what is not committed",
     "N3": "users delete and move through the system alone",
-    "N4": "snapshots of users are kept beside all others",
+    "N4": "snapshots of users are kept next to all others",
     "N5": "the user names a format, and has a default",
     "N6": "users say what is wanted, not how to get there",
     "N7": "state can be read, and brought into another format, from outside",
@@ -123,7 +123,7 @@ LIMITS = {
     "S7": ("docs/concepts.md", "A job's state store is chosen once"),
     "N7": ("docs/concepts.md", "A job's state store is chosen once"),
 }
-"""What of a requirement can not be met: which document says so, with the reason, and in what
+"""What of a requirement cannot be met: which document says so, with the reason, and in what
 words."""
 
 
@@ -189,7 +189,7 @@ def test_no_test_names_what_is_none() -> None:
 
 @pytest.mark.parametrize("number", LIMITS)
 def test_what_can_not_be_met_is_documented(number: str) -> None:
-    """What of a requirement can not be met is named in the docs."""
+    """What of a requirement cannot be met is named in the docs."""
     document, words = LIMITS[number]
 
     assert number in REQUIREMENTS

@@ -54,7 +54,7 @@ def test_a_request_is_stored(stops: JobStops) -> None:
 def test_the_same_request_again_is_no_other(
     stops: JobStops, fence: Fence, state: StopState
 ) -> None:
-    """Asked for twice, a job stops once, and does not begin to stop anew."""
+    """Asked for twice, a job stops once, and does not begin to stop again."""
     first = stops.request("job", SUSPEND)
     stops.update(at(first, state), fence)
 
@@ -221,7 +221,7 @@ def test_a_job_whose_spec_can_not_be_read_names_its_way_out(
 
 
 def test_a_stop_that_can_not_be_read(stops: JobStops, backend: Backend) -> None:
-    """What can not be read is not guessed: no request, no resume goes over it."""
+    """What cannot be read is not guessed: no request, no resume goes over it."""
     backend.commit(Create(f"{keys.STOPS}job", b"not a stop"))
     for call in (
         lambda: stops.get("job"),
@@ -260,7 +260,7 @@ def test_waiting_for_a_job_that_ends(stops: JobStops, backend: Backend, fence: F
 
 def test_waiting_for_what_is_refused(stops: JobStops, fence: Fence) -> None:
     stops.update(at(stops.request("job", DRAIN), StopState.REFUSED, "it has timers"), fence)
-    with pytest.raises(InvalidInput, match="'job' can not be drained: it has timers"):
+    with pytest.raises(InvalidInput, match="'job' cannot be drained: it has timers"):
         stops.wait("job", 60.0)
 
 
@@ -324,7 +324,7 @@ def test_a_drain_outlives_a_hold(stops: JobStops, fence: Fence) -> None:
 
 
 def test_a_drain_that_was_refused_ends_with_a_hold(stops: JobStops, fence: Fence) -> None:
-    """What was refused is over: nobody is told again that it can not be done."""
+    """What was refused is over: nobody is told again that it cannot be done."""
     stops.update(at(stops.request("job", DRAIN), StopState.REFUSED, "it has timers"), fence)
     stops.hold("job", "its plan has changed", fence)
     stops.resume("job")

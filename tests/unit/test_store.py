@@ -85,7 +85,7 @@ class TestCreateDirty:
     def test_another_result_is_refused(
         self, store: JobResultStore, backend: Backend, state: str
     ) -> None:
-        """The first durable result wins for ever, through cleaning and expiry (H6)."""
+        """The first durable result wins forever, through cleaning and expiry (H6)."""
         store.create_dirty(result(), None)
         if state != "dirty":
             store.mark_clean("job", None)
@@ -324,7 +324,7 @@ class TestWait:
             store.wait("job")
 
     def test_an_unreadable_one(self, store: JobResultStore, backend: Backend) -> None:
-        """Waiting for what can not be read ends at once with CorruptRecord."""
+        """Waiting for what cannot be read ends at once with CorruptRecord."""
         backend.commit(Create(keys.RESULTS + "job", b"garbage"))
         with pytest.raises(CorruptRecord):
             store.wait("job")
@@ -420,14 +420,14 @@ class TestExpire:
         assert aged.expire(500.0) == []
 
     def test_it_permits_no_second_run(self, aged: JobResultStore) -> None:
-        """An expired job is still known, so that it can not be recorded, hence run, again."""
+        """An expired job is still known, so that it cannot be recorded, hence run, again."""
         aged.expire(0.0)
         assert aged.has_entry("c1")
         with pytest.raises(ResultExists):
             aged.create_dirty(result("c1", "second run"), None)
 
     def test_unreadable_ones_stay(self, aged: JobResultStore, backend: Backend) -> None:
-        """An entry that can not be read has no age and is left to the operator."""
+        """An entry that cannot be read has no age and is left to the operator."""
         backend.commit(Create(keys.RESULTS + "bad", b"garbage"))
         aged.expire(0.0)
         assert backend.get(keys.RESULTS + "bad") is not None
@@ -454,7 +454,7 @@ class TestUnreadable:
         ids=["empty", "garbage", "cut", "flipped", "future", "type", "misplaced"],
     )
     def bad(self, request: pytest.FixtureRequest, store: JobResultStore, backend: Backend) -> str:
-        """Job `bad` has a dirty entry that can not be read; jobs `a` and `z` are fine."""
+        """Job `bad` has a dirty entry that cannot be read; jobs `a` and `z` are fine."""
         store.create_dirty(result("a"), None)
         backend.commit(Create("results/bad", request.param), Create("dirty/bad", b""))
         store.create_dirty(result("z"), None)
@@ -476,7 +476,7 @@ class TestUnreadable:
         assert store.has_entry(bad)
 
     def test_it_is_not_overwritten(self, store: JobResultStore, backend: Backend, bad: str) -> None:
-        """The first result wins even where it can not be read: it is held, not replaced."""
+        """The first result wins even where it cannot be read: it is held, not replaced."""
         before = contents(backend)
         with pytest.raises(ResultExists):
             store.create_dirty(result(bad), None)

@@ -152,7 +152,7 @@ def test_permission_that_was_withdrawn(
 def test_a_place_where_nothing_may_be_created(
     zookeeper_server: ZooKeeperServer, monkeypatch: pytest.MonkeyPatch, client: Any
 ) -> None:
-    """A path that belongs to somebody else can not be made a cluster of."""
+    """A path that belongs to somebody else cannot be made a cluster of."""
     from kazoo.security import make_acl, make_digest_acl
 
     bare = client(zookeeper_server.endpoints[0], auth_data=[("digest", "admin:word")])

@@ -188,7 +188,7 @@ def test_many_open_the_same_new_cluster(zookeeper_server: ZooKeeperServer, bare:
      "zookeeper://h?auth=magic", "zookeeper://user@h", "zookeeper://:sesame@h"],
 )  # fmt: skip
 def test_urls_that_are_none(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A URL that can not be meant is refused before anybody is asked."""
+    """A URL that cannot be meant is refused before anybody is asked."""
     monkeypatch.delenv("JRS_BACKEND_PASSWORD", raising=False)
     error = refused(url, 0)
     assert isinstance(error, InvalidInput)

@@ -104,7 +104,7 @@ def test_a_large_commit_is_refused_unsent(handle: Client) -> None:
 def test_a_request_that_timed_out_happens_later(
     zookeeper_server: ZooKeeperServer, client: Client, proxy: Proxy
 ) -> None:
-    """kazoo keeps what it can not send, and sends it long after its caller was told that it
+    """kazoo keeps what it cannot send, and sends it long after its caller was told that it
     failed."""
     late, witness = client(proxy.endpoint, timeout=4), client(zookeeper_server.endpoints[0])
     node = path()

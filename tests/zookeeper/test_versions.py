@@ -1,4 +1,4 @@
-"""Versions: a key that was deleted and created anew is another one, whatever ZooKeeper counts."""
+"""Versions: a key that was deleted and created again is another one, whatever ZooKeeper counts."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class Access:
         """Parse a URL, whose option ``auth`` (or `JRS_BACKEND_AUTH`) is one of the schemes.
 
         Raises:
-            InvalidInput: it can not be used; the message holds no secret.
+            InvalidInput: it cannot be used; the message holds no secret.
         """
         parts = urlsplit(url)
         options = parse_qsl(parts.query, keep_blank_values=True)

@@ -1,4 +1,4 @@
-"""A session by hand: to learn what a server grants, or why it can not be spoken to.
+"""A session by hand: to learn what a server grants, or why it cannot be spoken to.
 
 No threads, no retries and nothing kept: what takes place takes place within the deadline.
 """

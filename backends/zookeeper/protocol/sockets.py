@@ -1,7 +1,7 @@
 """Sockets as the client library gets them: made within a deadline, TLS by our rules, read in bulk.
 
-Left to itself kazoo trusts the system's certificate authorities beside the one that was given, does
-not compare host names, can not be interrupted while it connects, and does not see what TLS has
+Left to itself kazoo trusts the system's certificate authorities, too, does
+not compare host names, cannot be interrupted while it connects, and does not see what TLS has
 decrypted already, so that a reply may wait there until the next one arrives. A socket of this
 module has none of that; and as it is read in large pieces, a reply costs fewer system calls.
 """

@@ -60,7 +60,7 @@ class BackendFixtures:
 
     @pytest.fixture
     def hang(self, request: pytest.FixtureRequest) -> Hang:
-        """Override it where a process can not be stopped."""
+        """Override it where a process cannot be stopped."""
         start: Callable[[], Worker] = request.getfixturevalue("worker")
 
         def stopped_process(backend: Backend, ttl: float) -> Fence:

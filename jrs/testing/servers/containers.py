@@ -53,7 +53,7 @@ def require(image: str) -> None:
     """See that containers of an image can be started, pulling what has to be pulled.
 
     Raises:
-        ServerMissing: no engine answers, or an image is not there and can not be pulled.
+        ServerMissing: no engine answers, or an image is not there and cannot be pulled.
     """
     with _client() as client:
         from testcontainers.core.config import testcontainers_config as settings
@@ -139,7 +139,7 @@ class Containers(Provisioner):
             container.with_env("JMXDISABLE", "true")
             container.with_env("SERVER_JVMFLAGS", " ".join(f"-D{name}" for name in properties))
 
-        # By way of a shell, or the image's entry point gives up being root, and then it can not
+        # By way of a shell, or the image's entry point gives up being root, and then it cannot
         # read files that are readable for their owner only.
         command = ["bash", "-c", "exec zkServer.sh start-foreground"]
         return self._runner(zookeeper_image(), seat, command, files, configure)
@@ -259,7 +259,7 @@ def _require(client: DockerClient, image: str) -> None:
         try:
             client.images.pull(name, tag)
         except DockerException as error:
-            raise ServerMissing(f"the image {image} can not be pulled: {error}") from error
+            raise ServerMissing(f"the image {image} cannot be pulled: {error}") from error
 
 
 @contextmanager

@@ -30,4 +30,4 @@ class ServerUnhealthy(ServerError):
 
 
 class NotOurs(ServerError):
-    """The server was named by the environment, not started by us, so it can not be hurt."""
+    """The server was named by the environment, not started by us, so it cannot be hurt."""

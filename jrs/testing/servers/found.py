@@ -94,9 +94,9 @@ def _place(image: str, require_local: Callable[[], object]) -> Provisioner:
     return Local()
 
 
-@functools.cache  # A registry that can not be reached may take its time to say so.
+@functools.cache  # A registry that cannot be reached may take its time to say so.
 def _without_containers(image: str, engine: str | None) -> str | None:
-    """Return why containers of an image can not be had from an engine, or None."""
+    """Return why containers of an image cannot be had from an engine, or None."""
     try:
         require(image)
     except ServerMissing as error:

@@ -31,7 +31,7 @@ class Hosts:
     """Network namespaces joined by a bridge, numbered from 0.
 
     Raises:
-        ServerMissing: they can not be made here.
+        ServerMissing: they cannot be made here.
     """
 
     def __init__(self, count: int) -> None:
@@ -116,7 +116,7 @@ class Namespaces(Local):
     member. There is no TLS: the certificates are for the loopback.
 
     Raises:
-        ServerMissing: namespaces can not be made here.
+        ServerMissing: namespaces cannot be made here.
     """
 
     def __init__(self, members: int = 3, clients: int = 0) -> None:

@@ -1,7 +1,7 @@
 """Ports: free ones, and kept free for whoever holds them while no server listens there.
 
 A port that is merely free is taken by the next process that asks for one, and a server that is to
-come back on its port after a kill then can not. So ports are chosen below the range from which the
+come back on its port after a kill then cannot. So ports are chosen below the range from which the
 kernel serves outgoing connections and `bind(0)`, and a lock on a file per port keeps other test
 runs away from it. The locks go with the process, however it ends.
 """

@@ -94,7 +94,7 @@ class Provisioner(ABC):
         Args:
             files: a folder that the arguments name files of.
             fsync: False where data need not survive the machine, only the process; ignored by
-                versions that can not leave it out.
+                versions that cannot leave it out.
         """
 
     @abstractmethod

@@ -55,7 +55,7 @@ class Member:
         """Start it, on the ports and the data it had, and wait until it is healthy.
 
         Args:
-            wait: False where it can not become healthy: most of the ensemble is down.
+            wait: False where it cannot become healthy: most of the ensemble is down.
             timeout: seconds.
 
         Raises:

@@ -49,7 +49,7 @@ class ProcessRunner(Runner):
         self, context: AttemptContext, function: Callable[..., Any] | None, on_end: OnEnd
     ) -> RunningAttempt:
         if function is not None:
-            raise InvalidInput("a function of the driver can not run in a process of its own")
+            raise InvalidInput("a function of the driver cannot run in a process of its own")
         marks.check_visible()
         spec = context.spec
         url, cluster = context.backend.url, context.backend.cluster

@@ -1,6 +1,6 @@
 """The thread runner: attempts in the master's own process and SparkSession.
 
-For the application mode, where the master is the driver. A thread can not be killed: ending it
+For the application mode, where the master is the driver. A thread cannot be killed: ending it
 sets its job's `lost` event, cancels its Spark work, and waits. What it still does is fenced.
 """
 
