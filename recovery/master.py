@@ -39,7 +39,7 @@ from .leader.outage import Outage
 from .leader.trust import Trust
 from .process_attempt import PROGRAM
 from .processes import marks
-from .rules.events import Event, Report, tell
+from .rules.events import Event, Report, notify
 from .rules.resource import Resource
 from .spark import class_data
 from .spark.engine import ENGINE
@@ -165,7 +165,7 @@ class Master:
         stop: threading.Event,
         lead: Callable[[Dispatcher, Leadership, threading.Event], bool],
     ) -> None:
-        outage = Outage(stop, lambda why: self._say("waiting", 0, why))
+        outage = Outage(stop, lambda why: self._emit("waiting", 0, why))
         while not stop.is_set():
             try:
                 leadership = self._won(stop)
@@ -196,7 +196,7 @@ class Master:
         lead: Callable[[Dispatcher, Leadership, threading.Event], bool],
     ) -> bool:
         epoch = leadership.epoch
-        self._say("elected", epoch, f"{self.name} is elected; recovering")
+        self._emit("elected", epoch, f"{self.name} is elected; recovering")
         dispatcher = Dispatcher(
             self.backend,
             leadership,
@@ -222,11 +222,11 @@ class Master:
             dispatcher.recover()
             dispatcher.start()
             registration.leading(epoch)
-            self._say("leading", epoch, f"{self.name} leads")
+            self._emit("leading", epoch, f"{self.name} leads")
             self._registry.forget_gone()
             return lead(dispatcher, leadership, stop)
         except Fenced as error:
-            self._say("lost", epoch, str(error))
+            self._emit("lost", epoch, str(error))
             return False
         finally:
             lost = leadership.lost.is_set()
@@ -234,7 +234,7 @@ class Master:
             dead = dispatcher.stop(Deadline.after(self._grace(leadership)))
             over.set()
             guard.join()
-            self._say("lost" if lost else "resigned", epoch, f"{self.name} leads no more")
+            self._emit("lost" if lost else "resigned", epoch, f"{self.name} leads no more")
             if not dead:
                 self._exit(epoch)
 
@@ -257,11 +257,11 @@ class Master:
         return max(self._ttl * _GRACE, _LEAST_GRACE)
 
     def _exit(self, epoch: int) -> None:
-        self._say("deposed", epoch, "an attempt would not end; this process ends itself")
+        self._emit("deposed", epoch, "an attempt would not end; this process ends itself")
         os._exit(EXIT_DEPOSED)
 
-    def _say(self, kind: str, epoch: int, message: str) -> None:
-        tell(self._report, Event(kind, "", message, epoch, time.time()))
+    def _emit(self, kind: str, epoch: int, message: str) -> None:
+        notify(self._report, Event(kind, "", message, epoch, time.time()))
 
 
 def _wait_until_over(dispatcher: Dispatcher, leadership: Leadership, stop: threading.Event) -> bool:

@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import click
 
-from jrs.cli.common import EXIT_REFUSED, ClusterRef, say
+from jrs.cli.common import EXIT_REFUSED, ClusterRef, echo
 from jrs.contract.errors import JrsError
 
 _COMMANDS = {
@@ -99,21 +99,21 @@ def main() -> NoReturn:
     except click.ClickException as error:
         usage = getattr(error, "ctx", None)
         where = f" (see {usage.command_path} --help)" if usage else ""
-        say(f"jrs: {' '.join(error.format_message().split())}{where}", err=True)
+        echo(f"jrs: {' '.join(error.format_message().split())}{where}", err=True)
         status = EXIT_REFUSED
     except click.Abort:
-        say("jrs: interrupted", err=True)
+        echo("jrs: interrupted", err=True)
         status = 130
     except JrsError as error:
-        say(f"jrs: {' '.join(str(error).split())}", err=True)
+        echo(f"jrs: {' '.join(str(error).split())}", err=True)
         status = EXIT_REFUSED
     except MemoryError:
-        say("jrs: out of memory: allow it more (ulimit -v), or ask for less (--limit)", err=True)
+        echo("jrs: out of memory: allow it more (ulimit -v), or ask for less (--limit)", err=True)
         status = EXIT_REFUSED
     except BrokenPipeError:
         sys.stderr.close()
         status = 141
     except OSError as error:
-        say(f"jrs: {error}", err=True)
+        echo(f"jrs: {error}", err=True)
         status = EXIT_REFUSED
     sys.exit(status if isinstance(status, int) else 0)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from jrs.cli.common import ClusterRef, json_option, say, spec_key_option, with_cluster
-from jrs.cli.snapshots import catalog_of, progress_of, say_restored
+from jrs.cli.common import ClusterRef, echo, json_option, spec_key_option, with_cluster
+from jrs.cli.snapshots import catalog_of, echo_restored, progress_of
 from jrs.cli.upkeep import job_storage, storage_option
 from jrs.contract.backend import Backend
 from jrs.contract.errors import InvalidInput, NotFound
@@ -119,7 +119,7 @@ def fork_command(
     with place.open() as backend, progress_of("forking") as progress:
         catalog = catalog_of(backend, storage, spec_key)
         restored = catalog.fork(job_id, as_job, progress=progress)
-    say_restored(restored, as_json)
+    echo_restored(restored, as_json)
     return 0
 
 
@@ -127,13 +127,13 @@ def _started_again(backend: Backend, job_id: str, what: str, *, no_wait: bool) -
     stops = JobStops(backend)
     stop: StopRecord | None = stops.get(job_id)
     if stop is not None and not stop.again:
-        say(f"{job_id} {what} when it is resumed", err=True)
+        echo(f"{job_id} {what} when it is resumed", err=True)
         return 0
-    say(f"asked for {job_id} to be suspended and started again", err=True)
+    echo(f"asked for {job_id} to be suspended and started again", err=True)
     if not no_wait:
         with contextlib.suppress(NotFound):  # Gone: that is what was waited for.
             stops.wait(job_id)
-        say(f"{job_id} {what} from now on", err=True)
+        echo(f"{job_id} {what} from now on", err=True)
     return 0
 
 

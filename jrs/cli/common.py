@@ -80,12 +80,12 @@ spec_key_option = click.option(
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 
 
-def say(text: str, *, err: bool = False) -> None:
+def echo(text: str, *, err: bool = False) -> None:
     """Print one line for people, whatever is in it; see `printable`."""
     click.echo(printable(text), err=err)
 
 
-def say_json(value: Any, *, indent: int | None = 2) -> None:
+def echo_json(value: Any, *, indent: int | None = 2) -> None:
     """Print JSON, or a value of `jrs.records.model` (or a list of such) as JSON, in ASCII."""
     text = json.dumps(to_plain(value), indent=indent)
     click.echo(text.replace("\x7f", "\\u007f"))  # The one control character that JSON leaves.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from jrs.cli.common import EXIT_DIFFERS, ClusterRef, json_option, say, say_json, with_cluster
+from jrs.cli.common import EXIT_DIFFERS, ClusterRef, echo, echo_json, json_option, with_cluster
 from jrs.contract.backend import Diagnostic
 from jrs.contract.texts import redacted
 from jrs.recovery.inspect.doctor import examine
@@ -39,14 +39,14 @@ def doctor_command(place: ClusterRef, ttl: float, storage: Path | None, as_json:
         for finding in chain([opened], examine(backend, other, ttl=ttl, storage=storage)):
             found.append(finding)
             if not as_json:
-                say(_line(finding))
+                echo(_line(finding))
     wrong = sum(finding.remedy is not None for finding in found)
     if as_json:
-        say_json(found)
+        echo_json(found)
     elif wrong:
-        say(f"not fit: {wrong} of {len(found)} need attention")
+        echo(f"not fit: {wrong} of {len(found)} need attention")
     else:
-        say("fit")
+        echo("fit")
     return EXIT_DIFFERS if wrong else 0
 
 

@@ -12,9 +12,9 @@ from jrs.cli.common import (
     EXIT_DIFFERS,
     EXIT_TIMEOUT,
     ClusterRef,
+    echo,
+    echo_json,
     json_option,
-    say,
-    say_json,
     spec_key_option,
     with_cluster,
 )
@@ -116,9 +116,9 @@ def submit_command(
         except DuplicateJob as error:
             if not existing:
                 raise
-            say(f"{job_id} was submitted before ({error.state})", err=True)
+            echo(f"{job_id} was submitted before ({error.state})", err=True)
         else:
-            say(f"submitted {job_id}", err=True)
+            echo(f"submitted {job_id}", err=True)
         return _wait(backend, job_id, None, as_json=False) if waits else 0
 
 
@@ -147,7 +147,7 @@ def wait_command(place: ClusterRef, job_id: str, timeout: float | None, as_json:
         try:
             JobCatalog(backend).view(job_id)
         except NoSuchJob as error:
-            say(f"jrs: {error} yet; waiting", err=True)
+            echo(f"jrs: {error} yet; waiting", err=True)
         return _wait(backend, job_id, timeout, as_json=as_json)
 
 
@@ -164,10 +164,10 @@ def cancel_command(place: ClusterRef, job_id: str, reason: str, waits: bool) -> 
     """
     with place.open() as backend:
         JobCatalog(backend).cancel(job_id, reason)
-        say(f"asked to cancel {job_id}", err=True)
+        echo(f"asked to cancel {job_id}", err=True)
         if waits:
             result = JobResultStore(backend).wait(job_id)
-            say(f"{job_id} ended {result.status.name}", err=True)
+            echo(f"{job_id} ended {result.status.name}", err=True)
     return 0
 
 
@@ -208,7 +208,7 @@ def _wait(backend: Backend, job_id: str, timeout: float | None, *, as_json: bool
     try:
         result = JobResultStore(backend).wait(job_id, timeout)
     except TimeoutError as error:
-        say(f"jrs: {error}", err=True)
+        echo(f"jrs: {error}", err=True)
         return EXIT_TIMEOUT
     _print(result, as_json=as_json)
     return 0 if result.status is JobStatus.FINISHED else EXIT_DIFFERS
@@ -216,12 +216,12 @@ def _wait(backend: Backend, job_id: str, timeout: float | None, *, as_json: bool
 
 def _print(result: JobResult, *, as_json: bool) -> None:
     if as_json:
-        say_json(result)
+        echo_json(result)
     elif result.status is JobStatus.FINISHED:
-        say_json(result.payload)
+        echo_json(result.payload)
     else:
         why = result.failure.message if result.failure else "no reason was recorded"
-        say(f"jrs: job {result.job_id!r} ended {result.status.name}: {why}", err=True)
+        echo(f"jrs: job {result.job_id!r} ended {result.status.name}: {why}", err=True)
 
 
 @click.command("sign")
@@ -239,5 +239,5 @@ def sign_command(place: ClusterRef, job_id: str, spec_key: SpecKey | None) -> in
     """
     with place.open() as backend:
         JobCatalog(backend, spec_key=spec_key).sign(job_id)
-    say(f"{job_id} is signed", err=True)
+    echo(f"{job_id} is signed", err=True)
     return 0

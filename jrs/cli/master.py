@@ -11,7 +11,7 @@ import attrs
 import click
 
 from jrs.cli import pid1
-from jrs.cli.common import ClusterRef, say, say_json, spec_key_option, when, with_cluster
+from jrs.cli.common import ClusterRef, echo, echo_json, spec_key_option, when, with_cluster
 from jrs.contract import credentials
 from jrs.contract.errors import InvalidInput, JrsError
 from jrs.records.policies import MOST
@@ -75,14 +75,14 @@ def master_command(
     def report(event: Event) -> None:
         with printing:
             if as_json:
-                say_json({**attrs.asdict(event), "master": master.name}, indent=None)
+                echo_json({**attrs.asdict(event), "master": master.name}, indent=None)
             else:
                 job = f"{event.job_id}: " if event.job_id else ""
-                say(f"{when(event.at)}  epoch {event.epoch}  {job}{event.message}")
+                echo(f"{when(event.at)}  epoch {event.epoch}  {job}{event.message}")
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    outage = Outage(stop, lambda why: say(f"jrs: {why}; waiting for it", err=True))
+    outage = Outage(stop, lambda why: echo(f"jrs: {why}; waiting for it", err=True))
     opened = outage.open(lambda: place.open(create=True))
     if opened is None:
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from jrs.cli.common import say
+from jrs.cli.common import echo
 from jrs.recovery.spark import class_data
 
 
@@ -20,4 +20,4 @@ def prepare_command() -> None:
     \b
     Example:  jrs prepare
     """
-    say(str(class_data.make()))
+    echo(str(class_data.make()))

@@ -12,9 +12,9 @@ import click
 
 from jrs.cli.common import (
     ClusterRef,
+    echo,
+    echo_json,
     json_option,
-    say,
-    say_json,
     stop_line,
     table,
     took,
@@ -74,17 +74,17 @@ def list_command(
         )
         found = list(islice(wanted, limit + 1))
     if as_json:
-        say_json(found[:limit])
+        echo_json(found[:limit])
         return 0
     if not found:
-        say("no jobs", err=True)
+        echo("no jobs", err=True)
         return 0
     table(
         ["JOB", "STATUS", "RESULT", "ATTEMPT", "STAGES", "STARTED (UTC)", "TOOK", ""],
         [_row(view) for view in found[:limit]],
     )
     if len(found) > limit:
-        say(f"there are more: jrs list --after {found[limit - 1].job_id}", err=True)
+        echo(f"there are more: jrs list --after {found[limit - 1].job_id}", err=True)
     return 0
 
 
@@ -101,10 +101,10 @@ def show_command(place: ClusterRef, job_id: str, as_json: bool) -> int:
     with place.open() as backend:
         view = JobCatalog(backend).view(job_id)
     if as_json:
-        say_json(view)
+        echo_json(view)
         return 0
     for name, value in _facts_of(view):
-        say(f"{name + ':' if name else '':12} {value}")
+        echo(f"{name + ':' if name else '':12} {value}")
     return 0
 
 
@@ -122,11 +122,11 @@ def explain_command(place: ClusterRef, job_id: str, as_json: bool) -> int:
         view = JobCatalog(backend).view(job_id)
         said = _explain(backend, view)
     if as_json:
-        say_json(said)
+        echo_json(said)
         return 0
-    say(f"{job_id}: {said['decision']} ({said['reason']})")
+    echo(f"{job_id}: {said['decision']} ({said['reason']})")
     for line in said["details"]:
-        say(f"  {line}")
+        echo(f"  {line}")
     return 0
 
 
@@ -143,7 +143,7 @@ def masters_command(place: ClusterRef, as_json: bool) -> int:
         masters = Registry(backend).masters()
         epoch = _epoch(backend)
     if as_json:
-        say_json({"epoch": attrs.asdict(epoch) if epoch else None, "masters": masters})
+        echo_json({"epoch": attrs.asdict(epoch) if epoch else None, "masters": masters})
         return 0
     now = time.time()
     rows = []
@@ -156,7 +156,7 @@ def masters_command(place: ClusterRef, as_json: bool) -> int:
     if rows:
         table(["MASTER", "ROLE", "HOST", "PID", "STARTED (UTC)", "SEEN"], rows)
     else:
-        say("no masters", err=True)
+        echo("no masters", err=True)
     return 0
 
 

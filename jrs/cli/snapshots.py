@@ -13,9 +13,9 @@ import click
 
 from jrs.cli.common import (
     ClusterRef,
+    echo,
+    echo_json,
     json_option,
-    say,
-    say_json,
     spec_key_option,
     table,
     when,
@@ -95,9 +95,9 @@ def create_command(
             batches=dict(map(_batch, batches)), progress=progress,
         )  # fmt: skip
     if as_json:
-        say_json(record)
+        echo_json(record)
     else:
-        say(f"{record}: {_points(record.stages)}, {_size(record.bytes)}")
+        echo(f"{record}: {_points(record.stages)}, {_size(record.bytes)}")
 
 
 @_command("list")
@@ -116,7 +116,7 @@ def list_command(catalog: SnapshotCatalog, job_id: str | None, as_json: bool) ->
     if job_id and not records:
         JobCatalog(catalog.backend).view(job_id)  # Or there is no such job.
     if as_json:
-        say_json(records)
+        echo_json(records)
         return
     table(
         ["job", "snapshot", "name", "taken", "format", "files", "size", "new", "stages", "where"],
@@ -136,16 +136,16 @@ def show_command(catalog: SnapshotCatalog, job_id: str, snapshot: str, as_json: 
     """
     record, manifest = catalog.get(job_id, snapshot), catalog.manifest(job_id, snapshot)
     if as_json:
-        say_json(manifest)
+        echo_json(manifest)
         return
-    say(f"{record}, {record.format.value}, taken {when(record.created_at)}")
+    echo(f"{record}, {record.format.value}, taken {when(record.created_at)}")
     for stage in manifest.stages:
         at = "its beginning" if stage.batch is None else f"batch {stage.batch}"
-        say(f"stage {stage.name}: {at}")
+        echo(f"stage {stage.name}: {at}")
     for name in sorted(manifest.records):
-        say(f"record {name}")
+        echo(f"record {name}")
     for file in manifest.files:
-        say(f"{file.sha256[:12]} {file.size:>12,} {file.path}")
+        echo(f"{file.sha256[:12]} {file.size:>12,} {file.path}")
 
 
 @_command("verify")
@@ -171,10 +171,10 @@ def verify_command(
             usable = catalog.newest_usable(check_job_id(job_id))
             record = usable.record
             for skipped, why in usable.skipped:
-                say(f"{skipped}: {why}", err=True)
+                echo(f"{skipped}: {why}", err=True)
     if record is None:
         raise InvalidInput(f"job {job_id!r} has no snapshot that could be restored")
-    say_json(record) if as_json else say(f"{record} is whole")
+    echo_json(record) if as_json else echo(f"{record} is whole")
     return 0
 
 
@@ -188,7 +188,7 @@ def delete_command(catalog: SnapshotCatalog, job_id: str, snapshot: str) -> None
     Example:  jrs snapshot delete orders 3
     """
     catalog.delete(check_job_id(job_id), snapshot)
-    say(f"snapshot {snapshot} of job {job_id!r} is deleted", err=True)
+    echo(f"snapshot {snapshot} of job {job_id!r} is deleted", err=True)
 
 
 @_command("move")
@@ -203,7 +203,7 @@ def move_command(catalog: SnapshotCatalog, job_id: str, snapshot: str, to: Path)
     """
     with progress_of("moving") as progress:
         record = catalog.move(check_job_id(job_id), snapshot, to, progress=progress)
-    say(f"{record} is in {to}", err=True)
+    echo(f"{record} is in {to}", err=True)
 
 
 @_command("export")
@@ -220,7 +220,7 @@ def export_command(catalog: SnapshotCatalog, job_id: str, snapshot: str, folder:
     """
     with progress_of("exporting") as progress:
         catalog.export(check_job_id(job_id), snapshot, folder.absolute(), progress=progress)
-    say(f"snapshot {snapshot} of job {job_id!r} is in {folder}", err=True)
+    echo(f"snapshot {snapshot} of job {job_id!r} is in {folder}", err=True)
 
 
 @_command("restore")
@@ -254,7 +254,7 @@ def restore_command(
         else:
             source = _source(catalog, job_id, snapshot, folder)
             restored = catalog.restore(source, as_job=as_job, claim=claim, progress=progress)
-    say_restored(restored, as_json)
+    echo_restored(restored, as_json)
 
 
 @_command("fork")
@@ -274,7 +274,7 @@ def fork_command(
     with progress_of("restoring") as progress:
         source = _source(catalog, job_id, snapshot, None)
         restored = catalog.restore(source, as_job=as_job, fork=True, progress=progress)
-    say_restored(restored, as_json)
+    echo_restored(restored, as_json)
 
 
 # -- inside --------------------------------------------------------------------------------
@@ -302,21 +302,21 @@ def _source(
         return catalog.get(check_job_id(job_id), snapshot)
     usable = catalog.newest_usable(check_job_id(job_id))
     for skipped, why in usable.skipped:
-        say(f"passed over: {skipped}: {why}", err=True)
+        echo(f"passed over: {skipped}: {why}", err=True)
     if usable.record is None:
         raise InvalidInput(f"job {job_id!r} has no snapshot that could be restored")
     return usable.record
 
 
-def say_restored(restored: Restored, as_json: bool) -> None:
+def echo_restored(restored: Restored, as_json: bool) -> None:
     if as_json:
         fields = {"job_id": restored.job_id, "folder": str(restored.folder)}
         stages = [{"name": stage.name, "batch": stage.batch} for stage in restored.stages]
-        say_json({**fields, "stages": stages, "number": restored.number,
+        echo_json({**fields, "stages": stages, "number": restored.number,
                   "from_job": restored.from_job})  # fmt: skip
         return
     of = f"snapshot {restored.number} of job {restored.from_job!r}"
-    say(f"job {restored.job_id!r} is at {of}: {_points(restored.stages)}")
+    echo(f"job {restored.job_id!r} is at {of}: {_points(restored.stages)}")
 
 
 def _batch(text: str) -> tuple[str, int]:

@@ -6,7 +6,7 @@ import math
 
 import click
 
-from jrs.cli.common import EXIT_DIFFERS, EXIT_TIMEOUT, ClusterRef, say, with_cluster
+from jrs.cli.common import EXIT_DIFFERS, EXIT_TIMEOUT, ClusterRef, echo, with_cluster
 from jrs.contract.errors import InvalidInput
 from jrs.records.model import JobStatus, StopMode, StopRecord
 from jrs.store.result_store import JobResultStore
@@ -53,7 +53,7 @@ def stop_command(
     with place.open() as backend:
         stops = JobStops(backend)
         stops.request(job_id, wanted, reason=reason, patience=patience)
-        say(f"asked to {wanted.value} {job_id}", err=True)
+        echo(f"asked to {wanted.value} {job_id}", err=True)
         if no_wait:
             return 0
         told: dict[str, str] = {}
@@ -62,22 +62,22 @@ def stop_command(
             for name, step in stop.stages.items():
                 if told.get(name) != step:
                     told[name] = step
-                    say(f"  {name}: {step}", err=True)
+                    echo(f"  {name}: {step}", err=True)
 
         try:
             stop = stops.wait(job_id, timeout, tell)
         except TimeoutError as error:
-            say(f"jrs: {error}", err=True)
+            echo(f"jrs: {error}", err=True)
             return EXIT_TIMEOUT
         if stop is not None and stop.mode is StopMode.HOLD:
             then = "goes on with the drain" if stop.drain else "tries again"
-            say(f"{job_id} is held: {stop.reason}; 'jrs resume {job_id}' {then}", err=True)
+            echo(f"{job_id} is held: {stop.reason}; 'jrs resume {job_id}' {then}", err=True)
             return EXIT_DIFFERS
         if stop is not None:
-            say(f"{job_id} is suspended; resume it with 'jrs resume {job_id}'", err=True)
+            echo(f"{job_id} is suspended; resume it with 'jrs resume {job_id}'", err=True)
             return 0
         result = JobResultStore(backend).wait(job_id, 0)
-        say(f"{job_id} ended {result.status.name}", err=True)
+        echo(f"{job_id} ended {result.status.name}", err=True)
         as_wanted = wanted is StopMode.DRAIN and result.status is JobStatus.FINISHED
         return 0 if as_wanted else EXIT_DIFFERS
 
@@ -93,5 +93,5 @@ def resume_command(place: ClusterRef, job_id: str) -> int:
     """
     with place.open() as backend:
         JobStops(backend).resume(job_id)
-    say(f"{job_id} resumes", err=True)
+    echo(f"{job_id} resumes", err=True)
     return 0

@@ -12,9 +12,9 @@ from jrs.cli.common import (
     EXIT_DIFFERS,
     EXIT_REFUSED,
     ClusterRef,
+    echo,
+    echo_json,
     json_option,
-    say,
-    say_json,
     with_cluster,
 )
 from jrs.contract.backend import Backend
@@ -99,7 +99,7 @@ def cleanup_command(
         if action == "retry":
             again = cleanup.retry(job_id)
             says = "is tried again at once" if again else "has nothing that is left"
-            say(f"the cleanup of {job_id} {says}", err=True)
+            echo(f"the cleanup of {job_id} {says}", err=True)
             return 0
         if action == "force":
             if not store.has_dirty(job_id):
@@ -108,13 +108,13 @@ def cleanup_command(
         else:
             left = cleanup.left(job_id)
     if as_json:
-        say_json(left)
+        echo_json(left)
         return 0
     for name, found in left.items():
         for thing in found:
-            say(f"{name}: {thing}")
+            echo(f"{name}: {thing}")
     if not left:
-        say("nothing is left", err=True)
+        echo("nothing is left", err=True)
     return 0
 
 
@@ -136,7 +136,7 @@ def expire_command(place: ClusterRef, age: str, keep: int, as_json: bool) -> int
         raise InvalidInput(f"not an age: {age!r}; write 90s, 30m, 12h or 7d")
     with place.open() as backend:
         gone = JobResultStore(backend).expire(float(match[1]) * _UNITS[match[2]], keep)
-    say_json(gone) if as_json else say(f"expired {len(gone)} results")
+    echo_json(gone) if as_json else echo(f"expired {len(gone)} results")
     return 0
 
 
@@ -162,11 +162,11 @@ def fsck_command(
     """
     with place.open() as backend:
         for line in backend.accept_damage() if accept_damage else ():
-            say(f"accepted the loss of: {line}", err=True)
+            echo(f"accepted the loss of: {line}", err=True)
         if repair:
             restored = restore_epoch(backend, job_storage(backend, storage))
             if restored is not None:
-                say(f"restored {keys.EPOCH}: epoch {restored}", err=True)
+                echo(f"restored {keys.EPOCH}: epoch {restored}", err=True)
         damage = list(backend.check())
         left: list[str] = []
         try:
@@ -176,12 +176,12 @@ def fsck_command(
             if not damage:
                 damage.append(str(error))
     if as_json:
-        say_json({"damaged": damage, "left_over": left})
+        echo_json({"damaged": damage, "left_over": left})
     else:
         for line in (*damage, *left):
-            say(line)
+            echo(line)
         if not damage and not left:
-            say("all is well", err=True)
+            echo("all is well", err=True)
     if damage:
         return EXIT_REFUSED
     return EXIT_DIFFERS if left else 0
@@ -207,12 +207,12 @@ def cluster_format_command(place: ClusterRef, to_raise: bool, as_json: bool) -> 
         )
     found = NEWEST_FORMAT if to_raise else before
     if as_json:
-        say_json({"format": found, "newest": NEWEST_FORMAT, "before": before})
+        echo_json({"format": found, "newest": NEWEST_FORMAT, "before": before})
     elif to_raise:
         raised = f"raised from {before} to {found}" if before < found else f"{found} already"
-        say(f"the cluster's format is {raised}")
+        echo(f"the cluster's format is {raised}")
     else:
-        say(f"format {found}; this version knows up to {NEWEST_FORMAT}")
+        echo(f"format {found}; this version knows up to {NEWEST_FORMAT}")
     return 0
 
 

@@ -60,7 +60,7 @@ _KILL = 30.0
 _AGAIN = 1.0
 """Seconds until an attempt is tried again that this process could not begin."""
 
-Say = Callable[[str, str, str], None]
+Emit = Callable[[str, str, str], None]
 """Tells whoever watches: kind, job id, message."""
 
 
@@ -95,7 +95,7 @@ class Actions:
         attempts: Attempts,
         cleanup: JobCleanup,
         policy: CleanupPolicy,
-        say: Say,
+        emit: Emit,
         master: str,
         now: Clock,
         trust: Trust,
@@ -111,7 +111,7 @@ class Actions:
         self._attempts = attempts
         self._cleanup = cleanup
         self._policy = policy
-        self._say = say
+        self._emit = emit
         self._master = master
         self._now = now
         self._trust = trust
@@ -123,7 +123,7 @@ class Actions:
         self._stops = JobStops(backend, now=now)
         self._leaders = storage.root / ".leaders"
         self._last_words = last_words.LastWords(self._leaders, self._fence.epoch)
-        self._state = RecoveryPoints(backend, storage, self._fence, say, spec_key=trust.key)
+        self._state = RecoveryPoints(backend, storage, self._fence, emit, spec_key=trust.key)
 
     # -- running ---------------------------------------------------------------------------
 
@@ -165,7 +165,7 @@ class Actions:
         how = ", alone" if record.on_probation else ""
         if kind is not spec.runner:
             how = " in a process of its own: a leader died in whose process it ran"
-        self._say("attempt", job_id, f"attempt {record.attempt} starts{how}")
+        self._emit("attempt", job_id, f"attempt {record.attempt} starts{how}")
         self._attempts.begin(
             job_id,
             lambda ended: self._runners[kind].start(context, function, ended),
@@ -194,7 +194,7 @@ class Actions:
         before, version = self.stored_attempt(job_id)
         before = before or AttemptRecord(job_id)
         if not ended.begun:
-            self._say("waiting", job_id, f"{ended.message}; trying again")
+            self._emit("waiting", job_id, f"{ended.message}; trying again")
             return RestartPlan(before.deaths, _AGAIN)
         deaths = before.deaths + 1
         failure = Failure("exit", ended.message, ended.detail, ended.exit_status)
@@ -211,7 +211,7 @@ class Actions:
         left = policy.attempts - deaths
         said = f"attempt {record.attempt} died: {ended.message}"
         said += f"; {left} left, next in {delay:g} s" if left > 0 else "; none left"
-        self._say("died", job_id, said)
+        self._emit("died", job_id, said)
         return RestartPlan(deaths, delay)
 
     def stored_attempt(self, job_id: str) -> tuple[AttemptRecord | None, int | None]:
@@ -261,7 +261,7 @@ class Actions:
                 said = f"the leader of epoch {record.epoch} died while it ran there: {why}"
                 if record.deaths > before.deaths:
                     said += f"; it died of it alone, {record.deaths} times by now"
-                self._say("suspect", job_id, said)
+                self._emit("suspect", job_id, said)
         return record, suspects.remaining_delay(record, policy, self._now())
 
     def _wait_for_last_words(self, job_id: str, epoch: int) -> None:
@@ -270,7 +270,7 @@ class Actions:
         if epoch not in self._hangs_since:
             self._hangs_since[epoch] = now
             said = f"it ran alone in the leader of epoch {epoch}, whose process hangs"
-            self._say("suspect", job_id, said)
+            self._emit("suspect", job_id, said)
         if now < self._hangs_since[epoch] + self._hanging:
             raise suspects.LeaderHangs(f"the process of the leader of epoch {epoch} hangs")
 
@@ -326,9 +326,9 @@ class Actions:
         self._state.take_scheduled_snapshot(job_id, spec.snapshots)
         if stop.again:
             self._stops.clear(stop, self._fence)
-            self._say("suspended", job_id, "it stands, and is started again with what was changed")
+            self._emit("suspended", job_id, "it stands, and is started again with what was changed")
         elif self._stops.update(attrs.evolve(stop, state=StopState.DONE), self._fence):
-            self._say("suspended", job_id, "it stands; `jrs resume` lets it go on")
+            self._emit("suspended", job_id, "it stands; `jrs resume` lets it go on")
 
     def finish_restore(self, job_id: str) -> None:
         """Carry out a restore of the job that was cut off; one that is under way is left alone."""
@@ -340,7 +340,7 @@ class Actions:
 
         # Not before the restore is ours: to whoever is at it, the epoch's folder must not move.
         if self._state.finish_restore(job_id, stand):
-            self._say("restored", job_id, "a restore that was cut off is carried out")
+            self._emit("restored", job_id, "a restore that was cut off is carried out")
 
     def take_scheduled_snapshot(self, spec: JobSpec) -> None:
         """Take one of the snapshots that the job's spec asks for."""
@@ -368,12 +368,12 @@ class Actions:
             job_id, self._fence, last_try=self._policy.is_last(tries), timeout=self._policy.timeout
         )
         if not journal.problems:
-            self._say("clean", job_id, "its resources are gone and its result is clean")
+            self._emit("clean", job_id, "its resources are gone and its result is clean")
             return None
         delay = self._policy.delay(tries)
         for name, problem in journal.problems.items():
             again = "given up" if journal.exhausted else f"again in {delay:g} s"
-            self._say("cleanup", job_id, f"{name} is left: {problem} ({again})")
+            self._emit("cleanup", job_id, f"{name} is left: {problem} ({again})")
         return PendingCleanup(tries, delay)
 
     def journal(self, job_id: str) -> CleanupJournal | None:
@@ -399,7 +399,7 @@ class Actions:
         """Record that the job is held. How it is resumed, all who show a reason say by
         themselves."""
         self._stops.hold(job_id, str(error), self._fence)
-        self._say("held", job_id, f"held: {error}; then: jrs resume {job_id}")
+        self._emit("held", job_id, f"held: {error}; then: jrs resume {job_id}")
 
     def _end_left_over(self, job_id: str) -> None:
         """See to it that nothing of an earlier attempt can do harm any more.
@@ -427,7 +427,7 @@ class Actions:
             self._backend, job_id, Deadline.after(_KILL), up_to_epoch=self._fence.epoch
         )
         if orphans:
-            self._say("orphans", job_id, f"killed {len(orphans)} left-over processes")
+            self._emit("orphans", job_id, f"killed {len(orphans)} left-over processes")
         if held is not None:
             raise held
 

@@ -29,7 +29,7 @@ from ..cleanup.job_cleanup import CleanupPolicy, JobCleanup
 from ..files.job_folders import JobStorage
 from ..processes.pools import Pool, side_by_side
 from ..rules.decision import Action, Attempt, Decision, Facts, Result, Spec, decide
-from ..rules.events import Event, Report, tell
+from ..rules.events import Event, Report, notify
 from . import suspects
 from .actions import Actions, PendingCleanup, RestartPlan
 from .agenda import Agenda
@@ -108,7 +108,7 @@ class Dispatcher:
             attempts=self._attempts,
             cleanup=cleanup,
             policy=cleanup_policy or CleanupPolicy(),
-            say=self._say,
+            emit=self._emit,
             master=master,
             now=now,
             trust=trust,
@@ -121,7 +121,7 @@ class Dispatcher:
             self._attempts,
             settle=self._actions.settle,
             turns=self._turns,
-            say=self._say,
+            emit=self._emit,
             clock=clock,
         )
         self._jobs: dict[str, JobMemory] = {}
@@ -136,7 +136,7 @@ class Dispatcher:
             until_next=self._agenda.until_next,
             over=self._over,
             fenced=self._step_down,
-            say=self._say,
+            emit=self._emit,
             clock=clock,
             late_after=float("inf") if ttl is None else ttl * _LATE,
         )
@@ -196,7 +196,7 @@ class Dispatcher:
             if thread.is_alive():
                 thread.join(deadline.bounded())
         if not self._errands.close(Deadline.after(min(_SETTLE, deadline.bounded()))):
-            self._say("left", "", "an action that does not end is left behind")
+            self._emit("left", "", "an action that does not end is left behind")
         self._release(Deadline.after(_SETTLE))
         return dead
 
@@ -440,7 +440,7 @@ class Dispatcher:
             if not job.said_given_up:
                 job.said_given_up = True
                 left = ", ".join(journal.problems)
-                self._say("cleanup", job_id, f"given up after {journal.tries} tries; left: {left}")
+                self._emit("cleanup", job_id, f"given up after {journal.tries} tries; left: {left}")
             return False
         job.said_given_up = False
         asked_for = journal is not None and journal.tries < job.cleanup_tries
@@ -478,7 +478,7 @@ class Dispatcher:
         elif not isinstance(error, Fenced):
             self._jobs[job_id].said = None
             again = f"trying again in {delay:g} s"
-            self._say("error", job_id, f"{type(error).__name__}: {error}; {again}")
+            self._emit("error", job_id, f"{type(error).__name__}: {error}; {again}")
 
     def _hold(self, job_id: str, error: CorruptRecord) -> None:
         self._starts.give_way(job_id)
@@ -489,7 +489,7 @@ class Dispatcher:
         try:
             self._storage.empty_trash()
         except Exception as error:
-            self._say("error", "", f"the trash is not emptied: {type(error).__name__}: {error}")
+            self._emit("error", "", f"the trash is not emptied: {type(error).__name__}: {error}")
 
     def _release(self, deadline: Deadline) -> None:
         """Let go of what this master holds of jobs that go on elsewhere."""
@@ -497,15 +497,15 @@ class Dispatcher:
         calls = [partial(self._cleanup.release, job_id) for job_id in jobs]
         for job_id, end in zip(jobs, side_by_side("jrs-release", calls, deadline), strict=True):
             if end.hangs:
-                self._say("error", job_id, "not released: that does not end")
+                self._emit("error", job_id, "not released: that does not end")
             elif end.error is not None:
                 why = f"{type(end.error).__name__}: {end.error}"
-                self._say("error", job_id, f"not released: {why}")
+                self._emit("error", job_id, f"not released: {why}")
 
     def _step_down(self, error: Fenced) -> None:
         if not self._leadership.lost.is_set():
             self._leadership.lost.set()
-            self._say("lost", "", str(error))
+            self._emit("lost", "", str(error))
 
     # -- telling ---------------------------------------------------------------------------
 
@@ -514,8 +514,8 @@ class Dispatcher:
         if decision != job.said:
             job.said = decision
             if decision.action is not Action.LEAVE:
-                self._say("decision", job_id, f"{decision.action.value}: {decision.reason}")
+                self._emit("decision", job_id, f"{decision.action.value}: {decision.reason}")
 
-    def _say(self, kind: str, job_id: str, message: str) -> None:
+    def _emit(self, kind: str, job_id: str, message: str) -> None:
         event = Event(kind, job_id, message, self._leadership.fence.epoch, self._now())
-        tell(self._report, event)
+        notify(self._report, event)

@@ -133,14 +133,14 @@ class Gatherer:
         *,
         settle: Callable[[JobSpec, Record | None], tuple[AttemptRecord | None, float]],
         turns: suspects.Turns,
-        say: Callable[[str, str, str], None],
+        emit: Callable[[str, str, str], None],
         clock: Clock,
     ) -> None:
         self._backend = backend
         self._attempts = attempts
         self._settle = settle
         self._turns = turns
-        self._say = say
+        self._emit = emit
         self._clock = clock
         self._store = JobResultStore(backend)
 
@@ -286,7 +286,7 @@ class Gatherer:
                 job.restart_at = self._clock() + _AGAIN
                 return Attempt.UNHEARD
             except OSError as error:
-                self._say("waiting", job_id, f"its leader's last words cannot be read: {error}")
+                self._emit("waiting", job_id, f"its leader's last words cannot be read: {error}")
                 job.restart_at = self._clock() + _AGAIN
                 return Attempt.BACKING_OFF
             job.suspicion = newest.suspicion if newest else 0
@@ -313,7 +313,7 @@ class Gatherer:
 
     def _say_once(self, job_id: str, job: JobMemory, message: str) -> None:
         if job.said is None or job.said.action is not Action.HOLD:
-            self._say("held", job_id, message)
+            self._emit("held", job_id, message)
 
 
 def _version(record: Stored) -> int | None:

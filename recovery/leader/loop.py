@@ -36,7 +36,7 @@ class Loop:
         until_next: Callable[[], float],
         over: Callable[[], bool],
         fenced: Callable[[Fenced], None],
-        say: Callable[[str, str, str], None],
+        emit: Callable[[str, str, str], None],
         clock: Clock,
         late_after: float,
     ) -> None:
@@ -44,7 +44,7 @@ class Loop:
         self._until_next = until_next
         self._over = over
         self._fenced = fenced
-        self._say = say
+        self._emit = emit
         self._clock = clock
         self._late_after = late_after
         self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -83,12 +83,12 @@ class Loop:
         except Fenced as error:
             self._fenced(error)
         except (Unavailable, OutcomeUnknown) as error:
-            self._say("waiting", "", f"the backend does not answer: {error}")
+            self._emit("waiting", "", f"the backend does not answer: {error}")
         except CorruptRecord as error:
-            self._say("held", "", str(error))
+            self._emit("held", "", str(error))
         except Exception as error:
             # A leader that looks at nothing any more would keep others from leading.
-            self._say("error", "", f"{type(error).__name__}: {error}; looking again")
+            self._emit("error", "", f"{type(error).__name__}: {error}; looking again")
         else:
             return True
         return False

@@ -20,21 +20,21 @@ class Outage:
         say: told why.
     """
 
-    def __init__(self, stop: threading.Event, say: Callable[[str], None]) -> None:
+    def __init__(self, stop: threading.Event, emit: Callable[[str], None]) -> None:
         self._stop = stop
-        self._say = say
-        self._said = ""
+        self._emit = emit
+        self._last_reported = ""
 
     def wait(self, error: Unavailable | OutcomeUnknown) -> None:
         """Pause before the next try of what has failed with `error`."""
-        if str(error) != self._said:
-            self._said = str(error)
-            self._say(f"the backend does not answer: {error}")
+        if str(error) != self._last_reported:
+            self._last_reported = str(error)
+            self._emit(f"the backend does not answer: {error}")
         self._stop.wait(_PAUSE)
 
     def over(self) -> None:
         """The backend has answered: the next outage is another one, and is said."""
-        self._said = ""
+        self._last_reported = ""
 
     def open(self, opener: Callable[[], Backend]) -> Backend | None:
         """Return the backend as soon as it can be opened; None once `stop` is set.

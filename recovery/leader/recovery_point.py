@@ -44,14 +44,14 @@ class RecoveryPoints:
         backend: Backend,
         storage: JobStorage,
         fence: Fence,
-        say: Callable[[str, str, str], None],
+        emit: Callable[[str, str, str], None],
         *,
         spec_key: SpecKey | None = None,
     ) -> None:
         self._backend = backend
         self._storage = storage
         self._fence = fence
-        self._say = say
+        self._emit = emit
         self._catalog = SnapshotCatalog(backend, storage, spec_key=spec_key)
 
     def refuse_foreign_files(self, job_id: str) -> None:
@@ -97,10 +97,10 @@ class RecoveryPoints:
         if not damage:
             return
         for stage, why in damage.items():
-            self._say("damaged", job_id, f"the checkpoint of stage {stage!r}: {why}")
+            self._emit("damaged", job_id, f"the checkpoint of stage {stage!r}: {why}")
         usable = self._catalog.newest_usable(job_id)
         for record, why in usable.skipped:
-            self._say("damaged", job_id, f"snapshot {record.number}: {why}")
+            self._emit("damaged", job_id, f"snapshot {record.number}: {why}")
         if usable.record is None:
             what = "; ".join(f"stage {stage!r}: {why}" for stage, why in damage.items())
             for stage in damage:
@@ -112,7 +112,7 @@ class RecoveryPoints:
             )
         self._catalog.restore(usable.record, fence=self._fence, is_stopped=lambda _: True)
         self._storage.take_over(job_id, self._fence.epoch)
-        self._say("restored", job_id, f"goes on from snapshot {usable.record.number}")
+        self._emit("restored", job_id, f"goes on from snapshot {usable.record.number}")
 
     def settle(self, job_id: str) -> None:
         """Finish the swap of checkpoints that a death has cut off, once nothing of the job runs.
@@ -161,7 +161,7 @@ class RecoveryPoints:
         """Take a snapshot that the job's policy asks for; say how that went."""
         said = take_scheduled_snapshot(self._catalog, job_id, policy, self._fence)
         if said:
-            self._say("snapshot", job_id, said)
+            self._emit("snapshot", job_id, said)
 
     def _checkpoint(self, job_id: str, stage: str) -> Path:
         return self._storage.checkpoint(job_id, self._fence.epoch, stage)

@@ -29,7 +29,7 @@ class Event:
 Report = Callable[[Event], None]
 
 
-def tell(report: Report, event: Event) -> None:
+def notify(report: Report, event: Event) -> None:
     """Call `report`; what it raises is its own affair and harms no job."""
     try:
         report(event)

@@ -61,7 +61,9 @@ class Replicas:
 
     def returned(self, timeout: float = 240.0) -> tuple[dict[str, Any], int]:
         """Return what the surviving replicas returned, and how many have died."""
-        ends = [(replica.wait(timeout), self._said(n)) for n, replica in enumerate(self.all)]
+        ends = [
+            (replica.wait(timeout), self._last_reported(n)) for n, replica in enumerate(self.all)
+        ]
         alive = [said for status, said in ends if status == 0]
         assert alive, f"{ends}\n{self.events()}"
         assert len(set(alive)) == 1, ends
@@ -71,7 +73,7 @@ class Replicas:
     def _output(self, number: int) -> Path:
         return self.folder / f"output-{number}"
 
-    def _said(self, number: int) -> str:
+    def _last_reported(self, number: int) -> str:
         return self._output(number).read_text()
 
     def started(self) -> list[tuple[int, int, str]]:

@@ -67,7 +67,7 @@ def test_a_failure_is_only_said(
         raise error
 
     said: list[tuple[str, str, str]] = []
-    monkeypatch.setattr(state, "_say", lambda *what: said.append(what))
+    monkeypatch.setattr(state, "_emit", lambda *what: said.append(what))
     monkeypatch.setattr(state if where != "create" else state._catalog, where, fail)
 
     state.take_scheduled_snapshot("job", SnapshotPolicy())
