@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
-import pytest
 
 import jrs
 from jrs.cli import cli
@@ -32,25 +31,6 @@ def imports(path: Path) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
-
-
-@pytest.mark.parametrize(
-    ("folder", "forbidden"),
-    [
-        ("jrs", ("jrs.backends", "jrs.recovery", "jrs.cli", "pyspark")),
-        ("backends", ("jrs.recovery", "jrs.cli", "jrs.store.result_store", "pyspark")),
-        ("recovery", ("jrs.backends", "jrs.cli")),
-    ],
-)
-def test_dependencies_point_one_way(folder: str, forbidden: tuple[str, ...]) -> None:
-    """The core imports neither backends nor recovery, and those do not import each other."""
-    core = [path for path in (ROOT / "jrs").glob("*.py") if path.name != "__main__.py"]
-    files = core if folder == "jrs" else (ROOT / folder).rglob("*.py")
-    found = [
-        (path.name, name) for path in files for name in imports(path) if name.startswith(forbidden)
-    ]
-
-    assert found == []
 
 
 def test_spark_is_imported_in_one_place() -> None:

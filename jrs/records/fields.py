@@ -12,7 +12,7 @@ import math
 import sys
 import types
 from collections.abc import Callable, Iterator
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Union, get_args, get_origin
 
 import attrs
 
@@ -89,9 +89,9 @@ def _plain(value: Json) -> Json:
 @functools.cache
 def _rules(kind: type[attrs.AttrsInstance]) -> tuple[tuple[str, frozenset[type], Rule], ...]:
     """Return each field's name, the types of which any value will do, and the rule for others."""
-    hints = get_type_hints(kind)
+    attrs.resolve_types(kind)
     return tuple(
-        (field.name, frozenset(_at_once(hints[field.name])), _rule(hints[field.name]))
+        (field.name, frozenset(_at_once(field.type)), _rule(field.type))
         for field in attrs.fields(kind)
     )
 

@@ -31,7 +31,7 @@ _PROPERTY = re.compile(r"\s*([^\s#!=:][^\s=:]*)\s*[=:]?\s*(.*?)\s*")
 _starting = threading.Lock()
 
 
-def session(job: Job, **conf: str) -> SparkSession:
+def spark(job: Job, **conf: str) -> SparkSession:
     """Return the SparkSession of the job's attempt: started once, named after the job.
 
     The calling thread's Spark jobs get the job group and the tag ``jrs-<job id>``, so that they can
@@ -48,7 +48,7 @@ def session(job: Job, **conf: str) -> SparkSession:
 
 
 def session_of(attempt: AttemptContext, **conf: str) -> SparkSession:
-    """Return the SparkSession of an attempt; see `session`."""
+    """Return the SparkSession of an attempt; see `spark`."""
     try:
         from pyspark import SparkContext
         from pyspark.sql import SparkSession

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from jrs import JobCatalog
 from jrs.backends.memory import Space
 from jrs.records import keys
 from jrs.records.codec import decode
@@ -16,6 +15,7 @@ from jrs.recovery.cleanup.job_cleanup import JobCleanup
 from jrs.recovery.cleanup.resources import default_resources
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.snapshots import SnapshotCatalog, find_orphans, folders
+from jrs.store.jobs import JobCatalog
 from jrs.store.result_store import JobResultStore
 from jrs.store.stops import JobStops
 from tests.recovery.support import CLUSTER, FaultyMemory, Leader, put, result, spec

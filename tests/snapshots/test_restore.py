@@ -479,8 +479,8 @@ def test_held_meanwhile(
     catalog: SnapshotCatalog, job: FakeJob, memory: FaultyMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No master can start a job that is half restored, and no client can submit it."""
-    from jrs import JobCatalog
     from jrs.recovery.snapshots import swap
+    from jrs.store.jobs import JobCatalog
 
     record = catalog.create("job")
     swap_in = swap.swap

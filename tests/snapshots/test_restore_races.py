@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from jrs import JobCatalog
 from jrs.contract.errors import DuplicateJob, InvalidInput, JobIsRunning
 from jrs.contract.operations import Delete, Update
 from jrs.records import keys
 from jrs.recovery.cleanup.job_cleanup import JobCleanup
 from jrs.recovery.cleanup.resources import default_resources
 from jrs.recovery.snapshots import SnapshotCatalog, folders, restore, swap
+from jrs.store.jobs import JobCatalog
 from jrs.store.result_store import JobResultStore
 from jrs.store.stops import JobStops
 from tests.recovery.support import FaultyMemory, Leader, result

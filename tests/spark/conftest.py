@@ -8,12 +8,13 @@ from pathlib import Path
 import attrs
 import pytest
 
-from jrs import JobCatalog, JobResultStore, JobSpec
+from jrs import JobResultStore, JobSpec
 from jrs.contract.errors import InvalidInput
 from jrs.demo import data as demo_data
 from jrs.records.model import JobStatus, Json
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.spark.session import require_java
+from jrs.store.jobs import JobCatalog
 from jrs.testing.masters import Masters
 
 from .support import BOUND, job, published

@@ -13,9 +13,10 @@ import attrs
 import pyarrow.parquet as pq
 import pytest
 
-from jrs import JobCatalog, JobSpec
+from jrs import JobSpec
 from jrs.records.model import Json
 from jrs.records.policies import RestartPolicy
+from jrs.store.jobs import JobCatalog
 
 from .conftest import Cluster
 from .support import BOUND

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import jrs
-from jrs import Job, JobCatalog, JobSpec
+from jrs import Job, JobSpec
 from jrs.records.model import Json, StopMode
 from jrs.recovery.processes import marks
 from jrs.recovery.spark import stage_query
 from jrs.recovery.spark.streams import Streams
+from jrs.store.jobs import JobCatalog
 from jrs.store.stops import JobStops
 from jrs.testing.masters import Masters
 

@@ -9,11 +9,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from jrs import JobCatalog
 from jrs.contract.errors import InvalidInput
 from jrs.records.model import JobStatus
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.spark import session
+from jrs.store.jobs import JobCatalog
 from jrs.testing.masters import Masters
 
 from .conftest import Cluster

@@ -9,10 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 
-from jrs import JobCatalog
 from jrs.cli import cli
 from jrs.records.model import JobStatus, StopMode
 from jrs.recovery.spark import rescaling
+from jrs.store.jobs import JobCatalog
 from jrs.store.stops import JobStops
 
 from . import events, failing

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from jrs import JobCatalog, JobSpec
+from jrs import JobSpec
 from jrs.records.model import JobStatus, StopMode, StopState
 from jrs.records.policies import RestartPolicy
 from jrs.recovery.checkpoint_format.final_batch import position
 from jrs.recovery.spark import rescaling
+from jrs.store.jobs import JobCatalog
 from jrs.store.stops import JobStops
 
 from . import deadly_change as deadly

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from jrs import JobCatalog
 from jrs.records.model import JobStatus, StopMode
 from jrs.recovery.snapshots.catalog import SnapshotCatalog
+from jrs.store.jobs import JobCatalog
 from jrs.store.stops import JobStops
 
 from .conftest import Cluster

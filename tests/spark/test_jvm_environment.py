@@ -8,8 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from jrs import JobCatalog, JobResultStore, JobSpec
+from jrs import JobResultStore, JobSpec
 from jrs.records.model import JobStatus
+from jrs.store.jobs import JobCatalog
 from jrs.testing.masters import Masters
 
 from .support import BOUND, JOBS, job

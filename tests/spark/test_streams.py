@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from jrs import JobCatalog, JobSpec
+from jrs import JobSpec
 from jrs.records.model import JobStatus, Json, StopMode, StopState
+from jrs.store.jobs import JobCatalog
 from jrs.store.stops import JobStops
 
 from .conftest import Cluster

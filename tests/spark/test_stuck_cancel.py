@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from jrs import JobCatalog
 from jrs.records.model import JobStatus, StopState
+from jrs.store.jobs import JobCatalog
 from jrs.store.stops import JobStops
 
 from . import stuck

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from jrs import JobCatalog
 from jrs.records.model import JobResult, JobStatus, StopMode, StopState
+from jrs.store.jobs import JobCatalog
 from jrs.store.stops import JobStops
 
 from . import events, failing

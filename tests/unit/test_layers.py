@@ -31,6 +31,7 @@ FLOORS = [
     ["jrs.recovery.process_attempt", "jrs.recovery.snapshot_catalog"],
     ["jrs.recovery.master"],
     ["jrs.recovery.application"],
+    ["jrs.client"],
     ["jrs"],
     ["jrs.testing"],
     ["jrs.demo"],

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 import attrs
 import pytest
 
-from jrs import JobCatalog, JobSpec
+from jrs import JobSpec
 from jrs.contract.backend import Backend
 from jrs.contract.errors import CorruptRecord, Fenced, InvalidInput, NoSuchJob, NotFound
 from jrs.contract.operations import Create, Fence, Update
 from jrs.records import keys
 from jrs.records.model import JobResult, JobStatus, StopMode, StopRecord, StopState
+from jrs.store.jobs import JobCatalog
 from jrs.store.result_store import JobResultStore
 from jrs.store.stops import JobStops
 from jrs.testing.contract import contents, lead
