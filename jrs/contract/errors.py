@@ -167,3 +167,8 @@ class WrongAddress(Unavailable):
 
 class OutcomeUnknown(JrsError):
     """The write may or may not have happened. Read back before deciding; never just repeat."""
+
+
+for _name, _kind in list(globals().items()):
+    if isinstance(_kind, type) and issubclass(_kind, JrsError):
+        _kind.__module__ = "jrs"  # Tracebacks show the name that a user imports.
