@@ -2,6 +2,7 @@
 
 import os
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -28,6 +29,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("soak"):
             item.add_marker(skip)
+
+
+_spent: Counter[str] = Counter()
+"""Seconds that the tests of each folder took, on all workers together."""
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    _spent["/".join(report.nodeid.split("::")[0].split("/")[:-1])] += report.duration
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say where the time of a run went."""
+    total = sum(_spent.values())
+    if total < 60:
+        return
+    terminalreporter.section("minutes by folder, of all workers together")
+    for folder, seconds in sorted(_spent.items(), key=lambda each: -each[1]):
+        terminalreporter.line(f"{seconds / 60:6.1f}  {folder}")
+    terminalreporter.line(f"{total / 60:6.1f}  in all")
 
 
 @pytest.fixture(params=["memory", "file"])
