@@ -1,1 +1,1 @@
-"""The contract of a backend, and what every room may use: errors, deadlines, bounded texts."""
+"""The contract of a backend, and the basics of every room: errors, deadlines, bounded texts."""

@@ -1,11 +1,12 @@
 """The contract of every backend: one linearizable, ordered map with atomic, guarded commits.
 
-A backend is this contract and nothing else. What a cluster stores (results, specs, stages, …) is
-written once, on top of it. The public methods of `Backend` hold what is the same for all of them
-(validation, limits, paging); an adapter implements the underscored primitives.
+A backend is this contract and nothing else. The records of a cluster (results, specs, stages, …)
+are implemented once, on top of the contract. The public methods of `Backend` implement the parts
+that all backends share (validation, limits, paging); an adapter implements the underscored
+primitives.
 
-Three outcomes of a write are kept apart everywhere: it returned (*done*), it raised `Refused` or
-`Unavailable` (*nothing was changed*), or it raised `OutcomeUnknown` (*read back before deciding*).
+A write has one of three outcomes: it returned (*done*), it raised `Refused` or `Unavailable`
+(*nothing was changed*), or it raised `OutcomeUnknown` (*read back before deciding*).
 """
 
 from __future__ import annotations
@@ -41,12 +42,12 @@ _PAGE = 1000
 
 @attrs.frozen
 class Capabilities:
-    """Limits and guarantees of a backend, as data. Limits are refused before anything is sent."""
+    """Limits and guarantees of a backend. A call over a limit is refused before it is sent."""
 
     max_value: int
     """Largest value, in bytes."""
     max_ops: int
-    """Most operations in one commit, the fence not counted."""
+    """Most operations in one commit, not counting the fence."""
     max_key: int
     """Longest key, in characters."""
     min_ttl: float
@@ -62,12 +63,12 @@ class Capabilities:
 
 @attrs.frozen
 class Diagnostic:
-    """One thing that was looked at.
+    """The outcome of one check.
 
     Attributes:
-        what: in a word or two.
-        detail: what was found.
-        remedy: what to do about it; None if it is as it should be.
+        what: the subject of the check, in a word or two.
+        detail: the finding.
+        remedy: the action to take; None if the check passed.
     """
 
     what: str
@@ -76,16 +77,17 @@ class Diagnostic:
 
 
 class Backend(abc.ABC):
-    """The map of one cluster. Safe for use by many threads; not to be used across a fork.
+    """The map of one cluster. Threads may share it; a forked child must not use it.
 
     Attributes:
-        url: where it is, without secrets.
+        url: the backend's address, without secrets.
         cluster: the namespace of everything stored.
-        capabilities: what it guarantees and where its limits are.
-        timeout: seconds a call may take where it is given no deadline.
-        default_storage: a folder next to the map where jobs may keep their files, if there is one.
-        marked_format: the format that the cluster's marker names: no older version of jrs opens
-            the cluster. The format in force may be newer; see `jrs.store.cluster_format`.
+        capabilities: the backend's guarantees and limits.
+        timeout: seconds that a call without a deadline may take.
+        default_storage: a folder next to the map where jobs may keep their files; None if the
+            backend has none.
+        marked_format: the format that the cluster's marker names. Older versions of jrs refuse to
+            open the cluster. The format in force may be newer; see `jrs.store.cluster_format`.
     """
 
     url: str
@@ -110,9 +112,9 @@ class Backend(abc.ABC):
     def get_many(
         self, keys: Sequence[str], *, deadline: Deadline | None = None
     ) -> list[Record | CorruptRecord | None]:
-        """Return what `get` would return for each key; what it would raise as `CorruptRecord` is
-        returned in its place. Linearizable key by key, not as a whole; no key is read earlier than
-        the one before it in `keys`.
+        """Return the result of `get` for each key, with `CorruptRecord` returned, not raised.
+
+        Linearizable key by key, not as a whole. Keys are read in the order of `keys`.
 
         Raises:
             Unavailable: the backend did not answer within the deadline.
@@ -131,8 +133,8 @@ class Backend(abc.ABC):
     ) -> Iterator[Record]:
         """Yield the records whose key starts with `prefix`, in key order, in O(page) memory.
 
-        `after` is a key to continue behind. Each page is consistent; a record that is written
-        while the scan runs may or may not be seen. The deadline holds for each page.
+        The scan begins behind the key `after`. Each page is consistent; a record that is written
+        while the scan runs may or may not be seen. The deadline applies to each page.
         """
         left = limit
         while left is None or left > 0:
@@ -152,10 +154,11 @@ class Backend(abc.ABC):
 
         Raises:
             Conflict: an operation's condition did not hold; `.op` is the first such operation.
-            Fenced: the fence did not hold; of an attempt's, neither half of it may be missing.
+            Fenced: the fence is no longer current. An attempt's fence needs both its halves: the
+                epoch and the attempt's own record.
             TooLarge, InvalidInput: refused before it was sent.
             Unavailable: nothing was changed.
-            OutcomeUnknown: it may have been applied.
+            OutcomeUnknown: the commit may have been applied.
         """
         self._check_ops(ops, fence)
         guarded = _guarded(ops, fence)
@@ -167,11 +170,11 @@ class Backend(abc.ABC):
             raise
 
     def commit_async(self, *ops: Op, fence: Fence | None = None) -> Future[None]:
-        """Like `commit`, pipelined: many in flight from one caller.
+        """Commit without waiting, so that one caller can have many commits in flight.
 
-        The future's exception is what `commit` would have raised. Commits of one caller are
-        applied in the order of the calls. A callback of the future must not commit: it may run
-        where commits are written.
+        The future's exception is the one that `commit` would have raised. Commits of one caller
+        are applied in the order of the calls. A callback of the future must not commit: it may run
+        on the thread that writes commits.
         """
         self._check_ops(ops, fence)
         future = self._commit_async(_guarded(ops, fence), fence)
@@ -185,21 +188,21 @@ class Backend(abc.ABC):
     def campaign(self, candidate: str, *, ttl: float, stop: threading.Event) -> Leadership | None:
         """Block until `candidate` leads, or return None once `stop` is set.
 
-        The epoch is bumped in the commit that checks the previous one, so at most one leadership
-        of an epoch exists. A leader that hangs is replaced after `ttl` seconds, one that dies
-        sooner where the backend can tell.
+        The commit that increments the epoch checks the previous one, so at most one leadership of
+        an epoch exists. A leader that hangs is replaced after `ttl` seconds. A leader that dies is
+        replaced sooner where the backend can detect its death.
 
         Raises:
-            InvalidInput: `ttl` is outside of the declared range.
-            Unavailable: the backend could not be asked.
+            InvalidInput: `ttl` is outside the declared range.
+            Unavailable: the backend did not answer.
         """
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Release everything. Idempotent. Commits in flight end with an error or are done."""
+        """Release everything. Idempotent. Each commit in flight completes or fails."""
 
     def is_current(self, fence: Fence) -> bool:
-        """Return whether `fence` held a moment ago. Advisory: only a fenced commit is proof."""
+        """Return whether `fence` was current a moment ago. Only a fenced commit is proof."""
         conditions = [fence.check(), *([fence.attempt] if fence.attempt is not None else ())]
         found = self.get_many([condition.key for condition in conditions])
         for condition, record in zip(conditions, found, strict=True):
@@ -210,21 +213,21 @@ class Backend(abc.ABC):
         return True
 
     def check(self) -> Iterator[str]:
-        """Yield a line for each damaged place below the map; reads everything, changes nothing."""
+        """Yield a line for each damage in the backend's own files. Reads all, changes nothing."""
         yield from ()
 
     def diagnostics(self, ttl: float) -> Iterator[Diagnostic]:
-        """Yield what only the backend can tell of how fit it is for leaderships of that ttl:
-        versions, encryption, its members, its sessions. Changes nothing.
+        """Yield checks of the backend itself, for leaderships of that ttl: versions, encryption,
+        members, sessions. Changes nothing.
 
         Raises:
-            Unavailable: it did not answer.
+            Unavailable: the backend did not answer.
         """
         yield from ()
 
     def mark_format(self, version: int) -> None:
-        """Have the cluster's marker name a newer format, durably, so that older versions of jrs
-        refuse to open the cluster. Idempotent; to be called through `jrs.store.cluster_format`.
+        """Write a newer format to the cluster's marker, so that older versions of jrs refuse to
+        open the cluster. Durable, idempotent. Call it through `jrs.store.cluster_format`.
 
         Raises:
             Unavailable: the backend did not answer; repeat it.
@@ -232,22 +235,22 @@ class Backend(abc.ABC):
         self.marked_format = max(self.marked_format, version)
 
     def accept_damage(self) -> list[str]:
-        """Go on, for good, without what is damaged; return what can still be read of it."""
+        """Discard what is damaged, permanently; return the parts that can still be read."""
         return []
 
     def overwrite(self, key: str, value: bytes) -> None:
-        """Write a record whatever it was, also over one that cannot be read. For operators: it
-        checks no fence and loses to no other write. Durable, idempotent.
+        """Write a record whatever its previous value, even over an unreadable record. For
+        operators: no fence is checked. Durable, idempotent.
 
         Raises:
-            Conflict: it was written by somebody else at the same moment.
+            Conflict: another process wrote the record at the same moment.
             Unavailable, OutcomeUnknown: as `commit`.
         """
         found = self.get(key)
         self.commit(Create(key, value) if found is None else Update(key, value, found.version))
 
     def epochs(self) -> Iterator[int]:
-        """Yield the epochs of which there are traces below the map."""
+        """Yield the epochs that left traces in the backend's own files."""
         yield from ()
 
     # -- what an adapter implements --------------------------------------------------------
@@ -259,7 +262,7 @@ class Backend(abc.ABC):
     def _get_many(
         self, keys: Sequence[str], deadline: Deadline
     ) -> list[Record | CorruptRecord | None]:
-        """Read many records; to override where that is cheaper than one by one."""
+        """Read many records. Override it where a batch is cheaper than single reads."""
         found: list[Record | CorruptRecord | None] = []
         for key in keys:
             try:
@@ -270,7 +273,7 @@ class Backend(abc.ABC):
 
     @abc.abstractmethod
     def _page(self, prefix: str, after: str | None, limit: int, deadline: Deadline) -> list[Record]:
-        """Read at most `limit` records behind `after`, consistently; fewer only at the end."""
+        """Read `limit` records behind `after`, consistently; fewer only at the end of the range."""
 
     @abc.abstractmethod
     def _commit(self, ops: tuple[Op, ...], fence: Fence | None, deadline: Deadline) -> None:
@@ -319,19 +322,21 @@ class Backend(abc.ABC):
                 )
 
     def check_ttl(self, ttl: float) -> None:
-        """Raise `InvalidInput` if `ttl` is outside of the declared range."""
+        """Raise `InvalidInput` if `ttl` is outside the declared range."""
         limits = self.capabilities
         if not isinstance(ttl, (int, float)):
-            raise InvalidInput(f"a ttl is a number of seconds, not {shown(ttl)}")
+            raise InvalidInput(f"ttl must be a number of seconds, not {shown(ttl)}")
         if not limits.min_ttl <= ttl <= limits.max_ttl:
             raise InvalidInput(
-                f"ttl of {shown(ttl)} s is outside of {limits.min_ttl:g} to {limits.max_ttl:g} s"
+                f"ttl of {shown(ttl)} s is outside the range of {limits.min_ttl:g} to "
+                f"{limits.max_ttl:g} s"
             )
 
 
 def _guarded(ops: tuple[Op, ...], fence: Fence | None) -> tuple[Op, ...]:
-    """Return the operations with the condition of an attempt's fence before them, unless one of
-    them has it itself: that which ends the attempt's right to write."""
+    """Return the operations, preceded by the condition of an attempt's fence.
+
+    The operation that ends the attempt's right to write carries that condition itself."""
     if fence is None or fence.attempt is None:
         return ops
     if any(op.key == fence.attempt.key for op in ops):
@@ -344,17 +349,16 @@ def _shuts_out(conflict: Conflict, fence: Fence | None) -> bool:
 
 
 def _shut_out() -> Fenced:
-    return Fenced("this attempt was shut out: another one may run, or its job was ended")
+    return Fenced("this attempt was shut out: another attempt may be running, or its job has ended")
 
 
 def _as_fenced(future: Future[None], fence: Fence) -> Future[None]:
-    """Return a future of a commit that fails as `Fenced` if it was the attempt's fence that did not
-    hold."""
+    """Return a future that fails with `Fenced` if the attempt's fence caused the conflict."""
     outer: Future[None] = Future()
 
     def settle(inner: Future[None]) -> None:
         error = inner.exception()
-        with suppress(InvalidStateError):  # Its caller canceled it; the commit is done anyway.
+        with suppress(InvalidStateError):  # The caller canceled it; the commit is done anyway.
             if error is None:
                 outer.set_result(None)
             elif isinstance(error, Conflict) and _shuts_out(error, fence):

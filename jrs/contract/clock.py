@@ -1,4 +1,4 @@
-"""Time: deadlines on the monotonic clock, leases on one that counts a host's sleep, too."""
+"""Time: deadlines on the monotonic clock, leases on a clock that also counts a host's sleep."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from jrs.contract.errors import InvalidInput
 from jrs.contract.texts import shown
 
 Clock = Callable[[], float]
-"""Returns seconds. ``time.monotonic`` for durations, ``time.time`` for stamps that people read,
-`lease_time` for what others judge meanwhile."""
+"""Returns seconds. ``time.monotonic`` for durations, ``time.time`` for timestamps that people read,
+`lease_time` for leases that other processes evaluate."""
 
 NAP = 0.25
-"""The longest wait at a time, in seconds, for a moment of `lease_time`: the kernel's timeouts stand
-still while the host sleeps."""
+"""The longest single wait, in seconds, for a moment of `lease_time`. The kernel's timeouts do not
+advance while the host sleeps."""
 
 
 def lease_time() -> float:
-    """Return seconds on the clock by which leases are judged, the same for all processes of a host.
+    """Return seconds on the clock of leases, which all processes of a host share.
 
-    Unlike ``time.monotonic`` it counts while the host sleeps: the hosts that may lead next do not
-    sleep with it.
+    Unlike ``time.monotonic``, this clock advances while the host sleeps, because the hosts that may
+    lead next do not sleep with it.
     """
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
@@ -38,10 +38,10 @@ class Deadline:
 
     @classmethod
     def after(cls, seconds: float, clock: Clock = time.monotonic) -> Deadline:
-        """Return the moment so many seconds from now.
+        """Return the deadline that is `seconds` from now.
 
         Raises:
-            InvalidInput: `seconds` is no number.
+            InvalidInput: `seconds` is not a number.
         """
         if not isinstance(seconds, (int, float)) or seconds != seconds:
             raise InvalidInput(f"not a number of seconds: {shown(seconds)}")
@@ -56,7 +56,7 @@ class Deadline:
         return self.clock() >= self.at
 
     def sooner(self, share: float) -> Deadline:
-        """Return the moment at which that share of the time left is over."""
+        """Return the deadline after that share of the remaining time."""
         return attrs.evolve(self, at=self.clock() + share * self.remaining())
 
     def bounded(self) -> float:

@@ -1,8 +1,8 @@
-"""Credentials: what the environment says of who one is, and who is to see it.
+"""Credentials: secret environment variables, and which processes receive them.
 
-A process shows its environment to every child, and to whatever looks into ``/proc`` as its user. So
-masters take what is secret out of the environment of the processes that they start; an attempt
-gets it over the pipe that it reads its launch from.
+Every child inherits the environment of its parent, and every process of the same user can read it
+in ``/proc``. So masters remove secrets from the environment of the processes that they start. An
+attempt receives them over the pipe from which it reads its launch.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from contextlib import contextmanager
 from jrs.contract.texts import redacted
 
 SPEC_KEY_FILE = "JRS_SPEC_KEY_FILE"
-"""The environment variable that names the file of the key that specs are signed with."""
+"""The environment variable that names the file with the key that signs specs."""
 
 
 def secrets_of(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that say how to come into the backend, or whose specs count."""
+    """Return the variables that give access to the backend or to the key that signs specs."""
     return {name: value for name, value in environment.items() if _is_secret(name, value)}
 
 
@@ -39,7 +39,7 @@ def take(environment: MutableMapping[str, str] = os.environ) -> dict[str, str]:
 def lent(
     secrets: Mapping[str, str], environment: MutableMapping[str, str] = os.environ
 ) -> Iterator[None]:
-    """Have the environment hold secrets while a backend is opened. No child may be started then."""
+    """Put secrets into the environment while a backend is opened. Start no child meanwhile."""
     environment.update(secrets)
     try:
         yield
@@ -50,8 +50,8 @@ def lent(
 
 @contextmanager
 def withheld(environment: MutableMapping[str, str] = os.environ) -> Iterator[None]:
-    """Have the environment hold no secret while a child is started by code that is not ours. No
-    backend may be opened then."""
+    """Remove the secrets from the environment while foreign code starts a child. Open no backend
+    meanwhile."""
     secrets = take(environment)
     try:
         yield

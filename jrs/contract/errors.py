@@ -4,28 +4,28 @@
 
     JrsError
     ├── InvalidInput              the call itself is wrong; nothing was sent (also a ValueError)
-    ├── Refused                   a definite no; nothing was changed; repeating it will not help
+    ├── Refused                   the call was refused; nothing was changed; do not repeat it
     │   ├── Conflict              an operation's condition did not hold; ``.op`` names it
-    │   ├── Fenced                a newer epoch exists: step down, touch nothing more
+    │   ├── Fenced                a newer epoch exists: step down, write nothing more
     │   ├── TooLarge              over a declared limit; refused before it was sent
-    │   ├── AccessDenied          a server does not take these credentials, or not for that
+    │   ├── AccessDenied          a server rejects the credentials, or they do not permit the call
     │   ├── NotFound              (also a LookupError)
     │   │   ├── NoSuchResult
     │   │   ├── NoSuchJob
     │   │   └── NoSuchSnapshot
-    │   ├── CorruptRecord         what is stored cannot be read; held, never guessed
+    │   ├── CorruptRecord         a stored record cannot be read; held, never guessed
     │   │   ├── UnsupportedVersion    written by a newer jrs
-    │   │   └── DamagedSnapshot       a snapshot that is not what it was when it was taken
-    │   ├── SnapshotInUse         something still needs the snapshot; it was not touched
-    │   ├── JobIsRunning          the job would be changed under a running attempt
+    │   │   └── DamagedSnapshot       a snapshot has changed since it was taken
+    │   ├── SnapshotInUse         the snapshot is still needed; it was not touched
+    │   ├── JobIsRunning          the call would change the job under a running attempt
     │   ├── ResultExists          another result of this job is durable already
     │   ├── ResultIsDirty         the job's resources are not cleaned up yet
     │   ├── ResultExpired         the result was expired; only its tombstone is left
     │   ├── DuplicateJob          the job id is taken; ``.state`` says by what
-    │   └── JobHeld               it cannot go on from what is stored; an operator decides
+    │   └── JobHeld               the job cannot resume from the stored data; an operator decides
     ├── Unavailable               nothing was changed; retry later
-    │   └── WrongAddress          first mend the URL or the certificates: nobody is there to answer
-    ├── OutcomeUnknown            it may or may not have happened: read back, then decide
+    │   └── WrongAddress          no server answers there: correct the URL or the certificates
+    ├── OutcomeUnknown            the write may or may not have happened: read back, then decide
     └── JobNotFinished            a job ended FAILED or CANCELED; ``.result`` holds what happened
 """
 
@@ -43,11 +43,11 @@ class InvalidInput(JrsError, ValueError):
 
 
 class Refused(JrsError):
-    """A definite no. Nothing was changed."""
+    """The call was refused. Nothing was changed."""
 
 
 class Conflict(Refused):
-    """The condition of one operation did not hold, so none of the commit was applied."""
+    """The condition of one operation did not hold, so no operation of the commit was applied."""
 
     def __init__(self, op: Op, detail: str) -> None:
         self.op = op
@@ -55,19 +55,19 @@ class Conflict(Refused):
 
 
 class Fenced(Refused):
-    """A newer epoch exists, so this leader's write was refused. It must step down."""
+    """A newer epoch exists, so this leader's write was refused. The leader must step down."""
 
 
 class TooLarge(Refused):
-    """Over a limit that the backend or the store declares. Nothing was sent."""
+    """The call is over a limit that the backend or the store declares. Nothing was sent."""
 
 
 class AccessDenied(Refused):
-    """The server does not take these credentials, or they do not permit what was asked for."""
+    """The server rejects these credentials, or they do not permit the call."""
 
 
 class NotFound(Refused, LookupError):
-    """What was named does not exist."""
+    """The named object does not exist."""
 
 
 class NoSuchResult(NotFound):
@@ -75,7 +75,7 @@ class NoSuchResult(NotFound):
 
 
 class NoSuchJob(NotFound):
-    """The cluster knows no job of that id."""
+    """The cluster has no job with that id."""
 
 
 class NoSuchSnapshot(NotFound):
@@ -83,17 +83,17 @@ class NoSuchSnapshot(NotFound):
 
 
 class CorruptRecord(Refused):
-    """Stored bytes that cannot be read. They are held for an operator and never guessed at."""
+    """Stored bytes cannot be read. jrs keeps them for an operator and never guesses."""
 
 
 class UnsupportedVersion(CorruptRecord):
-    """A record or a folder written by a newer version of jrs than this one."""
+    """A newer version of jrs wrote the record or the folder."""
 
 
 class DamagedSnapshot(CorruptRecord):
-    """A snapshot's files or its manifest are not what they were when it was taken.
+    """A snapshot's files or its manifest have changed since it was taken.
 
-    `problems` has one line for each file that is missing, changed or too many.
+    `problems` has one line for each missing, changed or unexpected file.
     """
 
     def __init__(self, what: str, problems: tuple[str, ...]) -> None:
@@ -103,15 +103,15 @@ class DamagedSnapshot(CorruptRecord):
 
 
 class SnapshotInUse(Refused):
-    """The snapshot is what its job would go on from, or is being read. It was not touched."""
+    """The job would resume from the snapshot, or a reader has it open. It was not touched."""
 
 
 class JobIsRunning(Refused):
-    """The job has to be suspended first: its state would be changed under a running attempt."""
+    """The call would change the job's state under a running attempt. Suspend the job first."""
 
 
 class ResultExists(Refused):
-    """Another result of this job is durable already; the first one wins.
+    """Another result of this job is already durable; the first one wins.
 
     `state` is ``"dirty"``, ``"clean"`` or ``"expired"``.
     """
@@ -125,7 +125,7 @@ class ResultExists(Refused):
 
 
 class ResultIsDirty(Refused):
-    """A dirty result cannot be deleted: resources of its job are still to be cleaned up."""
+    """The result is dirty: it cannot be deleted before the job's resources are cleaned up."""
 
 
 class ResultExpired(Refused):
@@ -146,27 +146,27 @@ class DuplicateJob(Refused):
             "submitted": "was submitted already and has not ended",
             "dirty": "has ended already (its cleanup is under way)",
             "clean": "has ended already",
-            "expired": "ended and its result was expired",
+            "expired": "has ended and its result was expired",
         }[state]
         super().__init__(f"job {job_id!r} {says}; choose another job id to run it again")
 
 
 class JobHeld(Refused):
-    """The job cannot go on from what is stored, and to start over would be a guess. Its attempt
+    """The job cannot resume from the stored data, and starting over would be a guess. Its attempt
     ends without a result; `jrs resume` tries again."""
 
 
 class Unavailable(JrsError):
-    """The backend could not be asked in time. Nothing was changed; retry later."""
+    """The backend did not answer in time. Nothing was changed; retry later."""
 
 
 class WrongAddress(Unavailable):
-    """No server can be spoken to under this URL, or not with these certificates. To wait for one is
-    in vain: the URL, the certificates or the network's names have to be mended."""
+    """No server can be reached under this URL or with these certificates. Waiting does not help:
+    correct the URL, the certificates or the name resolution."""
 
 
 class OutcomeUnknown(JrsError):
-    """The write may or may not have happened. Read back before deciding; never just repeat."""
+    """The write may or may not have happened. Read back before deciding; never just repeat it."""
 
 
 for _name, _kind in list(globals().items()):

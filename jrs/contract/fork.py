@@ -1,8 +1,8 @@
-"""Fork: what a forked child must not hold for its parent. PySpark and multiprocessing fork.
+"""Fork: releases a parent's descriptors in a forked child. PySpark and multiprocessing fork.
 
-A lock or a pipe that tells others of a process's death tells nothing as long as a child holds it
-open. It is not closed in the child: what has its number next would be closed along with the object
-that had it before. It is made to point nowhere.
+A lock or a pipe that signals the death of a process gives no signal while a child holds it open.
+The child does not close the descriptor, because its old owner could then close the next file with
+the same number. The child redirects the descriptor to ``/dev/null`` instead.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from typing import Protocol
 
 
 class Holder(Protocol):
-    """Something that belongs to the process that made it."""
+    """An object that only the process that created it may use."""
 
     def forget(self) -> Iterable[int]:
-        """Called in a forked child, where no other thread lives: become unusable, and return the
-        descriptors to let go of."""
+        """Become unusable in a forked child, where no other thread runs, and return the
+        descriptors to release."""
 
 
 _holders: weakref.WeakSet[Holder] = weakref.WeakSet()
 
 
 def forget_in_children(holder: Holder) -> None:
-    """Have `holder` forget in every child that is forked while it exists."""
+    """Register `holder`, so that `forget` runs in every child forked while the holder exists."""
     _holders.add(holder)
 
 

@@ -7,16 +7,17 @@ from jrs.contract.errors import (
 )
 
 OLDEST_FORMAT = 2
-"""The oldest format of a cluster that this version works with. Format 1 is that of 0.1 before
-records could be extended; opening it converts it, while no master runs. See docs/upgrading.md."""
+"""The oldest format of a cluster that this version works with. Format 1 is the format of 0.1,
+before records could be extended; opening such a cluster converts it, if no master runs. See
+docs/upgrading.md."""
 
 
 NEWEST_FORMAT = 3
-"""The newest format that this version works with, and that of the clusters it creates."""
+"""The newest format that this version works with, and the format of the clusters it creates."""
 
 
 def read_marker(version: object, where: str) -> int:
-    """Return the format that a cluster's marker names, for an adapter that opens the cluster.
+    """Return the format that a cluster's marker names. For adapters that open a cluster.
 
     Raises:
         UnsupportedVersion: a newer jrs is needed.

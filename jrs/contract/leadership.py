@@ -1,4 +1,4 @@
-"""What a campaign wins, and what ties processes to it."""
+"""Leadership: a won campaign, and the lifeline that ties processes to it."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from jrs.contract.operations import Fence
 
 @attrs.frozen
 class Lifeline:
-    """What ties processes of a leader to its leadership, also while the leader itself hangs.
+    """Two file descriptors that tie a leader's processes to its leadership, even if it hangs.
 
-    Both are file descriptors, to be inherited by whoever ends an attempt, and by nobody else.
+    Only the process that ends an attempt inherits them.
 
     Attributes:
-        until: eight bytes, a native double: when, by `lease_time` of this host (see
-            `jrs.contract.clock`), the leadership is over unless the moment has moved by then.
+        until: eight bytes, a native double: the moment, by `lease_time` of this host (see
+            `jrs.contract.clock`), at which the leadership ends unless the leader moves it by then.
             Attempts must have ended soon after it.
-        held: nobody else leads before the ttl is over, although the leader died, as long as a
-            process holds this open.
+        held: while a process keeps this open, no other master leads before the ttl is over, even
+            if the leader has died.
     """
 
     until: int
@@ -34,11 +34,11 @@ class Leadership(abc.ABC):
     """A won campaign.
 
     Attributes:
-        epoch: the integer this leadership was issued; greater than every earlier one.
-        fence: goes with every write of this leader.
-        lost: set once this leadership is known to be over, for whatever reason.
-        lifeline: where the attempts of a leader that hangs, or was cut off, would be out of its
-            successor's reach, because they are on another host.
+        epoch: the integer of this leadership; greater than every earlier one.
+        fence: the fence of every write of this leader.
+        lost: set once this leadership is known to be over, for any reason.
+        lifeline: set where a successor may be on another host and cannot reach the attempts of a
+            leader that hangs or was cut off.
     """
 
     epoch: int
@@ -48,7 +48,7 @@ class Leadership(abc.ABC):
 
     @abc.abstractmethod
     def resign(self) -> None:
-        """Hand over at once. Idempotent, and harmless when the leadership was lost already."""
+        """Hand over at once. Idempotent, and harmless if the leadership is already lost."""
 
     def __enter__(self) -> Self:
         return self

@@ -1,4 +1,4 @@
-"""What kind of filesystem a path is on: what jrs keeps there needs more than some of them give."""
+"""The filesystem that a path is on: jrs needs guarantees that some filesystems do not give."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OBJECT_STORES = {
         *("rclone", "ossfs", "cosfs"),
     )
 }
-"""Mounts of object stores: a folder is renamed there object by object, or not at all."""
+"""Mounts of object stores, which rename a folder object by object, or not at all."""
 
 _TIGHT_BY_OPTION = {"nfs": ("lookupcache=none", "noac"), "nfs4": ("lookupcache=none", "noac")}
 """Filesystems that cache names unless one of these options is given."""
@@ -25,10 +25,10 @@ _CACHE_NAMES = {
     *("afs", "beegfs", "cifs", "coda", "davfs", "glusterfs", "ncpfs", "orangefs", "prl_fs"),
     *("pvfs2", "smb3", "smbfs", "vboxsf", "virtiofs", "vmhgfs"),
 }
-"""Those that cache names, or may do so, and have no option of which we know that it ends that."""
+"""Filesystems that cache names, or may do so, and have no known option that prevents it."""
 
 _LOCAL_FUSE = {"fuseblk", "fuse.fuse-overlayfs"}
-"""Those of one host, whose kernel sees every rename."""
+"""FUSE filesystems of one host, whose kernel sees every rename."""
 
 _ELSEWHERE = (
     "name a folder on a local filesystem, on CephFS or Lustre, or on NFS that is mounted with "
@@ -41,17 +41,17 @@ class Mount:
     """The mount that a path is on."""
 
     kind: str
-    """Its type, as ``ext4`` or ``nfs4``."""
+    """The type, for example ``ext4`` or ``nfs4``."""
     source: str
     options: frozenset[str]
-    """Those of the mount and of its filesystem, as ``noac`` or ``lookupcache=none``."""
+    """Options of the mount and of its filesystem, for example ``noac``."""
 
 
 def mount_of(path: Path, mounts: str | None = None) -> Mount | None:
-    """Return the mount that `path` is on; None where that cannot be told.
+    """Return the mount that `path` is on; None if it cannot be determined.
 
     Args:
-        mounts: the text of ``/proc/self/mountinfo``, read where it is not given.
+        mounts: the text of ``/proc/self/mountinfo``; None reads that file.
     """
     if mounts is None:
         try:
@@ -75,25 +75,25 @@ def mount_of(path: Path, mounts: str | None = None) -> Mount | None:
 
 
 def filesystem_of(path: Path, mounts: str | None = None) -> str:
-    """Return the type of the filesystem that `path` is on; nothing where that cannot be told.
+    """Return the type of the filesystem that `path` is on; empty if it cannot be determined.
 
     `mounts` is as in `mount_of`.
     """
     found = mount_of(path, mounts)
     if found is None:
         return ""
-    # Some give their name as what is mounted, and no more of a type than that.
+    # Some FUSE filesystems have the type "fuse" and give their name only as the source.
     named = f"fuse.{found.source}"
     local = named in OBJECT_STORES or named in _LOCAL_FUSE
     return named if found.kind == "fuse" and local else found.kind
 
 
 def storage_problem(path: Path, mounts: str | None = None) -> tuple[str, str] | None:
-    """Return why jobs cannot keep their files at `path`, and what to do; None if they can.
+    """Return why jobs cannot keep their files at `path`, and the remedy; None if they can.
 
-    A new leader renames the epoch's folder of each job, and from then on no path that an older
-    attempt knows may lead anywhere. On a filesystem that caches names, an older attempt on another
-    host still writes into the folder that was renamed. `mounts` is as in `mount_of`.
+    A new leader renames the epoch's folder of each job, so that no path of an older attempt is
+    valid any longer. On a filesystem that caches names, an older attempt on another host still
+    writes into the renamed folder. `mounts` is as in `mount_of`.
     """
     kind, mount = filesystem_of(path, mounts), mount_of(path, mounts)
     if kind in OBJECT_STORES:
@@ -125,7 +125,7 @@ def check_storage(path: Path, mounts: str | None = None) -> None:
 
 
 def _caches(mount: Mount | None) -> bool:
-    """Return whether a 9p mount caches names; without an option it does not."""
+    """Return whether a 9p mount caches names. By default it does not."""
     options = mount.options if mount is not None else ()
     modes = [option.removeprefix("cache=") for option in options if option.startswith("cache=")]
     return any(mode not in ("none", "0", "0x0", "remote_revalidating") for mode in modes)

@@ -1,16 +1,16 @@
-"""What a commit consists of: records, operations with their conditions, and the fence."""
+"""The parts of a commit: records, operations with their conditions, and the fence."""
 
 from __future__ import annotations
 
 import attrs
 
 EPOCH_KEY = "leader/epoch"
-"""The record whose version is the fence. Written only by `Backend.campaign`."""
+"""The record whose version is the fence. Only `Backend.campaign` writes it."""
 
 
 @attrs.frozen
 class Record:
-    """One key and its value. `version` grows with every write of the key; compare it, no more."""
+    """One key and its value. `version` grows with every write of the key; only compare it."""
 
     key: str
     value: bytes
@@ -36,7 +36,7 @@ class Update:
 
 @attrs.frozen
 class Delete:
-    """Remove the key; refused if it is absent, or not at `version` where one is given."""
+    """Remove the key; refused if it is absent, or not at `version` if one is given."""
 
     key: str
     version: int | None = None
@@ -62,15 +62,15 @@ Op = Create | Update | Delete | Check | Absent
 
 @attrs.frozen
 class Fence:
-    """The condition "my epoch is still the newest", and of an attempt "I was not shut out".
+    """The condition "my epoch is still the newest", plus "I was not shut out" for an attempt.
 
-    The backend checks it in the same atomic commit as the write, so no clock is trusted.
+    The backend checks the fence in the same atomic commit as the write, so it trusts no clock.
     """
 
     epoch: int
     version: int
     attempt: Check | None = None
-    """The record that lets an attempt write, unchanged; None for a leader's own writes."""
+    """Checks that the record that lets an attempt write is unchanged; None for a leader."""
 
     def check(self) -> Check:
         return Check(EPOCH_KEY, self.version)

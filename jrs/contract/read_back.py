@@ -15,7 +15,7 @@ from jrs.contract.operations import Create, Fence, Op, Update
 
 @contextmanager
 def still_unknown(unknown: OutcomeUnknown) -> Iterator[None]:
-    """Keep an outcome unknown that cannot be read back: `Unavailable` would deny the write."""
+    """Raise `unknown` again if the read-back is `Unavailable`, which would mean "not written"."""
     try:
         yield
     except Unavailable as error:
@@ -25,11 +25,12 @@ def still_unknown(unknown: OutcomeUnknown) -> Iterator[None]:
 def commit_and_read_back(
     backend: Backend, own: Create | Update, *others: Op, fence: Fence | None = None
 ) -> None:
-    """Commit, and settle an unknown outcome by reading `own` back: its value must be of a kind that
-    nobody else writes.
+    """Commit, and settle an unknown outcome by reading `own` back.
+
+    No other process may ever write the same value as `own`.
 
     Raises:
-        OutcomeUnknown: it could not be read back, or is not there. It may still get there.
+        OutcomeUnknown: `own` could not be read back, or is absent. It may still be written.
         Conflict, Fenced, TooLarge, Unavailable: as `Backend.commit`.
     """
     try:

@@ -1,4 +1,4 @@
-"""The registry of backends: found by the scheme of a URL, through an entry point."""
+"""The registry of backends: an entry point for each URL scheme."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _CLUSTER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 def opener_of(url: str) -> Callable[[str, str, bool], Backend]:
-    """Return what opens the backend that `url` names, called as ``open(url, cluster, create)``.
+    """Return the function that opens the backend of `url`: ``open(url, cluster, create)``.
 
-    The scheme is looked up in the entry-point group ``jrs.backends``, which is how a third party
-    adds one: ``name = "package.module:open"``.
+    The function comes from the entry-point group ``jrs.backends``. A third party adds a backend
+    with an entry point ``scheme = "package.module:open"``.
 
     Raises:
-        InvalidInput: unknown scheme, or one whose packages are not installed.
+        InvalidInput: the scheme is unknown, or its packages are not installed.
     """
     if not isinstance(url, str):
         raise InvalidInput(f"not a URL: {shown(url)}")
@@ -47,9 +47,9 @@ def opener_of(url: str) -> Callable[[str, str, bool], Backend]:
 
 
 def check_cluster(cluster: str) -> None:
-    """Raise `InvalidInput` unless `cluster` can be the id of a cluster."""
+    """Raise `InvalidInput` unless `cluster` is a valid cluster id."""
     if not isinstance(cluster, str) or not _CLUSTER.fullmatch(cluster):
         raise InvalidInput(
-            f"not a cluster id: {shown(cluster)} (1 to 128 of A-Z a-z 0-9 . _ -, the first one a "
+            f"not a cluster id: {shown(cluster)} (1 to 128 of A-Z a-z 0-9 . _ -, starting with a "
             "letter or digit)"
         )

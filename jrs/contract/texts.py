@@ -1,7 +1,7 @@
-"""Texts from elsewhere: how long they may be where they are stored, how they look when printed.
+"""Foreign texts: bounded when stored, escaped when printed.
 
-Failures, reasons, names and paths come from jobs, users and disks. They can be of any size and hold
-whatever a terminal obeys.
+Failures, reasons, names and paths come from jobs, users and disks. They can be of any size and
+contain control sequences for a terminal.
 """
 
 from __future__ import annotations
@@ -12,31 +12,31 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit, urlunsplit
 
 LIMIT = 16 * 1024
-"""The most that a stored text takes, in bytes of its stored form (JSON, in ASCII)."""
+"""The largest stored text, in bytes of its stored form (JSON, in ASCII)."""
 MAP_LIMIT = 128 * 1024
-"""The most that a stored mapping of texts takes, in the same bytes."""
+"""The largest stored mapping of texts, in bytes of its stored form."""
 
 _LEAST = 64
-"""Bytes below which a text in a mapping says nothing."""
+"""Bytes below which a text in a mapping is useless."""
 _ENTRY = 8
-"""Bytes of an entry's quotes, colon and comma, generously."""
+"""Bytes of an entry's quotes, colon and comma, rounded up."""
 _SHOWN = 80
 
-# C0, DEL and C1, line ends beyond those, marks that turn the direction of writing, surrogates.
+# C0, DEL and C1, Unicode line ends, marks that change the writing direction, surrogates.
 _UNPRINTABLE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 
 
 def bounded(text: str, limit: int = LIMIT) -> str:
-    """Return `text`, or its end behind a note of what was cut, in at most `limit` stored bytes.
+    """Return `text`, or a note of the cut and the text's end, in at most `limit` stored bytes.
 
-    The end is kept: it is where a traceback says what happened. Bounding twice changes nothing.
+    The end stays, because a traceback names its error there. Idempotent.
     """
-    end = text[-limit:]  # Each character takes a byte at least.
+    end = text[-limit:]  # Each character takes at least one byte.
     if len(end) == len(text) and _stored(text) <= limit:
         return text
-    # As long as any that can be needed, so that what is left for the end is known.
+    # The longest possible note, so that the room for the end is known.
     room = limit - len(_note(len(text)))
     fewest, most = 0, max(0, min(len(end), room))
     while fewest < most:
@@ -49,8 +49,8 @@ def bounded(text: str, limit: int = LIMIT) -> str:
 
 
 def bounded_map(texts: Mapping[str, str], limit: int = MAP_LIMIT) -> dict[str, str]:
-    """Return named texts in at most `limit` stored bytes: each bounded, and the last ones left out
-    if there are too many. The names are left as they are."""
+    """Return named texts in at most `limit` stored bytes. Each text is bounded, the last ones are
+    left out if there are too many, and the names stay unchanged."""
     room, share = limit, max(_LEAST, limit // max(1, len(texts)) - _ENTRY)
     kept: dict[str, str] = {}
     for name, text in texts.items():
@@ -63,16 +63,16 @@ def bounded_map(texts: Mapping[str, str], limit: int = MAP_LIMIT) -> dict[str, s
 
 
 def printable(text: str) -> str:
-    """Return `text` in one line that a terminal only shows: control characters, line ends and lone
-    surrogates as the escapes of a Python literal."""
+    """Return `text` as one line that is safe to print: control characters, line ends and lone
+    surrogates become the escapes of a Python literal."""
     return _UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def shown(value: object) -> str:
-    """Return how a value that is refused looks in a message: short, whatever it is."""
+    """Return a short form of any refused value, for a message."""
     try:
         text = repr(value)
-    except Exception:  # A number of too many digits, or whatever somebody's own class raises.
+    except Exception:  # A number of too many digits, or a failing `__repr__` of a user's class.
         return f"a {type(value).__qualname__} that cannot be shown"
     if len(text) <= _SHOWN:
         return text

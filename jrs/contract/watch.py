@@ -8,23 +8,23 @@ from typing import Self
 
 
 class Watch(abc.ABC):
-    """A level-triggered hint that something under a prefix may have changed: re-read, never replay.
+    """A level-triggered hint that keys under a prefix may have changed: re-read, never replay.
 
-    A new watch fires at once, so that what happened before it is not missed. Use it as a context
-    manager; it belongs to one thread.
+    A new watch fires at once, so that no earlier change is missed. Use the watch as a context
+    manager, from one thread.
     """
 
     @abc.abstractmethod
     def wait(self, timeout: float) -> bool:
-        """Wait up to `timeout` seconds; return True if something may have changed."""
+        """Wait up to `timeout` seconds; return whether a key may have changed."""
 
     def changes(self, timeout: float) -> frozenset[str] | None:
-        """Wait up to `timeout` seconds; return the names of what may have changed.
+        """Wait up to `timeout` seconds; return the names of the keys that may have changed.
 
-        A name is a key, or ends with a slash where the backend only knows below which prefix. The
-        set is empty if nothing did. None says that anything may have changed: read all again. A
-        new watch returns None at first. Every change is named, or None is returned in its place;
-        it may be named several times. A watch is asked by `wait` or by `changes`, not by both.
+        A name is a key, or a prefix with a trailing slash where the backend knows no more. The set
+        is empty if nothing changed. None means that any key may have changed: read all again. A
+        new watch returns None first. Every change is named at least once, or None is returned
+        instead. Call either `wait` or `changes` on a watch, not both.
         """
         return None if self.wait(timeout) else frozenset()
 
@@ -33,7 +33,7 @@ class Watch(abc.ABC):
         """Stop watching. Idempotent."""
 
     def __iter__(self) -> Iterator[None]:
-        """Yield each time something may have changed, forever."""
+        """Yield each time a key may have changed, forever."""
         while True:
             if self.wait(3600.0):
                 yield None

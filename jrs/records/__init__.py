@@ -1,1 +1,1 @@
-"""What is stored: frozen values, the keys they are stored under, and their codec."""
+"""The stored records: frozen values, their keys and their codec."""

@@ -1,13 +1,13 @@
-"""Versioned, checksummed JSON: how every value is stored.
+"""The codec: every value is stored as versioned, checksummed JSON.
 
 ``{"jrs":"<type>/<version>","crc":"<crc32 of the body>","body":<the value>}``, ASCII, one line.
-The checksum is over the body's bytes as they stand, so that checking does not depend on how they
-would be written today.
+The checksum covers the stored bytes of the body, so that it does not depend on how this version
+would write them.
 
-The version is that of the least reader: one that knows it can act on the record. Within a version,
-fields that the reader does not know are ignored, and kept when the value is written again. A field
-that cannot be ignored takes a new version. Strict on write; on read, whatever does not fit is a
-`CorruptRecord`, and a version above this code's own an `UnsupportedVersion`: nothing is guessed.
+The version is the oldest one whose readers can act on the record. Within a version, a reader
+ignores unknown fields and keeps them when it writes the value again. A field that readers must not
+ignore needs a new version. Writing is strict. Reading raises `CorruptRecord` for anything that
+does not fit, and `UnsupportedVersion` for a newer version; it never guesses.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _TYPES: dict[type[Stored], tuple[str, int]] = {
     snapshots.RestoreRecord: ("restore", 1),
     snapshots.SnapshotRecord: ("snapshot", 1),
 }
-"""Every type that is stored, its name and the newest version that this code can act on."""
+"""Every stored type, its name and the newest version that this code can act on."""
 
 _ENVELOPE = re.compile(rb'\{"jrs":"([a-z]+)/([0-9]{1,9})","crc":"([0-9a-f]{8})","body":(.+)\}')
 
@@ -58,7 +58,7 @@ def _make_converter() -> cattrs.Converter:
     converter = cattrs.Converter(detailed_validation=False)
     converter.register_structure_hook_factory(_is_stored, lambda kind: _reader(kind, converter))
     converter.register_unstructure_hook_factory(_is_stored, lambda kind: _writer(kind, converter))
-    # `model.Json` is JSON already: it is neither built nor taken apart.
+    # `model.Json` is JSON already and needs no conversion.
     converter.register_structure_hook_func(lambda kind: kind is Any, _json_value)
     converter.register_unstructure_hook_func(lambda kind: kind is Any, lambda value: value)
     for kind in (str, int, bool):
@@ -76,7 +76,7 @@ def _is_stored(kind: Any) -> bool:
 
 
 def _reader(kind: type[Stored], converter: cattrs.Converter) -> Any:
-    """Return what makes a value of plain JSON, with the fields that `kind` does not know."""
+    """Return the function that makes a value of plain JSON and keeps unknown fields."""
     structure = make_dict_structure_fn(
         kind, converter, _cattrs_detailed_validation=False, unknown=override(omit=True)
     )
@@ -84,7 +84,7 @@ def _reader(kind: type[Stored], converter: cattrs.Converter) -> Any:
 
     def read(plain: Any, _: Any) -> Any:
         if type(plain) is not dict:
-            raise TypeError(f"{plain!r} is no object")
+            raise TypeError(f"{plain!r} is not an object")
         value = structure(plain, kind)
         if known.issuperset(plain):
             return value
@@ -96,7 +96,7 @@ def _reader(kind: type[Stored], converter: cattrs.Converter) -> Any:
 
 
 def _writer(kind: type[Stored], converter: cattrs.Converter) -> Any:
-    """Return what makes plain JSON of a value, the fields that `kind` does not know included."""
+    """Return the function that makes plain JSON of a value, including unknown fields."""
     unstructure = make_dict_unstructure_fn(kind, converter, unknown=override(omit=True))
 
     def write(value: Stored) -> dict[str, Any]:
@@ -108,17 +108,17 @@ def _writer(kind: type[Stored], converter: cattrs.Converter) -> Any:
 
 def _tuple(converter: cattrs.Converter, value: Any, kind: Any) -> Any:
     if type(value) is not list:
-        raise TypeError(f"{value!r} is no list")
+        raise TypeError(f"{value!r} is not a list")
     item = get_args(kind)[0]
     return tuple(converter.structure(each, item) for each in value)
 
 
 def _exactly(kind: type) -> Any:
-    """Refuse what is not `kind` already: cattrs would coerce, and so accept a mutilated record."""
+    """Return a hook that accepts only `kind`: cattrs would coerce a damaged value."""
 
     def hook(value: Any, _: Any) -> Any:
         if type(value) is not kind:
-            raise TypeError(f"{value!r} is no {kind.__name__}")
+            raise TypeError(f"{value!r} is not a {kind.__name__}")
         return value
 
     return hook
@@ -126,7 +126,7 @@ def _exactly(kind: type) -> Any:
 
 def _number(value: Any, _: Any) -> float:
     if type(value) not in (int, float):
-        raise TypeError(f"{value!r} is no number")
+        raise TypeError(f"{value!r} is not a number")
     return float(value)
 
 
@@ -135,7 +135,7 @@ _to_json = json.JSONEncoder(allow_nan=False, check_circular=False, separators=("
 
 
 def encode(value: Stored) -> bytes:
-    """Return the stored form of a value of `jrs.records.model`: ASCII without line breaks."""
+    """Return the stored form of a value: ASCII without line breaks."""
     name, _ = _TYPES[type(value)]
     body = _to_json(_converter.unstructure(value)).encode("ascii")
     return b'{"jrs":"%s/%d","crc":"%08x","body":%s}' % (
@@ -147,37 +147,37 @@ def encode(value: Stored) -> bytes:
 
 
 def to_plain(value: Any) -> Any:
-    """Return a stored value, or a list or dict of such, as plain JSON."""
+    """Return a stored value, or a list or dict of stored values, as plain JSON."""
     return _converter.unstructure(value)
 
 
 def with_job_id(data: bytes, job_id: str, where: str) -> bytes:
-    """Return a stored record of whatever type as that of another job.
+    """Return a stored record of any type, rewritten for another job.
 
     Raises:
-        CorruptRecord: it is no record, or not one of a job.
+        CorruptRecord: `data` is not a record, or not a record of a job.
     """
     kind, fields = _opened(data, where)
     if "job_id" not in fields:
         name = kind.decode().partition("/")[0]
-        raise CorruptRecord(f"{where}: a {name!r}, which is not a job's")
+        raise CorruptRecord(f"{where}: holds a {name!r}, which belongs to no job")
     return with_fields(data, where, job_id=job_id)
 
 
 def fields_of(data: bytes, where: str) -> dict[str, Any]:
-    """Return the fields of a stored record of whatever type, also those of a later version.
+    """Return the fields of a stored record of any type, including fields of later versions.
 
     Raises:
-        CorruptRecord: it is no record.
+        CorruptRecord: `data` is not a record.
     """
     return _opened(data, where)[1]
 
 
 def with_fields(data: bytes, where: str, **fields: Any) -> bytes:
-    """Return a stored record of whatever type with other values of some fields.
+    """Return a stored record of any type with new values of some fields.
 
     Raises:
-        CorruptRecord: it is no record.
+        CorruptRecord: `data` is not a record.
     """
     kind, before = _opened(data, where)
     body = _to_json({**before, **fields}).encode("ascii")
@@ -185,25 +185,25 @@ def with_fields(data: bytes, where: str, **fields: Any) -> bytes:
 
 
 def _opened(data: bytes, where: str) -> tuple[bytes, dict[str, Any]]:
-    """Return the type and version of a stored record, as they are written, and its fields."""
+    """Return the type and version of a stored record, as ``type/version``, and its fields."""
     match = _ENVELOPE.fullmatch(data)
     if match is None or b"%08x" % zlib.crc32(match[4]) != match[3]:
-        raise CorruptRecord(f"{where}: not a record of jrs, or a damaged one")
+        raise CorruptRecord(f"{where}: not a record of jrs, or damaged")
     try:
         fields = json.loads(match[4])
     except (ValueError, RecursionError) as error:
         raise CorruptRecord(f"{where}: not a record of jrs: {error}") from error
     if not isinstance(fields, dict):
-        raise CorruptRecord(f"{where}: not a record of jrs, or a damaged one")
+        raise CorruptRecord(f"{where}: not a record of jrs, or damaged")
     return match[1] + b"/" + match[2], fields
 
 
 def decode(kind: type[T], data: bytes, where: str) -> T:
-    """Return the value that `data` holds; `where` names its place in error messages.
+    """Return the value that `data` holds; `where` is its place in error messages.
 
     Raises:
-        UnsupportedVersion: written by a newer jrs.
-        CorruptRecord: anything else that is not a `kind`.
+        UnsupportedVersion: a newer jrs wrote the record.
+        CorruptRecord: `data` is not a valid record of `kind` for any other reason.
     """
     name, newest = _TYPES[kind]
     match = _ENVELOPE.fullmatch(data)
@@ -218,7 +218,7 @@ def decode(kind: type[T], data: bytes, where: str) -> T:
             "upgrade it"
         )
     if b"%08x" % zlib.crc32(body) != crc:
-        raise CorruptRecord(f"{where}: checksum mismatch, the record was damaged")
+        raise CorruptRecord(f"{where}: checksum mismatch, the record is damaged")
     try:
         return _converter.structure(json.loads(body), kind)
     except (

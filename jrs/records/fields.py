@@ -1,7 +1,7 @@
-"""What the fields of a stored value may hold, by their annotations.
+"""Field rules: the values that each field of a stored type accepts, by its annotation.
 
-What cannot be read back is refused when the value is made, wherever that is, so that nothing is
-written that nobody can read. The rules are those of the codec's reader.
+The constructor of a stored value refuses anything that could not be read back, so that no
+unreadable record is written. The rules are the rules of the codec's reader.
 """
 
 from __future__ import annotations
@@ -20,21 +20,20 @@ from jrs.contract.errors import InvalidInput
 from jrs.contract.texts import shown
 
 Json = Any
-"""What ``json`` can hold: None, bool, int, finite float, str, and lists and dicts of those."""
+"""A JSON value: None, bool, int, finite float, str, and lists and dicts of those."""
 
 Rule = Callable[[Any], Any]
-"""Returns what would be read back of a field, or raises `InvalidInput` saying what it must be."""
+"""Returns the field's value as it would be read back, or raises `InvalidInput`."""
 
 _FIRST_TOO_LONG = 10**sys.int_info.default_max_str_digits
-"""Python neither writes nor reads numbers of so many digits, unless it is told to."""
+"""Python by default neither writes nor reads numbers with this many digits."""
 
 
 def check_fields(value: attrs.AttrsInstance) -> None:
-    """Set every field of a new value to what would be read back of it.
+    """Set every field of a new value to the value that would be read back.
 
     Raises:
-        InvalidInput: a field's value is not of the type that the field is declared with, or has no
-            JSON form.
+        InvalidInput: a field's value does not have the declared type, or has no JSON form.
     """
     for name, at_once, rule in _rules(type(value)):
         before = getattr(value, name)
@@ -46,15 +45,15 @@ def check_fields(value: attrs.AttrsInstance) -> None:
             kind = type(value).__name__
             raise InvalidInput(f"not a valid {kind}: {name} {error}") from None
         if after is not before:
-            object.__setattr__(value, name, after)  # Frozen from now on.
+            object.__setattr__(value, name, after)  # The class is frozen.
 
 
 def as_json(value: Json) -> Json:
-    """Return a copy of `value` as JSON would give it back (tuples as lists), or raise.
+    """Return a copy of `value` as JSON would return it (tuples as lists), or raise.
 
     Raises:
-        InvalidInput: not JSON: NaN, infinity, a number of too many digits, a key that is no string,
-            any other type.
+        InvalidInput: not JSON: NaN, infinity, a number with too many digits, a key that is not a
+            string, any other type.
     """
     try:
         return _plain(value)
@@ -67,7 +66,7 @@ def _plain(value: Json) -> Json:
         return value
     if type(value) is int:
         if not -_FIRST_TOO_LONG < value < _FIRST_TOO_LONG:
-            raise InvalidInput("a number of too many digits has no JSON form")
+            raise InvalidInput("a number with too many digits has no JSON form")
         return value
     if type(value) is float:
         if not math.isfinite(value):
@@ -78,7 +77,7 @@ def _plain(value: Json) -> Json:
     if isinstance(value, dict):
         for key in value:
             if type(key) is not str:
-                raise InvalidInput(f"the key {shown(key)} is no string")
+                raise InvalidInput(f"the key {shown(key)} is not a string")
         return {key: _plain(item) for key, item in value.items()}
     raise InvalidInput(f"a {type(value).__qualname__} has no JSON form")
 
@@ -88,7 +87,7 @@ def _plain(value: Json) -> Json:
 
 @functools.cache
 def _rules(kind: type[attrs.AttrsInstance]) -> tuple[tuple[str, frozenset[type], Rule], ...]:
-    """Return each field's name, the types of which any value will do, and the rule for others."""
+    """Return each field's name, the types whose every value is valid, and the rule for others."""
     attrs.resolve_types(kind)
     return tuple(
         (field.name, frozenset(_at_once(field.type)), _rule(field.type))
@@ -130,7 +129,7 @@ def _json(value: Any) -> Any:
 
 def _text(value: Any) -> str:
     if type(value) is not str:
-        raise InvalidInput(f"must be a text, not {shown(value)}")
+        raise InvalidInput(f"must be a string, not {shown(value)}")
     return value
 
 
@@ -156,7 +155,7 @@ def _number(value: Any) -> float:
             return float(value)
         except OverflowError:
             pass
-    raise InvalidInput(f"must be a finite number, as JSON has no other, not {shown(value)}")
+    raise InvalidInput(f"must be a finite number, not {shown(value)}")
 
 
 _SIMPLE: dict[Any, Rule] = {Any: _json, str: _text, bool: _flag, int: _whole, float: _number}

@@ -1,4 +1,4 @@
-"""Where everything of a cluster is in its map. The only place that knows the layout."""
+"""Keys: the layout of a cluster's map. No other module knows the layout."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ PER_JOB = (
     CLEANUP,
     SNAPSHOTS,
 )
-"""Every prefix that is followed by a job id."""
+"""Every prefix whose keys continue with a job id."""
 WHILE_IT_RUNS = (ATTEMPTS, FENCES, STAGES, STREAMS, STOPS, CANCEL, CLEANUP)
-"""Those that go when the job has ended and is cleaned up."""
+"""The prefixes whose records are removed once the job has ended and is cleaned up."""
 
 
 def stage(job_id: str, name: str) -> str:

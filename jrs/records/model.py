@@ -1,4 +1,4 @@
-"""The vocabulary: frozen values with validators, each with one meaning (see docs/concepts.md)."""
+"""The stored types: frozen values with validators, each with one meaning (docs/concepts.md)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from jrs.records.policies import MOST_PARTITIONS, RestartPolicy, SnapshotPolicy,
 from jrs.records.stored import Stored
 
 MAX_PAYLOAD = 256 * 1024
-"""Largest JSON payload of a result, a stage or a spec's arguments, in bytes of its encoding."""
+"""Largest JSON payload of a result, a stage or a spec's arguments, in encoded bytes."""
 
 MAX_STAGES = 1000
-"""Most stages that a result has a summary of."""
+"""Most stages that a result summarizes."""
 
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
@@ -27,35 +27,35 @@ _encoder = json.JSONEncoder(allow_nan=False)
 
 
 def check_job_id(job_id: object) -> str:
-    """Return `job_id`, or raise `InvalidInput` saying what a job id looks like."""
+    """Return `job_id`, or raise `InvalidInput` with the form of a job id."""
     return _check_name(job_id, "job id")
 
 
 def check_stage_name(name: object) -> str:
-    """Return `name`, or raise `InvalidInput`; a stage is named like a job."""
+    """Return `name`, or raise `InvalidInput`; stage names follow the rules of job ids."""
     return _check_name(name, "stage name")
 
 
 def check_master_name(name: object) -> str:
-    """Return `name`, or raise `InvalidInput`; a master is named like a job."""
+    """Return `name`, or raise `InvalidInput`; master names follow the rules of job ids."""
     return _check_name(name, "master name")
 
 
 def _check_name(name: object, what: str) -> str:
     if not isinstance(name, str) or not _JOB_ID.fullmatch(name):
         raise InvalidInput(
-            f"not a {what}: {shown(name)} (1 to 128 of A-Z a-z 0-9 . _ -, the first one a letter "
+            f"not a {what}: {shown(name)} (1 to 128 of A-Z a-z 0-9 . _ -, starting with a letter "
             "or digit)"
         )
     return name
 
 
 def check_json(value: Json, what: str) -> Json:
-    """Return `value` as JSON would give it back (tuples as lists), or raise.
+    """Return `value` as JSON would return it (tuples as lists), or raise.
 
     Raises:
         InvalidInput: not JSON; see `as_json`.
-        TooLarge: its encoding is over `MAX_PAYLOAD`.
+        TooLarge: the encoded value is over `MAX_PAYLOAD`.
     """
     try:
         plain = as_json(value)
@@ -75,23 +75,23 @@ def _job_id(instance: object, attribute: object, value: str) -> None:
 
 
 def _bounded(text: str) -> str:
-    return bounded(text) if isinstance(text, str) else text  # Refused by its type afterwards.
+    return bounded(text) if isinstance(text, str) else text  # `check_fields` refuses it later.
 
 
 def _all_bounded(texts: dict[str, str]) -> dict[str, str]:
     try:
         return bounded_map(texts)
     except (AttributeError, TypeError, ValueError):
-        return texts  # No texts, and refused by its type afterwards.
+        return texts  # `check_fields` refuses it later.
 
 
 class JobStatus(enum.Enum):
-    """Where a job stands. The last three are globally terminal: only they have a result."""
+    """The status of a job. The last three are globally terminal: only they have a result."""
 
     CREATED = "CREATED"
     RUNNING = "RUNNING"
     SUSPENDED = "SUSPENDED"
-    """Locally terminal: this leader stopped the job and another may resume it."""
+    """Locally terminal: this leader stopped the job, and it can be resumed under any leader."""
     FINISHED = "FINISHED"
     FAILED = "FAILED"
     CANCELED = "CANCELED"
@@ -108,13 +108,15 @@ class RunnerKind(enum.Enum):
     """Where an attempt runs."""
 
     PROCESS = "process"
-    """A session of its own; can always be killed; dies with its master."""
+    """A process of its own, which can always be killed and dies with its master."""
     THREAD = "thread"
     """The master's own process and SparkSession."""
 
 
 class ResultState(enum.Enum):
-    """A result is dirty until every resource of its job is cleaned up. Expired: a tombstone."""
+    """The state of a result: dirty until all resources of its job are cleaned up, then clean.
+
+    Of an expired result only the tombstone is left."""
 
     DIRTY = "dirty"
     CLEAN = "clean"
@@ -123,12 +125,12 @@ class ResultState(enum.Enum):
 
 @attrs.frozen
 class JobSpec(Stored):
-    """What is needed to start the job on any master. Never a pickle."""
+    """Everything that a master needs to start the job. Never a pickle."""
 
     job_id: str = attrs.field(validator=_job_id)
     entry_point: str
     """``package.module:function`` or ``/path/file.py:function``, called as ``f(job, **arguments)``;
-    or ``driver:NAME`` for a function that only the driver's own `main` can give."""
+    or ``driver:NAME`` for a function that only the driver's own `main` provides."""
     arguments: dict[str, Json] = attrs.field(factory=dict)
     runner: RunnerKind = RunnerKind.PROCESS
     restart: RestartPolicy = attrs.field(factory=RestartPolicy)
@@ -137,10 +139,10 @@ class JobSpec(Stored):
     partitions: int | None = attrs.field(
         default=None, validator=attrs.validators.optional(count(MOST_PARTITIONS))
     )
-    """Over how many partitions its streams' state is spread; None leaves it to Spark."""
+    """The number of partitions of its streams' state; None leaves the choice to Spark."""
     snapshots: SnapshotPolicy = attrs.field(factory=SnapshotPolicy)
     signature: str = ""
-    """Over all of the record; see `jrs.records.signing`. Empty if nobody has signed it."""
+    """The signature of the whole record; see `jrs.records.signing`. Empty if it is not signed."""
 
     @arguments.validator
     def _check_arguments(self, attribute: object, value: object) -> None:
@@ -168,7 +170,7 @@ class Failure(Stored):
 
 @attrs.frozen
 class StageSummary(Stored):
-    """One finished stage of a job: when and by which attempt it was run."""
+    """One finished stage of a job: its attempt, epoch and duration."""
 
     name: str
     attempt: int
@@ -192,7 +194,7 @@ class JobResult(Stored):
     stages: tuple[StageSummary, ...] = ()
     """The newest `MAX_STAGES` of them."""
     stages_left_out: int = 0
-    """How many older ones there were."""
+    """The number of older stages, which are left out."""
 
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
@@ -209,16 +211,16 @@ class JobResult(Stored):
 
     @property
     def stages_skipped(self) -> int:
-        """How many stages the last attempt found finished by an earlier one."""
+        """The number of stages that an earlier attempt than the last one finished."""
         return sum(stage.attempt < self.attempt for stage in self.stages)
 
 
 @attrs.frozen
 class JobResultEntry:
-    """A job's place in the store.
+    """A job's entry in the result store.
 
-    `result` is None for an expired entry, whose payload is gone, and for one that cannot be
-    read: `problem` then says why, and the job is held.
+    `result` is None for an expired entry, whose payload is gone, and for an unreadable entry:
+    `problem` then says why, and the job is held.
     """
 
     job_id: str
@@ -229,7 +231,7 @@ class JobResultEntry:
 
 @attrs.frozen
 class Tombstone(Stored):
-    """What expiry leaves behind, so that it never permits a second run."""
+    """The remainder of an expired result, which prevents a second run of the job."""
 
     job_id: str = attrs.field(validator=_job_id)
     status: JobStatus = JobStatus.FINISHED
@@ -239,7 +241,7 @@ class Tombstone(Stored):
 
 @attrs.frozen
 class AttemptRecord(Stored):
-    """The newest attempt of a job, written before it starts, so that its processes can be found."""
+    """The newest attempt of a job, written before it starts so that its processes can be found."""
 
     job_id: str = attrs.field(validator=_job_id)
     attempt: int = 1
@@ -247,31 +249,32 @@ class AttemptRecord(Stored):
     master: str = ""
     started_at: float = 0.0
     deaths: int = 0
-    """Attempts so far that died under a living leader, or alone in a leader that died with them;
-    what the restart policy counts."""
+    """The number of attempts that died under a living leader, or alone in a leader that died with
+    them. The restart policy counts these."""
     failure: Failure | None = None
-    """Why the newest of those died."""
+    """Why the newest attempt counted in `deaths` died."""
     first_started_at: float = 0.0
     retry_at: float = 0.0
-    """When the next attempt may start, by the clock of the leader that noted this one's end; 0
-    while no end is noted."""
+    """When the next attempt may start, by the clock of the leader that recorded this attempt's
+    end; 0 while no end is recorded."""
     suspicion: int = 0
-    """Above 0: a leader died in whose process the job ran; see `jrs.recovery.leader.suspects`."""
+    """Above 0 if a leader died while the job ran in its process; see
+    `jrs.recovery.leader.suspects`."""
     on_probation: bool = False
-    """Whether it runs alone in its leader's process for a while, since it is suspected."""
+    """Whether the suspected job runs alone in its leader's process for a while."""
     unheard: tuple[int, ...] = ()
-    """The epochs in which it was on probation when the leader was replaced, whose last words may
-    still come: a process that hangs is replaced before it is dead."""
+    """The epochs in which the job was on probation when the leader was replaced, and whose last
+    report may still arrive: a process that hangs is replaced before it is dead."""
     mark: str = ""
-    """What this attempt's processes were born with, by which they are found; empty if the attempt
-    was started by a version that had no such marks."""
+    """The mark that identifies this attempt's processes; empty if the version that started the
+    attempt had no marks."""
     earlier_marks: tuple[str, ...] = ()
-    """The marks of the attempts before it, the newest last: some may have run on another host."""
+    """The marks of earlier attempts, the newest last: some may have run on another host."""
 
 
 @attrs.frozen
 class StageRecord(Stored):
-    """A finished stage. Its presence is the mark: a recovered job hands its result back."""
+    """A finished stage. A recovered job does not run it again, but returns its stored result."""
 
     job_id: str = attrs.field(validator=_job_id)
     name: str
@@ -281,74 +284,74 @@ class StageRecord(Stored):
     seconds: float
     finished_at: float
     published: str | None = None
-    """The staging folder's name, relative to the job's folder, that is renamed into place."""
+    """The staging folder that is renamed into place, relative to the job's folder."""
     temporary: bool = False
     order: int = 0
-    """Its place among the stages that its attempt went through."""
+    """Its position among the stages of its attempt."""
     after: tuple[str, ...] = ()
-    """The stages that had to be finished before it."""
+    """The stages that had to finish before it."""
     target: str | None = None
-    """The absolute path where its output is published, if that is not the job's own place."""
+    """The absolute path where its output is published; None for the job's own folder."""
     serial: int = 0
-    """Grows with each commit of finished stages of the job; 0 if it was not recorded."""
+    """Grows with each commit of finished stages of the job; 0 if not recorded."""
 
     def finished_before(self, other: StageRecord) -> bool:
-        """Return whether this stage had finished when `other` did; by their serials, since the
-        clocks of two hosts may differ."""
+        """Return whether this stage finished no later than `other`. Serials decide where both
+        have one, because the clocks of two hosts may differ."""
         if self.serial and other.serial:
             return self.serial < other.serial
         return self.finished_at <= other.finished_at
 
     def summary(self) -> StageSummary:
-        """Return what the job's result keeps of the stage."""
+        """Return the summary that the job's result keeps of the stage."""
         return StageSummary(self.name, self.attempt, self.epoch, self.seconds)
 
 
 @attrs.frozen
 class StreamRecord(Stored):
-    """A streaming stage that was started once: what its checkpoint belongs to."""
+    """A streaming stage that has been started: the plan and Spark version of its checkpoint."""
 
     job_id: str = attrs.field(validator=_job_id)
     name: str
     bounded: bool
     plan: str
-    """The hash of its plan; a checkpoint means nothing to another one. Empty if the next one is to
-    go on from it, whatever it is."""
+    """The hash of its plan; a checkpoint is useless to another plan. Empty if any next plan may
+    resume from the checkpoint."""
     spark: str
-    """The version of Spark, without which plans cannot be compared."""
+    """The version of Spark; plans of different versions cannot be compared."""
     started_at: float = 0.0
 
     def of_any_plan(self) -> StreamRecord:
-        """Return it as it is for other code, which goes on from the same checkpoint."""
+        """Return the record for changed code that resumes from the same checkpoint."""
         return attrs.evolve(self, plan="")
 
 
 class StopMode(enum.Enum):
-    """What is wanted of a job that is to stop before its end; see `jrs.store.stops`."""
+    """How a job stops before its end; see `jrs.store.stops`."""
 
     SUSPEND = "suspend"
-    """Stand still where it can be resumed; there is no result."""
+    """Stop at a batch boundary, without a result; the job can be resumed."""
     DRAIN = "drain"
-    """Process what is there, flush every window, and finish; never resumed."""
+    """Process the available input, flush every window, and finish; never resumed."""
     HOLD = "hold"
-    """Nobody asked: it cannot go on from what is stored until an operator has looked."""
+    """Set by jrs: the job cannot resume from the stored data until an operator has checked it."""
 
 
 class StopState(enum.Enum):
-    """How far a stop has come."""
+    """The progress of a stop."""
 
     REQUESTED = "requested"
     QUIESCED = "stands"
-    """A suspend: every query has come to its end; the leader ends the attempt."""
+    """Every query of a job to be suspended has ended; the leader ends the attempt."""
     DONE = "done"
-    """The job is suspended, or held. It starts again when it is resumed."""
+    """The job is suspended or held. It starts again when it is resumed."""
     REFUSED = "refused"
-    """A drain that is not possible; the job goes on, and `reason` says why."""
+    """The job cannot be drained; it keeps running, and `reason` says why."""
 
 
 @attrs.frozen
 class StopRecord(Stored):
-    """A stop, from its request to the end of the job or until it is resumed."""
+    """A stop, from its request until the job ends or is resumed."""
 
     job_id: str = attrs.field(validator=_job_id)
     mode: StopMode
@@ -356,30 +359,31 @@ class StopRecord(Stored):
     requested_at: float = 0.0
     reason: str = attrs.field(default="", converter=_bounded)
     patience: float = attrs.field(default=30.0, validator=seconds)
-    """A suspend: seconds after which the leader ends an attempt that has not come to stand."""
+    """Grace period of a suspend, in seconds: after it, the leader ends an attempt that has not
+    quiesced."""
     again: bool = False
-    """Whether the job is started again, changed, as soon as it stands."""
+    """Whether the leader restarts the changed job as soon as it is suspended."""
     stages: dict[str, str] = attrs.field(factory=dict, converter=_all_bounded)
-    """Which streaming stage is at which step, for whoever waits."""
+    """The step of each streaming stage, for callers that wait."""
     drain: StopRecord | None = None
-    """A hold: the drain that it has interrupted, which goes on when the job is resumed."""
+    """The drain that a hold has interrupted; it continues when the job is resumed."""
 
 
 @attrs.frozen
 class CleanupJournal(Stored):
-    """What is done and what is left of a job's cleanup, so that a new leader goes on with it."""
+    """The progress of a job's cleanup, so that a new leader continues it."""
 
     job_id: str = attrs.field(validator=_job_id)
     done: tuple[str, ...] = ()
     tries: int = 0
     problems: dict[str, str] = attrs.field(factory=dict, converter=_all_bounded)
-    """What is left: each resource's name and its newest error, paths included."""
+    """The remaining resources: each one's name and its newest error, paths included."""
     exhausted: bool = False
 
 
 @attrs.frozen
 class CancelRequest(Stored):
-    """Somebody asked for the job to be canceled."""
+    """A request to cancel the job."""
 
     job_id: str = attrs.field(validator=_job_id)
     requested_at: float = 0.0
@@ -396,16 +400,16 @@ class MasterInfo(Stored):
     started_at: float
     seen_at: float
     leading: int | None = None
-    """The epoch it leads in, once it has recovered."""
+    """The epoch of its leadership, once it has recovered."""
     reads_format: int = 1
-    """The newest format of a cluster that it works with."""
+    """The newest cluster format that it works with."""
     max_attempts: int = 0
-    """How many attempts in processes of their own it runs at once while it leads; 0: not known."""
+    """Most attempts in processes of their own that it runs at once while it leads; 0 if unknown."""
 
 
 @attrs.frozen
 class FormatRecord(Stored):
-    """The format that the cluster's records are written in, once it was raised."""
+    """The format of the cluster's records, once it was raised."""
 
     version: int
     raised_at: float = 0.0
@@ -418,11 +422,11 @@ class EpochRecord(Stored):
     epoch: int
     candidate: str
     token: str = ""
-    """Names this leadership among all of its candidate's; backends may keep a lock under it."""
+    """Names this leadership among those of its candidate; backends may keep a lock under it."""
 
 
 class JobNotFinished(JrsError):
-    """A job that was waited for ended FAILED or CANCELED."""
+    """The awaited job ended FAILED or CANCELED."""
 
     def __init__(self, result: JobResult) -> None:
         self.result = result

@@ -1,4 +1,4 @@
-"""What a job's spec says of its restarts and of its snapshots."""
+"""Policies: how a job's spec controls its restarts and its snapshots."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from jrs.contract.texts import shown
 from jrs.records.stored import Stored
 
 MOST = 2**31 - 1
-"""The largest count: what the JVM takes for one, too."""
+"""The largest count: the largest int of the JVM."""
 MOST_PARTITIONS = 1 << 15
-"""Of a stream's state. Each is a folder, and a task of every batch."""
+"""Most partitions of a stream's state. Each is a folder, and a task of every batch."""
 LONGEST = int(threading.TIMEOUT_MAX)
-"""Seconds: the longest that the operating system waits; 292 years."""
+"""The longest wait of the operating system, in seconds: 292 years."""
 
 
 def seconds(instance: object, attribute: attrs.Attribute[Any], value: float) -> None:
@@ -36,7 +36,7 @@ def check_count(name: str, value: object, most: int = MOST) -> None:
 
 
 def count(most: int = MOST) -> Callable[[object, attrs.Attribute[Any], int], None]:
-    """Return the validator of a field that counts from 1 to `most`."""
+    """Return the validator of a field that holds a whole number from 1 to `most`."""
 
     def check(instance: object, attribute: attrs.Attribute[Any], value: int) -> None:
         check_count(attribute.name, value, most)
@@ -48,28 +48,28 @@ def count(most: int = MOST) -> Callable[[object, attrs.Attribute[Any], int], Non
 class RestartPolicy(Stored):
     """How often a job is started again after it died without a result.
 
-    Attempts that ended because their leader did are recovered and do not count.
+    Attempts that ended because their leader died are recovered and do not count.
     """
 
     attempts: int = attrs.field(default=3, validator=count())
-    """Attempts in all before the job is FAILED."""
+    """Total attempts before the job is FAILED."""
     delay: float = attrs.field(default=1.0, validator=seconds)
-    """Seconds before the second attempt; doubled for each further one."""
+    """Seconds before the second attempt; doubled before each further attempt."""
     max_delay: float = attrs.field(default=60.0, validator=seconds)
     on_exception: bool = False
     """Whether a job whose function raised is started again too, instead of being FAILED."""
 
     def delay_after(self, deaths: int) -> float:
-        """Return the seconds from the latest of so many deaths to the next start."""
-        # The exponent is bounded because 2.0**1024 is no float.
+        """Return the seconds from the latest of `deaths` deaths to the next start."""
+        # The exponent is bounded because 2.0**1024 overflows.
         return min(self.delay * 2.0 ** min(deaths - 1, 64), self.max_delay)
 
 
 class Keep(enum.Enum):
-    """What becomes of a job's snapshots when it ends."""
+    """What happens to a job's snapshots when the job ends."""
 
     KEEP = "keep"
-    """They stay listed, until somebody deletes them."""
+    """The snapshots stay listed until a user deletes them."""
     DELETE = "delete"
 
 
@@ -77,26 +77,26 @@ def _keep(value: Keep | str) -> Keep:
     for each in Keep:
         if value in (each, each.value):
             return each
-    raise InvalidInput(f"what becomes of snapshots is keep or delete, not {shown(value)}")
+    raise InvalidInput(f"the policy for snapshots is keep or delete, not {shown(value)}")
 
 
 @attrs.frozen
 class SnapshotPolicy(Stored):
     """When snapshots of a job's streams are taken, and how long they are kept.
 
-    While the job goes on, those that somebody has named are kept, and so is the newest one that it
-    could go on from, whatever its age. Old ones are deleted when another one is taken.
+    Until the job ends, named snapshots are kept, and so is the newest snapshot that the job could
+    resume from, whatever its age. Old snapshots are deleted when another one is taken.
     """
 
     every: float | None = attrs.field(default=None, validator=attrs.validators.optional(seconds))
-    """Seconds between two while the job runs; None for none but those at a stop."""
+    """Seconds between two snapshots while the job runs; None takes them only at a stop."""
     keep: int | None = attrs.field(
         default=3,
         validator=attrs.validators.optional(count()),  # type: ignore[arg-type]
     )
-    """The most to keep; None for any number."""
+    """Most snapshots to keep; None for any number."""
     max_age: float | None = attrs.field(default=None, validator=attrs.validators.optional(seconds))
-    """Seconds after which one is deleted; None for never."""
+    """Seconds after which a snapshot is deleted; None for never."""
     on_finished: Keep = attrs.field(default=Keep.DELETE, converter=_keep)
     on_failed: Keep = attrs.field(default=Keep.KEEP, converter=_keep)
     on_canceled: Keep = attrs.field(default=Keep.KEEP, converter=_keep)

@@ -1,8 +1,8 @@
 """Signed specs: an HMAC with a key that masters and submitters share.
 
-A master that has a key runs only jobs whose spec was signed with it, so that write access to the
-backend alone is not enough to make it run code. The signature is over all that the spec's
-record says, fields of later versions included, and is kept in the record itself.
+A master with a key runs only jobs whose spec was signed with that key, so that write access to the
+backend is not enough to make the master run code. The signature covers the whole record of the
+spec, including fields of later versions, and is stored in the record.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ _DOMAIN = b"jrs spec 1\0"
 
 
 class SpecKey:
-    """The key that specs are signed with. No message, log or `repr` shows it.
+    """The key that signs specs. No message, log or `repr` shows it.
 
     Raises:
-        InvalidInput: it has less than 32 bytes.
+        InvalidInput: the key has fewer than 32 bytes.
     """
 
     def __init__(self, key: bytes) -> None:
         if len(key) < _LEAST:
-            raise InvalidInput(f"a key for specs has at least {_LEAST} bytes, not {len(key)}")
+            raise InvalidInput(f"a spec key must have at least {_LEAST} bytes, not {len(key)}")
         self._key = key
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Return the key in a file: its bytes, but for white space at the end.
+        """Return the key in a file: its bytes without trailing white space.
 
         Raises:
-            InvalidInput: it cannot be read, or others than its owner and group can read it, or it
-                is too short.
+            InvalidInput: the file cannot be read, users other than its owner and group can read
+                it, or the key is too short.
         """
         try:
             with path.open("rb") as file:
@@ -52,7 +52,7 @@ class SpecKey:
             raise InvalidInput(f"every user can read the spec key {path}: chmod o= {path}")
         if len(key) < _LEAST:
             raise InvalidInput(
-                f"the spec key {path} has {len(key)} bytes, of {_LEAST} at least; to make one: "
+                f"the spec key {path} has {len(key)} bytes, but needs at least {_LEAST}; make one: "
                 f"openssl rand -hex 32 > {path}"
             )
         return cls(key)
@@ -61,15 +61,15 @@ class SpecKey:
         """Return the record of a spec with its signature.
 
         Raises:
-            CorruptRecord: it is no record.
+            CorruptRecord: `spec` is not a record.
         """
         return with_fields(spec, where, **{SIGNATURE: self._of(fields_of(spec, where))})
 
     def has_signed(self, spec: bytes, where: str) -> bool:
-        """Return whether the record of a spec was signed with this key and is as it was then.
+        """Return whether the record of a spec was signed with this key and is unchanged since.
 
         Raises:
-            CorruptRecord: it is no record.
+            CorruptRecord: `spec` is not a record.
         """
         fields = fields_of(spec, where)
         found = fields.get(SIGNATURE)
@@ -87,21 +87,21 @@ class SpecKey:
 
 
 def is_signed(spec: bytes, where: str) -> bool:
-    """Return whether the record of a spec has a signature, with whatever key.
+    """Return whether the record of a spec has a signature of any key.
 
     Raises:
-        CorruptRecord: it is no record.
+        CorruptRecord: `spec` is not a record.
     """
     return bool(fields_of(spec, where).get(SIGNATURE))
 
 
 def renewed(changed: bytes, before: bytes, key: SpecKey | None, job_id: str) -> bytes:
-    """Return the record of a changed spec, signed if the one before was.
+    """Return the record of a changed spec, signed if the previous record was.
 
-    What was not signed with the key before is not signed by the way: nobody has looked at it.
+    A spec that was not signed with the key is never signed implicitly: no operator has checked it.
 
     Raises:
-        InvalidInput: it is signed and there is no key, or it is not signed with that key.
+        InvalidInput: the spec is signed but no key is given, or it is not signed with `key`.
     """
     where = f"the spec of job {job_id!r}"
     if key is None:
@@ -109,16 +109,16 @@ def renewed(changed: bytes, before: bytes, key: SpecKey | None, job_id: str) -> 
         return changed
     if not key.has_signed(before, where):
         raise InvalidInput(
-            f"{where} is not signed with this key: look at it: jrs show {job_id}; then: "
+            f"{where} is not signed with this key: check it with jrs show {job_id}, then "
             f"jrs sign {job_id}"
         )
     return key.sign(changed, where)
 
 
 def check_key(spec: bytes, key: SpecKey | None, job_id: str) -> None:
-    """Raise `InvalidInput` if a spec is signed and there is no key to sign it again."""
+    """Raise `InvalidInput` if a spec is signed and no key is given to sign it again."""
     if key is None and is_signed(spec, f"the spec of job {job_id!r}"):
         raise InvalidInput(
-            f"the spec of job {job_id!r} is signed, and would not be any more: give the key that "
-            "the masters have, --spec-key FILE"
+            f"the spec of job {job_id!r} is signed and has to be signed again: give the masters' "
+            "key, --spec-key FILE"
         )

@@ -1,7 +1,7 @@
-"""The vocabulary of snapshots: what the catalogue and a snapshot's own folder say of it.
+"""The stored types of snapshots: entries of the catalogue and the manifest in a snapshot's folder.
 
-A snapshot is one consistent state of a job, pinned under a number. Every name of a file in it is
-relative, so that its folder can be anywhere.
+A snapshot is one consistent state of a job, pinned under a number. All its file names are relative,
+so that its folder can be anywhere.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ class SnapshotFormat(enum.Enum):
     """How a snapshot holds its files; docs/snapshots.md compares them."""
 
     LINK = "link"
-    """Hard links: milliseconds, no space, the same filesystem."""
+    """Hard links: takes milliseconds and no space, on the same filesystem only."""
     FULL = "full"
-    """Copies: shares nothing with the job, any filesystem."""
+    """Copies: shares nothing with the job, on any filesystem."""
     CAS = "cas"
-    """Blobs named by their content, shared by the snapshots of a cluster."""
+    """Blobs named by their content, which the snapshots of a cluster share."""
     LOGICAL = "logical"
-    """The state's rows as Parquet, for reading. Nothing can be restored from it."""
+    """The state's rows as Parquet, for reading only: it cannot be restored."""
 
     @property
     def is_restorable(self) -> bool:
@@ -46,9 +46,9 @@ def _name(instance: object, attribute: object, value: str | None) -> None:
 
 
 def check_snapshot_name(name: str) -> str:
-    """Return `name`, or raise `InvalidInput`: named like a job, but never by digits alone."""
+    """Return `name`, or raise `InvalidInput`: the rules of job ids, and not only digits."""
     if isinstance(name, str) and name.isdigit():
-        raise InvalidInput(f"not a snapshot's name: {name!r} would be taken for a number")
+        raise InvalidInput(f"not a snapshot's name: {name!r} would be read as a number")
     try:
         return check_stage_name(name)
     except InvalidInput as error:
@@ -56,7 +56,7 @@ def check_snapshot_name(name: str) -> str:
 
 
 def check_path(path: str) -> None:
-    """Raise `InvalidInput` unless `path` is relative and stays below where it begins."""
+    """Raise `InvalidInput` unless `path` is relative and does not leave its base folder."""
     if path.startswith("/"):
         raise InvalidInput(f"the path {path!r} is absolute")
     if {"", ".", ".."} & set(path.split("/")) or "\0" in path:
@@ -64,7 +64,7 @@ def check_path(path: str) -> None:
 
 
 def _check_below(path: str, folders: tuple[str, ...]) -> None:
-    """Raise `InvalidInput` unless a path of a snapshot is in one of the folders it may be in."""
+    """Raise `InvalidInput` unless a path of a snapshot is below one of `folders`."""
     first, _, rest = path.partition("/")
     if first not in folders or not rest:
         raise InvalidInput(f"the path {path!r} is not below {'/, '.join(folders)}/")
@@ -82,7 +82,7 @@ class SnapshotStage(Stored):
 
     name: str
     batch: int | None
-    """The batch it was pinned at; None if it had committed none, and begins from its beginning."""
+    """The batch it was pinned at; None if it had committed none and starts from the beginning."""
     query: str | None = None
     """The id of its streaming query."""
 
@@ -97,42 +97,42 @@ class SnapshotFile(Stored):
     sha256: str
     mtime_ns: int
     inode: int = 0
-    """Of a hard link: with size and time the proof that a file is the one hashed before."""
+    """The inode of a hard link: with size and time it proves that a file was hashed before."""
 
     def check(self) -> None:
-        """Raise `InvalidInput` if the path could lead anywhere else, or the digest is none."""
+        """Raise `InvalidInput` if the path could leave the snapshot, or the digest is invalid."""
         check_path(self.path)
         if not _SHA256.fullmatch(self.sha256) or self.size < 0:
-            raise InvalidInput(f"the entry of {self.path!r} has no digest or no size")
+            raise InvalidInput(f"the entry of {self.path!r} has no valid digest or size")
 
 
 @attrs.frozen
 class Manifest(Stored):
-    """What is in a snapshot: the file ``manifest.json`` of its folder."""
+    """The contents of a snapshot: the file ``manifest.json`` in its folder."""
 
     job_id: str = attrs.field(validator=_job_id)
     number: int
     format: SnapshotFormat
     created_at: float
-    """Seconds since 1970, by the clock of whoever took it."""
+    """Seconds since 1970, by the clock of the process that took the snapshot."""
     root: str
-    """Where the job's folder was: the beginning of the paths that Spark's file logs hold, which a
-    restore rewrites. Nothing is ever read from or written to it."""
+    """The former path of the job's folder: the prefix of the paths in Spark's file logs, which a
+    restore rewrites. jrs never reads from or writes to it."""
     name: str | None = attrs.field(default=None, validator=_name)
     parent: int | None = None
-    """The snapshot whose digests of unchanged files were taken over. Nothing else depends on it."""
+    """The snapshot whose digests of unchanged files were reused. Nothing else depends on it."""
     output: bool = True
-    """Whether the published output is in it, too."""
+    """Whether the snapshot includes the published output."""
     stages: tuple[SnapshotStage, ...] = ()
     records: dict[str, str] = attrs.field(factory=dict)
-    """The job's records as they are stored: ``spec``, ``stages/<name>``, ``streams/<name>``."""
+    """The job's records in stored form: ``spec``, ``stages/<name>``, ``streams/<name>``."""
     files: tuple[SnapshotFile, ...] = ()
     links: dict[str, str] = attrs.field(factory=dict)
-    """The closed inputs of its stages: links, ``in/<stage>/…``, and what each of them leads to."""
+    """The closed inputs of its stages: links ``in/<stage>/…`` and the target of each."""
 
     def check(self) -> None:
-        """Raise `InvalidInput` if anything in it could lead out of the snapshot, or out of the
-        folder of the job that it is restored as."""
+        """Raise `InvalidInput` if a path could lead out of the snapshot, or out of the folder of
+        the restored job."""
         within = ("streams", "out", "tmp") if self.format.is_restorable else ("state",)
         places: set[str] = set()
         for file in self.files:
@@ -145,9 +145,9 @@ class Manifest(Stored):
             _take(path, places)
         for above, below in pairwise(sorted(path.split("/") for path in places)):
             if below[: len(above)] == above:
-                # Were it a link, what is below it would be wherever that leads to.
+                # If `above` is a link, `below` would be created in the link's target.
                 path, folder = "/".join(below), "/".join(above)
-                raise InvalidInput(f"the path {path!r} is below {folder!r}, which is no folder")
+                raise InvalidInput(f"the path {path!r} is below {folder!r}, which is not a folder")
         for stage in self.stages:
             check_stage_name(stage.name)
         for key in self.records:
@@ -168,9 +168,9 @@ class SnapshotRecord(Stored):
     """The sha256 of its ``manifest.json``."""
     files: int
     bytes: int
-    """Of all its files."""
+    """Total size of its files."""
     new_bytes: int
-    """Of those that the newest snapshot before it did not hold already."""
+    """Total size of the files that the snapshot before it does not hold."""
     name: str | None = attrs.field(default=None, validator=_name)
     parent: int | None = None
     output: bool = True
@@ -178,7 +178,7 @@ class SnapshotRecord(Stored):
     storage: str | None = None
     """The storage it was moved to; None while it is next to its job."""
     copy: str | None = None
-    """A storage that may hold a left-over of it, from a move under way or cut off."""
+    """A storage that may hold a partial copy, from a move that is under way or was cut off."""
 
     def __str__(self) -> str:
         named = f" ({self.name})" if self.name else ""
@@ -187,15 +187,15 @@ class SnapshotRecord(Stored):
 
 @attrs.frozen
 class RestoreRecord(Stored):
-    """A restore under way. It takes the place of the job's spec, so that every master holds the
-    job, and none starts one that is half restored."""
+    """A restore under way. It replaces the job's spec, so that every master holds the job and none
+    starts a half-restored job."""
 
     job_id: str = attrs.field(validator=_job_id)
     source: str
-    """The snapshot's number, or the folder of an exported one."""
+    """The snapshot's number, or the folder of an exported snapshot."""
     from_job: str
     started_at: float
     claim: bool = False
     fork: bool = False
     spec: str | None = None
-    """The record that it took the place of."""
+    """The replaced record."""

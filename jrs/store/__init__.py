@@ -1,1 +1,1 @@
-"""The job result store, and the records of jobs, requests and masters around it."""
+"""The job result store, and the stores of jobs, requests and masters."""

@@ -1,12 +1,12 @@
 """The fence of one attempt: a small record that every commit of the attempt checks.
 
 The epoch's fence shuts out the attempts of earlier leaders. An earlier attempt of the *same* leader
-may still have a write under way, or be alive where nobody can reach it. So each attempt is let in
-by name: ``fence/<job>`` holds ``epoch.attempt.nonce``, or ``none`` while no attempt may write.
+may still have a write under way, or be alive on an unreachable host. So each attempt is let in by
+name: ``fence/<job>`` holds ``epoch.attempt.nonce``, or ``none`` while no attempt may write.
 
-Only leaders write it, and a restore, under the epoch's fence; an attempt closes its own with its
-result. The rule for all of them: **shut out, then read**. What was read of a job before its attempt
-was shut out has to be read again, for until then the attempt may have changed it.
+Leaders and restores write the record, under the epoch's fence. An attempt closes its own fence with
+its result. The rule for all of them: **shut out, then read**. Data read of a job before its attempt
+was shut out has to be read again, because the attempt may have changed it until then.
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ NOBODY = b"none"
 """The value while no attempt may write."""
 
 SINCE_FORMAT = 3
-"""The format of a cluster from which on attempts have a fence of their own."""
+"""The first cluster format in which each attempt has its own fence."""
 
 
 def name_of(epoch: int, attempt: int, nonce: str) -> bytes:
-    """Return the value that lets one attempt in; `nonce` tells it from any other of that number."""
+    """Return the value that lets one attempt in; `nonce` makes it unique."""
     return f"{epoch}.{attempt}.{nonce}".encode()
 
 
 def check(stored: Record) -> None:
-    """Raise `CorruptRecord` unless the record is the fence of an attempt. A damaged one lets nobody
-    in, and the next leader writes it again."""
+    """Raise `CorruptRecord` unless the record is the fence of an attempt.
+
+    A damaged fence lets no attempt in, and the next leader writes it again."""
     if not _NAME.fullmatch(stored.value):
         raise CorruptRecord(
             f"{stored.key}: not the fence of an attempt ({len(stored.value)} bytes)"
@@ -43,7 +44,7 @@ def check(stored: Record) -> None:
 
 
 def shut_out_ops(backend: Backend, job_id: str) -> list[Op]:
-    """Return what shuts the job's attempt out in a commit of the caller's; empty if none is in."""
+    """Return the operations that shut the job's attempt out; empty if no attempt is let in."""
     stored = backend.get(keys.FENCES + job_id)
     if stored is None or stored.value == NOBODY:
         return []
@@ -51,24 +52,25 @@ def shut_out_ops(backend: Backend, job_id: str) -> list[Op]:
 
 
 def shut_out(backend: Backend, job_id: str, fence: Fence) -> None:
-    """Shut the job's attempt out, durably: nothing that it has not committed by now ever will be.
+    """Shut the job's attempt out: once this returns, the attempt cannot commit any more.
 
-    Idempotent.
+    Durable, idempotent.
 
     Raises:
         Fenced: a newer leader exists.
-        Unavailable, OutcomeUnknown: from the backend; it may be repeated.
+        Unavailable, OutcomeUnknown: from the backend; the call may be repeated.
     """
     while ops := shut_out_ops(backend, job_id):
         try:
             backend.commit(*ops, fence=fence)
         except Conflict:
-            pass  # The attempt has ended with a result in this moment.
+            pass  # The attempt has just ended with a result.
 
 
 def let_in_ops(backend: Backend, job_id: str, name: bytes) -> list[Op]:
-    """Return what lets the attempt of that name in, for the commit that records it; empty in a
-    cluster whose format knows no fence of attempts."""
+    """Return the operations that let the attempt of that name in, for the commit that records it.
+
+    Empty in a cluster whose format has no fences of attempts."""
     if cluster_format.format_of(backend) < SINCE_FORMAT:
         return []
     key = keys.FENCES + job_id
@@ -77,10 +79,10 @@ def let_in_ops(backend: Backend, job_id: str, name: bytes) -> list[Op]:
 
 
 def of_attempt(backend: Backend, job_id: str, name: bytes, fence: Fence) -> Fence | None:
-    """Return the fence of an attempt that was let in; None if it is shut out already.
+    """Return the fence of an attempt that was let in; None if it is already shut out.
 
     Args:
-        fence: of its leader.
+        fence: the leader's fence.
     """
     stored = backend.get(keys.FENCES + job_id)
     if stored is None or stored.value != name:
@@ -89,7 +91,7 @@ def of_attempt(backend: Backend, job_id: str, name: bytes, fence: Fence) -> Fenc
 
 
 def close_ops(fence: Fence) -> tuple[Op, ...]:
-    """Return what ends an attempt's right to write, for the commit of its result."""
+    """Return the operations that end an attempt's right to write, for the commit of its result."""
     if fence.attempt is None:
         return ()
     return (Update(fence.attempt.key, NOBODY, fence.attempt.version),)

@@ -1,10 +1,11 @@
-"""The format of a cluster: what its records look like, and which versions of jrs may write them.
+"""The format of a cluster: the form of its records, and which versions of jrs may write them.
 
 Two versions of jrs share a cluster while it is upgraded, master by master. So a newer version
-writes nothing in a new form until an operator has raised the cluster's format, which is refused as
-long as a master runs that does not know it. From then on older versions refuse to open the cluster.
+writes nothing in a new form until an operator raises the cluster's format. Raising is refused
+while a master runs that does not know the new format. Afterwards older versions refuse to open the
+cluster.
 
-A field added to a record is no new form: an older version may ignore it (see
+A field added to a record is not a new form, because an older version may ignore the field (see
 `jrs.records.stored`).
 """
 
@@ -25,10 +26,10 @@ from jrs.store.masters import GONE_AFTER, Registry
 
 
 def format_of(backend: Backend) -> int:
-    """Return the format in force: nothing of a newer form may be written.
+    """Return the format in force. Records of a newer form must not be written.
 
     Raises:
-        CorruptRecord: its record cannot be read.
+        CorruptRecord: the record of the format cannot be read.
         Unavailable: the backend did not answer.
     """
     stored = backend.get(keys.FORMAT)
@@ -38,25 +39,28 @@ def format_of(backend: Backend) -> int:
 
 
 def ensure_supported(backend: Backend, *, convert: bool, now: Clock = time.time) -> None:
-    """Check that this version of jrs works with the cluster's format; convert format 1 if told so.
+    """Check that this version of jrs supports the cluster's format.
+
+    Args:
+        convert: convert a cluster of format 1.
 
     Raises:
         UnsupportedVersion: the cluster's format is newer than this jrs.
-        InvalidInput: it is of format 1, and masters still run, or `convert` is not given.
+        InvalidInput: the cluster has format 1, and masters still run or `convert` is False.
         Unavailable: the backend did not answer.
     """
     if backend.marked_format < OLDEST_FORMAT:
         if not convert:
             raise InvalidInput(
                 f"cluster {backend.cluster!r} at {backend.url} was made by an older jrs: stop its "
-                "masters, then start one of this version, which converts it"
+                "masters, then start a master of this version to convert it"
             )
         running = Registry(backend, now=now).running()
         if running:
             raise InvalidInput(
                 f"cluster {backend.cluster!r} at {backend.url} was made by an older jrs, and its "
-                f"masters still run ({_named(running)}): stop all of them first; one that was "
-                f"killed counts for {GONE_AFTER:g} s"
+                f"masters still run ({_named(running)}): stop all of them first; a killed master "
+                f"counts as running for {GONE_AFTER:g} s"
             )
         backend.mark_format(OLDEST_FORMAT)
     try:
@@ -64,7 +68,7 @@ def ensure_supported(backend: Backend, *, convert: bool, now: Clock = time.time)
     except UnsupportedVersion:
         raise
     except CorruptRecord:
-        return  # To be named, and mended, by what was opened for.
+        return  # The caller reports and repairs it.
     if found > NEWEST_FORMAT:
         raise UnsupportedVersion(
             f"cluster {backend.cluster!r} at {backend.url} has format {found}; this jrs reads up "
@@ -73,14 +77,13 @@ def ensure_supported(backend: Backend, *, convert: bool, now: Clock = time.time)
 
 
 def raise_format(backend: Backend, version: int = NEWEST_FORMAT, *, now: Clock = time.time) -> int:
-    """Raise the cluster's format to `version`, durably and for good; return the one before.
+    """Raise the cluster's format to `version`, permanently; return the previous format.
 
-    Idempotent. From now on versions of jrs that do not know the format refuse the cluster.
+    Durable, idempotent. Afterwards versions of jrs that do not know the format refuse the cluster.
 
     Raises:
-        InvalidInput: this jrs does not know the format, or a master runs that does not. Nothing
-            was changed.
-        Unavailable, OutcomeUnknown: from the backend; repeat it.
+        InvalidInput: this jrs or a running master does not know the format. Nothing was changed.
+        Unavailable, OutcomeUnknown: from the backend; repeat the call.
     """
     if not OLDEST_FORMAT <= version <= NEWEST_FORMAT:
         raise InvalidInput(
@@ -104,9 +107,9 @@ def raise_format(backend: Backend, version: int = NEWEST_FORMAT, *, now: Clock =
         try:
             commit_and_read_back(backend, op)
         except Conflict:
-            raise InvalidInput("somebody else raised the format in this moment; look again") from (
-                None
-            )
+            raise InvalidInput(
+                "another process has just changed the format: check it with jrs cluster-format"
+            ) from None
     backend.mark_format(version)
     return before
 

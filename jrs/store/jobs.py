@@ -1,4 +1,4 @@
-"""JobCatalog: the jobs of a cluster: submitting, asking to cancel, and how each one stands."""
+"""JobCatalog: the jobs of a cluster: submit, cancel, sign and view."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from jrs.store.result_store import JobResultStore
 
 @attrs.frozen
 class JobView:
-    """Everything the cluster knows of one job, for people and for tools."""
+    """All stored data of one job, for people and for tools."""
 
     job_id: str
     status: JobStatus | None
-    """None if it cannot be told: the job is held, or its result was expired."""
+    """None if it is unknown: a record is unreadable, or the result was expired."""
     spec: JobSpec | None
     entry: JobResultEntry | None
     attempt: AttemptRecord | None
@@ -46,14 +46,14 @@ class JobView:
     stop: StopRecord | None
     cleanup: CleanupJournal | None
     problems: tuple[str, ...]
-    """Records that cannot be read. They hold this job and no other."""
+    """Unreadable records. They hold this job and no other."""
 
 
 class JobCatalog:
     """The jobs of one cluster. Needs no leader: a submission is durable when it is acknowledged.
 
     Args:
-        spec_key: signs what is submitted; see `jrs.records.signing`.
+        spec_key: the key that signs submitted specs; see `jrs.records.signing`.
     """
 
     def __init__(
@@ -65,11 +65,11 @@ class JobCatalog:
         self._results = JobResultStore(backend, now=now)
 
     def submit(self, spec: JobSpec) -> JobSpec:
-        """Store the spec, durably; the leader starts it. Return it with its time of submission.
+        """Store the spec, durably, for the leader to start; return it with its submission time.
 
         Raises:
-            InvalidInput: not a `JobSpec`.
-            DuplicateJob: the id is taken, `.state` says by what. Nothing was changed.
+            InvalidInput: `spec` is not a `JobSpec`.
+            DuplicateJob: the id is taken; `.state` says by what. Nothing was changed.
             Unavailable, OutcomeUnknown: as `Backend.commit`.
         """
         if not isinstance(spec, JobSpec):
@@ -87,17 +87,17 @@ class JobCatalog:
                 Absent(keys.TOMBSTONES + spec.job_id),
             )
         except Conflict:
-            # Taken since we looked; if it is free again by now, it still was not ours.
+            # Taken since the check. Even if it is free again, this spec was not stored.
             self._check_free(spec.job_id)
             raise
         return spec
 
     def sign(self, job_id: str) -> None:
-        """Sign a job's spec as it is stored now. Durable; idempotent.
+        """Sign the stored spec of a job. Durable, idempotent.
 
         Raises:
-            NoSuchJob: it was not submitted, or has ended.
-            InvalidInput: there is no key, or the job was changed in this moment.
+            NoSuchJob: the job was not submitted, or has ended.
+            InvalidInput: no key was given, or the job was changed at the same moment.
             CorruptRecord: the spec cannot be read, or the job is being restored.
         """
         check_job_id(job_id)
@@ -105,20 +105,20 @@ class JobCatalog:
             raise InvalidInput("no key to sign with: give --spec-key FILE")
         stored = self._backend.get(keys.JOBS + job_id)
         if stored is None:
-            raise NoSuchJob(f"there is no job {job_id!r} to be signed")
+            raise NoSuchJob(f"there is no job {job_id!r} to sign")
         decode(JobSpec, stored.value, stored.key)
         signed = self._spec_key.sign(stored.value, stored.key)
         try:
             self._backend.commit(Update(stored.key, signed, stored.version))
         except Conflict:
-            raise InvalidInput(f"job {job_id!r} was changed in this moment; look again") from None
+            raise InvalidInput(f"job {job_id!r} has just been changed; check it again") from None
 
     def cancel(self, job_id: str, reason: str = "") -> None:
-        """Ask for the job to be canceled; the leader does it. Idempotent, durable.
+        """Request that the leader cancels the job. Durable, idempotent.
 
         Raises:
             NoSuchJob: no such job was submitted.
-            InvalidInput: the job has ended already.
+            InvalidInput: the job has already ended.
         """
         check_job_id(job_id)
         entry = self._results.get(job_id)
@@ -135,13 +135,13 @@ class JobCatalog:
                 Absent(keys.TOMBSTONES + job_id),
             )
         except Conflict:
-            pass  # Asked for already, or ended in this moment.
+            pass  # Already requested, or the job has just ended.
 
     def view(self, job_id: str) -> JobView:
-        """Return all that is known of the job.
+        """Return all stored data of the job.
 
         Raises:
-            NoSuchJob: nothing is.
+            NoSuchJob: the cluster has no data of the job.
         """
         check_job_id(job_id)
         problems: list[str] = []
@@ -183,7 +183,7 @@ class JobCatalog:
                 right = next(results, None)
 
     def _check_free(self, job_id: str) -> None:
-        """Raise `DuplicateJob` if the id is taken. The commit decides; this only saves it."""
+        """Raise `DuplicateJob` if the id is taken, to save the commit, which decides."""
         entry = self._results.get(job_id)
         if entry is not None:
             raise DuplicateJob(job_id, entry.state.value)

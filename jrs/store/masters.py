@@ -1,4 +1,7 @@
-"""The registry of masters: who is there, who leads. For people; nothing is decided by it."""
+"""The registry of masters: which masters run and which one leads.
+
+No decision of a leader depends on it: people read it, and raising the cluster's format checks it.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +22,9 @@ from jrs.records.codec import decode, encode
 from jrs.records.model import MasterInfo
 
 INTERVAL = 5.0
-"""Seconds between two signs of life."""
+"""Seconds between two heartbeats."""
 GONE_AFTER = 3 * INTERVAL
-"""Seconds without one after which a master is shown as gone."""
+"""Seconds without a heartbeat after which a master is shown as gone."""
 _FORGET_AFTER = 3600.0
 
 
@@ -33,7 +36,7 @@ class Registry:
         self._now = now
 
     def masters(self) -> list[MasterInfo]:
-        """Return the registered masters in the order of their names; unreadable ones left out."""
+        """Return the registered masters in the order of their names, without unreadable records."""
         found = []
         for record in self._backend.scan(keys.MASTERS):
             try:
@@ -43,11 +46,11 @@ class Registry:
         return found
 
     def running(self) -> list[MasterInfo]:
-        """Return the masters that gave a sign of life within `GONE_AFTER` seconds."""
+        """Return the masters whose heartbeat is at most `GONE_AFTER` seconds old."""
         return [info for info in self.masters() if info.seen_at >= self._now() - GONE_AFTER]
 
     def put(self, info: MasterInfo) -> None:
-        """Write a master's sign of life."""
+        """Write a master's heartbeat."""
         key = keys.MASTERS + info.name
         value = encode(attrs.evolve(info, seen_at=self._now()))
         stored = self._backend.get(key)
@@ -56,21 +59,21 @@ class Registry:
         )
 
     def remove(self, name: str) -> None:
-        """Forget a master. Idempotent."""
+        """Remove a master. Idempotent."""
         try:
             self._backend.commit(Delete(keys.MASTERS + name))
         except Conflict:
             pass
 
     def forget_gone(self) -> None:
-        """Forget masters that gave no sign of life for an hour."""
+        """Remove masters without a heartbeat for an hour."""
         for info in self.masters():
             if info.seen_at < self._now() - _FORGET_AFTER:
                 self.remove(info.name)
 
 
 class Registration:
-    """Keeps one master registered while it is open, in a thread of its own."""
+    """A registered master: a thread of its own writes the heartbeats until `close`."""
 
     def __init__(
         self, registry: Registry, name: str, *, max_attempts: int = 0, now: Clock = time.time
@@ -91,13 +94,13 @@ class Registration:
         self._thread.start()
 
     def leading(self, epoch: int | None) -> None:
-        """Announce that this master leads in `epoch`, or no more."""
+        """Announce that this master leads in `epoch`; None announces that it does not lead."""
         with self._changed:
             self._info = attrs.evolve(self._info, leading=epoch)
             self._changed.notify()
 
     def close(self) -> None:
-        """Sign off."""
+        """Stop the heartbeats and remove the master."""
         with self._changed:
             self._closing = True
             self._changed.notify()
@@ -105,7 +108,7 @@ class Registration:
         try:
             self._registry.remove(self._info.name)
         except JrsError:
-            pass  # It will be shown as gone.
+            pass  # The master will be shown as gone.
 
     def _run(self) -> None:
         said: MasterInfo | None = None
@@ -119,4 +122,4 @@ class Registration:
             try:
                 self._registry.put(said)
             except JrsError:
-                pass  # Said again in a moment; nothing depends on it.
+                pass  # The next heartbeat repeats it.

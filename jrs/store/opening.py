@@ -1,4 +1,4 @@
-"""Opening a cluster: its backend by URL, refused if this version does not know its format."""
+"""Opening a cluster: finds the backend by its URL and refuses an unknown format."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ from jrs.store.cluster_format import ensure_supported
 
 
 def open_backend(url: str, *, cluster: str = "default", create: bool = True) -> Backend:
-    """Open the backend that `url` names; create its cluster where it does not exist, if told so.
+    """Open the backend that `url` names.
+
+    Args:
+        create: create the cluster if it does not exist.
 
     Raises:
-        InvalidInput: unknown scheme, or one whose packages are not installed, or a URL, folder or
-            cluster id that cannot be used, or (without `create`) that does not exist.
+        InvalidInput: the scheme is unknown or its packages are not installed; or the URL, folder or
+            cluster id cannot be used, or (without `create`) does not exist.
         AccessDenied: a wrong user or password, or no permission.
         UnsupportedVersion: the cluster's format is newer than this jrs.
         Unavailable: the backend does not answer.
-        WrongAddress: it never will: the address or the certificates are wrong.
+        WrongAddress: the address or the certificates are wrong; waiting does not help.
     """
     check_cluster(cluster)
     backend = opener_of(url)(url, cluster, create)

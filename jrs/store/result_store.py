@@ -1,8 +1,8 @@
 """JobResultStore: the durable record of how every job ended (FLIP-194, without its holes).
 
-A result is written once, under ``results/<job>``. That it is dirty is a marker next to it,
-``dirty/<job>``, created in the same commit and deleted by `mark_clean`: the body never moves, and
-the dirty ones are a range of their own.
+A result is written once, under ``results/<job>``. A marker ``dirty/<job>`` says that the result is
+dirty: the same commit creates it, and `mark_clean` deletes it. So the result itself never moves,
+and the dirty results are a key range of their own.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ from jrs.records.model import (
 )
 
 _PAGE = 256
-"""Dirty results that are read at a time."""
+"""Dirty results per read."""
 _LISTED = 1000
-"""Results whose markers are read at a time: as many as a scan reads."""
+"""Results whose markers are read at once: the page size of a scan."""
 
 
 class JobResultStore:
-    """The results of one cluster. Stateless: any number of them, in any process, agree."""
+    """The results of one cluster. Stateless: all instances, in all processes, agree."""
 
     def __init__(self, backend: Backend, *, now: Clock = time.time) -> None:
         self._backend = backend
@@ -62,18 +62,18 @@ class JobResultStore:
     def create_dirty(
         self, result: JobResult, fence: Fence | None, *, also: tuple[Op, ...] = ()
     ) -> None:
-        """Record how a job ended; durable when it returns. Idempotent: the same again is a no-op.
+        """Record how a job ended. Durable, idempotent: repeating the same result is a no-op.
 
-        `also` are operations of the same commit: what ends with the job.
+        `also` are further operations of the same commit, for records that end with the job.
 
         Raises:
             ResultExists: another result of the job is durable, or was expired.
             Fenced: a newer epoch exists.
-            InvalidInput: not a `JobResult`.
-            TooLarge: the payload is over `MAX_PAYLOAD`. Whatever else is too large is left out of
-                what is stored: the summaries of stages, then the failure's detail.
+            InvalidInput: `result` is not a `JobResult`.
+            TooLarge: the payload is over `MAX_PAYLOAD`. Other large parts are left out of the
+                stored result: first the summaries of stages, then the failure's detail.
             Unavailable: nothing was changed.
-            OutcomeUnknown: unknown even after reading back. Do not clean up; call it again.
+            OutcomeUnknown: unknown even after reading back. Do not clean up; repeat the call.
         """
         ops = (*self._dirty_ops(result), *also)
         try:
@@ -81,34 +81,37 @@ class JobResultStore:
         except Conflict:
             self._explain_existing(result)
         except Fenced:
-            # An earlier try may have ended its attempt's right to write along with the result.
+            # An earlier try may have stored the result and closed the attempt's fence with it.
             if not also or not self._stored(result):
                 raise
         except OutcomeUnknown as unknown:
             with still_unknown(unknown):
                 if self._stored(result):
                     return
-                # A second try is guarded by its Creates, so it cannot happen twice.
+                # The Creates guard a second try, so the commit cannot be applied twice.
                 try:
                     self._backend.commit(*ops, fence=fence)
                 except Conflict:
                     self._explain_existing(result)
 
     def create_dirty_async(self, result: JobResult, fence: Fence | None) -> Future[None]:
-        """Pipeline `create_dirty`. A known job gives `Conflict` here, an unknown outcome is not
-        read back: call `create_dirty` with the same result to settle either."""
+        """Run `create_dirty` without waiting, but without its read-back.
+
+        An existing result fails with `Conflict`, and an unknown outcome stays unknown. Call
+        `create_dirty` with the same result to settle either.
+        """
         return self._backend.commit_async(*self._dirty_ops(result), fence=fence)
 
     def mark_clean(self, job_id: str, fence: Fence | None, *, also: tuple[Op, ...] = ()) -> None:
         """Record that every resource of the job is cleaned up. Idempotent; one atomic commit.
 
-        `also` are operations of the same commit: bookkeeping that ends with the cleanup.
+        `also` are further operations of the same commit, for records that end with the cleanup.
 
         Raises:
             NoSuchResult: the job has no result.
-            Conflict: the condition of one of `also` did not hold; the result is dirty still.
-            CorruptRecord: the entry cannot be read, and is not marked as dirty.
-            Fenced, Unavailable, OutcomeUnknown: as `create_dirty`; calling it again is harmless.
+            Conflict: the condition of one of `also` did not hold; the result is still dirty.
+            CorruptRecord: the entry cannot be read and has no dirty marker.
+            Fenced, Unavailable, OutcomeUnknown: as `create_dirty`; repeating the call is harmless.
         """
         check_job_id(job_id)
         marker = Delete(keys.DIRTY + job_id)
@@ -129,7 +132,7 @@ class JobResultStore:
             return
         if refused.op != marker:
             raise refused
-        # There was no marker, and now the result is dirty: it was written in this moment.
+        # The marker was missing and now exists: the result was written in between.
         try:
             self._backend.commit(marker, *also, fence=fence)
         except Conflict as conflict:
@@ -139,16 +142,16 @@ class JobResultStore:
                 raise CorruptRecord(entry.problem) from None
 
     def mark_clean_async(self, job_id: str, fence: Fence | None) -> Future[None]:
-        """Pipeline `mark_clean`. A result that is not dirty gives `Conflict` here."""
+        """Run `mark_clean` without waiting. A result that is not dirty fails with `Conflict`."""
         check_job_id(job_id)
         return self._backend.commit_async(Delete(keys.DIRTY + job_id), fence=fence)
 
     def delete(self, job_id: str) -> None:
-        """Remove a clean result, leaving a tombstone. Idempotent.
+        """Replace a clean result by a tombstone. Idempotent.
 
         Raises:
-            NoSuchResult: the job has none.
-            ResultIsDirty: its cleanup has not ended.
+            NoSuchResult: the job has no result.
+            ResultIsDirty: the job's cleanup has not ended.
         """
         check_job_id(job_id)
         record = self._backend.get(keys.RESULTS + job_id)
@@ -160,7 +163,7 @@ class JobResultStore:
             result = decode(JobResult, record.value, record.key)
             status, finished_at = result.status, result.finished_at
         except CorruptRecord:
-            # Whoever deletes a damaged entry has decided; the job must still not run again.
+            # The caller has decided to delete a damaged entry; the job must still not run again.
             status, finished_at = JobStatus.FAILED, 0.0
         grave = Tombstone(job_id, status, finished_at, self._now())
         try:
@@ -182,10 +185,10 @@ class JobResultStore:
                     raise
 
     def expire(self, older_than: float, keep: int = 0) -> list[str]:
-        """Delete the clean results that ended over `older_than` seconds ago; return their ids.
+        """Delete the clean results of jobs that ended over `older_than` seconds ago.
 
-        The `keep` newest of all clean results stay whatever their age. Dirty and unreadable
-        entries are never touched. Stopping in between is harmless: call it again.
+        Returns the ids. The `keep` newest of all clean results stay whatever their age. Dirty and
+        unreadable entries are never touched. An interrupted call is harmless: repeat it.
         """
         if type(older_than) not in (int, float) or not older_than >= 0:
             raise InvalidInput(f"older_than must be a number of seconds, not {shown(older_than)}")
@@ -206,9 +209,9 @@ class JobResultStore:
     # -- reading ---------------------------------------------------------------------------
 
     def get(self, job_id: str) -> JobResultEntry | None:
-        """Return the job's entry, or None if it has no result. From any process, leader or not.
+        """Return the job's entry, or None if it has no result. Works in any process.
 
-        An entry that cannot be read is returned with `problem`, never raised.
+        An unreadable entry is returned with `problem`, never raised.
         """
         check_job_id(job_id)
         try:
@@ -216,8 +219,8 @@ class JobResultStore:
         except CorruptRecord as error:
             return JobResultEntry(job_id, ResultState.DIRTY, None, str(error))
         if record is not None:
-            # The result first: the marker is only ever removed after it, so that a result seen
-            # here without one is clean.
+            # Read the result before the marker: both are created together and the marker is only
+            # ever removed later, so a result without a marker is clean.
             dirty = self._backend.get(keys.DIRTY + job_id) is not None
             return _entry(record, ResultState.DIRTY if dirty else ResultState.CLEAN)
         if self._tombstone(job_id):
@@ -233,11 +236,11 @@ class JobResultStore:
         return self._state(job_id) is ResultState.CLEAN
 
     def has_entry(self, job_id: str) -> bool:
-        """Return whether the job ever ended: dirty, clean or expired."""
+        """Return whether the job has ended: its result is dirty, clean or expired."""
         return self._state(job_id) is not None
 
     def dirty(self) -> Iterator[JobResultEntry]:
-        """Yield the dirty entries in the order of their ids, without touching clean ones."""
+        """Yield the dirty entries in the order of their ids, without reading clean ones."""
         markers = self._backend.scan(keys.DIRTY)
         while page := [keys.job_of(marker.key) for marker in islice(markers, _PAGE)]:
             results = self._backend.get_many([keys.RESULTS + job_id for job_id in page])
@@ -247,7 +250,7 @@ class JobResultStore:
                 elif result is not None:
                     yield _entry(result, ResultState.DIRTY)
                 elif self._backend.get(keys.DIRTY + job_id) is not None:
-                    lone = f"{keys.DIRTY}{job_id} stands without its result"
+                    lone = f"{keys.DIRTY}{job_id} exists without its result"
                     yield JobResultEntry(job_id, ResultState.DIRTY, None, lone)
 
     def list(
@@ -260,11 +263,11 @@ class JobResultStore:
     ) -> Iterator[JobResultEntry]:
         """Yield dirty and clean entries in the order of their ids, in O(page) memory.
 
-        `state` and `status` filter; `after` is a job id to continue behind. Expired entries are
+        `state` and `status` filter; the list begins behind the job id `after`. Expired entries are
         yielded only for ``state=ResultState.EXPIRED``.
 
         Raises:
-            InvalidInput: at once, for a filter of another type, or a `limit` below zero.
+            InvalidInput: at once, for a filter of the wrong type or a `limit` below zero.
         """
         for name, kind, given in (
             ("state", ResultState, state), ("status", JobStatus, status), ("after", str, after),
@@ -281,7 +284,9 @@ class JobResultStore:
         return islice(wanted, limit)
 
     def wait(self, job_id: str, timeout: float | None = None) -> JobResult:
-        """Return the job's result as soon as it is *dirty*: the computation is done by then.
+        """Wait until the job has a result, dirty or clean, and return it.
+
+        A dirty result is final: the computation is done, and only cleanup remains.
 
         Raises:
             TimeoutError: no result within `timeout` seconds.
@@ -293,7 +298,7 @@ class JobResultStore:
         return result
 
     async def await_(self, job_id: str, timeout: float | None = None) -> JobResult:
-        """`wait` for asyncio. Cancelling it ends the wait."""
+        """Wait like `wait`, for asyncio. Cancelling the task ends the wait."""
         canceled = threading.Event()
         try:
             result = await asyncio.to_thread(self._wait, job_id, timeout, canceled)
@@ -335,7 +340,7 @@ class JobResultStore:
         )
 
     def _explain_existing(self, result: JobResult) -> None:
-        """Return if what is stored is `result`; else raise `ResultExists`."""
+        """Return if the stored result is `result`; else raise `ResultExists`."""
         if self._stored(result):
             return
         state = self._state(result.job_id)
@@ -346,14 +351,14 @@ class JobResultStore:
         return record is not None and record.value == self._encoded(result)
 
     def _encoded(self, result: JobResult) -> bytes:
-        """Return the stored form of a result, without what can be left out if it is too large."""
+        """Return the stored form of a result, without its optional parts if it is too large."""
         for form in _forms(result):
             data = encode(form)
             if len(data) > MAX_PAYLOAD:
                 check_json(result.payload, f"the result of job {result.job_id!r}")
             if len(data) <= self._backend.capabilities.max_value:
                 break
-        return data  # If it is too large still, the backend says so.
+        return data  # If it is still too large, the backend refuses it.
 
     def _state(self, job_id: str) -> ResultState | None:
         entry = self.get(job_id)
@@ -374,8 +379,8 @@ class JobResultStore:
             return
         results = self._backend.scan(prefix, after=behind)
         while page := list(islice(results, _LISTED)):
-            # The results first: the marker comes with the result and goes for good, so that a
-            # result whose marker is gone afterwards is clean.
+            # Read the results before the markers: a marker is created with its result and removed
+            # once, so a result whose marker is missing afterwards is clean.
             dirty = self._marked(after, keys.job_of(page[-1].key))
             for record in page:
                 job_id = keys.job_of(record.key)
@@ -386,14 +391,14 @@ class JobResultStore:
             after = keys.job_of(page[-1].key)
 
     def _marked(self, after: str | None, last: str) -> set[str]:
-        """Return the job ids behind `after`, up to and with `last`, that are marked as dirty."""
+        """Return the job ids behind `after`, up to and including `last`, with a dirty marker."""
         behind = None if after is None else keys.DIRTY + after
         markers = (keys.job_of(one.key) for one in self._backend.scan(keys.DIRTY, after=behind))
         return set(takewhile(lambda job_id: job_id <= last, markers))
 
 
 def _forms(result: JobResult) -> Iterator[JobResult]:
-    """Yield a result, whole and then with less and less of what can be left out."""
+    """Yield a result, first whole and then with fewer and fewer optional parts."""
     yield result
     left_out = result.stages_left_out + len(result.stages)
     result = attrs.evolve(result, stages=(), stages_left_out=left_out)

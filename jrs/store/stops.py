@@ -1,7 +1,7 @@
-"""JobStops: asking a job to stop before its end, how far that has come, and resuming it.
+"""JobStops: requests to suspend, drain, change and resume a job, and their progress.
 
-A stop is a record next to the job: durable when the request returns, seen by whoever leads, and
-carried on by the next leader if this one dies over it. Cancelling overrides it at any time.
+A stop is a record next to the job. It is durable when the request returns, every leader sees it,
+and if the leader dies, the next leader continues the stop. Cancelling overrides a stop at any time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class JobStops:
     """The stops of one cluster's jobs.
 
     Args:
-        spec_key: signs a spec again that is changed; see `jrs.records.signing`.
+        spec_key: the key that signs a changed spec again; see `jrs.records.signing`.
     """
 
     def __init__(
@@ -43,26 +43,27 @@ class JobStops:
     def request(
         self, job_id: str, mode: StopMode, *, reason: str = "", patience: float = 30.0
     ) -> StopRecord:
-        """Ask for the job to be suspended or drained; return the request as it is stored.
+        """Request that the job is suspended or drained; return the stored request.
 
-        Durable when it returns; needs no leader. The same request again is a no-op, and one that
-        was refused may be made again.
+        Durable; needs no leader. Repeating the same request is a no-op, and a refused request may
+        be repeated.
 
         Args:
-            patience: seconds after which an attempt that does not come to stand is ended; every
-                committed batch is a point to go on from, so nothing is lost by that.
+            patience: the grace period of a suspend, in seconds. After it, the leader ends an
+                attempt that has not quiesced. Nothing is lost, because the job can resume from
+                every committed batch.
 
         Raises:
             NoSuchJob: no such job was submitted.
-            InvalidInput: it has ended, is suspended already, or another stop is under way; or the
-                mode is HOLD, which only a leader and its attempts may set.
-            CorruptRecord: its spec cannot be read.
+            InvalidInput: the job has ended or is already suspended, or another stop is under way;
+                or the mode is HOLD, which only a leader and its attempts may set.
+            CorruptRecord: the job's spec cannot be read.
         """
         check_job_id(job_id)
         if mode not in (StopMode.SUSPEND, StopMode.DRAIN):
             raise InvalidInput(
-                f"a job can be asked to suspend or to drain, not {mode!r}; to keep job {job_id!r} "
-                "from running, suspend it"
+                f"a stop request is suspend or drain, not {mode!r}; to keep job {job_id!r} from "
+                "running, suspend it"
             )
         spec = self._waiting(job_id, "stop")
         before, stored = self._stored(job_id)
@@ -73,8 +74,8 @@ class JobStops:
                 return before
         record = StopRecord(job_id, mode, StopState.REQUESTED, self._now(), reason, patience)
         if before is not None and before.again:
-            # It is on its way to stand, and is now to stay there. A request of its own, or whoever
-            # is at the other one would have it started again.
+            # The job is being suspended for a restart and is now to stay suspended. This must be a
+            # new request, or the process that handles the old one would restart the job.
             record = attrs.evolve(record, state=before.state, stages=before.stages)
         key, value = keys.STOPS + job_id, encode(record)
         op = Create(key, value) if stored is None else Update(key, value, stored.version)
@@ -84,20 +85,20 @@ class JobStops:
             )
         except Conflict:
             raise InvalidInput(
-                f"job {job_id!r} has ended or was asked to stop in this moment; look again"
+                f"job {job_id!r} has just ended or received another stop request; check it again"
             ) from None
         return record
 
     def resume(self, job_id: str) -> None:
-        """Let a suspended or held job go on; a leader starts it. Durable.
+        """Resume a suspended or held job: the leader starts it. Durable.
 
-        A drain that a hold has interrupted goes on as well.
+        A drain that a hold has interrupted continues.
 
         Raises:
             NoSuchJob: no such job was submitted.
-            InvalidInput: it has ended, or is not suspended. A drained job has ended for good.
-            CorruptRecord: its spec cannot be read.
-            OutcomeUnknown: look whether it is; then repeat.
+            InvalidInput: the job has ended, or is not suspended. A drained job cannot be resumed.
+            CorruptRecord: the job's spec cannot be read.
+            OutcomeUnknown: check whether the job is resumed; repeat the call if it is not.
         """
         check_job_id(job_id)
         self._waiting(job_id, "resume")
@@ -114,19 +115,19 @@ class JobStops:
     def reconfigure(
         self, job_id: str, *, entry_point: str | None = None, partitions: int | None = None
     ) -> JobSpec:
-        """Say what the job is to be from now on, and have it started again as that.
+        """Change the job's entry point or partitions, and restart it with the change.
 
-        The change and the request to stand are one commit; the leader starts the job again as soon
-        as it stands. One that is suspended already is changed, and goes on when it is resumed.
-        Durable; needs no leader. With another entry point the streams' plans may change as far as
-        Spark itself can go on from their checkpoints.
+        The change and the request to suspend are one commit; the leader restarts the job as soon as
+        it is suspended. A job that is already suspended is changed, and restarts when it is
+        resumed. Durable; needs no leader. With another entry point the streams' plans may change as
+        far as Spark can resume from their checkpoints.
 
         Raises:
             NoSuchJob: no such job was submitted.
-            InvalidInput: it has ended, a stop is under way, the value makes no sense, or the spec
-                is signed and cannot be signed again.
-            CorruptRecord: its spec cannot be read.
-            OutcomeUnknown: look at the job's spec; then repeat.
+            InvalidInput: the job has ended, a stop is under way, a value is invalid, or the spec is
+                signed and cannot be signed again.
+            CorruptRecord: the job's spec cannot be read.
+            OutcomeUnknown: check the job's spec; repeat the call if it is unchanged.
         """
         check_job_id(job_id)
         spec = self._waiting(job_id, "change")
@@ -156,15 +157,15 @@ class JobStops:
             )
         except Conflict:
             raise InvalidInput(
-                f"job {job_id!r} has ended or was changed in this moment; look again"
+                f"job {job_id!r} has just ended or been changed; check it again"
             ) from None
         return changed
 
     def get(self, job_id: str) -> StopRecord | None:
-        """Return the job's stop, whatever its state.
+        """Return the job's stop in any state, or None.
 
         Raises:
-            CorruptRecord: it cannot be read.
+            CorruptRecord: the stop cannot be read.
         """
         return self._stored(job_id)[0]
 
@@ -174,15 +175,15 @@ class JobStops:
         timeout: float | None = None,
         told: Callable[[StopRecord], None] = lambda stop: None,
     ) -> StopRecord | None:
-        """Wait until the job stands; return its stop, or None if it has ended instead.
+        """Wait until the job is suspended or held; return its stop, or None if the job has ended.
 
         Args:
             told: called with the stop each time it has changed.
 
         Raises:
-            TimeoutError: not within `timeout` seconds. The request stays.
-            InvalidInput: the stop was refused; the message says why. The job goes on.
-            NotFound: the stop is gone: somebody has resumed the job.
+            TimeoutError: the job was not suspended within `timeout` seconds. The request stays.
+            InvalidInput: the stop was refused; the message says why. The job keeps running.
+            NotFound: the stop is gone, because the job was resumed.
         """
         deadline = Deadline.after(threading.TIMEOUT_MAX if timeout is None else timeout)
         results = JobResultStore(self._backend)
@@ -195,7 +196,7 @@ class JobStops:
                 if stop is None:
                     if results.has_entry(job_id):
                         return None
-                    raise NotFound(f"nobody wants job {job_id!r} to stop: was it resumed?")
+                    raise NotFound(f"job {job_id!r} has no stop request any more: was it resumed?")
                 if stop != seen:
                     seen = stop
                     told(stop)
@@ -204,16 +205,18 @@ class JobStops:
                 if stop.state is StopState.DONE:
                     return stop
                 if deadline.expired:
-                    raise TimeoutError(f"job {job_id!r} does not stand yet; the request stays")
+                    raise TimeoutError(f"job {job_id!r} has not stopped yet; the request stays")
                 watch.wait(min(0.5, deadline.bounded()))
 
     def update(self, record: StopRecord, fence: Fence) -> bool:
-        """Write how far a stop has come, as the leader or its attempt; return whether it still
-        was this stop.
+        """Write the progress of a stop, as the leader or its attempt.
+
+        Returns False, and writes nothing, if the stop was replaced or removed. A hold is always
+        written.
 
         Raises:
             Fenced: a newer leader exists.
-            Unavailable, OutcomeUnknown: from the backend; it may be repeated.
+            Unavailable, OutcomeUnknown: from the backend; the call may be repeated.
         """
         before, stored = self._stored(record.job_id)
         if before is None or stored is None:
@@ -235,8 +238,9 @@ class JobStops:
         return True
 
     def hold(self, job_id: str, reason: str, fence: Fence) -> None:
-        """Keep the job from being started before an operator has looked, as the leader or its
-        attempt. A drain that was asked for is kept with it.
+        """Hold the job until an operator has checked it, as the leader or its attempt.
+
+        A requested drain is kept in the record.
 
         Raises:
             Fenced, Unavailable, OutcomeUnknown: as `update`.
@@ -245,18 +249,18 @@ class JobStops:
         self.update(held, fence)
 
     def clear(self, record: StopRecord, fence: Fence) -> None:
-        """Remove a stop that was only made to start the job again, as the leader.
+        """Remove a stop that was only made to restart the job, as the leader.
 
         Raises:
             Fenced: a newer leader exists.
-            Unavailable, OutcomeUnknown: from the backend; it may be repeated.
+            Unavailable, OutcomeUnknown: from the backend; the call may be repeated.
         """
         before, stored = self._stored(record.job_id)
         if before is not None and stored is not None and before.again:
             self._backend.commit(Delete(stored.key, stored.version), fence=fence)
 
     def report_progress(self, job_id: str, stages: dict[str, str], fence: Fence) -> None:
-        """Note which stage is at which step, if a stop is under way at all; best effort."""
+        """Record the step of each stage if a stop is under way; best effort."""
         before = self.get(job_id)
         if before is not None and before.state is StopState.REQUESTED and before.stages != stages:
             self.update(attrs.evolve(before, stages=stages), fence)
@@ -281,18 +285,18 @@ class JobStops:
 
 
 def _check_readable(spec: Record, job_id: str) -> None:
-    """Raise `CorruptRecord`, naming the way out, if no leader can read what is stored of a job."""
+    """Raise `CorruptRecord`, with the remedy, if the job's spec cannot be read."""
     try:
         decode(JobSpec, spec.value, spec.key)
     except CorruptRecord as error:
         with suppress(CorruptRecord):
             decode(RestoreRecord, spec.value, spec.key)
             return
-        raise CorruptRecord(f"{error}; the job is held, end it: jrs cancel {job_id}") from None
+        raise CorruptRecord(f"{error}; the job is held; end it: jrs cancel {job_id}") from None
 
 
 def _drain_in(stop: StopRecord) -> StopRecord | None:
-    """Return the drain that is under way, or was when its job was held."""
+    """Return the drain that is under way, or that was under way when the job was held."""
     if stop.mode is StopMode.DRAIN and stop.state is StopState.REQUESTED:
         return stop
     return stop.drain
@@ -302,5 +306,5 @@ def _said(stop: StopRecord) -> str:
     if stop.mode is StopMode.HOLD:
         return f"is held: {stop.reason}"
     if stop.state is StopState.DONE:
-        return "is suspended already"
-    return f"is asked to {stop.mode.value} already; `jrs cancel` overrides that"
+        return "is already suspended"
+    return f"already has a request to {stop.mode.value}; `jrs cancel` overrides it"

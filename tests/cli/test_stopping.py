@@ -31,7 +31,7 @@ def test_suspend_and_resume(jrs: Jrs, master: subprocess.Popen[bytes]) -> None:
     assert shown["entry"] is None
     assert "deploy" in jrs("list").stdout
     assert "suspended" in jrs("explain", "long").stdout
-    assert "is suspended already" in jrs("stop", "long").stderr
+    assert "is already suspended" in jrs("stop", "long").stderr
 
     assert jrs("resume", "long").returncode == 0
     assert json.loads(jrs("show", "long", "--json").stdout)["status"] == "RUNNING"

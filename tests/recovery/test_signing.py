@@ -141,7 +141,7 @@ def test_changing(memory: Backend) -> None:
     tamper(memory, "job", arguments={"evil": True})
     assert not runs(memory, "job")
     memory.commit(Update(*_suspended(memory, "job")))
-    with pytest.raises(InvalidInput, match="jrs show job; then: jrs sign job"):
+    with pytest.raises(InvalidInput, match="jrs show job, then jrs sign job"):
         JobStops(memory, spec_key=KEY).reconfigure("job", entry_point="m:g")
     JobCatalog(memory, spec_key=KEY).sign("job")
     assert runs(memory, "job")

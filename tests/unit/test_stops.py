@@ -91,7 +91,7 @@ def test_another_stop_is_under_way(
     """Neither stop overrides the other; the message names what does."""
     stops.request("job", first)
     before = contents(backend)
-    with pytest.raises(InvalidInput, match=f"is asked to {first.value} already; `jrs cancel`"):
+    with pytest.raises(InvalidInput, match=f"already has a request to {first.value}; `jrs cancel`"):
         stops.request("job", second)
 
     assert contents(backend) == before
@@ -100,7 +100,7 @@ def test_another_stop_is_under_way(
 @pytest.mark.parametrize("mode", [SUSPEND, DRAIN])
 def test_a_job_that_is_suspended_already(stops: JobStops, fence: Fence, mode: StopMode) -> None:
     stops.update(at(stops.request("job", SUSPEND), StopState.DONE), fence)
-    with pytest.raises(InvalidInput, match="'job' is suspended already"):
+    with pytest.raises(InvalidInput, match="'job' is already suspended"):
         stops.request("job", mode)
 
 
@@ -159,7 +159,7 @@ def test_a_job_that_ends_in_this_moment(
         return found
 
     monkeypatch.setattr(stops, "_stored", late)
-    with pytest.raises(InvalidInput, match="has ended or was asked to stop in this moment"):
+    with pytest.raises(InvalidInput, match="has just ended or received another stop request"):
         stops.request("job", SUSPEND)
 
     assert backend.get(f"{keys.STOPS}job") is None
@@ -195,7 +195,7 @@ def test_only_a_suspend_or_a_drain_can_be_requested(
     is refused, as is what is no mode, and nothing is stored."""
     before = contents(backend)
 
-    with pytest.raises(InvalidInput, match="suspend or to drain"):
+    with pytest.raises(InvalidInput, match="a stop request is suspend or drain"):
         stops.request("job", mode)
 
     assert contents(backend) == before
@@ -266,14 +266,14 @@ def test_waiting_for_what_is_refused(stops: JobStops, fence: Fence) -> None:
 
 
 def test_waiting_for_nothing(stops: JobStops) -> None:
-    with pytest.raises(NotFound, match="nobody wants job 'job' to stop"):
+    with pytest.raises(NotFound, match="job 'job' has no stop request any more"):
         stops.wait("job", 60.0)
 
 
 def test_waiting_in_vain(stops: JobStops) -> None:
     """The request stays when whoever waited for it has lost their patience."""
     stop = stops.request("job", SUSPEND)
-    with pytest.raises(TimeoutError, match="does not stand yet; the request stays"):
+    with pytest.raises(TimeoutError, match="has not stopped yet; the request stays"):
         stops.wait("job", 0.0)
 
     assert stops.get("job") == stop

@@ -67,7 +67,7 @@ def test_format_1_is_converted_once_its_masters_have_stopped(backend: MemoryBack
     """S6: the upgrade from format 1 is offline: its masters stop, then it is converted."""
     backend.marked_format = 1
     Registry(backend, now=at(1000.0)).put(MasterInfo("m1", "h", 77, 1.0, 1.0))
-    with pytest.raises(InvalidInput, match="start one of this version"):
+    with pytest.raises(InvalidInput, match="start a master of this version"):
         cluster_format.ensure_supported(backend, convert=False, now=at(1100.0))
     with pytest.raises(InvalidInput, match="m1 on h, pid 77"):
         cluster_format.ensure_supported(backend, convert=True, now=at(1005.0))
