@@ -189,7 +189,7 @@ def test_what_is_half_published_where_nothing_is_mounted(lead: Lead, tmp_path: P
     put(copy / "part", "half")
     place.rename(away)
     left = HalfPublished(lead.backend)
-    with pytest.raises(Unavailable, match=f"half published in {place} cannot be found"):
+    with pytest.raises(Unavailable, match=f"unfinished copies in {place} cannot be found"):
         left.clean("job")
     away.rename(place)
     left.clean("job")
