@@ -233,7 +233,7 @@ def test_back_from_a_storage_that_is_lost(
     with pytest.raises(Unavailable, match="is not there"):
         catalog.move("job", 1, tmp_path / "jobs")
     assert catalog.verify("job", 1).storage is None
-    assert "a move was cut off" in next(find_orphans(catalog.backend, job.storage))
+    assert "a move was interrupted" in next(find_orphans(catalog.backend, job.storage))
     os.rename(tmp_path / "unplugged", tmp_path / "far")
     assert catalog.move("job", 1, tmp_path / "jobs").copy is None
     assert not list((tmp_path / "far" / "test").glob("job/snapshots/*"))
