@@ -150,7 +150,7 @@ def _without_result(facts: Facts) -> Decision:
     if not facts.startable:
         return Decision(Action.WAIT, "the driver's main has not reached it yet")
     if not facts.turn:
-        return Decision(Action.WAIT, "a leader died; jobs of its process start one at a time")
+        return Decision(Action.WAIT, "a leader died; what ran in its process starts one at a time")
     if facts.place:
         return Decision(Action.WAIT, f"it waits for a slot, at place {facts.place} in the queue")
     return Decision(Action.RECOVER, "it has no result and no attempt is running")

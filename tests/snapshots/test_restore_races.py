@@ -199,7 +199,10 @@ def test_the_claim_is_looked_at_before_each_removal(
         assert stored is not None
         memory.commit(Update(stored.key, stored.value, stored.version))  # Somebody else claims it.
 
-    with monkeypatch.context() as patch, pytest.raises(JobIsRunning, match="another process carried out"):
+    with (
+        monkeypatch.context() as patch,
+        pytest.raises(JobIsRunning, match="another process carried out"),
+    ):
         patch.setattr(job.storage, "discard", discarding)
         catalog.restore(catalog.get("job", 1))
 
