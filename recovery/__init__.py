@@ -1,1 +1,1 @@
-"""Recovery: who leads, what is decided about each job, how it is run and cleaned up after."""
+"""Recovery: who leads, the decision about each job, and how a job is run and cleaned up after."""

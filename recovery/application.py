@@ -1,4 +1,4 @@
-"""Application mode: the multi-master driver. `jrs.run(main, …)` on every replica."""
+"""Application mode: a driver with several replicas. Call `jrs.run(main, …)` in every replica."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ from .rules.events import Report
 from .rules.resource import Resource
 
 _LAST_CLEANUP = 60.0
-"""Seconds that the leader, its main done, waits for its jobs' cleanup before it goes."""
+"""Seconds that the leader waits for its jobs' cleanup after its main has returned."""
 
 
 class Driver:
-    """What `main` is given: runs jobs, and hands back the results of those that have ended."""
+    """The argument of `main`: runs jobs, and returns the stored results of jobs that have ended."""
 
     def __init__(
         self, name: str, master: Master, dispatcher: Dispatcher, leadership: Leadership
@@ -59,7 +59,7 @@ class Driver:
 
     @property
     def epoch(self) -> int:
-        """The epoch this driver leads in."""
+        """The epoch in which this driver leads."""
         return self._leadership.epoch
 
     def run(
@@ -70,19 +70,19 @@ class Driver:
         restart: RestartPolicy | None = None,
         **arguments: Json,
     ) -> Json:
-        """Run a job to its end and return its result; after a failover, return the stored one.
+        """Run a job to its end and return its result; after a failover, return the stored result.
 
-        `function` is called as ``function(job, **arguments)`` in a thread of this process, with
-        its SparkSession; or it is an entry point (``"module:function"``) and runs in a process of
-        its own. The job id is what makes a later call the same job: keep it stable.
+        `function` is called as ``function(job, **arguments)`` in a thread of this process, with its
+        SparkSession. An entry point (``"module:function"``) runs in a process of its own instead.
+        The job id identifies the job across calls: keep it stable.
 
         Raises:
             JobNotFinished: the job ended FAILED or CANCELED, now or before.
-            ResultExpired: it ended, and its result was expired.
-            InvalidInput: a bad job id or the application's own, arguments that are not JSON, or
-                the same job id with another function or other arguments, while it has not ended:
-                of one that has, the stored result is returned whatever it is called with.
-            CorruptRecord: the job is held, since what is stored of it cannot be read.
+            ResultExpired: the job ended, and its result was expired.
+            InvalidInput: a bad job id, or the application's own; arguments that are not JSON; or
+                another function or other arguments for a job id that has not ended. For a job that
+                has ended, the stored result is returned whatever the function and arguments are.
+            CorruptRecord: the job is held, because its stored records cannot be read.
             Fenced: this driver was replaced. Let it through: main runs again on the new leader.
         """
         if check_job_id(job_id) == self._name:
@@ -121,7 +121,7 @@ class Driver:
         try:
             catalog.submit(spec)
         except DuplicateJob:
-            # Submitted before a failover, by a main that came this far.
+            # A main that came this far submitted it before a failover.
             view = catalog.view(job_id)
             if view.problems:
                 raise CorruptRecord(f"job {job_id!r} is held: {view.problems[0]}") from None
@@ -142,7 +142,8 @@ class Driver:
             except TimeoutError:
                 continue
             except Unavailable:
-                # The job may go on meanwhile. If it lasts too long, the leadership is lost.
+                # The job may continue meanwhile. If the outage lasts too long, the leadership is
+                # lost.
                 self._leadership.lost.wait(0.2)
 
 
@@ -158,12 +159,12 @@ def run(
     cleanup_policy: CleanupPolicy | None = None,
     report: Report = lambda event: None,
 ) -> Json:
-    """Run `main` on whichever replica leads, and return what it returned, on every replica.
+    """Run `main` on the replica that leads, and return its return value on every replica.
 
     Call it in every replica of the driver. It campaigns; the leader calls ``main(driver)`` in this
-    thread. When the leader dies, `main` runs again on the next one, where each ``driver.run`` of a
-    job that has ended returns its stored result. What `main` returns is stored as the result of
-    the job `name`, so that a replica that comes later does not run it again.
+    thread. When the leader dies, `main` runs again on the next leader, where each ``driver.run`` of
+    a job that has ended returns its stored result. The return value of `main` is stored as the
+    result of the job `name`, so a replica that joins later does not run `main` again.
 
     An exception of `main` is raised here and not stored: another replica then tries.
 
@@ -175,7 +176,7 @@ def run(
         ttl: seconds after which a leader that hangs is replaced.
 
     Raises:
-        InvalidInput: an argument that cannot be used, or a `main` that returns no JSON.
+        InvalidInput: an argument cannot be used, or `main` did not return JSON.
         ResultExpired: the application ended, and its result was expired.
         SystemExit: this process was replaced as leader and `main` did not end (exit status 76).
     """
@@ -221,7 +222,7 @@ def run(
 
 
 def _finish_cleanup(results: JobResultStore, catalog: JobCatalog, leadership: Leadership) -> None:
-    """Leave nothing dirty behind if it can be helped: there may be no next leader."""
+    """Wait until nothing is dirty, as far as waiting helps: there may be no next leader."""
     deadline = Deadline.after(_LAST_CLEANUP)
     while not deadline.expired and not leadership.lost.is_set():
         if not any(_will_be_cleaned_up(entry, catalog) for entry in results.dirty()):
@@ -230,7 +231,7 @@ def _finish_cleanup(results: JobResultStore, catalog: JobCatalog, leadership: Le
 
 
 def _will_be_cleaned_up(entry: JobResultEntry, catalog: JobCatalog) -> bool:
-    """Return whether waiting may help: not for what is held or was given up."""
+    """Return whether waiting may help: False if the cleanup is held or was given up."""
     view = catalog.view(entry.job_id)
     return not view.problems and not (view.cleanup and view.cleanup.exhausted)
 

@@ -1,4 +1,4 @@
-"""Master: campaigns, and while it leads, dispatches: epoch bumped, recovered, then announced."""
+"""Master: campaigns, and dispatches while it leads. It announces itself once it has recovered."""
 
 from __future__ import annotations
 
@@ -45,20 +45,20 @@ from .spark import class_data
 from .spark.engine import ENGINE
 
 EXIT_DEPOSED = 76
-"""A replaced leader ended its own process because an attempt in it would not die."""
+"""Exit status of a replaced leader that ended itself because an attempt in it did not end."""
 
 _GRACE = 0.5
-"""The part of the ttl in which attempts have to end when the leader stops of its own will."""
+"""The share of the ttl in which attempts have to end when the leader resigns."""
 
 _GRACE_LOST = 0.15
-"""The same after a loss, which is noticed when at most three quarters of the ttl have passed."""
+"""The same share after a loss. A loss is noticed when at most 3/4 of the ttl have passed."""
 
 _LEAST_GRACE = 0.5
 """Seconds it takes to end a process on a busy host: more than the rest of a very short ttl."""
 
 
 def default_name() -> str:
-    """Return a name no other master has: host, pid and a little chance."""
+    """Return a name that no other master has: host, pid and a random suffix."""
     host = "".join(c if c.isalnum() else "-" for c in socket.gethostname())[:64] or "master"
     return f"{host}-{os.getpid()}-{secrets.token_hex(2)}"
 
@@ -69,22 +69,22 @@ class Master:
     Args:
         backend: the cluster's backend; the master does not close it.
         url: how another process opens the same backend, secrets included.
-        storage: the root of the jobs' folders, on a filesystem all masters share; by default a
-            folder next to the backend's data, where it has one.
+        storage: the root of the jobs' folders, on a filesystem that all masters share; by default a
+            folder next to the backend's data, if the backend has one.
         ttl: seconds after which a leader that hangs is replaced.
-        name: this master's name among the cluster's masters.
-        resources: what jobs leave behind beyond what jrs knows of; see `Resource`.
-        trust: which jobs it runs; by default all.
-        report: told of every event, from any thread; must not block.
+        name: this master's name, unique among the cluster's masters.
+        resources: what else jobs leave behind, unknown to jrs; see `Resource`.
+        trust: which jobs this master runs; by default all.
+        report: called with every event, from any thread; must not block.
         max_attempts: how many attempts in processes of their own run at once while this master
-            leads; other jobs wait, by the time of their submission. By default as many as its cores
-            and memory are good for; see `default_slots`.
+            leads; other jobs wait, ordered by the time of submission. The default depends on cores
+            and memory; see `default_slots`.
 
     Raises:
-        InvalidInput: a storage that cannot be used, as one on a filesystem that caches names, or
-            none where the backend has no folder of its own; a name, a ttl or a `max_attempts` that
-            cannot be used; what is no resource; a host or container where this process cannot see
-            itself in /proc.
+        InvalidInput: the storage cannot be used, for example on a filesystem that caches names, or
+            is missing while the backend has no folder of its own; the name, the ttl or
+            `max_attempts` cannot be used; a resource is not a `Resource`; or this process cannot
+            see itself in /proc of its host or container.
     """
 
     def __init__(
@@ -107,8 +107,8 @@ class Master:
         root = storage or backend.default_storage
         if root is None:
             raise InvalidInput(
-                "say where jobs keep their files: --storage FOLDER (or storage=…), one that all "
-                "masters share"
+                "storage is missing: name a folder that all masters share: --storage FOLDER "
+                "(or storage=…)"
             )
         folders = JobStorage(root.absolute(), backend.cluster)
         check_storage(root)
@@ -146,10 +146,10 @@ class Master:
         stop: threading.Event,
         lead: Callable[[Dispatcher, Leadership, threading.Event], bool] | None = None,
     ) -> None:
-        """Campaign and lead, again and again, until `stop` is set.
+        """Campaign and lead, repeatedly, until `stop` is set.
 
         `lead` is called in this thread while this master leads, once it has recovered; it returns
-        True if the master has nothing more to do. By default it waits.
+        True if the master has nothing more to do. The default waits for `stop` or a loss.
         """
         lead = lead or _wait_until_over
         registration = Registration(self._registry, self.name, max_attempts=self._max_attempts)
@@ -173,7 +173,7 @@ class Master:
                     return
                 outage.over()
                 with leadership:
-                    # The format may have been raised while this master waited for its turn.
+                    # An operator may have raised the format while this master waited for its turn.
                     cluster_format.ensure_supported(self.backend, convert=False)
                     if self._lead(leadership, registration, stop, lead):
                         return
@@ -234,18 +234,18 @@ class Master:
             dead = dispatcher.stop(Deadline.after(self._grace(leadership)))
             over.set()
             guard.join()
-            self._emit("lost" if lost else "resigned", epoch, f"{self.name} leads no more")
+            self._emit("lost" if lost else "resigned", epoch, f"{self.name} no longer leads")
             if not dead:
                 self._exit(epoch)
 
     def _guard(self, leadership: Leadership, dispatcher: Dispatcher, over: threading.Event) -> None:
-        """End the attempts at once after a loss, and the process if it does not follow in time."""
+        """End the attempts at once after a loss, and this process if they do not end in time."""
         while not leadership.lost.wait(0.05):
             if over.is_set():
                 return
         grace = self._grace(leadership)
         deadline = Deadline.after(grace * 1.5)
-        # Not left to the thread that leads: it may be in a long computation of the driver's main.
+        # Not left to the leading thread: the driver's main may be in a long computation there.
         dispatcher.end_attempts(Deadline.after(grace))
         if not over.wait(deadline.bounded()):
             self._exit(leadership.epoch)
@@ -257,7 +257,7 @@ class Master:
         return max(self._ttl * _GRACE, _LEAST_GRACE)
 
     def _exit(self, epoch: int) -> None:
-        self._emit("deposed", epoch, "an attempt would not end; this process ends itself")
+        self._emit("deposed", epoch, "an attempt did not end; this process ends itself")
         os._exit(EXIT_DEPOSED)
 
     def _emit(self, kind: str, epoch: int, message: str) -> None:

@@ -1,4 +1,4 @@
-"""The program of one attempt in a process of its own: it joins the attempt and Spark.
+"""The program of an attempt in a process of its own: it joins the attempt and Spark.
 
 It reads its launch from standard input, written by its watchdog:
 
@@ -20,18 +20,18 @@ from .attempt.run import AttemptDied, JvmDied, run_attempt
 from .spark.engine import ENGINE
 
 PROGRAM = "jrs.recovery.process_attempt"
-"""What ``python -m`` runs for an attempt."""
+"""The module that ``python -m`` runs for an attempt."""
 
 
 def _forget_input() -> None:
-    """Have nobody who inherits standard input read the launch from it once more."""
+    """Keep processes that inherit standard input from reading the launch again."""
     null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     os.dup2(null, sys.stdin.fileno())
     os.close(null)
 
 
 def main() -> None:
-    """Run the attempt described on standard input; the exit status says how it ended."""
+    """Run the attempt described on standard input; the exit status reports how it ended."""
     launch = Launch.from_line(sys.stdin.buffer.readline())
     _forget_input()
     with credentials.lent(launch.secrets):
@@ -48,7 +48,7 @@ def main() -> None:
             status = EXIT_JVM_DIED if isinstance(error, JvmDied) else EXIT_DIED
     sys.stdout.flush()
     sys.stderr.flush()
-    # What the function left running (a JVM, threads) must not keep a finished attempt alive; the
+    # A JVM or threads that the function left running must not keep a finished attempt alive; the
     # watchdog ends the rest of its processes.
     os._exit(status)
 

@@ -1,4 +1,4 @@
-"""The catalogue of snapshots as users get it: with Spark, which exports state."""
+"""The catalogue of snapshots for users: with Spark, which exports state."""
 
 from __future__ import annotations
 

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _MARKS = 64
-"""Finished stages in one commit: with its conditions, less than any backend takes."""
+"""Finished stages in one commit: with its conditions, fewer than the limit of every backend."""
 
 
 class AttemptRun:
-    """Runs one attempt of a job: its stages, its streams, and what is committed of them."""
+    """Runs one attempt of a job: its stages, its streams, and the commits of both."""
 
     def __init__(self, context: AttemptContext, engine: SparkEngine = NO_SPARK) -> None:
         self.context = context
@@ -67,13 +67,13 @@ class AttemptRun:
         self, place: Path, stages: Sequence[str | Stream | FinishedStage], name: str
     ) -> FinishedStage:
         if not stages:
-            raise InvalidInput(f"nothing to be published at {place}: name the stages")
+            raise InvalidInput(f"nothing to publish at {place}: name the stages")
         if len({str(getattr(one, "name", one)) for one in stages}) < len(stages):
             raise InvalidInput(f"nothing can be published at {place}: a stage is named twice")
         before = self._begin(name, stages)
         outputs = [(one, self._handles[one].output) for one in before]
         if not self._is_finished(name):
-            publishing.check(place, self.context.storage)  # Now, and not after days of a stream.
+            publishing.check(place, self.context.storage)  # Not after days of a stream.
 
         def collect(stage: Stage) -> Json:
             publishing.check(place, self.context.storage)
@@ -121,13 +121,14 @@ class AttemptRun:
             self._streams.suspend()
 
     def drain(self) -> str | None:
-        """Have every streaming stage end with all it holds; return why one of them cannot."""
+        """Have every streaming stage process its remaining input and end; return why a stage
+        cannot."""
         why = self._streams.drain() if self._streams is not None else None
         self._draining = why is None
         return why
 
     def steps(self) -> dict[str, str]:
-        """Return where each streaming stage is, for people."""
+        """Return the position of each streaming stage, for people."""
         return self._streams.steps() if self._streams is not None else {}
 
     # -- its end ---------------------------------------------------------------------------
@@ -138,27 +139,27 @@ class AttemptRun:
             self._streams.wait_for_all()
 
     def close(self) -> None:
-        """Let go of what runs for the job in this process. Idempotent."""
+        """Release what runs for the job in this process. Idempotent."""
         if self._streams is not None:
             self._streams.close()
 
     @property
     def failure(self) -> BaseException | None:
-        """What the job has to end of whatever its function does: a streaming stage has died."""
+        """The error of a streaming stage that died: the job has to end, whatever its function
+        does."""
         return self._streams.failure if self._streams is not None else None
 
     def stage_summaries(self) -> tuple[StageSummary, ...]:
-        """Return the stages this attempt has gone through, for the job's result."""
+        """Return the stages that this attempt has completed, for the job's result."""
         return tuple(record.summary() for record in self._records)
 
     # -- what is committed -----------------------------------------------------------------
 
     def commit_stages(self, records: Sequence[StageRecord]) -> None:
-        """Commit the marks of finished stages under the fence; a try that may have happened is read
-        back.
+        """Commit the marks of finished stages under the fence; an unknown outcome is read back.
 
-        More than `_MARKS` take several commits, the first of which decides: once one stream of a
-        drain is marked, the next attempt has no code but that which drains the others.
+        More than `_MARKS` take several commits, and the first one decides: once one stream of a
+        drain is marked, the next attempt can only drain the others.
         """
         serial = self._serial(records)
         marks = [attrs.evolve(one, serial=serial) for one in records]
@@ -167,18 +168,18 @@ class AttemptRun:
             self._commit_marks(ops[first : first + _MARKS])
 
     def add_finished(self, records: Sequence[StageRecord]) -> None:
-        """Count stages among those that this attempt has gone through."""
+        """Add stages to those that this attempt has completed."""
         self._records.extend(records)
 
     def report_damage(self, stage: str, why: str) -> None:
-        """Leave word next to a stage's checkpoint that it cannot be loaded."""
+        """Record next to a stage's checkpoint that it cannot be loaded."""
         context = self.context
         context.storage.report_damage(self.context.job_id, self.context.epoch, stage, why)
 
     # -- inside ----------------------------------------------------------------------------
 
     def _begin(self, name: str, after: Sequence[str | Stream | FinishedStage]) -> tuple[str, ...]:
-        """Take the name of a new stage; return the names of those it comes after."""
+        """Register the name of a new stage; return the names of the stages that it comes after."""
         check_stage_name(name)
         if name in self._seen:
             raise InvalidInput(f"two stages of job {self.context.job_id!r} are named {name!r}")
@@ -186,8 +187,8 @@ class AttemptRun:
         for other in before:
             if other not in self._handles:
                 raise InvalidInput(
-                    f"stage {name!r} cannot come after {other!r}, which is not there yet: a stage "
-                    "comes after earlier ones, so that stages never form a circle"
+                    f"stage {name!r} cannot come after {other!r}, which does not exist yet: a "
+                    "stage comes after earlier ones, so that stages never form a cycle"
                 )
         self._seen.append(name)
         return before
@@ -234,7 +235,7 @@ class AttemptRun:
             if target is not None and str(target) != record.target:
                 raise JobHeld(
                     f"job {context.job_id!r} has published stage {name!r} at {record.target}, and "
-                    f"is now to do so at {target}: give that another name"
+                    f"now names {target}: use another stage name for that"
                 )
             publishing.publish(context.storage, record, context.epoch)
             output = Path(record.target)
@@ -244,11 +245,11 @@ class AttemptRun:
         return handle
 
     def _stored(self, name: str, before: tuple[str, ...]) -> StageRecord | None:
-        """Return the record of a stage that has finished.
+        """Return the record of a stage that has finished; None if it has not.
 
         Raises:
-            JobHeld: it now comes after a stage that has not finished, or did so later: what it did
-                cannot be right any more.
+            JobHeld: it now comes after a stage that has not finished, or that finished later: its
+                output may be wrong.
         """
         record = self._finished(name)
         if record is None:
@@ -258,7 +259,7 @@ class AttemptRun:
                 continue
             found = self._finished(other)
             if found is None or not found.finished_before(record):
-                when = "has not" if found is None else "did so later"
+                when = "has not" if found is None else "finished later"
                 raise JobHeld(
                     f"stage {name!r} of job {self.context.job_id!r} has finished, and now comes "
                     f"after {other!r}, which {when}: deploy the code that it ran with, or cancel "
@@ -295,5 +296,5 @@ class AttemptRun:
             except Conflict:
                 stored = context.backend.get(ops[0].key)
                 if stored is not None and stored.value == ops[0].value:
-                    return  # The first try got there after all.
+                    return  # The first try was applied after all.
                 raise

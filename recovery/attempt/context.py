@@ -1,4 +1,4 @@
-"""What one attempt was started with."""
+"""AttemptContext: the parameters of one attempt."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ..processes.last_words import LastWords
 
 @attrs.frozen
 class AttemptContext:
-    """What one attempt was started with."""
+    """The parameters of one attempt."""
 
     spec: JobSpec
     attempt: int
@@ -30,14 +30,15 @@ class AttemptContext:
     storage: JobStorage
     first_started_at: float
     lost: threading.Event = attrs.field(factory=threading.Event)
-    """Set when the attempt has to stop; only seen where it runs in its master's own process."""
+    """Set when the attempt has to stop; only visible in its master's own process."""
     now: Clock = time.time
     lifeline: Lifeline | None = None
-    """Ties a process of its own to the leadership it was started under; see `Lifeline`."""
+    """Ties a process of its own to the leadership that started it; see `Lifeline`."""
     last_words: LastWords | None = None
-    """Where an attempt in its master's own process tells how that process ended."""
+    """Where an attempt in its master's own process records how that process ended."""
     mark: str = ""
-    """What its processes are born with, recorded before (see `jrs.recovery.processes.marks`)."""
+    """The mark of its processes, recorded before they start (see
+    `jrs.recovery.processes.marks`)."""
 
     @property
     def job_id(self) -> str:

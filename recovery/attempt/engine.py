@@ -1,7 +1,7 @@
-"""What an attempt needs of Spark, as the composition root hands it in.
+"""The interface between an attempt and Spark; the composition root supplies the implementation.
 
-An attempt knows Spark by these protocols alone, so that one without Spark loads none of it. The
-implementation is `jrs.recovery.spark.engine`.
+An attempt knows Spark by these protocols alone, so that an attempt without Spark loads none of it.
+The implementation is `jrs.recovery.spark.engine`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 class StateLost(Exception):
-    """A stream's checkpoint cannot be loaded. The attempt dies of it, and the next goes on from a
-    snapshot."""
+    """A stream's checkpoint cannot be loaded. The attempt dies of it, and the next attempt resumes
+    from a snapshot."""
 
 
 class StreamHost(Protocol):
@@ -35,17 +35,18 @@ class StreamHost(Protocol):
     """The thread of the job's function."""
 
     def commit_stages(self, records: Sequence[StageRecord]) -> None:
-        """Commit the marks of finished stages, all of them or, repeated, those that are left."""
+        """Commit the marks of finished stages: all of them or, when repeated, the remaining
+        ones."""
 
     def add_finished(self, records: Sequence[StageRecord]) -> None:
-        """Count stages among those that this attempt has gone through."""
+        """Add stages to those that this attempt has completed."""
 
     def report_damage(self, stage: str, why: str) -> None:
         """Record next to a stage's checkpoint that it cannot be loaded."""
 
 
 class StreamSupervisor(Protocol):
-    """All streaming stages of one attempt. Made with the first of them, closed with the job."""
+    """All streaming stages of one attempt. Created with the first stage, closed with the job."""
 
     def start(
         self,
@@ -63,30 +64,30 @@ class StreamSupervisor(Protocol):
         """Wait until every stage has finished."""
 
     def steps(self) -> dict[str, str]:
-        """Return where each stage is, for people."""
+        """Return the position of each stage, for people."""
 
     def suspend(self) -> None:
         """Bring every query to a batch boundary and end it."""
 
     def drain(self) -> str | None:
-        """Have every stage end with all it holds; return why one cannot."""
+        """Have every stage process its remaining input and end; return why a stage cannot."""
 
     def close(self) -> None:
         """End the supervision, and every query that still runs. Idempotent."""
 
     @property
     def failure(self) -> BaseException | None:
-        """What the attempt has to end of, if a stage died of it."""
+        """The error of which a stage died, so that the attempt must end; None if there is none."""
 
 
 class SparkEngine(Protocol):
-    """Spark, as far as attempts use it."""
+    """The part of Spark that attempts use."""
 
     def session(self, run: StreamHost) -> SparkSession:
-        """Return the attempt's SparkSession, started when first asked for."""
+        """Return the attempt's SparkSession, started on first use."""
 
     def supervise(self, run: StreamHost, *, draining: bool) -> StreamSupervisor:
-        """Return what starts and supervises the attempt's streaming stages."""
+        """Return the supervisor of the attempt's streaming stages."""
 
     def jvm_died(self, error: BaseException) -> bool:
         """Return whether `error` was raised because the JVM of this process has died."""
@@ -99,10 +100,10 @@ class NoSpark:
     """The engine of an attempt that runs without Spark."""
 
     def session(self, run: StreamHost) -> SparkSession:
-        raise InvalidInput(f"job {run.context.job_id!r} runs where there is no Spark")
+        raise InvalidInput(f"job {run.context.job_id!r} runs without Spark")
 
     def supervise(self, run: StreamHost, *, draining: bool) -> StreamSupervisor:
-        raise InvalidInput(f"job {run.context.job_id!r} runs where there is no Spark")
+        raise InvalidInput(f"job {run.context.job_id!r} runs without Spark")
 
     def jvm_died(self, error: BaseException) -> bool:
         return False

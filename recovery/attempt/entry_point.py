@@ -1,4 +1,4 @@
-"""Entry points: from ``module:function`` or ``file.py:function`` to something to call."""
+"""Entry points: from ``module:function`` or ``file.py:function`` to a callable."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def load(entry_point: str) -> Callable[..., Any]:
     """Return the function that `entry_point` names.
 
     Raises:
-        InvalidInput: not of that form, does not exist, is not callable, or raises on import.
+        InvalidInput: it has another form, does not exist, is not callable, or raises on import.
     """
     place, colon, name = entry_point.rpartition(":")
     if not colon or not place or not name:
@@ -28,10 +28,10 @@ def load(entry_point: str) -> Callable[..., Any]:
             "/path/file.py:function"
         )
     if os.sep in place and not place.endswith(".py"):
-        # No module's name: it would be reported as one that is not found.
+        # The import would only report that no such module exists.
         file = f"{place}.py"
         what = f"write {file}:{name}" if Path(file).is_file() else f"there is no file {file}"
-        raise InvalidInput(f"entry point {entry_point!r} names no file, which ends in .py: {what}")
+        raise InvalidInput(f"entry point {entry_point!r}: a file's path must end in .py: {what}")
     try:
         module = _from_file(place) if place.endswith(".py") else importlib.import_module(place)
     except InvalidInput:
@@ -46,19 +46,20 @@ def load(entry_point: str) -> Callable[..., Any]:
         if found is None:
             raise InvalidInput(f"entry point {entry_point!r}: there is no {name!r} in {place}")
     if not callable(found):
-        raise InvalidInput(f"entry point {entry_point!r} is no function but a "
+        raise InvalidInput(f"entry point {entry_point!r} is not a function but a "
                            f"{type(found).__name__}")  # fmt: skip
     function: Callable[..., Any] = found
     return function
 
 
 def check_call(entry_point: str, arguments: dict[str, Any]) -> None:
-    """Raise `InvalidInput` if the function cannot be loaded, or not be called with `arguments`."""
+    """Raise `InvalidInput` if the function cannot be loaded, or cannot be called with
+    `arguments`."""
     function = load(entry_point)
     try:
         signature = inspect.signature(function)
     except ValueError:
-        return  # Some builtins have none.
+        return  # Some builtins have no signature.
     try:
         signature.bind("job", **arguments)
     except TypeError as error:
@@ -87,7 +88,7 @@ def _from_file(place: str) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    # What lies next to it can be imported, as from a script.
+    # The code can import modules in its folder, as a script can.
     sys.path.insert(0, str(path.parent.resolve()))
     sys.modules[path.stem] = module
     try:

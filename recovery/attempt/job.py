@@ -1,4 +1,4 @@
-"""Job and its stages: what a job's function is given, on whatever master it runs."""
+"""Job and its stages: the interface that a job's function gets from jrs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Stage:
         self.job = job
         self.name = name
         self.output = staging
-        """An empty folder. What is in it when the function returns is published in one rename."""
+        """An empty folder. When the function returns, one rename publishes its content."""
 
     @property
     def spark(self) -> SparkSession:
@@ -40,7 +40,8 @@ class FinishedStage:
     def __init__(self, record: StageRecord, output: Path, *, skipped: bool) -> None:
         self.name = record.name
         self.skipped = skipped
-        """Whether an earlier attempt had finished it, so that it was not run again."""
+        """Whether an earlier attempt had finished the stage, so that this attempt did not run
+        it."""
         self.output = output
         """The folder of its published output; it exists if the stage wrote any."""
         self._result = record.result
@@ -51,21 +52,22 @@ class FinishedStage:
 
 
 class StreamStage(Stage):
-    """A streaming stage, as the function sees it that builds its query."""
+    """A streaming stage, as the function that builds its query sees it."""
 
     def files(self, path: str | Path) -> str:
-        """Return a folder with links to the files that were in `path` when the stage was first
-        started, and to no others: a closed input, the same for every attempt.
+        """Return a folder of links to the files that `path` held when the stage was first started.
+
+        The folder is a closed input: it contains no other files and is the same for every attempt.
 
         Raises:
-            InvalidInput: `path` is no folder on this host.
+            InvalidInput: `path` is not a folder on this host.
             Fenced: a newer leader exists.
         """
         return self.job._run.close_input(self.name, Path(path))
 
 
 class Stream:
-    """A streaming stage that was started, in this attempt or an earlier one."""
+    """A streaming stage that this attempt or an earlier one started."""
 
     def __init__(
         self, name: str, output: Path, wait: Callable[[Stream], Json], *, skipped: bool = False
@@ -74,15 +76,16 @@ class Stream:
         self.output = output
         """The folder of its published output."""
         self.skipped = skipped
-        """Whether an earlier attempt had finished it, so that it was not run again."""
+        """Whether an earlier attempt had finished the stage, so that this attempt did not run
+        it."""
         self._wait = wait
 
     def result(self) -> Json:
-        """Wait until the stage has finished and return what is recorded of it: its number of
-        batches, and the newest progress that Spark reported.
+        """Wait until the stage has finished and return its record: the number of its batches, and
+        the newest progress that Spark reported.
 
         Raises:
-            StageDied: it died, or another stage of the job did.
+            StageDied: this stage or another stage of the job died.
             Fenced: a newer leader exists.
         """
         return self._wait(self)
@@ -91,8 +94,8 @@ class Stream:
 class Job:
     """One attempt of a job, handed to its function as the first argument.
 
-    Every durable step is fenced: once a newer leader exists, `stage` raises `Fenced`, and nothing
-    that this attempt still does is ever seen.
+    Every durable step is fenced. Once a newer leader exists, `stage` raises `Fenced`, and nothing
+    that this attempt still does becomes visible.
     """
 
     def __init__(self, run: JobRun) -> None:
@@ -104,12 +107,13 @@ class Job:
 
     @property
     def entry_point(self) -> str:
-        """What the job was submitted to run: ``module:function`` or ``/path/file.py:function``."""
+        """The job's entry point, as submitted: ``module:function`` or
+        ``/path/file.py:function``."""
         return self._run.context.spec.entry_point
 
     @property
     def attempt(self) -> int:
-        """Which attempt this is, from 1."""
+        """The number of this attempt, from 1."""
         return self._run.context.attempt
 
     @property
@@ -119,11 +123,11 @@ class Job:
 
     @property
     def spark(self) -> SparkSession:
-        """The SparkSession of this attempt, started when first asked for; see `jrs.spark`."""
+        """The SparkSession of this attempt, started on first use; see `jrs.spark`."""
         return self._run.session()
 
     def check(self) -> None:
-        """Raise `Fenced` if this attempt's leader was replaced. Cheap; for long loops."""
+        """Raise `Fenced` if this attempt's leader was replaced. Cheap; call it in long loops."""
         self._run.context.check()
 
     def stage(
@@ -136,18 +140,19 @@ class Job:
     ) -> FinishedStage:
         """Run a stage once in the life of the job, and return it finished.
 
-        `function` is called with a `Stage`; it writes files only below `stage.output` and returns
+        `function` is called with a `Stage`. It writes files only below `stage.output` and returns
         JSON. That result is recorded durably, then the files are renamed into place. If an earlier
-        attempt has finished the stage, the function is not called: its recorded result and its
-        output are handed back, whatever the input holds by now.
+        attempt has finished the stage, the function is not called: the recorded result and the
+        output are returned, even if the input has changed since.
 
-        `temporary` output serves later stages only and is removed when the job has ended. It waits
-        until the stages it comes `after`, given by name or by what `stream` returned, have ended.
+        `temporary` output serves later stages only and is removed when the job has ended. The stage
+        waits until the stages in `after` have ended, given by name or by what `stream` returned.
 
         Raises:
-            InvalidInput: a name that was used before in this job, a stage `after` one that is not
-                there yet (stages cannot form a circle), or a result that is not JSON.
-            JobHeld: it has finished, and now comes after a stage that has not, or did so later.
+            InvalidInput: the name was used before in this job, a stage in `after` does not exist
+                yet (stages cannot form a cycle), or the result is not JSON.
+            JobHeld: the stage has finished, and now comes after a stage that has not, or that
+                finished later.
             TooLarge: the result is over 256 KiB of JSON.
             Fenced: a newer leader exists. Nothing of the stage is visible.
             Whatever `function` raises: nothing of the stage is visible then, either.
@@ -157,23 +162,26 @@ class Job:
     def publish(
         self, path: str | Path, *stages: str | Stream | FinishedStage, name: str = "publish"
     ) -> FinishedStage:
-        """Publish the output of stages at a place of your own once they have finished: all of it in
-        one rename, once in the life of the job, and under the fence.
+        """Publish the output of stages at a path of your own once they have finished.
 
-        Waits for them; so of streams that are drained, the last rows of all are seen together.
-        With one stage, `path` is its output; with several, it has a folder for each. The output
-        keeps its own place, too. Nothing is ever overwritten: partitions of a table are published
-        next to each other, as ``/warehouse/orders/day=2026-11-20``. What is there afterwards is
-        yours: jrs never removes it, not with the job either.
+        The whole output appears atomically (one rename), at most once in the life of the job, and
+        under the fence.
 
-        It is a stage, called `name`; its result counts the files and their bytes. If `path` is on
-        another filesystem than the jobs' storage, the output is copied next to it and then renamed.
+        It waits for the stages. Of streams that are drained, the last rows of all become visible
+        together. With one stage, `path` is its output; with several, it has a folder for each. The
+        output also stays in its own place. Nothing is ever overwritten: publish the partitions of a
+        table next to each other, as ``/warehouse/orders/day=2026-11-20``. What was published is
+        yours: jrs never removes it, not even with the job.
+
+        The publication is a stage called `name`; its result counts the files and their bytes. If
+        `path` is on another filesystem than the jobs' storage, the output is copied next to `path`
+        and then renamed.
 
         Raises:
-            InvalidInput: no stage is given, or one has no output; `path` is not absolute, is there
-                already, lies in the jobs' storage, or in a folder that is not there.
-            Unavailable: the disk is full, or the like.
-            Fenced: a newer leader exists. Nothing is seen at `path`.
+            InvalidInput: no stage is given, or a stage has no output; `path` is not absolute,
+                exists, is inside the jobs' storage, or its parent folder does not exist.
+            Unavailable: the disk is full, or a similar error of the filesystem.
+            Fenced: a newer leader exists. Nothing is visible at `path`.
             As `stage`.
         """
         return self._run.publish(Path(path), stages, name)
@@ -187,22 +195,22 @@ class Job:
         after: Sequence[str | Stream | FinishedStage] = (),
         restart: RestartPolicy | None = None,
     ) -> Stream:
-        """Start a streaming stage, and go on at once; `Stream.result` waits for its end.
+        """Start a streaming stage and return at once; `Stream.result` waits for its end.
 
-        `build` is called with a `StreamStage` and returns ``df.writeStream…``, not started, without
-        a checkpoint location: that is the job's. A recovered job goes on from the newest batch that
-        was committed. A `bounded` stage takes what is there, flushes every window, and finishes; an
-        unbounded one runs until the job is drained, suspended or canceled. One that has finished is
-        not started again, whatever its input holds by now.
+        `build` is called with a `StreamStage` and returns ``df.writeStream…``, not started, and
+        without a checkpoint location, which jrs sets. A recovered job resumes from the newest
+        committed batch. A `bounded` stage processes the input that exists, flushes every window,
+        and finishes; an unbounded one runs until the job is drained, suspended or canceled. A stage
+        that has finished is not started again, even if its input has changed since.
 
-        The job's function may return while stages run: the job ends when all of them have.
+        The job's function may return while stages run: the job ends when all of them have ended.
 
         Args:
-            after: stages that have to be finished before this one is started.
+            after: stages that have to finish before this one is started.
             restart: how often a query that died is started again; by default its job fails.
 
         Raises:
-            InvalidInput: as `stage`; or a query that could not be recovered, saying why.
+            InvalidInput: as `stage`; or the query could not be recovered, with the reason.
             JobHeld: its checkpoint is of another query, or damaged.
             Fenced: a newer leader exists.
         """
@@ -210,12 +218,12 @@ class Job:
 
 
 def context_of(job: Job) -> AttemptContext:
-    """Return what the attempt was started with that a function was given as `job`."""
+    """Return the context of the attempt whose function was given `job`."""
     return job._run.context
 
 
 class JobRun(Protocol):
-    """What runs a job; see `Job` for what each of its methods is to do."""
+    """The machinery that runs a job; see `Job` for what each method does."""
 
     context: AttemptContext
 

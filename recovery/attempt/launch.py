@@ -1,4 +1,4 @@
-"""What the process of an attempt is told by its master, and what its exit status says."""
+"""Launch: what a master passes to the process of an attempt, and that process's exit statuses."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ from .context import AttemptContext
 EXIT_DIED = 70
 """The function raised and the restart policy counts that as a death."""
 EXIT_JVM_DIED = 71
-"""The JVM of its SparkSession died under it."""
+"""The JVM of its SparkSession died."""
 EXIT_FENCED = 75
-"""A newer leader exists, or the attempt was shut out: it has nothing more to say."""
+"""A newer leader exists, or the attempt was shut out: it records nothing more."""
 
 
 @attrs.frozen
 class Launch:
-    """What a process attempt is told, over a pipe: never in arguments, which others can read."""
+    """The parameters of a process attempt. They go over a pipe, never in arguments, which are
+    public."""
 
     backend: str = attrs.field(repr=False)
     cluster: str
@@ -36,11 +37,11 @@ class Launch:
     epoch: int
     fence_version: int
     attempt_fence: int | None
-    """The version of the record that lets it write; None where there is none."""
+    """The version of the record that lets the attempt write; None if there is no such record."""
     first_started_at: float
     mark: str
     secrets: dict[str, str] = attrs.field(factory=dict, repr=False)
-    """Environment variables that the backend is opened with, and that nobody inherits."""
+    """Environment variables that the backend is opened with, and that no child inherits."""
 
     def to_line(self) -> bytes:
         return json.dumps(attrs.asdict(self)).encode() + b"\n"

@@ -1,4 +1,4 @@
-"""Collecting the output of finished stages, to be published in one rename."""
+"""Collecting the output of finished stages, to publish it in one rename."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from ..files.job_folders import GONE
 
 
 def collect(outputs: Sequence[tuple[str, Path]], staging: Path) -> Json:
-    """Link the output of stages into a staging folder; return what there is of it.
+    """Link the output of stages into a staging folder; return the number of files and bytes.
 
     Args:
-        outputs: stages and the folders of their output. One is linked as it is, of several each has
-            a folder of its own.
+        outputs: stages and the folders of their output. The output of a single stage is linked as
+            it is; of several stages, each has a folder of its own.
 
     Raises:
-        InvalidInput: a stage has no output, or links are in it.
-        Fenced: the epoch's folder was renamed by a newer leader.
+        InvalidInput: a stage has no output, or its output contains links.
+        Fenced: a newer leader has renamed the epoch's folder.
     """
     files = size = 0
     try:
         staging.rmdir()
-        staging.mkdir()  # Open to whom it may concern, unlike staging.
+        staging.mkdir()  # With the default permissions, unlike staging.
         for name, folder in outputs:
             if not folder.is_dir():
-                raise InvalidInput(f"stage {name!r} has no output that could be published")
+                raise InvalidInput(f"stage {name!r} has no output to publish")
             links = [path for path in folder.rglob("*") if path.is_symlink()]
             if links:
-                raise InvalidInput(f"{links[0]} is a link: what it leads to is not published")
+                raise InvalidInput(f"{links[0]} is a link: links are not published; remove it")
             for source in counted(folder):
                 top = staging / name if len(outputs) > 1 else staging
                 target = top / source.relative_to(folder)

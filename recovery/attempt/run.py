@@ -1,7 +1,6 @@
 """Running one attempt to its result: the same rules in a process of its own and in a thread.
 
-The order is the promise: the dirty result first, before anybody is told and before anything is
-cleaned up.
+The order is the promise: the dirty result first, before any notification and any cleanup.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class AttemptDied(Exception):
 
 
 class JvmDied(AttemptDied):
-    """The JVM of its SparkSession died; what its function raised is only the echo."""
+    """The JVM of its SparkSession died; the function's exception is only a consequence."""
 
 
 def run_attempt(
@@ -53,13 +52,13 @@ def run_attempt(
 
     Raises:
         AttemptDied: the function raised and the restart policy counts that as a death.
-        JvmDied: the function raised because the JVM of its SparkSession died: a death always.
+        JvmDied: the function raised because the JVM of its SparkSession died: always a death.
         Fenced: a newer leader exists; nothing was recorded.
-        JobHeld: it cannot go on from what is stored. That was recorded, as its stop.
-        OutcomeUnknown, Unavailable: the result could not be recorded in any of many tries.
+        JobHeld: the job cannot resume from its stored state. That was recorded, as its stop.
+        OutcomeUnknown, Unavailable: the result could not be recorded in many tries.
     """
     run = AttemptRun(context, engine)
-    context.check()  # A master that slept since it decided on this attempt may have been replaced.
+    context.check()  # A master that slept since its decision may have been replaced.
     payload: Any = None
     failure: Failure | None = None
     try:
@@ -68,12 +67,12 @@ def run_attempt(
         with StopWatch(run):
             payload = check_json(_call(function, run.job, context), "the job's result")
             run.wait()
-    except BaseException as raised:  # SystemExit, and asyncio's CancelledError, are the job's own.
+    except BaseException as raised:  # SystemExit and CancelledError are the job's own.
         error = run.failure or raised
         if isinstance(error, (Fenced, Unavailable, OutcomeUnknown, KeyboardInterrupt)):
             raise error from None
         if isinstance(error, JobHeld):
-            run.close()  # First: a job that is held is one of which nothing runs.
+            run.close()  # Close first: nothing of a held job may run.
             JobStops(context.backend, now=context.now).hold(
                 context.spec.job_id, str(error), context.fence
             )
@@ -107,7 +106,7 @@ def run_attempt(
 
 
 def _call(function: Callable[..., Any], job: Job, context: AttemptContext) -> Any:
-    """Call the job's function; what it has forked ends with it, and is no attempt of the job."""
+    """Call the job's function. A process that it forked ends here, and is no attempt of the job."""
     here = os.getpid()
     try:
         return function(job, **context.spec.arguments)
@@ -119,7 +118,8 @@ def _call(function: Callable[..., Any], job: Job, context: AttemptContext) -> An
 def record_result(backend: Backend, result: JobResult, fence: Fence, stop: threading.Event) -> None:
     """Make the result durable, however long the backend is away, until `stop` is set.
 
-    Repeating is safe: the same result again is a no-op, and another leader's fences us.
+    Repeating is safe: recording the same result again is a no-op, and another leader's result
+    fences this one.
     """
     store = JobResultStore(backend)
     tenacity.Retrying(

@@ -1,7 +1,8 @@
-"""StopWatch: an attempt's own part in stopping: it sees the request and brings its stages to it.
+"""StopWatch: the attempt's part in a stop: it notices the request and stops its stages.
 
-The leader does the rest: it ends the attempt once that stands, or when its patience is over, and
-notes that the job is suspended. So an attempt that hangs cannot keep its job from stopping.
+The leader does the rest: it ends the attempt once its stages are suspended, or when the grace
+period is over, and records that the job is suspended. So an attempt that hangs cannot keep its job
+from stopping.
 """
 
 from __future__ import annotations
@@ -19,19 +20,19 @@ from ..snapshots.scheduled import take_scheduled_snapshot
 from .attempt_run import AttemptRun
 
 _LOOK = 0.5
-"""Seconds between two looks for a request."""
+"""Seconds between two checks for a request."""
 
 
 class NotBegun(Unavailable):
-    """This process cannot run an attempt now, for want of what the system gives it: no fault of the
-    job, whose function was not called."""
+    """This process cannot run an attempt now, because the system lacks resources. The job is not at
+    fault; its function was not called."""
 
 
 class StopWatch:
-    """Looks for a stop while the job's function runs; a context manager.
+    """Checks for a stop while the job's function runs; a context manager.
 
     Raises:
-        NotBegun: on entry; the system gives this process no thread.
+        NotBegun: on entry, if the system gives this process no thread.
     """
 
     def __init__(self, run: AttemptRun) -> None:
@@ -66,14 +67,14 @@ class StopWatch:
                     self._begin(stop)
                     done = stop
                 elif stop.mode is StopMode.DRAIN:
-                    self._drain(stop)  # There may be new stages to be drained.
+                    self._drain(stop)  # There may be new stages to drain.
                 self._stops.report_progress(
                     self._context.job_id, self._run.steps(), self._context.fence
                 )
             except Fenced:
-                return  # Whatever else this attempt does is refused as well.
+                return  # Every further write of this attempt is refused as well.
             except (JrsError, OSError):
-                continue  # The next look begins again; a request is not lost.
+                continue  # The next check begins again; a request is not lost.
 
     def _begin(self, stop: StopRecord) -> None:
         if stop.mode is StopMode.SUSPEND:
@@ -81,7 +82,7 @@ class StopWatch:
             told = attrs.evolve(stop, state=StopState.QUIESCED, stages=self._run.steps())
             self._stops.update(told, self._context.fence)
         elif stop.mode is StopMode.DRAIN:
-            # The last state that could be resumed: behind the end there is none.
+            # The last state that can be resumed: the end of a stream cannot.
             context = self._context
             take_scheduled_snapshot(
                 SnapshotCatalog(context.backend, context.storage),

@@ -1,15 +1,16 @@
-r"""The watchdog: a tiny program between a master and one attempt, so that none outlives the other.
+r"""The watchdog: a tiny program that ties the lifetime of one attempt to its master's.
 
-It reads the launch from its standard input, a pipe whose other end only the master holds, starts
-the attempt as ``python -m PROGRAM``, and from then on waits for three things: the attempt's end,
-the end of the pipe, and the end of the leadership. The kernel closes the pipe however the master
-dies. UNTIL is the descriptor of the moment at which the leadership is over (see `Lifeline`): a
-master that was stopped, or cut off, no longer moves it. The watchdog imports nothing that could
+It reads the launch from its standard input, a pipe whose other end only the master holds, and
+starts the attempt as ``python -m PROGRAM``. Then it waits for three things: the attempt's end, the
+end of the pipe, and the end of the leadership. The kernel closes the pipe however the master dies.
+UNTIL is the descriptor of the moment at which the leadership is over (see `Lifeline`): a master
+that is stopped, or cut off, no longer moves that moment. The watchdog imports nothing that could
 block it: a job's Python may be stopped, or stuck in C code, and still ends with its master.
 
-It is the parent of whatever the attempt leaves behind: it reaps it, and does not end before all of
-it has. If the watchdog is killed itself, the kernel kills the attempt. HELD is the lifeline's pipe,
-which it shares with the attempt. Its last word, on its standard output, says how the attempt ended.
+It is the parent of every process that the attempt leaves behind: it reaps them, and ends only when
+all of them have ended. If the watchdog itself is killed, the kernel kills the attempt. HELD is the
+lifeline's pipe, which it shares with the attempt. Its last word, on its standard output, reports
+how the attempt ended.
 
     python -m jrs.recovery.attempt.watchdog \
         PROGRAM OLD_MARK STDOUT STDERR [UNTIL HELD] < pipe > word
@@ -35,10 +36,10 @@ from jrs.contract.errors import Unavailable
 from ..processes import marks, prctl
 
 _LEFT = 60.0
-"""Seconds for which what the attempt has left is waited for; it is killed again and again."""
+"""Seconds to wait for the processes that the attempt has left; they are killed repeatedly."""
 
 _ROUND = 0.02
-"""Seconds after which what was killed is looked for again, if nothing has ended meanwhile."""
+"""Seconds between two rounds of killing, if nothing has ended meanwhile."""
 
 
 @attrs.frozen
@@ -48,9 +49,9 @@ class Word:
     status: int
     """The attempt's exit code, or minus the signal's number."""
     clean: bool
-    """Whether nothing that the attempt had started is left."""
+    """Whether no process that the attempt had started is left."""
     lapsed: bool
-    """Whether it was ended because the leadership was over."""
+    """Whether the watchdog ended it because the leadership was over."""
 
     def to_line(self) -> bytes:
         return json.dumps(attrs.asdict(self)).encode()
@@ -66,7 +67,7 @@ def main() -> None:
     prctl.adopt_orphans()
     launch = sys.stdin.buffer.readline()
     if not launch.endswith(b"\n"):
-        return  # The master died before it could say what to run.
+        return  # The master died before it could pass a launch.
     ended, ended_writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     signal.set_wakeup_fd(ended_writer)
     signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -79,7 +80,7 @@ def main() -> None:
             stderr=stderr,
             env={**os.environ, marks.OLD_MARK: mark},
             pass_fds=() if held is None else (held,),
-            # In the only thread of this process, which lives as long as it does.
+            # Called in this process's only thread, which lives as long as the process.
             preexec_fn=lambda: prctl.die_with(watchdog),
         )
     lapsed = _watch(attempt, until, ended)
@@ -102,7 +103,7 @@ def _watch(attempt: subprocess.Popen[bytes], until: int | None, ended: int) -> b
 
 
 def _end(attempt: subprocess.Popen[bytes], ended: int, deadline: Deadline) -> bool:
-    """Kill the attempt, then all that it has left; return whether nothing is left."""
+    """Kill the attempt, then the processes that it left; return whether none is left."""
     while _reap(attempt):
         if attempt.returncode is None:
             os.kill(attempt.pid, signal.SIGKILL)
@@ -115,7 +116,7 @@ def _end(attempt: subprocess.Popen[bytes], ended: int, deadline: Deadline) -> bo
 
 
 def _kill_descendants() -> None:
-    with suppress(Unavailable):  # The host is short of something: again, soon.
+    with suppress(Unavailable):  # The host lacks resources: try again soon.
         for pid in marks.descendants():
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
@@ -135,7 +136,7 @@ def _reap(attempt: subprocess.Popen[bytes]) -> bool:
 
 
 def _wait(descriptors: list[int], seconds: float | None) -> list[int]:
-    """Wait until one of the descriptors, the last of which tells of signals, can be read."""
+    """Wait until one of the descriptors can be read; the last of them reports signals."""
     ready, _, _ = select.select(descriptors, [], [], seconds)
     if descriptors[-1] in ready:
         os.read(descriptors[-1], 512)
@@ -151,7 +152,7 @@ def _left(until: int | None) -> float | None:
 
 
 def _in_memory(line: bytes) -> BinaryIO:
-    """Return a file to read `line` from: unlike a pipe's, its writer never waits for a reader."""
+    """Return a file to read `line` from: unlike a pipe, it never blocks its writer."""
     file = os.fdopen(os.memfd_create("launch"), "w+b")
     file.write(line)
     file.seek(0)

@@ -1,4 +1,4 @@
-"""Copies next to the places where a job publishes, which were never finished."""
+"""HalfPublished: unfinished copies next to the folders where a job publishes."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from ..rules.resource import Resource
 
 
 class HalfPublished(Resource):
-    """Copies next to the places where the job publishes, which were never finished."""
+    """Unfinished copies next to the folders where the job publishes."""
 
     name = "half-published copies"
     prioritised = True
-    """The stages' records say where to look, and go afterwards."""
+    """The stages' records name the folders to check; they are removed afterwards."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -32,11 +32,11 @@ class HalfPublished(Resource):
             for path in unfinished_copies(target, job_id):
                 shutil.rmtree(path)
             places.append(target.parent)
-        # They may be on a filesystem that is away, and the records are all that tells of them.
+        # A filesystem may be away, and only the records name the copies on it.
         if away := [place for place in places if not place.is_dir()]:
             raise Unavailable(
-                f"what is half published in {away[0]} cannot be found: there is no such folder; "
-                "mount it, or make an empty one if it is gone for good"
+                f"unfinished copies in {away[0]} cannot be found: the folder does not exist; "
+                "mount it, or create an empty one if it is gone for good"
             )
 
     def describe(self, job_id: str) -> list[str]:
@@ -51,6 +51,6 @@ class HalfPublished(Resource):
             try:
                 record = decode(StageRecord, stored.value, stored.key)
             except CorruptRecord:
-                continue  # It must not keep its job from being cleaned up.
+                continue  # An unreadable record must not block the cleanup.
             if record.target is not None:
                 yield resolved(Path(record.target))

@@ -1,9 +1,9 @@
 """JobCleanup: the only code that removes anything of a job, as one idempotent unit.
 
-Running it twice, on two masters, or again from any point at which it was cut off ends in the same
-state. What is done is journalled, so that a new leader goes on and `jrs explain` names what is
-left. Its order: prioritised resources one after the other, each only once those before it are
-gone; then all others, none of which can hold up another. Only when every one is gone is the
+Running it twice, on two masters, or again after an interruption at any point ends in the same
+state. Finished steps are journalled, so that a new leader continues and `jrs explain` names what is
+left. Prioritised resources come first, one after the other, each only once those before it are
+gone. All others follow; none of them can block another. Only when every resource is gone is the
 result marked clean.
 """
 
@@ -30,24 +30,24 @@ from ..processes.pools import side_by_side
 from ..rules.resource import Resource
 
 _MOST = 256
-"""Cleanings of one resource that are under way at once, each in a thread. Passes are fewer: it is
-reached only by those that hang and that nobody waits for any more. Beyond it no other is begun,
-although it might not hang for every job."""
+"""How many cleanups of one resource may be in progress at once, each in a thread. Passes are fewer:
+only cleanups that hang, and that no pass waits for any more, reach this number. Beyond it no
+further cleanup of the resource begins, although it might not hang for every job."""
 _LONGEST_NAME = 128
-"""Characters of a resource's name: journals hold it."""
+"""Characters of a resource's name; journals store it."""
 
 
 @attrs.frozen
 class CleanupPolicy:
-    """How a cleanup that left something is tried again; tenacity's own vocabulary.
+    """How an incomplete cleanup is tried again, in tenacity's terms.
 
     Attributes:
-        timeout: seconds after which a pass ends without what has not ended by then. That is left,
-            as if it had failed, and not begun again before it has ended.
+        timeout: seconds after which a pass ends. A resource that has not finished by then counts as
+            failed, and is not cleaned again before its earlier try has ended.
 
     Raises:
-        InvalidInput: a `wait` or `stop` that goes by more than the number of tries. Passes are
-            counted over all leaders; no clock is shared by them. A `timeout` that is not positive.
+        InvalidInput: `wait` or `stop` depends on more than the number of tries (tries are counted
+            over all leaders, which share no clock), or `timeout` is not positive.
     """
 
     wait: tenacity.wait.wait_base = attrs.field(
@@ -64,7 +64,7 @@ class CleanupPolicy:
             self.is_last(1)
         except RuntimeError as error:
             raise InvalidInput(
-                f"a cleanup policy goes by the number of tries alone: {error}"
+                f"a cleanup policy may depend on the number of tries only: {error}"
             ) from None
 
     def delay(self, tries: int) -> float:
@@ -72,7 +72,7 @@ class CleanupPolicy:
         return self.wait(self._state(tries))
 
     def is_last(self, tries: int) -> bool:
-        """Return whether nobody tries again after that pass."""
+        """Return whether no further pass follows that one."""
         return bool(self.stop(self._state(tries)))
 
     @staticmethod
@@ -86,7 +86,7 @@ class JobCleanup:
     """Cleans up after one job at a time, under the leader's fence.
 
     Raises:
-        InvalidInput: what is no resource, has no name, or has the name of another.
+        InvalidInput: a resource is not a `Resource`, has no name, or has the name of another one.
     """
 
     def __init__(self, backend: Backend, resources: Sequence[Resource]) -> None:
@@ -109,7 +109,7 @@ class JobCleanup:
         self._store = JobResultStore(backend)
         self._resources = tuple(resources)
         self._under_way: set[tuple[str, str]] = set()
-        """The cleanings, by job and resource, that have not ended, awaited or not."""
+        """The cleanups, by job and resource, that have not ended, awaited or not."""
         self._lock = threading.Lock()
 
     def run(
@@ -120,14 +120,14 @@ class JobCleanup:
         last_try: bool = False,
         timeout: float = threading.TIMEOUT_MAX,
     ) -> CleanupJournal:
-        """Do one pass over what is left; mark the result clean if that was all.
+        """Do one pass over what is left; mark the result clean if nothing remains.
 
         Return the journal: `problems` names what is left. The caller decides when to try again;
-        after `last_try` the journal says that nobody will. What has not ended after `timeout`
-        seconds counts as left; it continues in a thread of its own.
+        after `last_try` the journal records that no retry follows. A resource that has not finished
+        after `timeout` seconds counts as left; it continues in a thread of its own.
 
         Raises:
-            Fenced: a newer leader exists; it goes on from the journal.
+            Fenced: a newer leader exists; it continues from the journal.
             CorruptRecord: the journal cannot be read.
             Unavailable, OutcomeUnknown: from the backend; the pass can be repeated.
         """
@@ -152,7 +152,7 @@ class JobCleanup:
         return journal
 
     def release(self, job_id: str) -> None:
-        """Let go of what this master holds of a job that goes on elsewhere."""
+        """Release what this master holds of a job that continues on another master."""
         for resource in self._resources:
             resource.release(job_id)
 
@@ -161,7 +161,7 @@ class JobCleanup:
         return {resource.name: resource.describe(job_id) for resource in self._resources}
 
     def retry(self, job_id: str) -> bool:
-        """Let the leader try again a cleanup that was given up; return whether one was."""
+        """Have the leader retry a cleanup that was given up; return whether one was."""
         key = keys.CLEANUP + job_id
         stored = self._backend.get(key)
         if stored is None:
@@ -179,7 +179,7 @@ class JobCleanup:
         return True
 
     def left(self, job_id: str) -> dict[str, list[str]]:
-        """Return what is left, by resource: what is found here, and what the journal names of
+        """Return what is left, by resource: what is found here, and what the journal records of
         resources that only the masters know. Removes nothing."""
         left = {name: found for name, found in self.describe(job_id).items() if found}
         stored = self._backend.get(keys.CLEANUP + job_id)
@@ -193,7 +193,8 @@ class JobCleanup:
         return left
 
     def force(self, job_id: str) -> dict[str, list[str]]:
-        """Mark the result clean whatever is left, and return what is: an operator's last word."""
+        """Mark the result clean whatever is left, and return what is left: an operator's last
+        resort."""
         left = self.left(job_id)
         stored = self._backend.get(keys.CLEANUP + job_id)
         also: tuple[Op, ...] = () if stored is None else (Delete(stored.key, stored.version),)
@@ -205,7 +206,7 @@ class JobCleanup:
     def _pass(
         self, job_id: str, done: set[str], fence: Fence | None, deadline: Deadline
     ) -> tuple[set[str], dict[str, str]]:
-        # Never skipped for being journalled: a prioritised one is what makes the others safe.
+        # A journalled prioritised resource runs again: the others are safe only once it is gone.
         steps = [[resource] for resource in self._resources if resource.prioritised]
         steps.append([r for r in self._resources if not r.prioritised and r.name not in done])
         for resources in steps:
@@ -215,7 +216,7 @@ class JobCleanup:
             for resource, end in zip(resources, ends, strict=True):
                 if end.error is not None:
                     raise end.error
-                problem = "it has not ended in time, and is left behind" if end.hangs else end.value
+                problem = "it has not ended in time and continues" if end.hangs else end.value
                 if problem:
                     problems[resource.name] = problem
                 else:
@@ -225,7 +226,7 @@ class JobCleanup:
         return done, problems
 
     def _clean(self, resource: Resource, job_id: str, fence: Fence | None) -> str:
-        """Have one resource cleaned; return what is wrong with it, if anything is."""
+        """Clean one resource; return its problem, or an empty string."""
         if fence is not None and not self._backend.is_current(fence):
             raise Fenced(f"epoch {fence.epoch} was replaced: cleanup of {job_id!r} stops here")
         step = job_id, resource.name
@@ -240,7 +241,7 @@ class JobCleanup:
         except Fenced:
             raise
         except (Exception, SystemExit) as error:
-            # Whatever it is, it is this resource's: named, kept and tried again.
+            # Any error belongs to this resource: it is reported, kept and tried again.
             return " ".join(f"{type(error).__name__}: {error}".split())
         finally:
             with self._lock:
@@ -252,12 +253,12 @@ class JobCleanup:
         key = keys.CLEANUP + job_id
         marker = self._backend.get(keys.DIRTY + job_id)
         if marker is None:
-            return  # An operator made it clean meanwhile; no journal is to outlive that.
+            return  # An operator marked it clean meanwhile; no journal may outlive that.
         op: Op = Create(key, value) if stored is None else Update(key, value, stored.version)
         try:
             self._backend.commit(op, Check(marker.key, marker.version), fence=fence)
         except OutcomeUnknown:
-            pass  # Every step may be repeated, so a lost journal costs time and nothing else.
+            pass  # Every step may be repeated: a lost journal costs only time.
         except Conflict:
             if self._store.has_dirty(job_id):
                 raise

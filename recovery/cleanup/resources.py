@@ -1,4 +1,4 @@
-"""The resources of every job: its processes, its staging, its records, its snapshots."""
+"""The resources of every job: its processes, staging, records and snapshots."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .snapshots import Snapshots
 
 
 class Processes(Resource):
-    """The attempts of the job, wherever on this host: nothing is deleted under a running one."""
+    """The job's attempts on this host. Nothing is deleted while one of them runs."""
 
     name = "processes"
     prioritised = True
@@ -66,7 +66,7 @@ class Records(Resource):
             try:
                 self._backend.commit(Delete(record.key), fence=fence)
             except Conflict:
-                pass  # Gone already.
+                pass  # It is gone already.
 
     def describe(self, job_id: str) -> list[str]:
         return [record.key for record in self._records(job_id)]
@@ -78,8 +78,10 @@ class Records(Resource):
 
 
 def default_resources(backend: Backend, storage: JobStorage) -> list[Resource]:
-    """Return the resources of every job. The spec is the last of them by intent, not by need:
-    a dirty result alone keeps the job from being started."""
+    """Return the resources of every job.
+
+    The spec comes last by convention: a dirty result alone keeps the job from being started.
+    """
     return [
         Processes(backend),
         HalfPublished(backend),

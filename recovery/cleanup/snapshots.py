@@ -1,4 +1,4 @@
-"""The snapshots of a job, as a resource: deleted or kept when the job has ended."""
+"""Snapshots: the snapshots of a job as a resource, deleted or kept when the job has ended."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from ..snapshots.catalog import SnapshotCatalog
 
 
 class Snapshots(Resource):
-    """The job's snapshots: deleted, or kept and listed, by how the job ended and what its spec says
-    of that."""
+    """The job's snapshots: deleted, or kept and listed, as its spec says for the way the job
+    ended."""
 
     name = "snapshots"
     prioritised = True
-    """The spec says what is to be kept, and goes afterwards."""
+    """The spec says what to keep; it is removed afterwards."""
 
     def __init__(self, backend: Backend, storage: JobStorage) -> None:
         self._backend = backend
@@ -38,7 +38,7 @@ class Snapshots(Resource):
         create.remove_left_overs(storage, job_id)
         if not self._deletes(job_id):
             return
-        # A job that is held by its own restore has ended here, and needs nothing any more.
+        # A job that is held by its own restore has ended here and needs nothing more.
         begun = {
             restore.source: restore.job_id
             for restore in pending_restores.begun_from(self._backend, job_id)
@@ -50,19 +50,19 @@ class Snapshots(Resource):
                 delete.remove(catalog.backend, storage, record, fence)
             else:
                 kept.append(
-                    f"{record} is what job {other!r} is being restored from; finish that: "
+                    f"{record} is the source of a restore of job {other!r}; finish the restore: "
                     f"jrs snapshot restore --finish {other}; or: jrs cancel {other}"
                 )
         if kept:
             raise SnapshotInUse("; ".join(kept))
-        # What is not listed stays, and fsck names it: it may be all there is of an earlier life.
+        # An unlisted folder stays, and fsck names it: an earlier life may have left only that.
         if left := folders.unfinished(storage, job_id):
             raise Unavailable(f"a snapshot of {job_id!r} is being taken: {min(left)}")
         for folder in (folders.snapshots(storage, job_id), storage.folder(job_id)):
             try:
                 folder.rmdir()
             except OSError:
-                break  # Not empty: its output, what is not listed, or what others have to remove.
+                break  # Not empty: output, an unlisted folder, or others' files.
 
     def describe(self, job_id: str) -> list[str]:
         if not self._deletes(job_id):
@@ -73,9 +73,9 @@ class Snapshots(Resource):
         entry = self._results.get(job_id)
         spec = self._backend.get(keys.JOBS + job_id)
         if entry is None or entry.result is None or spec is None:
-            return False  # How it ended cannot be told; or what goes with the spec is gone.
+            return False  # It is unknown how it ended; or the spec and what goes with it is gone.
         text = spec.value
-        if pending_restores.is_one(spec):  # Canceled while a restore held it.
+        if pending_restores.is_one(spec):  # It was canceled while a restore held it.
             try:
                 text = swap.kept_spec(spec) or b""
             except CorruptRecord:
@@ -85,7 +85,7 @@ class Snapshots(Resource):
         try:
             policy = decode(JobSpec, text, spec.key).snapshots
         except CorruptRecord:
-            return False  # As if it had none: what is to be kept cannot be told.
+            return False  # As if it had no policy: it is unknown what to keep.
         at_end = {
             JobStatus.FINISHED: policy.on_finished,
             JobStatus.FAILED: policy.on_failed,

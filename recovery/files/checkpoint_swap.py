@@ -1,4 +1,4 @@
-"""Swapping a rescaled checkpoint in: what a crash leaves undone is completed."""
+"""Swapping in a rescaled checkpoint, and completing a swap that a crash interrupted."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 def complete_interrupted_rescale(checkpoint: Path) -> None:
-    """Put a rescaled checkpoint in its place, if there is one, and remove what is half made: what a
-    crash left undone. Durable and idempotent; nothing of the job may run."""
+    """Complete what a crash interrupted: move a finished rescaled checkpoint into place, and remove
+    unfinished ones. Durable and idempotent; nothing of the job may run."""
     done, before = done_folder(checkpoint), checkpoint.with_name("ck.before")
     if done.is_dir():
         if checkpoint.is_dir() and any(checkpoint.iterdir()):

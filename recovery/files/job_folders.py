@@ -2,18 +2,18 @@
 
 ::
 
-    <storage>/<cluster>/<job>/e<epoch>/<stage>.<attempt>/   staging of the attempt that runs
+    <storage>/<cluster>/<job>/e<epoch>/<stage>.<attempt>/   staging of the running attempt
     <storage>/<cluster>/<job>/e<epoch>/.scratch.<attempt>/  its temporary files
     <storage>/<cluster>/<job>/e<epoch>/streams/<stage>/     a stream's checkpoint (ck) and staging
     <storage>/<cluster>/<job>/in/<stage>/                   links to the files of a closed input
     <storage>/<cluster>/<job>/out/<stage>/                  published output; never removed here
     <storage>/<cluster>/<job>/tmp/<stage>/                  published, removed when the job ends
     <storage>/<cluster>/<job>/logs/                         stdout and stderr of the attempts
-    <storage>/<cluster>/.trash/                             what is being deleted
+    <storage>/<cluster>/.trash/                             folders that are being deleted
 
-The epoch folder is a fence of its own: a new leader renames it before it touches anything, and
-from then on no path that a zombie knows exists. Publishing is a rename out of it, so it fails for
-whoever does not lead any more, whatever their clock or their JVM does.
+The epoch folder is a fence of its own. A new leader renames it before it touches anything; from
+then on no path that a zombie knows exists. Publishing is a rename out of the epoch folder, so it
+fails for a process that no longer leads, whatever its clock or its JVM does.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from jrs.contract.errors import Fenced, InvalidInput, Unavailable
 from jrs.records.model import StageRecord, check_job_id
 
 GONE = (FileNotFoundError, NotADirectoryError)
-"""What a path gives once its epoch's folder was renamed: a file bars the place."""
+"""The errors of a path whose epoch folder was renamed: a file takes the folder's place."""
 _DAMAGED = "damaged"
 _EPOCH = re.compile(r"e([0-9]+)")
 
@@ -44,25 +44,25 @@ class JobStorage:
         self.root = root / cluster
 
     def make(self) -> None:
-        """Make the folder of all jobs, durably: its name, and those of the folders above it.
+        """Create the folder of all jobs, with the folders above it. Durable.
 
         Raises:
-            OSError: it cannot be made.
+            OSError: it cannot be created.
         """
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         for above in self.root.parents:
-            # Some of them may be another user's, and not ours to open.
+            # Some of them may belong to another user and not be readable.
             with suppress(OSError):
                 sync_folder(above)
 
     def make_folder(self, path: Path) -> None:
-        """Make a folder of a job with those above it, durably."""
+        """Create a folder of a job and the folders above it. Durable."""
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.sync_names(path)
 
     def sync_names(self, path: Path) -> None:
         """Sync the name of a path in the storage, and those of the folders above it, before a
-        record counts on it."""
+        record depends on it."""
         for above in path.parents:
             sync_folder(above)
             if above == self.root.parent:
@@ -73,15 +73,17 @@ class JobStorage:
         return self.root / check_job_id(job_id)
 
     def logs(self, job_id: str) -> Path:
-        """Return the folder of the attempts' logs, made where it does not exist."""
+        """Return the folder of the attempts' logs; create it if it does not exist."""
         path = self.folder(job_id) / "logs"
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         return path
 
     def take_over(self, job_id: str, epoch: int) -> Path:
-        """Rename the job's newest epoch folder to `epoch`'s and return it, made if there is none.
+        """Rename the job's newest epoch folder to `epoch`'s and return it; create it if none
+        exists.
 
-        Durable. From then on no older epoch can publish. Folders of other older epochs are trash.
+        Durable. From then on no older epoch can publish. Folders of other older epochs go to the
+        trash.
 
         Raises:
             Fenced: a newer epoch's folder exists.
@@ -103,17 +105,17 @@ class JobStorage:
                 self._bar(folder / f"e{epochs[-1]}")
                 break
             except FileNotFoundError:
-                continue  # Somebody newer was quicker: look again.
+                continue  # A newer leader was faster: check again.
         self.sync_names(target)
         for older in epochs[:-1]:
             self.discard(job_id, folder / f"e{older}")
         return target
 
     def staging(self, job_id: str, epoch: int, stage: str, attempt: int) -> Path:
-        """Return an empty staging folder for a stage; what an earlier try left there is trash.
+        """Return an empty staging folder for a stage; an earlier try's folder goes to the trash.
 
         Raises:
-            Fenced: the epoch's folder was renamed by a newer leader.
+            Fenced: a newer leader has renamed the epoch's folder.
         """
         path = self.folder(job_id) / f"e{epoch}" / f"{stage}.{attempt}"
         if path.exists():
@@ -125,10 +127,10 @@ class JobStorage:
         return path
 
     def scratch(self, job_id: str, epoch: int, attempt: int) -> Path:
-        """Return the attempt's folder for temporary files, made; those of dead attempts are trash.
+        """Return the attempt's folder for temporary files, created; dead attempts' go to the trash.
 
         Raises:
-            Fenced: the epoch's folder was renamed by a newer leader.
+            Fenced: a newer leader has renamed the epoch's folder.
         """
         folder = self.folder(job_id) / f"e{epoch}"
         path = folder / f".scratch.{attempt}"
@@ -142,21 +144,21 @@ class JobStorage:
         return path
 
     def checkpoint(self, job_id: str, epoch: int, stage: str) -> Path:
-        """Return where a streaming stage's checkpoint is, or would be."""
+        """Return the path of a streaming stage's checkpoint; it need not exist."""
         return self.folder(job_id) / f"e{epoch}" / "streams" / stage / "ck"
 
     def stream(self, job_id: str, epoch: int, stage: str) -> Path:
         """Return the folder of a streaming stage, with its ``ck`` and an empty ``staging``.
 
         Raises:
-            Fenced: the epoch's folder was renamed by a newer leader.
+            Fenced: a newer leader has renamed the epoch's folder.
         """
         folder = self.folder(job_id) / f"e{epoch}"
         path = folder / "streams" / stage
         self.discard(job_id, path / "staging")
         try:
             for part in (folder / "streams", path, path / "ck", path / "staging"):
-                # Never with parents: that would make the epoch's folder again.
+                # Never with parents: that would create the epoch's folder again.
                 part.mkdir(mode=0o700, exist_ok=True)
                 sync_folder(part.parent)
         except GONE:
@@ -164,33 +166,34 @@ class JobStorage:
         return path
 
     def report_damage(self, job_id: str, epoch: int, stage: str, why: str) -> None:
-        """Write down next to a stream's checkpoint that it cannot be loaded, and why."""
+        """Record next to a stream's checkpoint that it cannot be loaded, and why."""
         folder = self.folder(job_id) / f"e{epoch}" / "streams" / stage
         (folder / _DAMAGED).write_text(why, encoding="utf-8")
         sync_tree(folder)
 
     def damage(self, job_id: str, epoch: int, stage: str) -> str:
-        """Return what was reported of a stream's checkpoint; nothing if nothing was."""
+        """Return the damage recorded for a stream's checkpoint; an empty string if there is
+        none."""
         path = self.folder(job_id) / f"e{epoch}" / "streams" / stage / _DAMAGED
         return path.read_text(encoding="utf-8").strip() if path.is_file() else ""
 
     def forget_damage(self, job_id: str, epoch: int, stage: str) -> None:
-        """Take back what was reported of a stream's checkpoint."""
+        """Remove the damage recorded for a stream's checkpoint."""
         path = self.folder(job_id) / f"e{epoch}" / "streams" / stage / _DAMAGED
         path.unlink(missing_ok=True)
 
     def close_input(self, job_id: str, stage: str, source: Path) -> Path:
-        """Return a folder with links to the files that are in `source`, or were when it was first
-        asked for. Durable.
+        """Return a folder with links to the files that `source` contained at the first call.
+        Durable.
 
         Raises:
-            InvalidInput: `source` is no folder.
+            InvalidInput: `source` is not a folder.
         """
         path = self.folder(job_id) / "in" / stage / hashlib.sha256(bytes(source)).hexdigest()[:16]
         if path.is_dir():
             return path
         if not source.is_dir():
-            raise InvalidInput(f"stage {stage!r} is to read {source}, which is no folder here")
+            raise InvalidInput(f"stage {stage!r} cannot read {source}: not a folder on this host")
         whole = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
         self.make_folder(whole)
         root = source.resolve()
@@ -204,16 +207,16 @@ class JobStorage:
         try:
             os.rename(whole, path)
         except OSError:
-            self.discard(job_id, whole)  # An attempt before us has closed it.
+            self.discard(job_id, whole)  # An earlier attempt has closed the input.
         sync_folder(path.parent)
         return path
 
     def make_durable(self, staging: Path) -> bool:
-        """Sync a staging folder, whole, before its stage is recorded as finished; return whether
-        anything is in it.
+        """Sync a whole staging folder before its stage is recorded as finished; return whether it
+        contains anything.
 
         Raises:
-            Fenced: the epoch's folder was renamed by a newer leader.
+            Fenced: a newer leader has renamed the epoch's folder.
         """
         try:
             sync_tree(staging)
@@ -221,18 +224,18 @@ class JobStorage:
             return any(staging.iterdir())
         except GONE:
             if staging.is_dir():
-                raise  # What is written to it by somebody else changes under us: not finished.
+                raise  # Another process is still writing to it: the stage is not finished.
             raise Fenced(f"{staging} is gone: its epoch was replaced") from None
 
     def published(self, job_id: str, stage: str, *, temporary: bool) -> Path:
-        """Return where a stage's output is once it is published."""
+        """Return the path of a stage's published output."""
         return self.folder(job_id) / ("tmp" if temporary else "out") / stage
 
     def publish(self, record: StageRecord, epoch: int) -> None:
         """Move a finished stage's staging folder into place, if that has not happened yet.
 
-        The stage's record is the commit; this only carries it out, and whoever leads next carries
-        out what a crash left undone.
+        The stage's record is the commit, and this call only carries it out. The next leader
+        completes what a crash interrupted.
         """
         if record.published is None:
             return
@@ -242,10 +245,10 @@ class JobStorage:
         if not staged.is_dir():
             if target.exists():
                 return
-            raise Fenced(f"{staged} is gone and {target} is not there: epoch {epoch} was replaced")
+            raise Fenced(f"{staged} is gone and {target} is missing: epoch {epoch} was replaced")
         self.make_folder(target.parent)
         if target.exists():
-            # Not written by a finished stage of this job, or its record would have been found.
+            # No finished stage of this job wrote it, or its record would have been found.
             self.discard(record.job_id, target)
         try:
             os.rename(staged, target)
@@ -255,7 +258,7 @@ class JobStorage:
         sync_folder(staged.parent)
 
     def left_in_staging(self, job_id: str) -> list[Path]:
-        """Return the job's epoch and temporary folders: what cleanup removes."""
+        """Return the job's epoch and temporary folders, which cleanup removes."""
         folder = self.folder(job_id)
         if not folder.is_dir():
             return []
@@ -269,21 +272,21 @@ class JobStorage:
             self.discard(job_id, path)
 
     def sweep_logs(self, job_id: str) -> None:
-        """Remove the logs of the job's attempts, and its folder if nothing else is in it."""
+        """Remove the logs of the job's attempts, and the job's folder if it is empty then."""
         self.discard(job_id, self.folder(job_id) / "logs")
         try:
             self.folder(job_id).rmdir()
         except OSError:
-            pass  # Published output is in it, or it is gone.
+            pass  # It contains published output, or is gone.
 
     def discard_output(self, job_id: str, path: Path) -> None:
-        """Remove something from the job's published output that nobody is to read.
+        """Remove a path from the job's published output.
 
         Raises:
-            InvalidInput: `path` is not in it.
+            InvalidInput: `path` is not below that output.
         """
         if not path.is_relative_to(self.folder(job_id) / "out"):
-            raise InvalidInput(f"{path} is no output of job {job_id!r}: not deleted")
+            raise InvalidInput(f"{path} is not output of job {job_id!r}: not deleted")
         self.discard(job_id, path)
 
     def empty_trash(self) -> None:
@@ -298,14 +301,14 @@ class JobStorage:
                 path.unlink(missing_ok=True)
 
     def jobs(self) -> Iterator[str]:
-        """Yield the ids of the jobs that have a folder; other folders are somebody else's."""
+        """Yield the ids of the jobs that have a folder; folders with other names are not jrs's."""
         if self.root.is_dir():
             for path in sorted(self.root.iterdir()):
                 if path.is_dir() and _is_job_id(path.name):
                     yield path.name
 
     def epochs(self, job_id: str) -> Iterator[int]:
-        """Yield the epochs that the job has a folder of, in no order."""
+        """Yield the epochs for which the job has a folder, in no order."""
         folder = self.folder(job_id)
         if folder.is_dir():
             for name in os.listdir(folder):
@@ -314,15 +317,15 @@ class JobStorage:
                     yield int(match.group(1))
 
     def _bar(self, path: Path) -> None:
-        """Put a file where an epoch's folder was: what still writes there must not make it again.
-        Spark would, for a checkpoint that it is about to begin."""
+        """Put a file in an old epoch folder's place, so that a zombie cannot create the folder
+        again. Spark would, for a checkpoint that it is about to begin."""
         try:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o400))
         except FileExistsError:
             pass
 
     def discard(self, job_id: str, path: Path) -> None:
-        """Rename to trash, then delete: half-deleted state is never seen under its name."""
+        """Rename to trash, then delete: a half-deleted folder never has its old name."""
         root = self.root.resolve()
         if not path.parent.resolve().is_relative_to(root / job_id):
             raise InvalidInput(f"{path} leads out of the job's own folder: not deleted")
@@ -330,7 +333,7 @@ class JobStorage:
         if trash.resolve() != root / ".trash":
             raise InvalidInput(f"{trash} leads out of {root}: nothing is deleted")
         trash.mkdir(mode=0o700, parents=True, exist_ok=True)
-        doomed = trash / uuid.uuid4().hex  # Its own name may be as long as names can be.
+        doomed = trash / uuid.uuid4().hex  # Its own name may have the maximum length.
         try:
             os.rename(path, doomed)
         except FileNotFoundError:
@@ -359,12 +362,12 @@ def _is_job_id(name: str) -> bool:
 
 
 def sync_tree(root: Path) -> None:
-    """Sync all files and folders below a folder, and its own names."""
+    """Sync all files and folders below a folder, and the folder itself."""
     for folder, _, files in os.walk(root):
         for name in files:
             path = os.path.join(folder, name)
             if not stat.S_ISREG(os.lstat(path).st_mode):
-                continue  # A link has no data of its own, and a pipe would never open.
+                continue  # A link has no data of its own, and opening a pipe would block.
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 os.fsync(fd)
@@ -374,11 +377,11 @@ def sync_tree(root: Path) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Sync the names in a folder; one that is gone has none."""
+    """Sync the names in a folder; does nothing if it is gone."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError:
-        return  # Renamed away by a newer leader in this moment.
+        return  # A newer leader has just renamed it.
     try:
         os.fsync(fd)
     finally:

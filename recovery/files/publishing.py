@@ -1,10 +1,10 @@
-"""Publishing at a place of the user's own: one rename, once, and never over what is there.
+"""Publishing at a path of the user's own: one rename, once, and never over an existing path.
 
-What is published is the output of finished stages, which does not change any more. It is put
-together in staging, below the epoch's folder, from links to their files. On the filesystem of the
-jobs the rename out of there is the fence, as for every stage. On another one the files are copied
-next to the place first, under a name with the epoch, which the next leader removes before it
-copies: so a leader that was replaced has nothing left to rename.
+The published output is that of finished stages, which does not change any more. It is assembled in
+staging, below the epoch's folder, from links to their files. On the jobs' own filesystem the rename
+out of staging is the fence, as for every stage. On another filesystem the files are first copied
+next to the path, under a name with the epoch; the next leader removes such copies before it copies.
+So a leader that was replaced has nothing left to rename.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR, errno.EISDIR)
 
 
 def check(path: Path, storage: JobStorage) -> None:
-    """Raise `InvalidInput`, saying why, unless something can be published at `path`."""
+    """Raise `InvalidInput`, with the reason, unless output can be published at `path`."""
     problem = ""
     if not path.is_absolute() or ".." in path.parts:
         problem = "it is not an absolute path"
@@ -37,7 +37,7 @@ def check(path: Path, storage: JobStorage) -> None:
     elif resolved(path).is_relative_to(storage.root.resolve()):
         problem = "jobs keep their own files there"
     elif os.path.lexists(path):
-        problem = "something is there; move it away, or name another place"
+        problem = "the path exists already; move it away, or name another path"
     elif not os.access(path.parent, os.W_OK | os.X_OK):
         problem = f"no permission to write in {path.parent}"
     if problem:
@@ -45,12 +45,12 @@ def check(path: Path, storage: JobStorage) -> None:
 
 
 def publish(storage: JobStorage, record: StageRecord, epoch: int) -> None:
-    """Move what a record says is published to its place, unless that has happened. Idempotent.
+    """Move a record's published output to its path, unless that has happened. Idempotent.
 
     Raises:
-        InvalidInput: something else has been put there meanwhile, or its folder is gone.
-        Unavailable: the disk is full, or the like; it may be repeated.
-        Fenced: the epoch's folder was renamed by a newer leader.
+        InvalidInput: another process has put something there meanwhile, or its folder is gone.
+        Unavailable: the disk is full, or a similar error; the call may be repeated.
+        Fenced: a newer leader has renamed the epoch's folder.
     """
     if record.target is None or record.published is None:
         return
@@ -92,7 +92,7 @@ def _move(whole: Path, target: Path, job_id: str, epoch: int) -> None:
     else:
         return
     for left in unfinished_copies(target, job_id):
-        # First from under the hands of a leader that was replaced, and might rename it meanwhile.
+        # Rename it first, so that a replaced leader cannot rename it meanwhile.
         doomed = left.with_name(f"{left.name}.{uuid.uuid4().hex}")
         try:
             os.rename(left, doomed)
@@ -100,7 +100,7 @@ def _move(whole: Path, target: Path, job_id: str, epoch: int) -> None:
             continue
         shutil.rmtree(doomed)
     if os.path.lexists(target):
-        raise FileExistsError(errno.EEXIST, "is there", str(target))
+        raise FileExistsError(errno.EEXIST, "exists", str(target))
     copy = target.with_name(f"{_mark(target, job_id)}{epoch}")
     try:
         shutil.copytree(whole, copy)
@@ -112,7 +112,7 @@ def _move(whole: Path, target: Path, job_id: str, epoch: int) -> None:
 
 
 def unfinished_copies(target: Path, job_id: str) -> list[Path]:
-    """Return the copies of what a job publishes at a place that were not finished."""
+    """Return a job's unfinished copies for a path that it publishes at."""
     if not target.parent.is_dir():
         return []
     mark = _mark(target, job_id)
@@ -120,15 +120,15 @@ def unfinished_copies(target: Path, job_id: str) -> list[Path]:
 
 
 def _mark(target: Path, job_id: str) -> str:
-    """Return what the name of such a copy begins with; the rest is its epoch."""
+    """Return the prefix of such a copy's name; the rest is its epoch."""
     return f".jrs-{hashlib.sha256(f'{job_id} {target.name}'.encode()).hexdigest()[:16]}.e"
 
 
 def _holds(target: Path, whole: Path) -> bool:
-    """Return whether all files of one folder are in another, as they are.
+    """Return whether one folder contains all files of another, unchanged.
 
     Raises:
-        Unavailable: that cannot be told; it may be repeated.
+        Unavailable: the files cannot be compared now; the call may be repeated.
     """
     if target.is_symlink() or not target.is_dir():
         return False
@@ -141,5 +141,5 @@ def _holds(target: Path, whole: Path) -> bool:
         )
     except OSError as error:
         raise Unavailable(
-            f"what is at {target} cannot be compared with what is to be published there: {error}"
+            f"{target} cannot be compared with the output to publish there: {error}"
         ) from error

@@ -1,4 +1,4 @@
-"""Syncing a file or a folder: by itself, for Spark's Python workers import nothing else of jrs."""
+"""Syncing a file or a folder. A module of its own: Spark's Python workers import nothing else."""
 
 from __future__ import annotations
 

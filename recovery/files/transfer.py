@@ -1,6 +1,6 @@
 """Files into a snapshot and out of it: linked or copied, hashed, synced.
 
-What was written is durable only once its folders are synced as well: `sync_folders`.
+A written file is durable only once its folders are synced as well: `sync_folders`.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from jrs.contract.errors import Unavailable
 from .sync import sync as sync
 
 Progress = Callable[[int, int], None]
-"""Told how many files of how many are done."""
+"""Called with the number of files done, and of all files."""
 
 _CHUNK = 1 << 20
 _CAN_NOT_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.EACCES)
 
 
 def silent(done: int, total: int) -> None:
-    """Tell nobody."""
+    """Report nothing."""
 
 
 @contextmanager
@@ -40,7 +40,7 @@ def writing(what: str) -> Iterator[None]:
 
 
 def open_regular(path: Path) -> int:
-    """Open a file to read it; never a link, and never a pipe that would wait."""
+    """Open a file for reading; never a link, and never a pipe that would block."""
     return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
@@ -66,7 +66,7 @@ def copy(source: Path, target: Path) -> str:
 
 
 def link_or_copy(source: Path, target: Path) -> bool:
-    """Link a file, or copy it where that is not possible; return whether it was linked."""
+    """Link a file, or copy it if linking is not possible; return whether it was linked."""
     try:
         os.link(source, target, follow_symlinks=False)
         return True
@@ -78,20 +78,20 @@ def link_or_copy(source: Path, target: Path) -> bool:
 
 
 def sync_folders(top: Path) -> None:
-    """Sync the names of all that is below `top`, and its own in its parent."""
+    """Sync the names of everything below `top`, and its own name in its parent."""
     for folder, _, _ in os.walk(top):
         sync(Path(folder))
     sync(top.parent)
 
 
 def parents(files: Iterable[Path]) -> None:
-    """Make the folders that the files are to be in, open to their owner alone."""
+    """Create the folders of the files, accessible to their owner only."""
     for folder in {file.parent for file in files}:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def write(path: Path, data: bytes) -> None:
-    """Write a new file, synced, under its name as a whole or not at all."""
+    """Write a new file, synced; it appears under its name as a whole or not at all."""
     temporary = path.with_name(f".{path.name}.tmp")
     with open(temporary, "wb") as file:
         os.fchmod(file.fileno(), 0o600)
@@ -102,5 +102,5 @@ def write(path: Path, data: bytes) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a folder of our own making, as far as it is there."""
+    """Remove a folder that jrs created, as far as it exists."""
     shutil.rmtree(path, ignore_errors=True)

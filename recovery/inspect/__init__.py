@@ -1,1 +1,1 @@
-"""Looking at a cluster without changing it: fsck, explain, doctor."""
+"""Inspecting a cluster without changing its jobs: doctor, the queue, and restoring an epoch."""

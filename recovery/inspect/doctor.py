@@ -1,7 +1,7 @@
-"""Doctor: whether a backend, as it is reached from here, keeps what masters rely on.
+"""Doctor: whether a backend, reached from here, provides what masters rely on.
 
-Works on the map of a real cluster, next to its masters: below one key of its own, which is gone
-afterwards, and without ever campaigning.
+It works on the map of a real cluster, next to its masters: below one key of its own, which it
+removes afterwards, and without ever campaigning.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ COMMITS = 100
 
 _WATCHES = 5
 _SLOW = 0.05
-"""The part of a ttl that a commit may take: a heartbeat has to get through several times in one."""
+"""The share of a ttl that a commit may take: several heartbeats have to succeed within a ttl."""
 
 
 def examine(
@@ -36,11 +36,12 @@ def examine(
     storage: Path | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Diagnostic]:
-    """Yield what is found of a cluster, by two handles on it. What fails is a finding, too.
+    """Yield the diagnostics of a cluster, by two handles on it. A check that fails yields one, too.
 
     Args:
-        ttl: of the leaderships that it is to be fit for, in seconds.
-        storage: where the jobs keep their files; by default where the backend says, if it does.
+        ttl: of the leaderships that the cluster has to support, in seconds.
+        storage: where the jobs keep their files; by default the backend's own folder, if it has
+            one.
     """
     mine = f"{keys.DOCTOR}{uuid.uuid4().hex}"
     looks: tuple[Callable[[], Iterator[Diagnostic]], ...] = (
@@ -71,11 +72,13 @@ def _ttl(backend: Backend, ttl: float) -> Iterator[Diagnostic]:
 
 
 def _round_trip(backend: Backend, key: str) -> Iterator[Diagnostic]:
-    """Write, read back, and be refused."""
+    """Write a key, read it back, and have a second creation refused."""
     backend.commit(Create(key, b"here"))
     record = backend.get(key)
     if record is None or record.value != b"here":
-        yield Diagnostic("write", "what was written is not what is read", "do not use this backend")
+        yield Diagnostic(
+            "write", "the value read is not the value written", "do not use this backend"
+        )
         return
     try:
         backend.commit(Create(key, b"again"))
@@ -86,7 +89,7 @@ def _round_trip(backend: Backend, key: str) -> Iterator[Diagnostic]:
 
 
 def _fence(backend: Backend, key: str) -> Iterator[Diagnostic]:
-    """Let the present epoch's fence pass, and refuse any other."""
+    """Check that the current epoch's fence passes, and that any other is refused."""
     epoch = backend.get(EPOCH_KEY)
     old = Fence(0, 0 if epoch is None else epoch.version - 1)
     record = backend.get(key)
@@ -102,7 +105,7 @@ def _fence(backend: Backend, key: str) -> Iterator[Diagnostic]:
         )
         return
     if epoch is None:
-        yield Diagnostic("fence", f"{refused}; nobody has led yet")
+        yield Diagnostic("fence", f"{refused}; no master has led yet")
         return
     leader = decode(EpochRecord, epoch.value, EPOCH_KEY)
     try:
@@ -131,7 +134,7 @@ def _latency(
     yield Diagnostic(
         "commits",
         detail,
-        f"too slow for a ttl of {ttl:g} s: look at the disk and the network of its servers, or "
+        f"too slow for a ttl of {ttl:g} s: check the disk and the network of its servers, or "
         f"choose a ttl of at least {p99 / _SLOW:.0f} s" if slow else None,
     )  # fmt: skip
 
@@ -157,19 +160,19 @@ def _watch(
                 yield Diagnostic(
                     "watch",
                     f"a commit was not noticed within {ttl:g} s",
-                    "masters will be slow to see new jobs: look at the network and the servers",
+                    "masters will be slow to see new jobs: check the network and the servers",
                 )
                 return
     yield Diagnostic("watch", f"commits are noticed within {_ms(max(taken))}, commit included")
 
 
 def _storage(root: Path | None) -> Iterator[Diagnostic]:
-    """Look whether a renamed folder is out of reach on the filesystem that jobs keep files on."""
+    """Check whether renaming a folder on the jobs' filesystem takes it away from zombies."""
     if root is None:
         return
     problem = storage_problem(root)
     if problem is None:
-        kind = filesystem_of(root) or "a filesystem that cannot be told"
+        kind = filesystem_of(root) or "an unknown filesystem"
         yield Diagnostic("storage", f"{root}, on {kind}")
     else:
         why, remedy = problem

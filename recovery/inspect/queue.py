@@ -1,4 +1,4 @@
-"""Waiting: the queue for a leader's slots, as it looks to others."""
+"""The queue for a leader's slots, computed from the stored records."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from jrs.store.masters import Registry
 def place_in_queue(backend: Backend, spec: JobSpec, epoch: int) -> int:
     """Return a job's place among those that wait for a slot of the leader of `epoch`, from 1.
 
-    0 if it waits for none: slots are free, it runs, it needs none, or nobody is known to lead.
-    Advisory: the leader decides, and knows of attempts that have ended in this moment. Reads the
-    specs and attempts of all unfinished jobs.
+    0 if it does not wait: slots are free, it runs, it needs none, or no leader is known. Advisory:
+    the leader decides, and knows of attempts that have just ended. Reads the specs and attempts of
+    all unfinished jobs.
 
     Raises:
         Unavailable: the backend could not be asked.

@@ -1,4 +1,4 @@
-"""Restoring a damaged epoch: one above every epoch that anything records."""
+"""Restoring a damaged epoch: one above every recorded epoch."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from jrs.records.model import EpochRecord
 from ..files.job_folders import JobStorage
 
 _NAMES = ("epoch", "leading")
-"""What fields are called that hold an epoch."""
+"""The names of fields that hold an epoch."""
 
 
 def restore_epoch(backend: Backend, storage: JobStorage | None) -> int | None:
-    """Write an epoch above all that are recorded, if the present one is damaged or lost.
+    """Write an epoch above all recorded ones, if the current one is damaged or lost.
 
     Returns:
         The epoch that was written; None if there was nothing to restore. Durable, idempotent.
@@ -40,7 +40,7 @@ def restore_epoch(backend: Backend, storage: JobStorage | None) -> int | None:
         damaged = True
     highest = max(_recorded(backend, storage), default=0)
     if not damaged and not highest:
-        return None  # Nobody has led yet.
+        return None  # No master has led yet.
     epoch = highest + 1
     value = encode(EpochRecord(epoch, "fsck", f"{epoch}-restored"))
     backend.overwrite(keys.EPOCH, value)

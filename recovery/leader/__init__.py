@@ -1,1 +1,1 @@
-"""What the leader does: it gathers facts, decides about each job, and acts."""
+"""The leader: it gathers facts, decides about each job, and acts."""

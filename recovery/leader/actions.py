@@ -1,7 +1,7 @@
 """Actions: what a leader does about a job once it is decided.
 
-Each method blocks, so the dispatcher calls it in a pool. None keeps anything in memory: what it
-learns it returns, what must outlive this leader it commits under the fence.
+Each method blocks, so the dispatcher calls it in a pool. No method keeps anything in memory: it
+returns what it learns, and commits under the fence what must outlive this leader.
 """
 
 from __future__ import annotations
@@ -55,18 +55,18 @@ from .recovery_point import RecoveryPoints
 from .trust import Trust
 
 _KILL = 30.0
-"""Seconds that processes are given to die after SIGKILL."""
+"""Seconds in which processes have to die after SIGKILL."""
 
 _AGAIN = 1.0
-"""Seconds until an attempt is tried again that this process could not begin."""
+"""Seconds until an attempt that this process could not begin is tried again."""
 
 Emit = Callable[[str, str, str], None]
-"""Tells whoever watches: kind, job id, message."""
+"""Reports an event to observers: kind, job id, message."""
 
 
 @attrs.frozen
 class RestartPlan:
-    """An attempt's death, counted."""
+    """The outcome of counting an attempt's death."""
 
     deaths: int
     delay: float
@@ -75,11 +75,11 @@ class RestartPlan:
 
 @attrs.frozen
 class PendingCleanup:
-    """What a cleanup pass has left undone."""
+    """The outcome of a cleanup pass that left something."""
 
     tries: int
     delay: float
-    """Seconds until the next pass, unless it was given up."""
+    """Seconds until the next pass, unless the cleanup was given up."""
 
 
 class Actions:
@@ -133,9 +133,10 @@ class Actions:
         function: Callable[..., Any] | None,
         on_end: Callable[[AttemptHandle, AttemptExit], None],
     ) -> None:
-        """Start the job's next attempt, once nothing of an earlier one can do harm any more.
+        """Start the job's next attempt, once no earlier attempt can do harm any more.
 
-        Nothing is started if it was changed or is to stop meanwhile: that is decided again.
+        Nothing is started if the job was changed or has to stop meanwhile: the dispatcher then
+        decides again.
         """
         job_id = spec.job_id
         try:
@@ -164,7 +165,7 @@ class Actions:
         )
         how = ", alone" if record.on_probation else ""
         if kind is not spec.runner:
-            how = " in a process of its own: a leader died in whose process it ran"
+            how = " in a process of its own: a leader died while the job ran in its process"
         self._emit("attempt", job_id, f"attempt {record.attempt} starts{how}")
         self._attempts.begin(
             job_id,
@@ -173,14 +174,16 @@ class Actions:
         )
 
     def check_stages(self, job_id: str) -> None:
-        """Raise `CorruptRecord` if what a finished stage has left cannot be read: to run it again
-        would be a guess."""
+        """Raise `CorruptRecord` if a finished stage's record cannot be read: running the stage
+        again would be a guess."""
         for stored in self._backend.scan(keys.stages(job_id)):
             decode(StageRecord, stored.value, stored.key)
 
     def count_death(self, spec: JobSpec, ended: AttemptExit) -> RestartPlan | None:
-        """Count an attempt that ended without a result, durably, so that failovers do not reset
-        the restart policy. Return None if it was no death."""
+        """Count an attempt that ended without a result; return None if that was no death.
+
+        The count is durable, so failovers do not reset the restart policy.
+        """
         job_id = spec.job_id
         if ended.lapsed:
             return None  # Its leadership failed it: the leader has yet to notice.
@@ -188,7 +191,7 @@ class Actions:
             return None
         stop = self._stops.get(job_id)
         if stop is not None and stop.state in (StopState.QUIESCED, StopState.DONE):
-            return None  # It has ended because it was to stop, or is held.
+            return None  # It ended because the job has to stop, or is held.
         if ended.fenced and not self._backend.is_current(self._fence):
             raise Fenced(f"the attempt of {job_id!r} was fenced: {ended.message}")
         before, version = self.stored_attempt(job_id)
@@ -222,24 +225,24 @@ class Actions:
         try:
             return decode(AttemptRecord, record.value, record.key), record.version
         except CorruptRecord:
-            return None, record.version  # It only counts; counting again is no harm.
+            return None, record.version  # It is only a counter; starting it again does no harm.
 
     def settle(self, spec: JobSpec, stored: Record | None) -> tuple[AttemptRecord | None, float]:
-        """Return the job's newest attempt, and the seconds until another may start.
+        """Return the job's newest attempt, and the seconds until another attempt may start.
 
-        An attempt that ran in an earlier leader's process is judged by how that leader ended, and
-        that is noted, durably, so that the next leader does not judge it again.
+        An attempt that ran in an earlier leader's process is judged by how that leader ended. The
+        judgement is recorded durably, so that the next leader does not repeat it.
 
         Raises:
             OSError: the leader's last words cannot be read now.
-            LeaderHangs: they may still come.
-            Fenced, Unavailable, OutcomeUnknown: from the backend; it may be repeated.
+            LeaderHangs: the last words may still come.
+            Fenced, Unavailable, OutcomeUnknown: from the backend; the call may be repeated.
         """
         job_id, policy = spec.job_id, spec.restart
         try:
             record = decode(AttemptRecord, stored.value, stored.key) if stored else None
         except CorruptRecord:
-            record = None  # It only counts; to count again from none is no harm.
+            record = None  # It is only a counter; starting it again does no harm.
         if record is None or stored is None:
             return None, 0.0
         is_old = record.epoch < self._fence.epoch
@@ -249,7 +252,7 @@ class Actions:
 
             def end_of(epoch: int) -> LeaderEnd:
                 if stopped:
-                    return LeaderEnd(orderly=True)  # It had come to its stop before.
+                    return LeaderEnd(orderly=True)  # It was suspended before.
                 return last_words.read(self._leaders, epoch, job_id)
 
             if suspects.hangs_alone(record, end_of(record.epoch)):
@@ -257,10 +260,10 @@ class Actions:
             before, record = record, suspects.settled(record, policy, end_of, self._now())
             if record != before:
                 self._put(stored.key, encode(record), stored.version)
-                why = end_of(record.epoch).fatal or "it has left no word"
+                why = end_of(record.epoch).fatal or "it left no last words"
                 said = f"the leader of epoch {record.epoch} died while it ran there: {why}"
                 if record.deaths > before.deaths:
-                    said += f"; it died of it alone, {record.deaths} times by now"
+                    said += f"; it ran alone and counts {record.deaths} deaths by now"
                 self._emit("suspect", job_id, said)
         return record, suspects.remaining_delay(record, policy, self._now())
 
@@ -275,27 +278,28 @@ class Actions:
             raise suspects.LeaderHangs(f"the process of the leader of epoch {epoch} hangs")
 
     def end_probation(self, job_id: str) -> None:
-        """Note that the job has run alone for long enough: no later death of its leader is its."""
+        """Record that the job survived its probation: later deaths of its leader are not its
+        own."""
         record, version = self.stored_attempt(job_id)
         if record is not None and record.on_probation and record.epoch == self._fence.epoch:
             record = attrs.evolve(record, on_probation=False)
             self._put(keys.ATTEMPTS + job_id, encode(record), version)
 
     def farewell(self) -> None:
-        """Say that this leadership has ended, and that no attempt has killed its process."""
+        """Record that this leadership has ended, and that no attempt has killed its process."""
         self._last_words.farewell()
 
     # -- results ---------------------------------------------------------------------------
 
     def fail(self, spec: JobSpec) -> None:
-        """Record that the job has died as often as it may, once nothing of it can act any more."""
+        """Record that the job died too often, once none of its attempts can act any more."""
         self._end_for_good(spec.job_id)
         stored, _ = self.stored_attempt(spec.job_id)
         failure = (stored.failure if stored else None) or Failure("exit", "every attempt died")
         self._record(spec.job_id, JobStatus.FAILED, failure, stored)
 
     def cancel(self, job_id: str) -> None:
-        """End the job's attempt, then record that it was canceled, once nothing of it can act any
+        """End the job's attempt, then record that the job was canceled, once it cannot act any
         more."""
         self._attempts.end(job_id, Deadline.after(_KILL))
         self._end_for_good(job_id)
@@ -304,13 +308,13 @@ class Actions:
         self._record(job_id, JobStatus.CANCELED, failure, stored)
 
     def cancel_restore(self, job_id: str) -> None:
-        """Cancel a job that is held by its restore, unless somebody is at that: its folders are
-        theirs, and it is canceled once they are done."""
+        """Cancel a job that is held by its restore, unless another process carries the restore out:
+        then the folders are that process's, and the job is canceled once it has finished."""
         if not self._state.is_being_restored(job_id):
             self.cancel(job_id)
 
     def suspend(self, spec: JobSpec) -> None:
-        """End the job's attempt, then note that the job stands and nobody is to start it."""
+        """End the job's attempt, then record that the job is suspended and must not be started."""
         job_id = spec.job_id
         self._attempts.end(job_id, Deadline.after(_KILL))
         attempt_fence.shut_out(self._backend, job_id, self._fence)
@@ -326,24 +330,24 @@ class Actions:
         self._state.take_scheduled_snapshot(job_id, spec.snapshots)
         if stop.again:
             self._stops.clear(stop, self._fence)
-            self._emit("suspended", job_id, "it stands, and is started again with what was changed")
+            self._emit("suspended", job_id, "suspended; it starts again with the changes")
         elif self._stops.update(attrs.evolve(stop, state=StopState.DONE), self._fence):
-            self._emit("suspended", job_id, "it stands; `jrs resume` lets it go on")
+            self._emit("suspended", job_id, "suspended; resume it with `jrs resume`")
 
     def finish_restore(self, job_id: str) -> None:
-        """Carry out a restore of the job that was cut off; one that is under way is left alone."""
+        """Carry out an interrupted restore of the job; a restore in progress is left alone."""
         self._attempts.end(job_id, Deadline.after(_KILL))
 
         def stand() -> None:
-            with suppress(JobHeld):  # By what it cannot go on from: a restore takes its place.
+            with suppress(JobHeld):  # A restore replaces the bad state.
                 self._end_left_over(job_id)
 
-        # Not before the restore is ours: to whoever is at it, the epoch's folder must not move.
+        # Not before the restore is ours: another process may need the epoch's folder in place.
         if self._state.finish_restore(job_id, stand):
-            self._emit("restored", job_id, "a restore that was cut off is carried out")
+            self._emit("restored", job_id, "an interrupted restore was completed")
 
     def take_scheduled_snapshot(self, spec: JobSpec) -> None:
-        """Take one of the snapshots that the job's spec asks for."""
+        """Take one of the snapshots that the job's spec requests."""
         self._state.take_scheduled_snapshot(spec.job_id, spec.snapshots)
 
     def _why_canceled(self, job_id: str) -> str:
@@ -351,11 +355,11 @@ class Actions:
         try:
             reason = decode(CancelRequest, stored.value, stored.key).reason if stored else ""
         except CorruptRecord:
-            reason = ""  # That there is a request is all that counts.
+            reason = ""  # The request itself counts, not its reason.
         return f"canceled on request: {reason}" if reason else "canceled on request"
 
     def end(self, job_id: str) -> None:
-        """End the job's attempt: its result is durable, so whatever it still does is of no use."""
+        """End the job's attempt: its result is durable, so its further work is useless."""
         self._attempts.end(job_id, Deadline.after(_KILL))
 
     # -- cleaning up -----------------------------------------------------------------------
@@ -377,7 +381,7 @@ class Actions:
         return PendingCleanup(tries, delay)
 
     def journal(self, job_id: str) -> CleanupJournal | None:
-        """Return what was journalled of the job's cleanup.
+        """Return the journal of the job's cleanup.
 
         Raises:
             CorruptRecord: it cannot be read.
@@ -391,21 +395,20 @@ class Actions:
             try:
                 self._backend.commit(Delete(prefix + job_id), fence=self._fence)
             except Conflict:
-                pass  # Gone already.
+                pass  # It is gone already.
 
     # -- inside ----------------------------------------------------------------------------
 
     def _hold(self, job_id: str, error: JobHeld) -> None:
-        """Record that the job is held. How it is resumed, all who show a reason say by
-        themselves."""
+        """Record that the job is held. Every reader of the reason adds how to resume the job."""
         self._stops.hold(job_id, str(error), self._fence)
         self._emit("held", job_id, f"held: {error}; then: jrs resume {job_id}")
 
     def _end_left_over(self, job_id: str) -> None:
-        """See to it that nothing of an earlier attempt can do harm any more.
+        """Ensure that no earlier attempt of the job can do harm any more.
 
         Raises:
-            JobHeld: its files are of an epoch that the backend has not come to.
+            JobHeld: its files are of an epoch that the backend has not reached.
         """
         held: JobHeld | None = None
         # Shut out, then read: from here on no older attempt commits anything.
@@ -416,7 +419,7 @@ class Actions:
         except Fenced:
             if not self._backend.is_current(self._fence):
                 raise
-            # Nobody newer leads, so it is of a life before the backend's: this job's alone.
+            # No newer leader exists, so the folder predates the backend: only this job is affected.
             folder = self._storage.folder(job_id)
             held = JobHeld(
                 f"{folder} has files of a later epoch than {self._fence.epoch}, from before the "
@@ -432,14 +435,14 @@ class Actions:
             raise held
 
     def _end_for_good(self, job_id: str) -> None:
-        """See to it that nothing of the job appears behind the result that is about to be recorded:
-        no record, and no batch that a sink publishes."""
-        with suppress(JobHeld):  # By what it cannot go on from: it does not go on.
+        """Ensure that nothing of the job appears after its result is recorded: no record, and no
+        batch that a sink publishes."""
+        with suppress(JobHeld):  # The reason to hold does not matter: the job ends here.
             self._end_left_over(job_id)
 
     def _record_attempt(self, spec: JobSpec) -> tuple[AttemptRecord, Fence] | None:
-        """Record the job's next attempt and let it in; return it and its fence, or None if it is
-        not to run what was decided."""
+        """Record the job's next attempt and let it in; return it and its fence, or None if the job
+        has changed since it was decided."""
         job_id = spec.job_id
         guards = self._as_decided(spec)
         if guards is None:
@@ -472,17 +475,17 @@ class Actions:
         return None if fence is None else (record, fence)
 
     def _as_decided(self, spec: JobSpec) -> list[Op] | None:
-        """Return what holds as long as the job is this one and nothing keeps it from running; None
-        if that is over already.
+        """Return the conditions that the job is unchanged and may run; None if that is over
+        already.
 
         Raises:
-            JobHeld: this master does not run it.
+            JobHeld: this master does not run the job.
         """
         key, stop_key = keys.JOBS + spec.job_id, keys.STOPS + spec.job_id
         stored, stop = self._backend.get(key), self._backend.get(stop_key)
         if stored is None or pending_restores.is_one(stored):
             return None
-        # Not by its version: that is another one after this leader's own restore, too.
+        # Not by its version: this leader's own restore changes that, too.
         if decode(JobSpec, stored.value, key) != spec:
             return None
         self._trust.check(spec, stored.value)
@@ -508,11 +511,11 @@ class Actions:
         try:
             self._store.create_dirty(result, self._fence)
         except ResultExists:
-            pass  # It ended by itself in this moment: the first durable result wins.
+            pass  # The job has just ended by itself: the first durable result wins.
 
     def _stages(self, job_id: str) -> tuple[StageSummary, ...]:
-        """Return what finished before the job did not; a record that cannot be read is left out:
-        it must not keep a job from ending."""
+        """Return the stages that finished before the job failed or was canceled. An unreadable
+        record is left out: it must not keep a job from ending."""
         found = []
         for stored in self._backend.scan(keys.stages(job_id)):
             try:

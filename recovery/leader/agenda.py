@@ -1,7 +1,7 @@
-"""The agenda: which jobs a leader has to look at, and when.
+"""The agenda: which jobs a leader has to check, and when.
 
-A job is on it because an event named it, because something about it came back, or because a moment
-has come. A job that rests is not on it.
+A job is on it because an event named it, because an action about it has returned, or because a
+moment has come. A job that rests is not on it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from jrs.contract.clock import Clock
 
 
 class Agenda:
-    """The jobs that are to be looked at; used by one thread."""
+    """The jobs to check; used by one thread."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -21,17 +21,17 @@ class Agenda:
         self._known: set[tuple[float, str]] = set()
 
     def add(self, job_id: str) -> None:
-        """Look at the job as soon as possible, once, however often it is named until then."""
+        """Check the job as soon as possible, once, however often it is named until then."""
         self._now[job_id] = None
 
     def at(self, moment: float, job_id: str) -> None:
-        """Look at the job at a moment of the clock, in addition to all others."""
+        """Check the job at a moment of the clock, in addition to all others."""
         if (moment, job_id) not in self._known:
             self._known.add((moment, job_id))
             heapq.heappush(self._moments, (moment, job_id))
 
     def take(self, most: int) -> list[str]:
-        """Return at most so many jobs whose turn it is, first in, first out; forget them."""
+        """Remove and return at most that many due jobs, first in, first out."""
         now = self._clock()
         while self._moments and self._moments[0][0] <= now:
             due = heapq.heappop(self._moments)
@@ -43,7 +43,7 @@ class Agenda:
         return taken
 
     def until_next(self) -> float:
-        """Return the seconds until it is a job's turn; infinite if no moment is known."""
+        """Return the seconds until the next job is due; infinite if no moment is known."""
         if self._now:
             return 0.0
         return max(0.0, self._moments[0][0] - self._clock()) if self._moments else float("inf")

@@ -1,7 +1,7 @@
-"""Attempts: the ones that run under one leadership, so that none survives it.
+"""Attempts: the attempts of one leadership. None of them outlives it.
 
-The rule of this file: from `end_all` on, no attempt begins; one that was just being started then is
-ended as soon as its start returns.
+The rule of this file: from `end_all` on, no attempt begins. An attempt that is being started at
+that time is ended as soon as its start returns.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from ..attempt.runners import AttemptExit, OnEnd, RunningAttempt
 from ..processes.pools import side_by_side
 
 _LATE = 30.0
-"""Seconds given to the end of an attempt whose start returned when all were to end."""
+"""Seconds in which an attempt has to end whose start returned after `end_all`."""
 
 _MORE = 0.5
-"""Seconds that `end_all` waits beyond its deadline for ends that were given the same one."""
+"""Seconds that `end_all` waits beyond the deadline that it gives to each attempt."""
 
 
 @attrs.define(eq=False)
 class AttemptHandle:
-    """One attempt, from before its start until it was forgotten."""
+    """One attempt, from before its start until it is forgotten."""
 
     running: RunningAttempt | None = None
     """None while it is being started."""
     on_purpose: bool = False
-    """Its leader wants it to end, so that its end is no death."""
+    """Its leader ends it, so its end does not count as a death."""
 
 
 class Attempts:
@@ -45,7 +45,7 @@ class Attempts:
 
     @property
     def over(self) -> bool:
-        """Whether `end_all` was called: whatever ends from then on ends because of it."""
+        """Whether `end_all` was called: every later end is a consequence of it."""
         return self._over
 
     def begin(
@@ -78,16 +78,16 @@ class Attempts:
             running.end(Deadline.after(_LATE))
 
     def is_running(self, job_id: str) -> bool:
-        """Return whether the job has an attempt whose end was not seen yet."""
+        """Return whether the job has an attempt whose end was not reported yet."""
         return job_id in self._begun
 
     def jobs(self) -> list[str]:
-        """Return the jobs that have an attempt whose end was not seen yet."""
+        """Return the jobs that have an attempt whose end was not reported yet."""
         with self._changed:
             return list(self._begun)
 
     def forget(self, job_id: str, begun: AttemptHandle) -> bool:
-        """Take note that an attempt has ended; return whether it has by itself, and was its job's
+        """Record that an attempt has ended; return whether it ended by itself and was its job's
         newest."""
         with self._changed:
             if self._begun.get(job_id) is not begun:
@@ -106,18 +106,18 @@ class Attempts:
             begun = self._begun.get(job_id)
         if begun is None:
             return
-        begun.on_purpose = True  # Its end may be told before this returns.
+        begun.on_purpose = True  # Its end may be reported before this returns.
         if not self._end(begun, deadline):
             raise Unavailable(f"the attempt of {job_id!r} does not end")
         self.forget(job_id, begun)
 
     def end_all(self, deadline: Deadline) -> list[str]:
-        """End every attempt, at once; return the jobs of those that are not known to be dead."""
+        """End every attempt, all at once; return the jobs whose attempt is not known to be dead."""
         with self._changed:
             self._over = True
             begun = dict(self._begun)
         calls = [partial(self._end, one, deadline) for one in begun.values()]
-        # A little more than they have themselves: what hangs must not keep who stops from ending.
+        # A little longer than each attempt has: one that hangs must not block the caller.
         ends = side_by_side("jrs-end", calls, Deadline.after(deadline.bounded() + _MORE))
         return [job_id for job_id, end in zip(begun, ends, strict=True) if not end.value]
 
@@ -133,4 +133,4 @@ class Attempts:
         try:
             return running.end(deadline)
         except Exception:
-            return False  # Not known to be dead, which is all that counts.
+            return False  # It is not known to be dead; nothing else counts.

@@ -1,9 +1,9 @@
 """The dispatcher: a level-triggered reconciler, in the manner of a Kubernetes controller.
 
-It looks at a job when an event names it, when something about it is due, and when an action has
-come back; it gathers the facts, calls `decide`, and acts. The same function decides at failover and
-in steady state. One thread owns all state; whatever takes time runs in a pool and comes back to
-that thread as an event. A job that rests costs nothing.
+It checks a job when an event names it, when something about it is due, and when an action has
+returned. It gathers the facts, calls `decide`, and acts. The same function decides at failover and
+in steady state. One thread owns all state; slow work runs in a pool and returns to that thread as
+an event. A job that rests costs nothing.
 """
 
 from __future__ import annotations
@@ -41,25 +41,25 @@ from .starts import Starts
 from .trust import Trust
 
 _HELD = 30.0
-"""Seconds after which a held job is looked at although nothing named it."""
+"""Seconds after which a held job is checked although nothing named it."""
 _TURN = 0.25
-"""Seconds after which a job that waits for another one's probation is looked at."""
+"""Seconds after which a job that waits for another job's probation is checked."""
 _RESYNC = 60.0
-"""Seconds after which a leader asks for all changes, whatever its watch has told."""
+"""Seconds after which a leader asks for all changes, whatever its watch has reported."""
 _PAGE = 256
-"""Jobs that are looked at together."""
+"""Jobs that are checked together."""
 _SETTLE = 0.5
-"""Seconds that `stop` waits for actions in flight: all of them may be cut off anywhere."""
+"""Seconds that `stop` waits for actions in flight: each of them may be interrupted anywhere."""
 _LATE = 1 / 8
-"""The part of the ttl by which a turn may begin late. Heartbeats are as late: one fifth apart, they
-are still in time, but with more to do they would not be."""
+"""The share of the ttl by which a turn may begin late. Heartbeats are as late: at an interval of
+one fifth they are still in time, but with more load they would not be."""
 
 _NEWS = (*SCANNED, keys.RESULTS)
-"""What makes a job worth a look, whatever it does."""
+"""The prefixes whose changes make a job worth a check, whatever it does."""
 
 T = TypeVar("T")
 Page = dict[str, dict[str, Stored]]
-"""Jobs to look at, each with what was just read of it, by prefix."""
+"""Jobs to check, each with its records that were just read, by prefix."""
 
 
 class Dispatcher:
@@ -67,11 +67,11 @@ class Dispatcher:
 
     Args:
         runners: how attempts of each kind are started.
-        cleanup: what removes a job's resources.
-        report: told of every event, from any thread; must not block.
+        cleanup: removes a job's resources.
+        report: called with every event, from any thread; must not block.
         max_attempts: how many attempts in processes of their own run at once; None: any number.
-        ttl: of the leadership, in seconds; None: no attempt is put off for the leader being late.
-        probation: seconds that a job runs alone which may have killed a leader.
+        ttl: of the leadership, in seconds; None: no attempt is delayed because the leader is late.
+        probation: seconds for which a job that may have killed a leader runs alone.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class Dispatcher:
     # -- what a master calls ---------------------------------------------------------------
 
     def recover(self) -> None:
-        """Decide once about every job there is; call it before `start`, before announcing.
+        """Decide once about every existing job; call it before `start`, before announcing.
 
         Raises:
             Fenced: a newer leader exists.
@@ -161,12 +161,12 @@ class Dispatcher:
         self._errands.pools.cleanups.submit(self._empty_trash)
 
     def start(self) -> None:
-        """Go on deciding until `stop`, in threads of its own."""
+        """Continue deciding until `stop`, in threads of its own."""
         for thread in self._threads:
             thread.start()
 
     def provide(self, job_id: str, function: Callable[..., Any]) -> None:
-        """Give the function of a job that only the driver's own main can give."""
+        """Provide the function of a job that only the driver's main can provide."""
         self._functions[job_id] = function
         self._loop.post(lambda: self._agenda.add(job_id))
 
@@ -177,7 +177,7 @@ class Dispatcher:
     def end_attempts(self, deadline: Deadline) -> bool:
         """End every attempt at once, and let none begin; return whether all are known to be dead.
 
-        Safe to call from any thread, whatever the others are busy with.
+        Safe to call from any thread, whatever the other threads do.
         """
         dead = not self._attempts.end_all(deadline)
         self._actions.farewell()
@@ -186,17 +186,17 @@ class Dispatcher:
     def stop(self, deadline: Deadline) -> bool:
         """End every attempt and all threads; return whether every attempt is known to be dead.
 
-        What hangs is left behind, in threads that do not keep the process alive.
+        Whatever hangs is abandoned, in threads that do not keep the process alive.
         """
         self._stopping.set()
         self._loop.wake()
-        # The attempts first: a thread of ours may wait for a backend that does not answer.
+        # The attempts first: one of these threads may wait for a backend that does not answer.
         dead = self.end_attempts(deadline)
         for thread in self._threads:
             if thread.is_alive():
                 thread.join(deadline.bounded())
         if not self._errands.close(Deadline.after(min(_SETTLE, deadline.bounded()))):
-            self._emit("left", "", "an action that does not end is left behind")
+            self._emit("left", "", "an action does not end and is left behind")
         self._release(Deadline.after(_SETTLE))
         return dead
 
@@ -212,7 +212,7 @@ class Dispatcher:
                 for job_id in due:
                     self._agenda.add(job_id)
                 raise
-        # After those that were named: what cannot be listed keeps none of them from its turn.
+        # After the named jobs: a listing that fails must not block them.
         if self._rescan:
             self._look_at_all()
         self._admit()
@@ -221,7 +221,7 @@ class Dispatcher:
         return self._stopping.is_set() or self._leadership.lost.is_set()
 
     def _hint(self) -> None:
-        """Pass on what the backend says has changed."""
+        """Pass on the changes that the backend reports."""
         while not self._over():
             try:
                 with self._backend.watch("") as watch:
@@ -230,12 +230,13 @@ class Dispatcher:
                         if names is None or names:
                             self._loop.post(lambda names=names: self._heard(names))  # type: ignore[misc]
             except JrsError:
-                # The turn that reads tells whether the backend is away; a new watch says when not.
+                # The turn that reads reports whether the backend is away; a new watch reports its
+                # return.
                 self._loop.post(lambda: self._heard(None))
                 self._stopping.wait(TICK)
 
     def _heard(self, names: frozenset[str] | None) -> None:
-        """Have those jobs looked at that were named; None: those that have changed."""
+        """Have the named jobs checked; None: those that have changed."""
         if names is None:
             self._resync_at = self._clock() + _RESYNC
             self._rescan.update(SCANNED)
@@ -246,7 +247,7 @@ class Dispatcher:
             if not job_id:
                 self._rescan.update({prefix} & {*SCANNED})
             elif prefix in _NEWS or (
-                # What a running attempt writes is no news; what somebody mends may be.
+                # A running attempt's own writes are no news; an operator's repair may be.
                 prefix in keys.PER_JOB and job_id in self._jobs and not self._runs(job_id)
             ):
                 self._agenda.add(job_id)
@@ -257,7 +258,7 @@ class Dispatcher:
     # -- looking ---------------------------------------------------------------------------
 
     def _look_at_all(self) -> None:
-        """Look at every job that has changed, page by page."""
+        """Check every job that has changed, page by page."""
         prefixes, self._rescan = self._rescan, set()
         try:
             changed = self._facts.changed(self._jobs, prefixes)
@@ -269,12 +270,12 @@ class Dispatcher:
         self._admit()
 
     def _look(self, page: Page) -> None:
-        """Look at a page of jobs; what is wrong with one of them keeps no other from its turn."""
+        """Check a page of jobs; an error of one job does not block the others."""
         jobs = {}
         for job_id in page:
             job = self._jobs.setdefault(job_id, JobMemory())
             if job.busy:
-                continue  # It is looked at when that has come back.
+                continue  # It is checked when its action has returned.
             if job.ended is None:
                 jobs[job_id] = job
             elif self._errands.may_try(job, None):
@@ -300,14 +301,14 @@ class Dispatcher:
         recovers = decision.action is Action.RECOVER and not job.pinning
         recovers = recovers and self._errands.may_try(job, Action.RECOVER)
         spec = look.spec if recovers else None
-        # Not gathered with a page: what the jobs before it on the page began counts, too.
+        # Not gathered with a page: starts of earlier jobs on the page count, too.
         if spec is None:
             self._starts.give_way(job_id)
         elif not self._starts.has_its_turn(job, spec):
             facts = attrs.evolve(facts, turn=False)
             decision = decide(facts)
         elif not self._starts.has_slot(job, spec, facts):
-            return  # What is decided of it `_admit` says.
+            return  # `_admit` reports its decision.
         may_try = self._errands.may_try(job, decision.action)
         self._plan(job_id, job, decision, look, turn=facts.turn)
         if may_try:
@@ -325,7 +326,7 @@ class Dispatcher:
     def _plan(
         self, job_id: str, job: JobMemory, decision: Decision, look: Look, *, turn: bool
     ) -> None:
-        """See to it that the job is looked at when time alone changes what is decided of it."""
+        """Have the job checked at the moments when its decision may change by time alone."""
         now = self._clock()
         moments = [job.restart_at, job.cleanup_at, look.stop_due or 0.0, self._turns.due(job_id)]
         if job.failing is not None:
@@ -353,8 +354,8 @@ class Dispatcher:
             self._errands.run(pool, job_id, job, action, work, then, pins=pins)
 
         if job.pinning and action is not Action.CANCEL:
-            # Whatever else is done about a job takes its files or its records from under the
-            # snapshot, or takes another one; but to end its attempt waits for nothing.
+            # Any other action would move the job's files or records away while the snapshot is
+            # taken, or take another snapshot; only ending its attempt need not wait.
             if action in (Action.CLEAN_UP, Action.SUSPEND) and facts.attempt is Attempt.RUNNING:
                 offload(pools.ends, lambda: do.end(job_id))
         elif action is Action.CLEAN_UP:
@@ -416,7 +417,7 @@ class Dispatcher:
         )
 
     def _admit(self) -> None:
-        """Have those looked at that may start now, and say of the others that they wait."""
+        """Have jobs checked that may start now, and report that the others wait."""
         for job_id in self._starts.admit(late=self._loop.late):
             self._agenda.add(job_id)
         for job_id, facts in self._starts.waiting().items():
@@ -435,7 +436,7 @@ class Dispatcher:
 
     def _may_clean_up(self, job_id: str, job: JobMemory, look: Look) -> bool:
         journal = look.read_journal()
-        # A new leader tries once: what stood in the way may have been the other one's host.
+        # A new leader tries once: the other leader's host may have been the obstacle.
         if journal is not None and journal.exhausted and job.cleanup_tries:
             if not job.said_given_up:
                 job.said_given_up = True
@@ -454,7 +455,7 @@ class Dispatcher:
     def _ended(self, spec: JobSpec, begun: AttemptHandle, ended: AttemptExit) -> None:
         if self._attempts.over:
             return  # It ended with its leader.
-        # One that is known no more was ended on purpose.
+        # An attempt that is no longer known was ended on purpose.
         if self._attempts.forget(spec.job_id, begun):
             self._jobs[spec.job_id].ended = End(spec, ended, self._clock())
         self._agenda.add(spec.job_id)
@@ -469,7 +470,7 @@ class Dispatcher:
         if left is not None:
             job.cleanup_tries = left.tries
             job.cleanup_at = self._clock() + left.delay
-            job.said_given_up = True  # If it was, the pass itself has said so.
+            job.said_given_up = True  # If so, the pass has reported it.
 
     def _failed(self, job_id: str, error: BaseException, delay: float) -> None:
         self._starts.give_way(job_id)
@@ -492,12 +493,12 @@ class Dispatcher:
             self._emit("error", "", f"the trash is not emptied: {type(error).__name__}: {error}")
 
     def _release(self, deadline: Deadline) -> None:
-        """Let go of what this master holds of jobs that go on elsewhere."""
+        """Release what this master holds of jobs that continue on another master."""
         jobs = self._attempts.jobs()
         calls = [partial(self._cleanup.release, job_id) for job_id in jobs]
         for job_id, end in zip(jobs, side_by_side("jrs-release", calls, deadline), strict=True):
             if end.hangs:
-                self._emit("error", job_id, "not released: that does not end")
+                self._emit("error", job_id, "not released: the release does not end")
             elif end.error is not None:
                 why = f"{type(end.error).__name__}: {end.error}"
                 self._emit("error", job_id, f"not released: {why}")

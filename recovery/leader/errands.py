@@ -1,8 +1,8 @@
-"""Errands: what takes time, done in a pool, and back on the dispatcher's thread when it has ended.
+"""Errands: slow actions that run in a pool and report back to the dispatcher's thread.
 
 An errand that failed is not repeated at once, but after a delay that grows with each failure of the
-same kind for the same job. Another kind waits for nothing: a job that cannot start is canceled
-without delay.
+same kind for the same job. Other kinds are not delayed: a job that cannot start is canceled at
+once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .facts import Failing, JobMemory
 from .loop import TICK, Loop
 
 LONGEST = 30.0
-"""Seconds before what failed is tried again, at most."""
+"""Seconds before a failed errand is tried again, at most."""
 
 T = TypeVar("T")
 
@@ -29,9 +29,9 @@ class Errands:
     """The errands of one leadership; used by its dispatcher's thread.
 
     Args:
-        fenced: told at once, from any thread, that a newer leader exists.
-        failed: told, on the dispatcher's thread, which job's errand has failed, with what, and in
-            how many seconds it is repeated.
+        fenced: called at once, from any thread, when a newer leader exists.
+        failed: called on the dispatcher's thread when an errand has failed, with its job, the
+            error, and the seconds until it is repeated.
     """
 
     def __init__(
@@ -61,12 +61,12 @@ class Errands:
         *,
         pins: bool = False,
     ) -> None:
-        """Run `work` in a pool, then `then` with what it returned on the dispatcher's thread.
+        """Run `work` in a pool, then `then` with its return value on the dispatcher's thread.
 
-        The job is not looked at meanwhile, unless the work only `pins` it; but afterwards.
+        The job is not checked meanwhile, unless the work only `pins` it; it is checked afterwards.
 
         Args:
-            action: what the work is about; None: counting a death.
+            action: the action that the work carries out; None: counting a death.
         """
 
         def under_way(yes: bool) -> None:
@@ -91,7 +91,7 @@ class Errands:
         def run() -> None:
             try:
                 found = work()
-            except BaseException as error:  # Also `sys.exit` of what users give us.
+            except BaseException as error:  # Includes `sys.exit` in users' code.
                 if isinstance(error, Fenced):
                     self._fenced(error)
                 failed = error
@@ -103,14 +103,14 @@ class Errands:
         pool.submit(run)
 
     def may_try(self, job: JobMemory, action: Action | None) -> bool:
-        """Return whether an action may be tried: it has not failed, or long enough ago."""
+        """Return whether an action may be tried: it has not failed, or its delay has passed."""
         failing = job.failing
         return failing is None or failing.action is not action or self._clock() >= failing.until
 
     def put_off(
         self, job_id: str, job: JobMemory, action: Action | None, error: BaseException
     ) -> None:
-        """Have an action that failed tried again, the later the more often it has failed."""
+        """Try a failed action again later; the delay grows with the number of its failures."""
         before = job.failing
         times = before.times + 1 if before is not None and before.action is action else 1
         passes = isinstance(error, (Unavailable, OutcomeUnknown))
@@ -120,11 +120,12 @@ class Errands:
         self._failed(job_id, error, delay)
 
     def rest(self, job: JobMemory, action: Action) -> None:
-        """Have an action that did not fail tried again a little later: somebody else is at it."""
+        """Try an action again a little later although it did not fail: another process is at
+        work."""
         job.failing = Failing(action, 0, self._clock() + TICK)
 
     def close(self, deadline: Deadline) -> bool:
-        """Begin nothing more; return whether all that was under way has ended."""
+        """Begin no further errand; return whether all errands in progress have ended."""
         for pool in self.pools.all():
             pool.close()
         ended = [pool.join(deadline) for pool in self.pools.all()]

@@ -1,7 +1,7 @@
-"""Gathering the facts about jobs: what is stored of them, and what their leader remembers.
+"""Gathering the facts about jobs: their stored records, and their leader's memory.
 
-The records of a whole page of jobs are read by one `get_many`. A scan of the few kinds of records
-that others write tells which jobs have changed since they were looked at.
+One `get_many` reads the records of a whole page of jobs. A scan of the few kinds of records that
+other processes write shows which jobs have changed since the last check.
 """
 
 from __future__ import annotations
@@ -29,17 +29,18 @@ from . import suspects
 from .attempts import Attempts
 
 Stored = Record | CorruptRecord | None
-"""What is stored under a key, if it can be read."""
+"""The record stored under a key, or why it cannot be read."""
 
 SCANNED = (keys.JOBS, keys.DIRTY, keys.CANCEL, keys.STOPS, keys.CLEANUP)
-"""What tells that a job has changed: nobody writes anything else without one of these."""
+"""The records that show that a job has changed: every other change comes with one of these."""
 
 _READ = (*SCANNED[:1], keys.RESULTS, *SCANNED[1:], keys.ATTEMPTS, keys.TOMBSTONES)
-"""What is read of a job. A result goes before its marker and its tombstone: see `_result`."""
+"""The records to read of a job. A result goes before its marker and its tombstone: see
+`_result`."""
 
 
 _AGAIN = 1.0
-"""Seconds until the storage is asked again that could not be read."""
+"""Seconds until unreadable storage is asked again."""
 
 
 @attrs.define(eq=False)
@@ -50,7 +51,7 @@ class Failing:
     """None: counting a death."""
     times: int
     until: float
-    """Until when it is not tried; on the monotonic clock."""
+    """It is not tried before this moment of the monotonic clock."""
 
 
 @attrs.frozen(eq=False)
@@ -65,19 +66,19 @@ class End:
 
 @attrs.define(eq=False)
 class JobMemory:
-    """What this leader remembers of a job between two looks at it."""
+    """What this leader remembers of a job between two checks of it."""
 
     seen: tuple[int | None, ...] = (None,) * len(SCANNED)
-    """The versions of the records in `SCANNED` at the last look."""
+    """The versions of the records in `SCANNED` at the last check."""
     busy: bool = False
-    """An action about it is in a pool: it is not looked at until that has come back."""
+    """An action about it is in a pool: it is not checked until that action has returned."""
     pinning: bool = False
-    """A snapshot of it is being taken, next to which it is still looked at."""
+    """A snapshot of it is being taken; it is still checked meanwhile."""
     ended: End | None = None
     """An attempt's end that is still to be judged."""
     failing: Failing | None = None
     restart_at: float = 0.0
-    """When the next attempt may start; like all of these on the monotonic clock."""
+    """When the next attempt may start; like all times here on the monotonic clock."""
     deaths: int | None = None
     """None until the stored attempt was read."""
     suspicion: int = 0
@@ -86,22 +87,22 @@ class JobMemory:
     said: Decision | None = None
     said_given_up: bool = False
     snapshot_at: float | None = None
-    """When the next of the snapshots is due that the job's spec asks for."""
+    """When the next snapshot that the job's spec requests is due."""
     stop_since: tuple[float, float] | None = None
-    """Which stop this leader has seen, by the time of its request, and since when."""
+    """The stop that this leader has seen, by the time of its request, and since when."""
 
 
 @attrs.frozen
 class Look:
-    """What a look at a job has found."""
+    """The result of checking a job."""
 
     facts: Facts
     spec: JobSpec | None
     """Its spec, if that can be read."""
     journal: Stored
-    """What was journalled of its cleanup."""
+    """The journal of its cleanup."""
     stop_due: float | None
-    """When the patience of its stop ends, on the monotonic clock."""
+    """When the grace period of its stop ends, on the monotonic clock."""
 
     def read_journal(self) -> CleanupJournal | None:
         """Return the journal.
@@ -120,10 +121,10 @@ class Gatherer:
     """Gathers the facts about the jobs of one leadership; called by its dispatcher's thread.
 
     Args:
-        settle: returns a job's newest attempt, once the end of an earlier leader's is judged, and
-            the seconds until the next one may start.
-        turns: whose turn it is to run in this process.
-        say: told of what cannot be read, once until something else was decided of its job.
+        settle: returns a job's newest attempt, once an earlier leader's end is judged, and the
+            seconds until the next attempt may start.
+        turns: which jobs may run in this process.
+        emit: called with each unreadable record, once until another decision about its job.
     """
 
     def __init__(
@@ -147,12 +148,12 @@ class Gatherer:
     def changed(
         self, jobs: Mapping[str, JobMemory], prefixes: Collection[str]
     ) -> Iterator[tuple[str, dict[str, Stored]]]:
-        """Yield the jobs whose records under `prefixes` (some of `SCANNED`) are other than they
-        were at the last look, with those records: each job once, those that are gone last.
+        """Yield the jobs whose records under `prefixes` (some of `SCANNED`) have changed since the
+        last check, with those records: each job once, those that are gone last.
 
         Raises:
             Unavailable: the backend could not be asked.
-            CorruptRecord: what is there cannot be listed.
+            CorruptRecord: the records cannot be listed.
         """
         scanned = [prefix for prefix in SCANNED if prefix in prefixes]
         present = set()
@@ -177,12 +178,12 @@ class Gatherer:
         known: Mapping[str, dict[str, Stored]],
         driven: Collection[str],
     ) -> dict[str, Look | Exception]:
-        """Return the facts about a page of jobs, read by one request; of a job about which they
-        cannot be told, what was raised.
+        """Return the facts about a page of jobs, read by one request; for a job whose facts cannot
+        be gathered, the exception.
 
         Args:
-            known: by job and prefix, what was just read of them.
-            driven: the jobs whose function the driver's main has given here.
+            known: the records that were just read, by job and prefix.
+            driven: the jobs whose function the driver's main has provided here.
 
         Raises:
             Unavailable: the backend could not be asked.
@@ -216,7 +217,7 @@ class Gatherer:
         spec, spec_fact = self._spec(job_id, job, stored[keys.JOBS])
         stop, stop_due = self._stop(job_id, job, stored[keys.STOPS])
         result = self._result(job_id, job, stored)
-        # A leader that died behind a job's result has not died of it: no attempt is judged then.
+        # A leader that died after the job's result did not die of the job: no attempt is judged.
         unended = spec if result is Result.NONE else None
         facts = Facts(
             spec=spec_fact,
@@ -244,8 +245,8 @@ class Gatherer:
     def _result(self, job_id: str, job: JobMemory, stored: dict[str, Stored]) -> Result:
         record, marker = stored[keys.RESULTS], stored[keys.DIRTY]
         if (record is None) != (marker is None) and (marker or stored[keys.JOBS]):
-            # They were read at two moments, perhaps the marker first. One without the other matters
-            # where something may be started over it, or a spec be swept: so look again, in order.
+            # They were read at two moments, perhaps the marker first. A difference matters where a
+            # job may be started or a spec swept: read again, in order.
             return self._result_in_order(job_id, job)
         if record is None:
             return Result.NONE if stored[keys.TOMBSTONES] is None else Result.EXPIRED
@@ -262,7 +263,7 @@ class Gatherer:
     def _result_in_order(self, job_id: str, job: JobMemory) -> Result:
         entry = self._store.get(job_id)
         if entry is None:
-            # A marker without its result cannot come from jrs; never start over it.
+            # jrs never stores a marker without its result; never start a job over it.
             lone = self._backend.get(keys.DIRTY + job_id) is not None
             return Result.UNREADABLE if lone else Result.NONE
         if entry.problem:

@@ -1,7 +1,7 @@
-"""The loop: one thread that takes turns when it is woken, when a moment has come, and each second.
+"""The loop: one thread that takes turns when woken, when a moment has come, and each second.
 
-It knows how late its turns begin: on a host that has too much to do, everything else of the leader
-is as late, its heartbeats included.
+It measures how late its turns begin: on an overloaded host, everything else of the leader is as
+late, its heartbeats included.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from jrs.contract.clock import Clock
 from jrs.contract.errors import CorruptRecord, Fenced, OutcomeUnknown, Unavailable
 
 TICK = 1.0
-"""Seconds between two turns, at most; and before one that failed is repeated."""
+"""Seconds between two turns, at most; also the pause before a failed turn is repeated."""
 
 
 class Loop:
-    """Takes turns until it is over; what raises in one of them is told, and ends nothing.
+    """Takes turns until it is over; an exception in a turn is reported and ends nothing.
 
     Args:
         turn: called for each turn.
         until_next: the seconds until the next turn that is due by the clock.
         over: whether to end.
-        fenced: told that a newer leader exists.
-        say: told of what went wrong.
-        late_after: by how many seconds a turn must begin late to be told as `late`.
+        fenced: called when a newer leader exists.
+        emit: called with the kind, the job and the message of each failure.
+        late_after: how many seconds late a turn must begin to set `late`.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Loop:
         self.late = False
 
     def post(self, event: Callable[[], None]) -> None:
-        """Have `event` called in the next turn, which comes at once. From any thread."""
+        """Have `event` called in the next turn, which begins at once. From any thread."""
         self._events.put(event)
         self.wake()
 
@@ -87,8 +87,8 @@ class Loop:
         except CorruptRecord as error:
             self._emit("held", "", str(error))
         except Exception as error:
-            # A leader that looks at nothing any more would keep others from leading.
-            self._emit("error", "", f"{type(error).__name__}: {error}; looking again")
+            # A leader whose loop has ended would keep other masters from leading.
+            self._emit("error", "", f"{type(error).__name__}: {error}; checking again")
         else:
             return True
         return False

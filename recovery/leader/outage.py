@@ -1,4 +1,4 @@
-"""Outage: how a master waits out what passes, or what somebody has to mend."""
+"""Outage: how a master waits while the backend does not answer, or until an operator repairs it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _PAUSE = 1.0
 
 
 class Outage:
-    """Says why a master waits, once for each reason, and has it pause before it tries again.
+    """Reports why a master waits, once for each reason, and pauses before the next try.
 
     Args:
         stop: ends the waiting.
-        say: told why.
+        emit: called with the reason.
     """
 
     def __init__(self, stop: threading.Event, emit: Callable[[str], None]) -> None:
@@ -33,14 +33,14 @@ class Outage:
         self._stop.wait(_PAUSE)
 
     def over(self) -> None:
-        """The backend has answered: the next outage is another one, and is said."""
+        """Record that the backend has answered: the next outage is a new one and is reported."""
         self._last_reported = ""
 
     def open(self, opener: Callable[[], Backend]) -> Backend | None:
         """Return the backend as soon as it can be opened; None once `stop` is set.
 
         Raises:
-            WrongAddress: nobody is to be waited for there.
+            WrongAddress: waiting cannot help.
             Whatever else `opener` raises that is not `Unavailable` or `OutcomeUnknown`.
         """
         while not self._stop.is_set():

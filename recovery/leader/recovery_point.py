@@ -1,8 +1,9 @@
-"""JobState: what a job goes on from: its live checkpoints, or else its newest usable snapshot.
+"""RecoveryPoints: what a job resumes from: its live checkpoints, or its newest usable snapshot.
 
-Every committed batch of every stream is a point to go on from. The live checkpoint is the newest,
-so it comes first; a snapshot only if that is damaged, and an older one only if a newer one is, too.
-A job that has had state and has none to go on from is held: to start over would be a guess.
+Every committed batch of every stream is a recovery point. The live checkpoint is the newest, so it
+comes first. A snapshot is used only if the live checkpoint is damaged, and an older snapshot only
+if a newer one is damaged, too. A job that has had state but has no usable recovery point is held:
+starting over would be a guess.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from ..snapshots.scheduled import take_scheduled_snapshot
 
 
 class RecoveryPoints:
-    """The state of one leader's jobs."""
+    """The recovery points of one leader's jobs."""
 
     def __init__(
         self,
@@ -57,9 +58,9 @@ class RecoveryPoints:
     def refuse_foreign_files(self, job_id: str) -> None:
         """Raise `JobHeld` if a job that was never started has files in its folder already.
 
-        They are of an earlier life, before the backend was new: a sink would pass over the batches
+        The files are of an earlier life, before the backend was new: a sink would skip the batches
         that it finds, and a stage would replace the output that it finds. A restored job has
-        records of what it has.
+        records of its files.
         """
         records = self._backend.scan
         if self._backend.get(keys.ATTEMPTS + job_id) is not None or any(
@@ -83,14 +84,14 @@ class RecoveryPoints:
             )
 
     def ensure_recoverable(self, job_id: str) -> None:
-        """See to it that the job has something to go on from, once nothing of it runs.
+        """Ensure that the job has a usable recovery point, once nothing of it runs.
 
-        Idempotent. What had to be passed over is said, by name.
+        Idempotent. Every damaged checkpoint and snapshot is reported.
 
         Raises:
             JobHeld: it has had state, and none of it is usable.
             Fenced: a newer leader exists.
-            Unavailable, OutcomeUnknown: it may be repeated.
+            Unavailable, OutcomeUnknown: the call may be repeated.
         """
         self.settle(job_id)
         damage = dict(self._damage(job_id))
@@ -104,41 +105,43 @@ class RecoveryPoints:
         if usable.record is None:
             what = "; ".join(f"stage {stage!r}: {why}" for stage, why in damage.items())
             for stage in damage:
-                # Whoever resumes the job has it try what there is once more.
+                # After a resume, the stored state is tried once more.
                 self._storage.forget_damage(job_id, self._fence.epoch, stage)
             raise JobHeld(
-                f"job {job_id!r} cannot go on from what is stored, and has no usable snapshot: "
+                f"job {job_id!r} cannot resume from its stored state, and has no usable snapshot: "
                 f"{what}"
             )
         self._catalog.restore(usable.record, fence=self._fence, is_stopped=lambda _: True)
         self._storage.take_over(job_id, self._fence.epoch)
-        self._emit("restored", job_id, f"goes on from snapshot {usable.record.number}")
+        self._emit("restored", job_id, f"resumes from snapshot {usable.record.number}")
 
     def settle(self, job_id: str) -> None:
-        """Finish the swap of checkpoints that a death has cut off, once nothing of the job runs.
+        """Finish the swap of checkpoints that a death has interrupted, once nothing of the job
+        runs.
 
         Idempotent.
 
         Raises:
-            Unavailable: it may be repeated.
+            Unavailable: the call may be repeated.
         """
         for stage in self._streams(job_id):
             try:
                 complete_interrupted_rescale(self._checkpoint(job_id, stage))
             except OSError as error:
                 raise Unavailable(
-                    f"the checkpoint of {job_id!r}, stage {stage!r}, cannot be settled: {error}"
+                    f"the checkpoint of {job_id!r}, stage {stage!r}, cannot be put into place: "
+                    f"{error}"
                 ) from error
 
     def finish_restore(self, job_id: str, stand: Callable[[], None]) -> bool:
-        """Carry out a restore that was cut off; return whether there was one, that nobody is at.
+        """Carry out an interrupted restore; return whether there was one that no process works on.
 
-        `stand` sees to it that nothing of the job runs. It is called once nobody else can be at
-        the job's folders.
+        `stand` ensures that nothing of the job runs. It is called once no other process can be
+        using the job's folders.
 
         Raises:
-            DamagedSnapshot, NoSuchSnapshot: what it is from cannot be read; the job stays held.
-            Fenced, Unavailable, OutcomeUnknown: it may be repeated.
+            DamagedSnapshot, NoSuchSnapshot: its source cannot be read; the job stays held.
+            Fenced, Unavailable, OutcomeUnknown: the call may be repeated.
         """
 
         def stands(_: str) -> bool:
@@ -148,17 +151,17 @@ class RecoveryPoints:
         try:
             self._catalog.finish_restore(job_id, fence=self._fence, is_stopped=stands)
         except (SnapshotInUse, InvalidInput):
-            return False  # Somebody is at it, or it is done.
+            return False  # Another process is working on it, or it is done.
         return True
 
     def is_being_restored(self, job_id: str) -> bool:
-        """Return whether somebody is at a restore of the job in this moment."""
+        """Return whether a process is restoring the job at this moment."""
         folder = folders.restoring(self._storage, job_id)
         with folders.locked(folder) as mine:
             return not mine and folder.is_dir()
 
     def take_scheduled_snapshot(self, job_id: str, policy: SnapshotPolicy) -> None:
-        """Take a snapshot that the job's policy asks for; say how that went."""
+        """Take a snapshot that the job's policy requests; report the outcome."""
         said = take_scheduled_snapshot(self._catalog, job_id, policy, self._fence)
         if said:
             self._emit("snapshot", job_id, said)
@@ -167,7 +170,7 @@ class RecoveryPoints:
         return self._storage.checkpoint(job_id, self._fence.epoch, stage)
 
     def _damage(self, job_id: str) -> Iterator[tuple[str, str]]:
-        """Yield the stages that could not go on from their checkpoint, and why."""
+        """Yield the stages that could not resume from their checkpoint, and why."""
         epoch = self._fence.epoch
         for stage in self._streams(job_id):
             if self._backend.get(keys.stage(job_id, stage)) is not None:
@@ -178,10 +181,10 @@ class RecoveryPoints:
                 yield stage, why
 
     def _missing(self, job_id: str, stage: str, live: Path) -> str:
-        """Return what a restart would miss, or nothing.
+        """Return what a restart would miss, or an empty string.
 
         Raises:
-            Unavailable: that cannot be told now.
+            Unavailable: the checkpoint cannot be read now.
         """
         output = self._storage.published(job_id, stage, temporary=False)
         try:
@@ -195,10 +198,10 @@ class RecoveryPoints:
         except OSError as error:
             why = f"{error.filename or live} cannot be read: {error.strerror}"
             if error.errno == errno.EIO:
-                return why  # The disk has lost it: no later try will have it.
+                return why  # The disk has lost it: no retry can help.
             raise Unavailable(f"job {job_id!r}, stage {stage!r}: {why}") from error
         if published > planned:
-            # Spark's sinks would pass over the batches to come, up to that one.
+            # Spark's sinks would skip the next batches, up to that one.
             return f"{live} is at batch {planned}, and batch {published} of it was published"
         return ""
 

@@ -1,7 +1,7 @@
-"""Starts: which of the jobs that are to be started may start now.
+"""Starts: which of the jobs that the leader wants to start may start now.
 
-An attempt in a process of its own needs a slot. One in the master's process needs its turn, which
-after a leader's death is one job's at a time.
+An attempt in a process of its own needs a slot. An attempt in the master's process needs its turn;
+after a leader's death only one job at a time has it.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class Starts:
         self._waiting: dict[str, Facts] = {}
 
     def has_its_turn(self, job: JobMemory, spec: JobSpec) -> bool:
-        """Return whether the job may start as far as other suspects go; ask again if not."""
+        """Return whether the other suspects let the job start; if not, ask again."""
         if suspects.runner_of(spec, job.suspicion) is not RunnerKind.THREAD:
             return True
         return self._turns.may_start(spec.job_id, job.suspicion)
 
     def has_slot(self, job: JobMemory, spec: JobSpec, facts: Facts) -> bool:
-        """Return whether the job has a slot, or needs none; if not, it waits for one: `admit` tells
-        of it."""
+        """Return whether the job has a slot, or needs none; if not, it waits until `admit` returns
+        it."""
         if suspects.runner_of(spec, job.suspicion) is not RunnerKind.PROCESS:
             return True
         if self._admission.has_slot(spec.job_id):
@@ -48,21 +48,21 @@ class Starts:
         return False
 
     def begin(self, job: JobMemory, spec: JobSpec) -> None:
-        """Take note that the job is being started."""
+        """Record that the job is being started."""
         if suspects.runner_of(spec, job.suspicion) is RunnerKind.THREAD:
             self._turns.enter(spec.job_id, job.suspicion)
 
     def give_way(self, job_id: str) -> None:
-        """Let others have the job's slot and its turn, unless an attempt of it runs."""
+        """Release the job's slot and its turn, unless an attempt of it runs."""
         if not self._attempts.is_running(job_id):
             self._admission.release(job_id)
             self._turns.leave(job_id)
 
     def admit(self, *, late: bool) -> list[str]:
-        """Give free slots to the jobs that wait longest; return those.
+        """Give free slots to the jobs that have waited longest; return those jobs.
 
-        A leader that is late starts nothing more, or it would miss its heartbeats, too; but it
-        always runs one attempt, or one that is always late would do nothing.
+        A leader that is late starts nothing more: it would miss its heartbeats, too. But it always
+        runs at least one attempt, or a leader that is always late would do nothing.
         """
         most = (0 if self._admission.taken else 1) if late else None
         granted = self._admission.grant(most)
@@ -71,8 +71,8 @@ class Starts:
         return granted
 
     def waiting(self) -> dict[str, Facts]:
-        """Return the facts of those jobs that were told since the last call to wait for a slot,
-        each with its place."""
+        """Return the facts of the jobs that began to wait for a slot since the last call, each with
+        its place in the queue."""
         waiting, self._waiting = self._waiting, {}
         places = {job_id: self._admission.place(job_id) for job_id in waiting}
         return {

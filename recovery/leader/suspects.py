@@ -1,11 +1,11 @@
 """Suspects: jobs that may have killed the leader in whose process they ran.
 
-Only the thread runner's can: an attempt in a process of its own dies alone. When a leader has died
-without a farewell, what ran in its process is suspected. A suspect that can be loaded anywhere
-runs in a process of its own from then on. One that only the driver's main can give runs on
-probation: nothing else is started in that process meanwhile, so if the leader dies of a fatal
-error during it, that is a death of this job. A leader that was killed from outside leaves no last
-words, and that is nobody's death (see `last_words`).
+Only a job of the thread runner can: an attempt in a process of its own dies alone. When a leader
+has died without a farewell, the jobs that ran in its process become suspects. A suspect that can be
+loaded anywhere runs in a process of its own from then on. A suspect that only the driver's main can
+provide runs on probation: nothing else is started in that process meanwhile, so a leader's death of
+a fatal error during the probation counts as a death of this job. A leader that was killed from
+outside leaves no last words, and no job is blamed (see `last_words`).
 
 No I/O in this file.
 """
@@ -24,27 +24,27 @@ from jrs.records.policies import RestartPolicy
 from ..processes.last_words import LeaderEnd
 
 PROBATION = 1.0
-"""Seconds that a suspect runs alone if nothing shows that a job killed the leader."""
+"""Seconds that a suspect runs alone if there is no evidence that a job killed the leader."""
 _FATAL = 5.0
-"""How many times as long it does once a leader died of a fatal error; doubled with each further
-one, for those that take long to kill theirs."""
+"""The probation's factor once a leader died of a fatal error. Each further fatal error doubles it,
+for jobs that take long to kill their leader."""
 _MARGIN = 2.0
-"""At least so many times as long as it ran in the leader that died of one, as far as `_LONGEST`
-allows: on a busy host it may take a while to kill the next, too."""
+"""The least ratio of the probation to the time that the job ran in the leader that died of a fatal
+error, up to `_LONGEST`: on a busy host the next leader may survive longer, too."""
 _LONGEST = 60.0
 _UNHEARD = 8
 LAST_WORDS = 4.0
-"""So many ttls a job waits for the last words of a leader that hangs, in whose process it ran
-alone. A job that holds the interpreter's lock is given half a ttl of processor time: that suffices
-on a host that is eight times too busy."""
+"""How long a job waits, in ttls, for the last words of a leader that hangs and in whose process it
+ran alone. A job that holds the interpreter's lock may use half a ttl of processor time: this factor
+suffices on a host that is eight times too busy."""
 
 
 class LeaderHangs(Exception):
-    """A leader that was replaced has not ended yet: what runs in its process cannot be judged."""
+    """A replaced leader has not ended yet: the jobs in its process cannot be judged."""
 
 
 def runner_of(spec: JobSpec, suspicion: int) -> RunnerKind:
-    """Return where the job's next attempt runs."""
+    """Return the runner of the job's next attempt."""
     if suspicion and not spec.only_in_driver:
         return RunnerKind.PROCESS
     return spec.runner
@@ -63,16 +63,16 @@ def probation(suspicion: int, base: float = PROBATION) -> float:
 
 
 def ran_in_its_leader(record: AttemptRecord, spec: JobSpec) -> bool:
-    """Return whether the attempt ran in its leader's process and nobody has noted its end."""
+    """Return whether the attempt ran in its leader's process and no leader has recorded its end."""
     return runner_of(spec, record.suspicion) is RunnerKind.THREAD and not record.retry_at
 
 
 def hangs_alone(record: AttemptRecord, end: LeaderEnd) -> bool:
     """Return whether the attempt runs alone in a leader's process that has not ended.
 
-    If its next attempt were started now, that leader's death would be counted too late; and those
-    that hold the interpreter's lock would slow each other down, and be counted ever later, until no
-    master is left.
+    Starting its next attempt now would count that leader's death too late. Attempts that hold the
+    interpreter's lock would also slow each other down, and be counted ever later, until no master
+    is left.
     """
     return record.on_probation and end.hangs and not end.orderly
 
@@ -80,10 +80,10 @@ def hangs_alone(record: AttemptRecord, end: LeaderEnd) -> bool:
 def settled(
     record: AttemptRecord, policy: RestartPolicy, end_of: Callable[[int], LeaderEnd], now: float
 ) -> AttemptRecord:
-    """Return what is to be stored of an attempt that ran in a leader that is no more.
+    """Return the updated record of an attempt whose leader is gone.
 
     Args:
-        end_of: how the leadership of an epoch ended, as far as it can be told by now.
+        end_of: returns how the leadership of an epoch ended, as far as is known by now.
     """
     end = end_of(record.epoch)
     if end.orderly:
@@ -112,8 +112,8 @@ def settled(
 
 
 def _suspicion_after(lasted: float) -> int:
-    """Return the suspicion whose probation finds out a job that kills its leader after `lasted`
-    seconds; 0 if none is long enough."""
+    """Return the suspicion whose probation detects a job that kills its leader after `lasted`
+    seconds; 0 if no probation is long enough."""
     if lasted * _MARGIN > _LONGEST:
         return 0
     suspicion = 1
@@ -123,9 +123,9 @@ def _suspicion_after(lasted: float) -> int:
 
 
 def remaining_delay(record: AttemptRecord, policy: RestartPolicy, now: float) -> float:
-    """Return the seconds until the next attempt, whose delay an earlier leader may have begun.
+    """Return the seconds until the next attempt; an earlier leader may have begun the delay.
 
-    Hosts' clocks differ, so it is never more than the policy's delay.
+    Hosts' clocks differ, so the result is never more than the policy's delay.
     """
     if not record.deaths:
         return 0.0
@@ -136,13 +136,13 @@ def remaining_delay(record: AttemptRecord, policy: RestartPolicy, now: float) ->
 class _Turn:
     since: float
     probation: float
-    """Seconds; 0 if it is no suspect, or has survived them."""
+    """Seconds; 0 if the job is not a suspect, or has survived its probation."""
 
 
 class Turns:
-    """Whose turn it is to run in this process. Safe for use by many threads.
+    """The turns of jobs to run in this process. Safe for use by many threads.
 
-    While nobody is suspected everybody may start at once.
+    While there is no suspect, all jobs may start at once.
 
     Args:
         base: seconds of the shortest probation.
@@ -156,12 +156,12 @@ class Turns:
         self._waiting: set[str] = set()
 
     def may_start(self, job_id: str, suspicion: int) -> bool:
-        """Return whether an attempt may start in this process now; ask again later if not."""
+        """Return whether an attempt may start in this process now; if not, ask again later."""
         with self._lock:
             others = [turn for each, turn in self._here.items() if each != job_id]
             free = not any(turn.probation for turn in others)
             if suspicion:
-                # What has just been started would be suspected along with it.
+                # A job that has just been started would become a suspect along with this one.
                 free = free and all(self._clock() >= turn.since + self._base for turn in others)
                 self._waiting.add(job_id)
             else:
@@ -169,13 +169,13 @@ class Turns:
             return free
 
     def enter(self, job_id: str, suspicion: int) -> None:
-        """Take note that an attempt is being started in this process."""
+        """Record that an attempt is being started in this process."""
         with self._lock:
             self._waiting.discard(job_id)
             self._here[job_id] = _Turn(self._clock(), probation(suspicion, self._base))
 
     def has_survived(self, job_id: str) -> bool:
-        """Return whether the job is on probation and the time of that has passed."""
+        """Return whether the job is on probation and has survived it."""
         with self._lock:
             turn = self._here.get(job_id)
             return (
@@ -191,18 +191,18 @@ class Turns:
             return turn.since + turn.probation if turn is not None and turn.probation else 0.0
 
     def acquit(self, job_id: str) -> None:
-        """End the job's probation: others may start next to it."""
+        """End the job's probation: other jobs may start next to it."""
         with self._lock:
             if job_id in self._here:
                 self._here[job_id].probation = 0.0
 
     def has_ended(self, job_id: str) -> None:
-        """Take note that no attempt of the job runs here; it may wait for its turn."""
+        """Record that no attempt of the job runs here; it may wait for its turn."""
         with self._lock:
             self._here.pop(job_id, None)
 
     def leave(self, job_id: str) -> None:
-        """Take note that no attempt of the job runs here, or is about to."""
+        """Record that no attempt of the job runs here, or is about to."""
         with self._lock:
             self._here.pop(job_id, None)
             self._waiting.discard(job_id)

@@ -1,4 +1,5 @@
-"""What a master lets jobs run. A job that it does not trust is held with the reason, not failed."""
+"""Trust: which jobs a master runs. A job that it does not trust is held with the reason, not
+failed."""
 
 from __future__ import annotations
 
@@ -19,17 +20,17 @@ def _patterns(instance: object, attribute: object, value: tuple[str, ...]) -> No
 
 @attrs.frozen
 class Trust:
-    """What a master goes by. Without patterns, any entry point may run."""
+    """The rules of a master. Without patterns, any entry point may run."""
 
     allow: tuple[str, ...] = attrs.field(default=(), validator=_patterns)
-    """Shell patterns, in which ``*`` stands for any text: of modules and of files' real paths, or
-    with a colon of whole entry points."""
+    """Shell patterns, in which ``*`` matches any text. They match modules and files' real paths,
+    or, with a colon, whole entry points."""
 
     key: SpecKey | None = None
-    """Only specs that were signed with it may run; None if they need no signature."""
+    """The key with which specs must be signed to run; None if they need no signature."""
 
     def check(self, spec: JobSpec, stored: bytes) -> None:
-        """Raise `JobHeld` if the job is not to run here.
+        """Raise `JobHeld` if this master must not run the job.
 
         Args:
             stored: the record that the spec was read from.
@@ -42,7 +43,7 @@ class Trust:
     def _check_signature(self, job_id: str, stored: bytes) -> None:
         if self.key is not None and not self.key.has_signed(stored, f"the spec of job {job_id!r}"):
             raise JobHeld(
-                f"the spec of job {job_id!r} is not signed with the masters' key: look at it: "
+                f"the spec of job {job_id!r} is not signed with the masters' key; check it: "
                 f"jrs show {job_id}; then: jrs sign {job_id}; or: jrs cancel {job_id}"
             )
 
@@ -59,6 +60,6 @@ class Trust:
 
 
 def _real(entry_point: str) -> str:
-    """Return an entry point as it is loaded: a file by its real path, whatever leads there."""
+    """Return an entry point as it is loaded: a file by its real path, links resolved."""
     place, colon, name = entry_point.rpartition(":")
     return f"{os.path.realpath(place)}:{name}" if colon and place.endswith(".py") else entry_point

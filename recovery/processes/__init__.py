@@ -1,1 +1,1 @@
-"""What runs on this host: processes that are found, marked and killed, and pools of threads."""
+"""Processes of this host: finding, marking and killing them; and pools of threads."""

@@ -1,20 +1,20 @@
-"""LastWords: how a leader that ran attempts in its own process has ended, told by itself.
+"""LastWords: what a leader that runs attempts in its own process records about its end.
 
 A process that dies of a fatal error, exits by `os._exit`, or is ended because a thread held the
-interpreter's lock for too long leaves a trace in a file of its leadership; one that resigned or
-was replaced leaves a farewell. One that was killed from outside leaves nothing: so nobody takes
-that for the deed of a job.
+interpreter's lock for too long leaves a trace in a file of its leadership. A leader that resigned
+or was replaced leaves a farewell. A leader that was killed from outside leaves nothing, so no job
+is blamed for that.
 
 ::
 
-    <storage>/<cluster>/.leaders/e<epoch>    lines of JSON, and what faulthandler writes
+    <storage>/<cluster>/.leaders/e<epoch>    lines of JSON, and faulthandler's output
 
-A process holds a lock on its file until it has ended, so that a later leader can tell that its
-words may still come.
+A process holds a lock on its file until it has ended, so that a later leader can tell whether
+further words may come.
 
-What nobody can tell from a kill from outside: a process that kills itself by SIGKILL, and one that
-the kernel kills for want of memory, if the next leader is on another host. Where the dead one's
-cgroup is gone, as that of a container, whatever its host was short of memory for counts.
+Two cases cannot be distinguished from a kill from outside: a process that kills itself by SIGKILL,
+and a process that the kernel kills because memory ran out, if the next leader is on another host.
+If the dead process's cgroup is gone, as with a container, any memory shortage of its host counts.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ import attrs
 
 from jrs.contract.fork import forget_in_children
 
-HELD = "a thread held the interpreter's lock for so long that its master could not beat"
-STARVED = "the kernel killed a process for want of memory"
+HELD = "a thread held the interpreter's lock so long that its master could not send heartbeats"
+STARVED = "the kernel killed a process because memory ran out"
 
 _KEPT = 16
-"""So many leaderships' files are kept; those of older ones nobody asks for any more."""
+"""The number of leaderships whose files are kept; older files are not needed any more."""
 _LONGEST = 256 * 1024
 _DETAIL = 4096
 _ENDED_BY = signal.SIGVTALRM
@@ -51,40 +51,40 @@ _FILE = re.compile(r"e([0-9]+)")
 
 @attrs.frozen
 class LeaderEnd:
-    """How a leadership ended, as far as it can be told."""
+    """How a leadership ended, as far as is known."""
 
     orderly: bool = False
-    """It was resigned or lost; its attempts were told to end."""
+    """The leader resigned or lost the leadership; its attempts were asked to end."""
     fatal: str = ""
-    """What shows that its process was not killed from outside, in one line."""
+    """The evidence that its process was not killed from outside, in one line."""
     detail: str = ""
     """The traceback of its threads."""
     at: float = 0.0
-    """When it said the last of that; 0 where it left no word."""
+    """When it wrote the last of that; 0 if it left no words."""
     hangs: bool = False
-    """Its process has not ended: its last words may still come, or are not complete."""
+    """Its process has not ended: its last words may still come, or be incomplete."""
 
 
 @attrs.frozen
 class Memory:
-    """How often the kernel has killed a process for want of memory."""
+    """How often the kernel has killed a process because memory ran out."""
 
     boot: str
     kills: int
-    """On this host, since it began: whatever it was, in whichever container."""
+    """On this host, since it booted: any process, in any container."""
     counter: str = ""
-    """The file that counts those of one cgroup; empty if there is none."""
+    """The file with the count of one cgroup; empty if there is none."""
     inode: int = 0
-    """Of that file: a cgroup that was made again begins at 0."""
+    """Of that file: a cgroup that was created again begins at 0."""
     own: int = 0
-    """Of that cgroup."""
+    """The count of that cgroup."""
 
     @classmethod
     def now(cls, counter: str = "") -> Memory:
-        """Return the counts of now.
+        """Return the current counts.
 
         Args:
-            counter: of the cgroup that is asked for; by default the one of this process.
+            counter: the counter file of a cgroup; by default that of this process.
         """
         boot, kills = "", 0
         with suppress(OSError, ValueError):
@@ -96,9 +96,9 @@ class Memory:
         return cls(boot, kills)
 
     def ran_out_since(self, began: Memory) -> bool:
-        """Return whether the kernel has killed a process that may be the one that counted before.
+        """Return whether the kernel may have killed the process that counted before.
 
-        What others on the host are killed for says nothing of it, as long as its cgroup is there.
+        Kills of other processes on the host do not count, as long as its cgroup exists.
         """
         if self.boot != began.boot:
             return False
@@ -112,7 +112,7 @@ def _oom_kills(counter: str) -> int:
         name, _, count = line.partition(" ")
         if name == "oom_kill":
             return int(count)
-    raise ValueError(f"{counter} does not count them")
+    raise ValueError(f"{counter} has no count of kills")
 
 
 def _own_counters() -> Iterator[str]:
@@ -132,8 +132,8 @@ _MEMORY = tuple(each.name for each in attrs.fields(Memory))
 class LastWords:
     """The last words of one leadership, while attempts run in this process.
 
-    Nothing is changed in the process before the first of them begins. From then until the
-    farewell, faulthandler writes here and not to stderr.
+    Nothing in the process changes before the first attempt begins. From then until the farewell,
+    faulthandler writes here and not to stderr.
 
     Args:
         folder: of all leaderships of the cluster, shared by its masters.
@@ -156,8 +156,8 @@ class LastWords:
         """Have the process leave its last words while the calling thread runs an attempt.
 
         Args:
-            hold: seconds of its own processor time for which that thread may hold the
-                interpreter's lock; then the process ends itself, since its lead is as good as lost.
+            hold: seconds of its own processor time for which that thread may hold the interpreter's
+                lock; then the process ends itself, because its leadership is as good as lost.
 
         Raises:
             OSError: the file cannot be written.
@@ -180,7 +180,7 @@ class LastWords:
                 timer.delete()
 
     def farewell(self) -> None:
-        """Say that this leadership has ended in an orderly way. Idempotent."""
+        """Record that this leadership has ended in an orderly way. Idempotent."""
         with self._turn:
             if self._over.is_set():
                 return
@@ -188,7 +188,7 @@ class LastWords:
             for timer in self._timers:
                 timer.disarm()
             if self._file is not None:
-                with suppress(OSError):  # Then its jobs are suspects, which costs time alone.
+                with suppress(OSError):  # Its jobs become suspects: that only costs time.
                     self._say({"farewell": True})
                 for restore in self._restore:
                     restore()
@@ -198,7 +198,7 @@ class LastWords:
             self._beat.join()
 
     def forget(self) -> Iterable[int]:
-        """What becomes of a forked child is no news of this process."""
+        """Have a forked child close the file: its end is no news of this process."""
         return () if self._file is None else (self._file,)
 
     # -- inside ----------------------------------------------------------------------------
@@ -210,10 +210,10 @@ class LastWords:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for old in sorted(_epochs(folder))[:-_KEPT]:
             (folder / f"e{old}").unlink(missing_ok=True)
-        self._path.unlink(missing_ok=True)  # One of an earlier life of the backend.
+        self._path.unlink(missing_ok=True)  # The file of an earlier life of the backend.
         flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
         self._file = os.open(self._path, flags, 0o600)
-        with suppress(OSError):  # A filesystem without: then a process that hangs looks dead.
+        with suppress(OSError):  # On a filesystem without locks, a process that hangs looks dead.
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         forget_in_children(self)
         self._listen(self._file)
@@ -246,14 +246,15 @@ class LastWords:
                 os._exit = exits
             faulthandler.unregister(_ENDED_BY)
             faulthandler.disable()
-            with suppress(OSError, ValueError):  # Closed, or a notebook's: no file of the system.
+            with suppress(OSError, ValueError):  # Closed, or without a descriptor.
                 if was_enabled and sys.__stderr__ is not None:
                     faulthandler.enable(sys.__stderr__)
 
         self._restore.append(restore)
 
     def _rearm(self, interval: float) -> None:
-        """Show that threads of this process get the interpreter's lock."""
+        """Re-arm the timers, which shows that threads of this process get the interpreter's
+        lock."""
         while not self._over.wait(interval):
             with self._turn:
                 if not self._over.is_set():
@@ -271,7 +272,7 @@ def read(
     """
     try:
         with (folder / f"e{epoch}").open("rb") as file:
-            hangs = _is_locked(file.fileno())  # First: what a dead process says is complete.
+            hangs = _is_locked(file.fileno())  # Check first: a dead process's words are complete.
             at = os.fstat(file.fileno()).st_mtime
             lines = file.read(_LONGEST).decode(errors="replace").splitlines()
     except FileNotFoundError:
@@ -347,9 +348,10 @@ class _Spec(ctypes.Structure):
 
 
 class _CpuTimer:
-    """Ends the process once the calling thread has used so much processor time, unless it is armed
-    again before. Only the kernel can: no other thread of a process gets to run while one holds the
-    interpreter's lock. One that waits, or is stopped, uses none.
+    """Ends the process once the calling thread has used that much processor time without re-arming.
+
+    Only the kernel can do this: while one thread holds the interpreter's lock, no other thread of
+    the process runs. A thread that waits, or is stopped, uses no processor time.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -362,7 +364,7 @@ class _CpuTimer:
             if self._libc.timer_create(clock, ctypes.byref(event), ctypes.byref(made)) == 0:
                 self._id = made
         except AttributeError:
-            pass  # A C library without: its leader is then replaced when its ttl has passed.
+            pass  # The C library has no timers: the leader is replaced after its ttl.
 
     def arm(self) -> None:
         self._set(self._seconds)

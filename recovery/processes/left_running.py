@@ -1,4 +1,5 @@
-"""What earlier attempts of a job have left running on this host, by what is recorded of them."""
+"""Processes that earlier attempts of a job have left on this host, found by their recorded
+marks."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from . import marks
 from .marks import Marks
 
 KEPT = 16
-"""How many marks of earlier attempts are kept. One whose host was away for longer is fenced."""
+"""How many marks of earlier attempts are kept. An older attempt, whose host was away, is fenced."""
 
 
 def marks_after(before: AttemptRecord | None) -> tuple[str, ...]:
@@ -25,10 +26,10 @@ def marks_after(before: AttemptRecord | None) -> tuple[str, ...]:
 
 
 def find(backend: Backend, job_id: str) -> list[int]:
-    """Return the pids of the job's attempts on this host, and of all that they have started.
+    """Return the pids of the job's attempts on this host, and of all processes that they started.
 
     Raises:
-        Unavailable: the backend could not be asked, or /proc not be read.
+        Unavailable: the backend could not be asked, or /proc could not be read.
     """
     return marks.marked(_marks(backend, job_id, None))
 
@@ -36,16 +37,16 @@ def find(backend: Backend, job_id: str) -> list[int]:
 def end(
     backend: Backend, job_id: str, deadline: Deadline, *, up_to_epoch: int | None = None
 ) -> list[int]:
-    """Kill the job's attempts on this host with all that they have started; return their pids.
+    """Kill the job's attempts on this host with all processes that they started; return their pids.
 
-    Idempotent. Looks at no process if no attempt was ever recorded.
+    Idempotent. Reads no process if no attempt was ever recorded.
 
     Args:
         up_to_epoch: the caller's own. A leader that was replaced while it slept must not kill the
-            attempts of the one that leads now; its next commit tells it.
+            attempts of the present leader; its next commit shows it that it was replaced.
 
     Raises:
-        Unavailable: some do not die, or it is not known whether any is left.
+        Unavailable: some processes do not die, or it is unknown whether any is left.
     """
     return marks.end(_marks(backend, job_id, up_to_epoch), deadline)
 

@@ -1,9 +1,9 @@
 """The processes of attempts: found by a mark in their environment, killed as a whole.
 
-A process group is not enough: PySpark's worker daemon leaves it, and so may anything that a job
-starts. Every descendant inherits the mark, whatever session it moves to, and nobody mistakes it for
-a recycled pid. The mark is random and only the attempt's record names it: no other process carries
-it by chance or on purpose.
+A process group is not enough: PySpark's worker daemon leaves it, and so may any process that a job
+starts. Every descendant inherits the mark, whatever session it moves to, and a recycled pid does
+not have it. The mark is random and only the attempt's record names it: no other process carries it
+by chance or on purpose.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MARK = "JRS_MARK"
 
 OLD_MARK = "JRS_JOB"
 """The variable by which masters of earlier versions find attempts: cluster, job, epoch, attempt. It
-is no secret, so it counts only for attempts that have no other mark."""
+is not secret, so it counts only for attempts that have no other mark."""
 
 _NO_PROC = (
     "{}, so the attempts of jobs could not be found and ended; mount it in this PID namespace: "
@@ -44,17 +44,17 @@ def new_mark() -> str:
 
 @attrs.frozen
 class Marks:
-    """Which processes are meant, told by one variable of their environment."""
+    """A selection of processes by one variable of their environment."""
 
     entries: frozenset[bytes] = frozenset()
-    """Whole entries, one of which such a process has."""
+    """Whole entries; a selected process has one of them."""
     old: re.Pattern[bytes] | None = None
-    """What a whole entry of an earlier version looks like."""
+    """The pattern of a whole entry of an earlier version."""
     up_to_epoch: int | None = None
-    """Leaves processes of later epochs out, for entries of an earlier version."""
+    """Excludes processes of later epochs, for entries of an earlier version."""
 
     def fit(self, entry: bytes) -> bool:
-        """Return whether a process that has this entry is meant."""
+        """Return whether a process that has this entry is selected."""
         if entry in self.entries:
             return True
         match = self.old.fullmatch(entry) if self.old else None
@@ -64,17 +64,17 @@ class Marks:
 
 
 def marks_of(*marks: str) -> Marks:
-    """Return what finds the processes of attempts that were born with these marks."""
+    """Return the selection of the processes of attempts that were started with these marks."""
     return Marks(frozenset(f"{MARK}={mark}".encode() for mark in marks))
 
 
 def mark_of_cluster(url: str, cluster: str) -> Marks:
-    """Return what finds all attempts of a cluster that do not hide, for tools and tests."""
+    """Return the selection of all attempts of a cluster that do not hide, for tools and tests."""
     return _old_marks(_cluster(url, cluster), r"[^:;]*:")
 
 
 def mark_of_job(url: str, cluster: str, job_id: str, *, up_to_epoch: int | None = None) -> Marks:
-    """Return what finds the attempts of a job that do not hide, of masters of any version."""
+    """Return the selection of a job's attempts that do not hide, of masters of any version."""
     return attrs.evolve(
         _old_marks(_cluster(url, cluster), re.escape(f"{job_id}:")), up_to_epoch=up_to_epoch
     )
@@ -100,7 +100,7 @@ def _old_marks(beginning: str, job: str) -> Marks:
 
 @attrs.frozen
 class _Seen:
-    """A process with a mark of jrs, as one look found it."""
+    """A process with a mark of jrs, as one scan found it."""
 
     born: bytes
     entries: tuple[bytes, ...]
@@ -110,7 +110,7 @@ def check_visible() -> None:
     """Check that this process finds itself in /proc.
 
     Raises:
-        Unavailable: it does not, or is short of descriptors or memory.
+        Unavailable: it does not, or descriptors or memory ran out.
     """
     pid = str(os.getpid())
     try:
@@ -130,10 +130,10 @@ def check_visible() -> None:
 
 
 def marked(marks: Marks) -> list[int]:
-    """Return the pids of all living processes that are meant, but for this one.
+    """Return the pids of all living processes that are selected, except this one.
 
     Raises:
-        Unavailable: /proc cannot be read: it is hidden, or descriptors or memory are short.
+        Unavailable: /proc cannot be read: it is hidden, or descriptors or memory ran out.
     """
     return sorted(_find(marks))
 
@@ -159,7 +159,7 @@ def descendants() -> list[int]:
 
 
 def _find(marks: Marks) -> dict[int, bytes]:
-    """Return the living processes that are meant, and when they were born."""
+    """Return the living processes that are selected, and when they were born."""
     if not marks.entries and marks.old is None:
         return {}
     return {
@@ -170,22 +170,22 @@ def _find(marks: Marks) -> dict[int, bytes]:
 
 
 class _Looks:
-    """Looks at /proc, each of which serves all that asked for one before it began: to end many
-    attempts at once takes as many looks as to end one."""
+    """Scans of /proc. Each scan serves all callers that asked before it began: ending many attempts
+    at once takes as many scans as ending one."""
 
     def __init__(self) -> None:
         self.forget()
         forget_in_children(self)
 
     def forget(self) -> Iterable[int]:
-        """A look that was under way ends in the parent alone."""
+        """Reset in a forked child: a scan in progress ends in the parent only."""
         self._changed = threading.Condition()
         self._begun = self._ended = 0
         self._found: Mapping[int, _Seen] | BaseException = {}
         return ()
 
     def look(self) -> Mapping[int, _Seen]:
-        """Return every process with a mark of jrs, but for this one, as of now or later."""
+        """Return every process with a mark of jrs, except this one, as of now or later."""
         with self._changed:
             wanted = self._begun + 1
             self._changed.wait_for(lambda: self._ended >= wanted or self._ended == self._begun)
@@ -194,7 +194,7 @@ class _Looks:
                     raise Unavailable(str(self._found)) from self._found
                 return self._found
             self._begun += 1
-        found: Mapping[int, _Seen] | BaseException = Unavailable("the look at /proc was cut off")
+        found: Mapping[int, _Seen] | BaseException = Unavailable("a scan of /proc was interrupted")
         try:
             found = _look()
         except BaseException as error:
@@ -212,13 +212,13 @@ _looks = _Looks()
 
 
 def _look() -> dict[int, _Seen]:
-    """Read the environment of every process that there is."""
+    """Read the environment of every process."""
     check_visible()
     found = {}
     for name in _listed():
         if int(name) == os.getpid():
             continue
-        # When it was born first: a pid that is recycled in between is found not to be it.
+        # Its time of birth first: a pid that is recycled meanwhile is then recognised as another.
         fields = _stat(int(name))
         if not fields or fields[0] in _DEAD:
             continue
@@ -242,12 +242,12 @@ def _listed() -> list[str]:
 
 
 def _stat(pid: int) -> list[bytes]:
-    """Return what /proc says of a process from its state on; nothing if there is none."""
+    """Return the fields of a process in /proc from its state on; empty if it does not exist."""
     return _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
 
 
 def _read(path: str) -> bytes:
-    """Return a file of /proc; empty if its process has ended or is not ours.
+    """Return a file of /proc; empty if its process has ended or belongs to another user.
 
     Raises:
         Unavailable: it could not be read for any other reason, so nothing is known of the process.
@@ -262,11 +262,11 @@ def _read(path: str) -> bytes:
 
 def _short(error: OSError | MemoryError) -> Unavailable:
     why = error.strerror if isinstance(error, OSError) else "out of memory"
-    return Unavailable(f"/proc cannot be read ({why}): which processes run is not known")
+    return Unavailable(f"/proc cannot be read ({why}): it is unknown which processes run")
 
 
 def _is_over(pid: int, born: bytes) -> bool:
-    """Return whether a process runs no more, with all of its threads.
+    """Return whether a process has ended, with all of its threads.
 
     Its environment is gone a little earlier, and its first thread may be dead before the others.
     """
@@ -287,13 +287,13 @@ def _is_over(pid: int, born: bytes) -> bool:
 
 
 def end(marks: Marks, deadline: Deadline) -> list[int]:
-    """Kill every process that is meant, also stopped ones; return once none is left.
+    """Kill every selected process, stopped ones included; return once none is left.
 
     Idempotent. Returns the pids that were killed.
 
     Raises:
-        Unavailable: some would not die (a hung disk keeps a process in the kernel), or it is not
-            known whether any is left, since /proc cannot be read.
+        Unavailable: some processes do not die (a hung disk keeps a process in the kernel), or it is
+            unknown whether any is left, because /proc cannot be read.
     """
     killed: dict[int, bytes] = {}
     sure = False
@@ -301,7 +301,7 @@ def end(marks: Marks, deadline: Deadline) -> list[int]:
         found = _find(marks)
         if not found and (sure or not killed):
             return sorted(killed)
-        # A child that is just calling exec shows no environment: one more look.
+        # A child that is just calling exec shows no environment: scan once more.
         sure = not found
         for pid, born in found.items():
             if not _is_over(pid, born):
@@ -313,11 +313,11 @@ def end(marks: Marks, deadline: Deadline) -> list[int]:
                 raise Unavailable(f"processes {left} do not die; the job is not started again")
             left = [pid for pid, born in killed.items() if not _is_over(pid, born)]
             if left:
-                time.sleep(0.005)  # No event tells of the end of somebody else's child.
+                time.sleep(0.005)  # No event reports the end of another process's child.
 
 
 def _kill(pid: int) -> None:
     try:
         os.kill(pid, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
-        pass  # It has ended; or it is not ours, and is waited for.
+        pass  # It has ended; or it is another user's, and is waited for.

@@ -1,8 +1,7 @@
-"""Pools: threads for work that may hang, none of which keeps the process alive.
+"""Pools: threads for work that may hang. No such thread keeps the process alive.
 
-The threads of `concurrent.futures` are joined when the interpreter ends, so that one hanging call
-keeps a process alive that was told to end. These are daemons: their owner
-stops them with a deadline.
+The interpreter joins the threads of `concurrent.futures` at its end, so a single hanging call would
+keep a process alive. The threads here are daemons: their owner stops them with a deadline.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ class Pool:
 
     Args:
         name: of its threads, followed by a number.
-        size: how many pieces of work run at once; those that hang count.
+        size: how many pieces of work run at once, including those that hang.
     """
 
     def __init__(self, name: str, size: int) -> None:
@@ -53,14 +52,14 @@ class Pool:
         thread.start()
 
     def close(self) -> None:
-        """Begin nothing more, and drop what waits. Idempotent."""
+        """Begin no further work, and drop what waits. Idempotent."""
         with self._changed:
             self._closed = True
             self._waiting.clear()
             self._changed.notify_all()
 
     def join(self, deadline: Deadline) -> bool:
-        """Wait for what runs, after `close`; return whether all of it has ended."""
+        """Wait for running work, after `close`; return whether all of it has ended."""
         for thread in self._threads:
             thread.join(deadline.bounded())
         return not any(thread.is_alive() for thread in self._threads)
@@ -79,7 +78,7 @@ class Pool:
 
 @attrs.frozen
 class Pools:
-    """Where actions run: apart, so that none waits for another kind that hangs."""
+    """The pools of actions: one for each kind, so that a kind that hangs delays no other."""
 
     records: Pool = attrs.field(factory=lambda: Pool("jrs-record", 4))
     starts: Pool = attrs.field(factory=lambda: Pool("jrs-start", 4))
@@ -98,7 +97,7 @@ class Outcome(Generic[T]):
     value: T | None = None
     error: BaseException | None = None
     hangs: bool = False
-    """It has not ended by the deadline; its thread is left behind."""
+    """It had not ended by the deadline; its thread is abandoned."""
 
 
 def side_by_side(

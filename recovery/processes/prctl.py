@@ -1,4 +1,4 @@
-"""What the kernel does for the processes of an attempt, when asked by prctl(2)."""
+"""The kernel's services for the processes of an attempt, requested by prctl(2)."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ def adopt_orphans() -> None:
 def die_with(parent: int) -> None:
     """Have the kernel kill this process as soon as its parent, of that pid, has ended.
 
-    The kernel goes by the *thread* of the parent that forked: that has to live as long as the
-    parent does.
+    The kernel watches the *thread* of the parent that forked: that thread has to live as long as
+    the parent does.
 
     Raises:
         OSError: the kernel refuses.
     """
     _prctl(_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
-        os.kill(os.getpid(), signal.SIGKILL)  # It ended before the kernel was asked.
+        os.kill(os.getpid(), signal.SIGKILL)  # The parent ended before the kernel was asked.
 
 
 def _prctl(option: int, value: int) -> None:

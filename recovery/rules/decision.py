@@ -1,7 +1,7 @@
-"""What to do about a job: one pure function over the facts, at failover and ever after.
+"""The decision about a job: one pure function of the facts, at failover and at any other time.
 
-Rules of this file: no I/O, no clock, no state. Everything it may consider is a field of `Facts`;
-whatever it returns is a `Decision` with a reason that a person understands.
+Rules of this file: no I/O, no clock, no state. Every input is a field of `Facts`; every output is a
+`Decision` with a reason that a person understands.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from jrs.records.model import StopMode, StopRecord, StopState
 
 
 class Spec(enum.Enum):
-    """What is stored of the job's spec."""
+    """The stored state of the job's spec."""
 
     NONE = "none"
     READABLE = "readable"
     UNREADABLE = "unreadable"
     RESTORING = "restoring"
-    """A restore has taken its place, which is under way or was cut off."""
+    """A restore has taken the spec's place. It is in progress or was interrupted."""
 
 
 class Result(enum.Enum):
-    """What is stored of the job's result."""
+    """The stored state of the job's result."""
 
     NONE = "none"
     DIRTY = "dirty"
@@ -34,34 +34,34 @@ class Result(enum.Enum):
 
 
 class Attempt(enum.Enum):
-    """How the newest attempt stands on this leader."""
+    """The state of the newest attempt on this leader."""
 
     NONE = "none"
     RUNNING = "running"
     BACKING_OFF = "backing off"
     """It died, and the restart policy's delay has not passed."""
     UNHEARD = "unheard"
-    """It ran alone in an earlier leader that hangs, whose last words may still come."""
+    """It ran alone in an earlier leader that hangs, and whose last words may still come."""
     SPENT = "spent"
-    """It died, and the restart policy allows no other."""
+    """It died, and the restart policy allows no further attempt."""
 
 
 class Stop(enum.Enum):
-    """What is wanted of a job that is to stop before its end."""
+    """What is requested of a job that has to stop before its end."""
 
     NONE = "none"
     """Nothing; or a drain, which the attempt carries out like any other work."""
     ASKED = "asked"
-    """To be suspended; its attempt has the time to come to a boundary."""
+    """To be suspended; its attempt has time to reach a batch boundary."""
     QUIESCED = "stands"
-    """Its queries stand, or the time is up: its attempt is to end."""
+    """Its queries are suspended, or the grace period is over: its attempt has to end."""
     SUSPENDED = "suspended"
     HELD = "held"
     UNREADABLE = "unreadable"
 
     @classmethod
     def of(cls, stop: StopRecord | None, *, overdue: bool = False) -> Stop:
-        """Return what a stored stop means; `overdue` if its patience is over."""
+        """Return the meaning of a stored stop; `overdue` if its grace period is over."""
         if stop is None or stop.mode is StopMode.DRAIN:
             return cls.NONE
         if stop.mode is StopMode.HOLD:
@@ -72,7 +72,7 @@ class Stop(enum.Enum):
 
 
 class Action(enum.Enum):
-    """The decisions about a job; the first four are the ones a failover is about."""
+    """The decisions about a job. A failover is about the first four."""
 
     RECOVER = "recover"
     CLEAN_UP = "clean up"
@@ -97,17 +97,17 @@ class Facts:
     cancel: bool = False
     stop: Stop = Stop.NONE
     startable: bool = True
-    """False for a job whose function only the driver's own main can give, and has not yet."""
+    """False for a job whose function only the driver's main can provide, and has not yet."""
     turn: bool = True
-    """False while this master starts one job at a time, since a leader died, and it is another's
-    turn."""
+    """False while this master starts jobs one at a time after a leader's death, and another job has
+    the turn."""
     place: int = 0
-    """Its place among the jobs that wait for a slot, from 1; 0 if it waits for none."""
+    """The job's position among the jobs that wait for a slot, from 1; 0 if it does not wait."""
 
 
 @attrs.frozen
 class Decision:
-    """What to do, and why."""
+    """The action, and the reason for it."""
 
     action: Action
     reason: str
@@ -128,15 +128,15 @@ def decide(facts: Facts) -> Decision:
     if facts.spec is Spec.UNREADABLE and not facts.cancel:
         return Decision(Action.HOLD, "its spec cannot be read; `jrs cancel` ends it")
     if facts.spec is Spec.RESTORING and not facts.cancel:
-        return Decision(Action.RESTORE, "a restore of it is under way, or was cut off")
+        return Decision(Action.RESTORE, "a restore of it is in progress, or was interrupted")
     if facts.spec is Spec.NONE:
-        return Decision(Action.NOTHING, "it was never submitted; fsck names what is left over")
+        return Decision(Action.NOTHING, "it was never submitted; `jrs fsck` lists what is left")
     return _without_result(facts)
 
 
 def _without_result(facts: Facts) -> Decision:
     if facts.cancel:
-        return Decision(Action.CANCEL, "somebody asked for it to be canceled")
+        return Decision(Action.CANCEL, "its cancellation was requested")
     if facts.stop is not Stop.NONE:
         return _stopping(facts)
     if facts.attempt is Attempt.RUNNING:
@@ -146,9 +146,9 @@ def _without_result(facts: Facts) -> Decision:
     if facts.attempt is Attempt.BACKING_OFF:
         return Decision(Action.WAIT, "it died; the restart policy's delay has not passed")
     if facts.attempt is Attempt.UNHEARD:
-        return Decision(Action.WAIT, "the leader it ran alone in hangs; that is to end first")
+        return Decision(Action.WAIT, "it ran alone in a leader that hangs and has to end first")
     if not facts.startable:
-        return Decision(Action.WAIT, "the driver's main has not come to it yet")
+        return Decision(Action.WAIT, "the driver's main has not reached it yet")
     if not facts.turn:
         return Decision(Action.WAIT, "a leader died; what ran in its process starts one at a time")
     if facts.place:
@@ -159,13 +159,13 @@ def _without_result(facts: Facts) -> Decision:
 def _stopping(facts: Facts) -> Decision:
     running = facts.attempt is Attempt.RUNNING
     if facts.stop is Stop.UNREADABLE:
-        return Decision(Action.HOLD, "its stop cannot be read; an operator decides")
+        return Decision(Action.HOLD, "its stop request cannot be read; an operator decides")
     if facts.stop is Stop.ASKED and running:
-        return Decision(Action.LEAVE, "it is asked to stand, and its attempt is at it")
+        return Decision(Action.LEAVE, "its suspension was requested; its attempt is suspending")
     if facts.stop is Stop.HELD and running:
-        return Decision(Action.SUSPEND, "it is held, and its attempt is to end")
+        return Decision(Action.SUSPEND, "it is held; its attempt has to end")
     if facts.stop in (Stop.ASKED, Stop.QUIESCED) or running:
-        return Decision(Action.SUSPEND, "somebody asked for it to be suspended")
+        return Decision(Action.SUSPEND, "its suspension was requested")
     if facts.stop is Stop.HELD:
-        return Decision(Action.HOLD, "it is held until somebody resumes or cancels it")
-    return Decision(Action.WAIT, "it is suspended until somebody resumes it")
+        return Decision(Action.HOLD, "it is held; resume or cancel it")
+    return Decision(Action.WAIT, "it is suspended; resume it with `jrs resume`")

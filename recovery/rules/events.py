@@ -1,4 +1,4 @@
-"""Events: what a leader tells whoever watches. Nothing is decided by them."""
+"""Events: what a leader reports to observers. No decision depends on them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ def _line(text: str) -> str:
 
 @attrs.frozen
 class Event:
-    """Something a person who watches wants to know."""
+    """One step of a leader, reported to people."""
 
     kind: str
     """``decision``, ``attempt``, ``died``, ``clean``, ``cleanup``, ``leading``, ``lost``, …"""
     job_id: str
     message: str = attrs.field(converter=_line)
-    """One line, whatever it was made of: it forges no other line and commands no terminal."""
+    """One printable line: it cannot forge another line or send commands to a terminal."""
     epoch: int
     at: float
 
@@ -30,7 +30,7 @@ Report = Callable[[Event], None]
 
 
 def notify(report: Report, event: Event) -> None:
-    """Call `report`; what it raises is its own affair and harms no job."""
+    """Call `report`. An exception of `report` is ignored: it must not harm a job."""
     try:
         report(event)
     except Exception:

@@ -1,8 +1,8 @@
 """Blobs: files named by their content, which the ``cas`` snapshots of a cluster share.
 
 A blob is deleted only when no manifest names it. Taking a snapshot holds the store shared, from its
-first blob until the catalogue lists it; collecting holds it alone. So a collector sees every
-manifest that counts, and whatever a crash left is collected by the next one.
+first blob until the catalogue lists it; collecting holds it exclusively. So a collector sees every
+manifest that counts, and the next collector removes what a crash left.
 """
 
 from __future__ import annotations
@@ -26,18 +26,19 @@ class Blobs:
         self._storage = storage
 
     def acquire(self) -> AbstractContextManager[bool]:
-        """Keep collectors away; makes the store. Waits for one that is at work."""
+        """Keep collectors away; create the store. Waits for a collector that is running."""
         self._storage.make_folder(self.folder)
         return folders.locked(self.folder, shared=True, wait=True)
 
     def path(self, digest: str) -> Path:
-        """Return where a blob is, if it is."""
+        """Return the path of a blob; it need not exist."""
         return self.folder / digest[:2] / digest
 
     def add(self, source: Path, size: int, digest: str | None) -> tuple[str, int]:
-        """Copy a file into the store, synced; return its digest and how many bytes that took.
+        """Copy a file into the store, synced; return its digest and the number of new bytes.
 
-        A file whose digest is known is not read if the store has it. Call while holding.
+        If the store has a blob of the known digest, the file is not read. Call while holding the
+        store.
 
         Raises:
             FileNotFoundError: the source is gone.
@@ -50,7 +51,7 @@ class Blobs:
             new = 0 if self._has(found, size) else size
             target = self.path(found)
             target.parent.mkdir(mode=0o700, exist_ok=True)
-            # What is there under the name may be cut short or damaged; this was just hashed.
+            # The existing blob may be truncated or damaged; this copy was just hashed.
             os.replace(temporary, target)
             transfer.sync(target.parent)
             return found, new
@@ -69,7 +70,7 @@ class Blobs:
             left.unlink(missing_ok=True)
 
     def alone(self) -> AbstractContextManager[bool]:
-        """Hold the store alone; yields False while snapshots are being taken."""
+        """Hold the store exclusively; yields False while snapshots are being taken."""
         return folders.locked(self.folder)
 
     def all(self) -> Iterator[str]:

@@ -1,8 +1,8 @@
 """SnapshotCatalog: the snapshots of a cluster's jobs, owned by the system.
 
-The catalogue is in the backend, the files are next to the job. A snapshot is put together under
-another name, synced, renamed, and only then listed; when it is deleted, its entry goes first. So
-what the catalogue lists is whole, and what a crash leaves is not listed, which `fsck` names.
+The catalogue is in the backend, the files are next to the job. A snapshot is built under another
+name, synced, renamed, and only then listed; a deletion removes its entry first. So every listed
+snapshot is whole, and what a crash leaves is unlisted, and `fsck` names it.
 
 The rule of this file: a snapshot's folder is written, read and removed under its lock only.
 """
@@ -35,12 +35,12 @@ from .swap import RestoreRequest
 
 @attrs.frozen
 class RecoverySource:
-    """What a job can go on from."""
+    """The snapshot from which a job can be recovered."""
 
     record: SnapshotRecord | None
-    """The newest snapshot that is whole; None if there is none."""
+    """The newest whole snapshot; None if there is none."""
     skipped: tuple[tuple[SnapshotRecord, str], ...]
-    """Newer ones that are not, and why."""
+    """Newer snapshots that are not whole, and why."""
 
 
 class SnapshotCatalog(SnapshotIndex):
@@ -49,14 +49,14 @@ class SnapshotCatalog(SnapshotIndex):
     Args:
         storage: where the jobs keep their files.
         now: the clock of time stamps.
-        sleep: waits between two looks at a job that changes.
+        sleep: waits between two checks of a job that changes.
         spec_key: signs the spec of a job that is restored under another id, if it was signed
             before; see `jrs.records.signing`.
     """
 
     export_state: Callable[..., None] | None = None
-    """Called as ``f(checkpoint, batch, folder, spark=…)``, writes the state of a stream at a batch,
-    for the format ``logical``. It needs Spark, which is above this room: see the subclass in
+    """Writes the state of a stream at a batch for the format ``logical``; called as ``f(checkpoint,
+    batch, folder, spark=…)``. It needs Spark, which is above this room: see the subclass in
     `jrs.recovery.snapshot_catalog`."""
 
     # -- taking and reading ----------------------------------------------------------------
@@ -73,23 +73,24 @@ class SnapshotCatalog(SnapshotIndex):
         spark: Any = None,
         progress: transfer.Progress = transfer.silent,
     ) -> SnapshotRecord:
-        """Pin the newest consistent state of the job, which may be running, suspended or dead.
+        """Take a snapshot of the newest consistent state of a job, running, suspended or dead.
 
-        Durable and listed when it returns; not idempotent: each call takes another one. Needs no
+        Durable and listed on return; not idempotent: each call takes another snapshot. Needs no
         Spark, except for the format ``logical``, which starts a session if `spark` is None.
 
         Args:
-            output: whether what the job has published is pinned as well. Without it, the snapshot
-                can only be restored where that output still is as it was.
-            batches: older batches to pin, by stage; those that Spark still retains.
+            output: whether to include the job's published output. Without it, the snapshot can only
+                be restored where that output still is as it was.
+            batches: older batches to pin, by stage, out of those that Spark still retains.
 
         Raises:
             NoSuchJob: the job has neither records nor files.
             InvalidInput: the name is taken, or a batch is not retained.
-            CorruptRecord: the job could not be restarted from what is stored.
+            CorruptRecord: the job could not be restarted from its stored state.
             Fenced: a newer leader exists; nothing is listed.
-            Unavailable: the disk is full, or the backend away; nothing is listed.
-            OutcomeUnknown: it may be listed: look. If it is not, `fsck` names its folder.
+            Unavailable: the disk is full, or the backend does not answer; nothing is listed.
+            OutcomeUnknown: the snapshot may be listed: check. If it is not, `fsck` names its
+                folder.
         """
         if not isinstance(format, SnapshotFormat):
             raise InvalidInput(f"not a SnapshotFormat: {shown(format)}")
@@ -102,10 +103,11 @@ class SnapshotCatalog(SnapshotIndex):
         return create.create(self, check_job_id(job_id), name, request, fence)
 
     def newest_usable(self, job_id: str) -> RecoverySource:
-        """Return the newest snapshot that can be restored, verified, and what had to be skipped.
+        """Return the newest snapshot that can be restored, verified, and those skipped before it.
 
         Raises:
-            Unavailable: one that may be whole cannot be read now; an older one is no substitute.
+            Unavailable: a snapshot that may be whole cannot be read now; an older one is no
+                substitute.
         """
         skipped: list[tuple[SnapshotRecord, str]] = []
         for record in reversed(self.list(job_id)):
@@ -123,14 +125,13 @@ class SnapshotCatalog(SnapshotIndex):
     # -- deleting --------------------------------------------------------------------------
 
     def delete(self, job_id: str, which: SnapshotRef, *, fence: Fence | None = None) -> None:
-        """Delete a snapshot; in any order, since none depends on another.
+        """Delete a snapshot; any order is safe, since no snapshot depends on another.
 
-        Its entry goes first. A folder that is not listed, as a crash leaves it, can be deleted by
-        its number.
+        Its entry is removed first. To delete an unlisted folder that a crash left, name its number.
 
         Raises:
-            NoSuchSnapshot: it is neither listed nor there.
-            SnapshotInUse: a job that has not ended would have nothing to go on from, or it is
+            NoSuchSnapshot: it is not listed and has no folder.
+            SnapshotInUse: a job that has not ended could not be recovered without it, or it is
                 being read, moved or restored.
             Unavailable: the storage that it was moved to is not mounted; it stays listed.
             Fenced: a newer leader exists.
@@ -138,7 +139,7 @@ class SnapshotCatalog(SnapshotIndex):
         delete.delete(self, job_id, which, fence)
 
     def remove(self, record: SnapshotRecord, *, fence: Fence | None = None) -> None:
-        """Delete a snapshot whatever its job would go on from. Idempotent.
+        """Delete a snapshot even if its job needs it for recovery. Idempotent.
 
         Raises:
             SnapshotInUse: it is being read, moved or restored.
@@ -158,14 +159,17 @@ class SnapshotCatalog(SnapshotIndex):
         fence: Fence | None = None,
         progress: transfer.Progress = transfer.silent,
     ) -> SnapshotRecord:
-        """Move a snapshot to another storage; it is copied, verified, listed there, then deleted
-        here. A repeat after a crash goes on; until it is listed there, it is listed here.
+        """Move a snapshot to another storage: copy, verify, list the copy, then delete the
+        original.
+
+        The original stays listed until the copy is listed. A repeat after a crash continues the
+        move.
 
         Raises:
             NoSuchSnapshot, DamagedSnapshot, SnapshotInUse, Fenced: it stays where it is.
-            InvalidInput: it is there already.
-            Unavailable: the disk is full; the copy was removed. Or the storage that it was moved
-                from is not mounted: it is listed where it is, and `fsck` names what is left.
+            InvalidInput: it is in that storage already.
+            Unavailable: the disk is full, and the copy was removed; or the storage that it was
+                moved from is not mounted: it is listed where it is, and `fsck` names what is left.
         """
         return move.move(self, job_id, which, to_root, fence, progress)
 
@@ -177,13 +181,12 @@ class SnapshotCatalog(SnapshotIndex):
         *,
         progress: transfer.Progress = transfer.silent,
     ) -> Manifest:
-        """Copy a snapshot to a folder of its own, which shares nothing and can be copied on, and
-        restored by any cluster.
+        """Copy a snapshot to a self-contained folder that any cluster can restore.
 
         Raises:
-            NoSuchSnapshot, DamagedSnapshot: nothing is left there.
+            NoSuchSnapshot, DamagedSnapshot: the folder is not created.
             InvalidInput: the folder exists, or its parent does not.
-            Unavailable: the disk is full; nothing is left there.
+            Unavailable: the disk is full; the folder is not created.
         """
         return move.export(self, job_id, which, path, progress)
 
@@ -198,26 +201,27 @@ class SnapshotCatalog(SnapshotIndex):
         is_stopped: Callable[[str], bool] | None = None,
         progress: transfer.Progress = transfer.silent,
     ) -> Restored:
-        """Put a job back to a snapshot, listed or exported, of this or another cluster.
+        """Restore a job from a snapshot, listed or exported, of this or another cluster.
 
-        The job keeps its id and what it was (suspended, as a rule), or is a new one. All of it is
-        there when the spec is; until then, every master holds the job. A repeat after a crash
-        begins again and is harmless.
+        The job keeps its id and its status (as a rule, suspended), or is a new job. The restore is
+        complete when the spec exists; until then, every master holds the job. A repeat after a
+        crash begins again and is harmless.
 
         Args:
             as_job: the id of a new job.
-            claim: the snapshot is used up; by default it stays, and shares nothing that is written.
+            claim: use the snapshot up; by default it stays, and shares no file that is written.
             fork: its queries get new ids, so that both jobs can run side by side.
-            is_stopped: whether nothing of a job runs; by default a job that is suspended, or has
-                no spec, or never had an attempt. A leader that recovers says yes.
+            is_stopped: returns whether nothing of a job runs; by default, whether the job is
+                suspended, has no spec, or never had an attempt. A leader that recovers returns
+                True.
 
         Raises:
             JobIsRunning: suspend it first.
             DuplicateJob: the job has ended, or the new id is taken.
             DamagedSnapshot: nothing was changed.
-            InvalidInput: a ``logical`` one, one without a spec, one without the output that it
-                would need, or the folder of a listed one that is to be used up.
-            SnapshotInUse: another restore of the job is under way.
+            InvalidInput: a ``logical`` snapshot, a snapshot without a spec, a snapshot without the
+                output that it would need, or the folder of a listed snapshot with `claim`.
+            SnapshotInUse: another restore of the job is in progress.
             Unavailable: the disk is full; nothing was changed.
             Fenced: a newer leader exists.
             OutcomeUnknown: the job may be held until the restore is repeated.
@@ -237,14 +241,14 @@ class SnapshotCatalog(SnapshotIndex):
         fence: Fence | None = None,
         progress: transfer.Progress = transfer.silent,
     ) -> Restored:
-        """Make a new job of where a job is now, running or not; it goes on as it did.
+        """Make a new job from a job's newest state; the old job may be running and continues.
 
-        The queries of the new one have ids of their own. The snapshot in between is not kept.
+        The new job's queries have ids of their own. The intermediate snapshot is not kept.
 
         Raises:
             NoSuchJob: the job has neither records nor files.
             DuplicateJob: the new id is taken.
-            CorruptRecord: the job could not be restarted from what is stored.
+            CorruptRecord: the job could not be restarted from its stored state.
             Unavailable, Fenced, OutcomeUnknown: as `create` and `restore`.
         """
         restore.check_free(self.backend, as_job)
@@ -252,19 +256,20 @@ class SnapshotCatalog(SnapshotIndex):
         try:
             return self.restore(taken, as_job=as_job, fork=True, fence=fence, progress=progress)
         finally:
-            with suppress(JrsError):  # Then it is a snapshot like any other.
-                if self.pending_restore(as_job) is None:  # Else it has to be carried out first.
+            with suppress(JrsError):  # If that fails, it is a snapshot like any other.
+                if self.pending_restore(as_job) is None:  # A pending restore still needs it.
                     self.remove(taken, fence=fence)
 
     def pending_restore(self, job_id: str) -> RestoreRecord | None:
-        """Return the restore of the job that is under way, or was cut off."""
+        """Return the job's restore that is in progress or was interrupted; None if there is
+        none."""
         return pending_restores.of_job(self.backend, check_job_id(job_id))
 
     def finish_restore(
         self, job_id: str, *, fence: Fence | None = None,
         is_stopped: Callable[[str], bool] | None = None,
     ) -> Restored:  # fmt: skip
-        """Carry out a restore that was cut off, from its beginning.
+        """Carry out an interrupted restore, from its beginning.
 
         Raises:
             InvalidInput: there is none.
@@ -275,14 +280,14 @@ class SnapshotCatalog(SnapshotIndex):
     # -- inside ----------------------------------------------------------------------------
 
     def _check_unlisted(self, folder: Path) -> None:
-        """Raise `InvalidInput` if a folder is that of a snapshot in the catalogue, which alone may
-        use it up."""
+        """Raise `InvalidInput` if a folder is that of a listed snapshot: name the snapshot to use
+        it up."""
         for stored in self.backend.scan(keys.SNAPSHOTS):
             record = decode(SnapshotRecord, stored.value, stored.key)
             for place in places(self.storage, record):
                 known = folders.snapshot(place, record.job_id, record.number)
                 if known.is_dir() and folder.is_dir() and known.samefile(folder):
                     raise InvalidInput(
-                        f"{folder} is {record}, which is listed; to use it up: jrs snapshot "
+                        f"{folder} is listed as {record}; to use it up: jrs snapshot "
                         f"restore {record.job_id} {record.number} --claim"
                     )

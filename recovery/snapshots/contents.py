@@ -1,9 +1,9 @@
-"""What a snapshot of a job consists of: the recovery points of its stages and what they published.
+"""The contents of a job's snapshot: the recovery points of its stages and their published output.
 
 All of it is read while the job may run. A set of recovery points is consistent if it was true at
-one moment: the batches are read twice, and the records before and after, until nothing moved in
-between. The files of a batch stay as they are once it is committed, so gathering them may take
-longer than a batch does.
+one moment: the batches are read twice, and the records before and after, until nothing changed in
+between. The files of a committed batch never change, so gathering them may take longer than a
+batch.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ _PART = re.compile(r"part-[0-9a-f]{32}\.parquet")
 
 @attrs.frozen
 class Item:
-    """One file to be taken, and its path in the snapshot."""
+    """One file to capture, and its path in the snapshot."""
 
     source: Path
     path: str
     final: bool = True
-    """Whether it is Spark's, the sink's of jrs, or of a stage that has finished: then it is never
-    changed. User code may append to any other."""
+    """Whether the file is never changed: it is Spark's, the jrs sink's, or of a finished stage.
+    User code may append to any other file."""
 
 
 @attrs.frozen
 class Contents:
-    """What a snapshot is made of."""
+    """The contents of a snapshot."""
 
     stages: tuple[SnapshotStage, ...]
     records: dict[str, str]
     items: tuple[Item, ...]
     links: dict[str, str]
     complete: bool
-    """Whether all that was published is among the items."""
+    """Whether all published output is among the items."""
 
 
 def read_records(backend: Backend, job_id: str) -> dict[str, str]:
@@ -82,7 +82,7 @@ def epoch_folder(storage: JobStorage, job_id: str) -> Path | None:
 
 @contextmanager
 def as_missing() -> Iterator[None]:
-    """Turn what a path gives whose epoch's folder was renamed into what a missing file gives."""
+    """Report a path whose epoch folder was renamed as a missing file."""
     try:
         yield
     except NotADirectoryError as error:
@@ -97,14 +97,14 @@ def gather(
     output: bool = True,
     batches: Mapping[str, int] | None = None,
 ) -> Contents:
-    """Return what a snapshot of the job consists of now, or at older retained `batches` by stage.
+    """Return the job's contents for a snapshot now, or at older retained `batches` by stage.
 
     Raises:
-        FileNotFoundError: something was removed in this moment, or is lost: look again.
-        NotADirectoryError: a newer leader has renamed the epoch's folder: look again.
-        InvalidInput: a batch that is not retained, or a stage that does not exist, or output that
-            cannot be part of a snapshot.
-        CorruptRecord: a log or a record that cannot be read.
+        FileNotFoundError: a file was just removed, or is lost: read again.
+        NotADirectoryError: a newer leader has renamed the epoch's folder: read again.
+        InvalidInput: a batch is not retained, a stage does not exist, or output cannot be part of a
+            snapshot.
+        CorruptRecord: a log or a record cannot be read.
     """
     epoch = epoch_folder(storage, job_id)
     streams = _streams(epoch)
@@ -112,7 +112,7 @@ def gather(
         if name not in streams:
             raise InvalidInput(f"job {job_id!r} has no streaming stage {name!r}")
         if f"{keys.STAGES}{name}" in records:
-            # Its record says that all is there: nobody would go on from an older batch.
+            # Its record says that it is complete: no attempt would resume from an older batch.
             raise InvalidInput(
                 f"stage {name!r} of job {job_id!r} has finished: it cannot be pinned at an older "
                 "batch; leave it out"
@@ -136,19 +136,19 @@ def gather(
     _check_streams(storage, job_id, epoch, records, streams)
     links = dict(_links(storage.folder(job_id), "in"))
     if epoch_folder(storage, job_id) != epoch:
-        # A newer leader has renamed it: what it held looks as if it had never been there.
+        # A newer leader has renamed it: its files look as if they had never existed.
         raise FileNotFoundError(2, "is missing", str(epoch))
     return Contents(tuple(stages), records, tuple(items), links, complete)
 
 
 def check_spelling(items: Iterable[Item], root: Path) -> None:
-    """Raise `InvalidInput` if a source's log names the job's own files by another path than below
-    `root`: a restore elsewhere would not find out that they are its own."""
+    """Raise `InvalidInput` if a source's log names the job's own files by a path that is not below
+    `root`: a restore elsewhere could not recognise them as the job's own."""
     real = root.resolve()
     for item in items:
         if not relocation.holds_paths(item.path):
             continue
-        with suppress(FileNotFoundError):  # Removed since: another log has its entries.
+        with suppress(FileNotFoundError):  # It was removed since: another log has its entries.
             for folder in relocation.folders_in(item.source):
                 if not folder.is_relative_to(root) and folder.resolve().is_relative_to(real):
                     raise InvalidInput(
@@ -167,8 +167,8 @@ def _check_streams(
     records: Mapping[str, str],
     streams: Mapping[str, Path],
 ) -> None:
-    """Raise `FileNotFoundError` if a stage has output and no checkpoint that it goes with. One
-    without output may be just about to begin."""
+    """Raise `FileNotFoundError` if a stage has output but no checkpoint. A stage without output may
+    be about to begin."""
     for key in records:
         name = key.removeprefix(keys.STREAMS)
         if name == key or name in streams or keys.STAGES + name in records:
@@ -187,13 +187,13 @@ def _streams(epoch: Path | None) -> dict[str, Path]:
         if folder.is_dir():
             found[name] = folder
         elif any(folder.parent.glob("ck.*")):
-            # Being rescaled: another one takes its place in a moment.
+            # It is being rescaled: another checkpoint is about to take its place.
             raise FileNotFoundError(2, "is missing", str(folder))
     return found
 
 
 def _pin(streams: Mapping[str, Path], wanted: Mapping[str, int]) -> dict[str, int | None]:
-    """Return the newest committed batch of each stage, as they all were at one moment."""
+    """Return the newest committed batch of each stage, all read at one moment."""
     before: dict[str, int | None] | None = None
     while True:
         now = {
@@ -231,7 +231,7 @@ def _published(
                     # Finished, but not renamed into place yet: its record is the commit.
                     staged = None if epoch is None else epoch / mark.published
                     if mark.target is not None and (staged is None or not staged.is_dir()):
-                        continue  # It is at a place of the user's own, and theirs.
+                        continue  # Its output is at a path of the user's own.
                     if staged is None:
                         raise FileNotFoundError(2, "is missing", str(folder))
                     yield from _final(_whole(staged, path))
@@ -245,11 +245,11 @@ def _is_empty(published: Iterator[Item]) -> bool:
     try:
         return next(published, None) is None
     except (InvalidInput, FileNotFoundError, CorruptRecord):
-        return False  # There is something, whatever it is.
+        return False  # Something exists, whatever it is.
 
 
 def _until(folder: Path, path: str, batch: int | None) -> Iterator[Item]:
-    """Yield what a streaming sink had published with `batch`, and nothing of later ones."""
+    """Yield what a streaming sink had published by `batch`, and nothing of later batches."""
     if batch is None:
         return
     if (folder / SINK_LOG).is_dir():
@@ -265,22 +265,22 @@ def _until(folder: Path, path: str, batch: int | None) -> Iterator[Item]:
 
 
 def _logged(folder: Path, path: str, batch: int) -> Iterator[Item]:
-    """Yield what a file sink had published with `batch`, as its log has it."""
+    """Yield what a file sink had published by `batch`, according to its log."""
     for name in checkpoint.log_until(folder / SINK_LOG, batch, whole=True):
         yield Item(folder / SINK_LOG / name, f"{path}/{SINK_LOG}/{name}")
         yield from _named_in(folder, path, folder / SINK_LOG / name)
 
 
 def _has_output(folder: Path) -> bool:
-    """Return whether a streaming sink, that of jrs or one of files, has published anything."""
+    """Return whether a streaming sink, of jrs or of files, has published anything."""
     return any(folder.glob(f"**/{SINK_LOG}/*")) or any(
         batch_of(path) is not None for path in folder.glob("batch=*")
     )
 
 
 def batch_of(folder: Path) -> int | None:
-    """Return which batch of the sink of jrs a folder is; None if it is anything else, be it a
-    partition that a job's own table has by that name."""
+    """Return the number of a batch folder of the jrs sink; None for any other folder, such as a
+    partition of the job's own table with that name."""
     match = _BATCH.fullmatch(folder.name)
     if match is None or not folder.is_dir():
         return None
@@ -299,7 +299,7 @@ def _named_in(folder: Path, path: str, log: Path) -> Iterator[Item]:
         if not file.is_relative_to(folder) or ".." in file.parts:
             raise InvalidInput(f"{log} names {named!r}, which is not in {folder}: it was moved")
         if not os.path.lexists(file):
-            continue  # No maintenance removes rows: they are old ones that a user has pruned.
+            continue  # No maintenance removes rows: a user has pruned old ones.
         relative = file.relative_to(folder)
         yield Item(file, f"{path}/{relative.as_posix()}")
 
@@ -315,8 +315,8 @@ def _links(folder: Path, path: str) -> Iterator[tuple[str, str]]:
 
 
 def _whole(top: Path, path: str, batch: int | None = None) -> Iterator[Item]:
-    """Yield all that is below a folder, whoever has written it; of a file sink that has a folder of
-    its own there, up to `batch` if that is given."""
+    """Yield everything below a folder, whatever process has written it. If a file sink has a folder
+    of its own there, yield its files up to `batch`, if given."""
     if top.is_symlink():
         raise InvalidInput(f"{top} is a link: it cannot be part of a snapshot; leave output out")
     if batch is not None and (top / SINK_LOG).is_dir():
@@ -329,4 +329,4 @@ def _whole(top: Path, path: str, batch: int | None = None) -> Iterator[Item]:
     elif not top.exists():
         raise FileNotFoundError(2, "is missing", str(top))
     else:
-        raise InvalidInput(f"{top} is no file: it cannot be part of a snapshot; leave output out")
+        raise InvalidInput(f"{top} is not a file: it cannot be in a snapshot; leave output out")

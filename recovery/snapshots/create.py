@@ -1,4 +1,4 @@
-"""Taking a snapshot: its files gathered, and put next to the job as a whole or not at all."""
+"""Taking a snapshot: gather its files and put them next to the job, as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ ExportState = Callable[[Path, int, Path], None]
 
 @attrs.frozen
 class SnapshotRequest:
-    """What kind of snapshot is wanted."""
+    """The options of a snapshot to take."""
 
     format: SnapshotFormat
     output: bool
@@ -61,7 +61,7 @@ class SnapshotRequest:
 
 @attrs.frozen
 class Capture:
-    """What was put into a snapshot's folder."""
+    """The content of a snapshot's folder."""
 
     contents: Contents
     files: tuple[SnapshotFile, ...]
@@ -94,7 +94,7 @@ def create(
         number, folder = _begin(storage, job_id, known, held)
         try:
             taken = take(backend, storage, job_id, folder, request, parent, catalog.sleep)
-            if fence is None:  # A master's path is the masters' path.
+            if fence is None:  # All masters use the same path, so a master needs no check.
                 contents.check_spelling(taken.contents.items, storage.folder(job_id))
             described = Manifest(
                 job_id, number, request.format, catalog.now(), str(storage.folder(job_id)), name,
@@ -112,7 +112,7 @@ def create(
         except OutcomeUnknown:
             raise  # It may be listed, so its files have to stay.
         except BaseException:
-            with suppress(JrsError):  # The next call tries again; what went wrong first counts.
+            with suppress(JrsError):  # The next call tries again; the first error counts.
                 storage.discard(job_id, folder)
             raise
     return record
@@ -130,7 +130,7 @@ def take(
     """Fill `folder` with one consistent state of the job, which may run meanwhile.
 
     Raises:
-        InvalidInput: what is wished for does not exist, or cannot be part of a snapshot.
+        InvalidInput: a requested part does not exist, or cannot be part of a snapshot.
         CorruptRecord: the job's checkpoints cannot be restarted from: something is lost.
         Unavailable: the disk is full, or the job changes too fast.
     """
@@ -158,14 +158,14 @@ def take(
         problem = None
     if problem is not None and len(seen) <= 1:
         raise CorruptRecord(
-            f"job {job_id!r} cannot be restarted from what is stored: {problem.filename} is "
+            f"job {job_id!r} cannot be restarted from its stored state: {problem.filename} is "
             "missing; take a snapshot of an older batch, or restore one"
         )
-    raise Unavailable(f"job {job_id!r} changes faster than a snapshot is taken; try again")
+    raise Unavailable(f"job {job_id!r} changes faster than a snapshot can be taken; try again")
 
 
 def remove_left_overs(storage: JobStorage, job_id: str) -> None:
-    """Remove what was being taken, or restored, by processes that have died."""
+    """Remove unfinished snapshots and restores of processes that have died."""
     unfinished = folders.unfinished(storage, job_id)
     paths = [folders.building(storage, job_id, number) for number in unfinished]
     for path in (*paths, folders.restoring(storage, job_id)):
@@ -180,7 +180,7 @@ def remove_left_overs(storage: JobStorage, job_id: str) -> None:
 def _begin(
     storage: JobStorage, job_id: str, known: Sequence[SnapshotRecord], held: ExitStack
 ) -> tuple[int, Path]:
-    """Take the next number; return it and its locked, empty folder."""
+    """Reserve the next number; return it and its locked, empty folder."""
     number = max((record.number for record in known), default=0)
     number = max(number, *folders.whole(storage, job_id), 0)
     parent = folders.snapshots(storage, job_id)
@@ -194,7 +194,7 @@ def _begin(
             except FileExistsError:
                 continue
             mine = held.enter_context(folders.locked(folder))
-            # Who is quicker may have taken it for a left-over, or have used the number up.
+            # A faster process may have removed it as a leftover, or have used the number up.
             if mine and not folders.snapshot(storage, job_id, number).exists():
                 return number, folder
             if mine:
@@ -202,8 +202,8 @@ def _begin(
 
 
 def _parent(storage: JobStorage, known: Sequence[SnapshotRecord]) -> OpenSnapshot | None:
-    """Return the newest one to take unchanged files, or their digests, from. It is not locked any
-    more: it may be deleted meanwhile."""
+    """Return the newest snapshot to take unchanged files, or their digests, from. It is not locked
+    any more: it may be deleted meanwhile."""
     for record in reversed(known):
         if record.format.is_restorable:
             try:
@@ -244,7 +244,7 @@ def _fill(
     known = {file.path: file for file in parent.manifest.files} if parent else {}
     copies = None
     if parent is not None and parent.manifest.format is SnapshotFormat.LINK:
-        copies = parent.folder / folders.FILES  # A backup shares nothing with anybody.
+        copies = parent.folder / folders.FILES  # A backup shares no files.
     files_at = folder / folders.FILES
     if request.format is not SnapshotFormat.CAS:
         files_at.mkdir(mode=0o700)
@@ -273,10 +273,10 @@ def _put(
     copy: Path | None,
     blobs: Blobs,
 ) -> tuple[SnapshotFile, int]:
-    """Put one file into the snapshot; return its entry and the bytes that are new in it."""
+    """Put one file into the snapshot; return its entry and the number of its new bytes."""
     found = os.lstat(item.source)
     if not stat.S_ISREG(found.st_mode):
-        raise InvalidInput(f"{item.source} is no file: it cannot be part of a snapshot")
+        raise InvalidInput(f"{item.source} is not a file: it cannot be part of a snapshot")
     digest = known.sha256 if known is not None and _unchanged(known, found, how) else None
     size, inode, new = found.st_size, 0, found.st_size
     if how is SnapshotFormat.CAS:
@@ -299,14 +299,14 @@ def _put(
 
 
 def _is_linked(copy: Path | None, source: Path, target: Path) -> bool:
-    """Link the copy that the snapshot before has of an unchanged file; return whether it could be.
-    It could not if that is the job's own file, since a restore may have linked it there."""
+    """Link the previous snapshot's copy of an unchanged file; return whether that was possible. It
+    is not if the copy is the job's own file, which a restore may have linked there."""
     try:
         if copy is None or os.path.samefile(copy, source):
             return False
         os.link(copy, target, follow_symlinks=False)
     except OSError:
-        return False  # It is elsewhere, or was deleted meanwhile.
+        return False  # It is on another filesystem, or was deleted meanwhile.
     return True
 
 
@@ -320,7 +320,7 @@ def _unchanged(known: SnapshotFile, found: os.stat_result, how: SnapshotFormat) 
 def _logical(
     folder: Path, found: Contents, export: ExportState, progress: transfer.Progress
 ) -> tuple[SnapshotFile, ...]:
-    """Let Spark export the state of each stage, from links that no maintenance removes."""
+    """Have Spark export the state of each stage, from links that no maintenance removes."""
     files_at = folder / folders.FILES
     files_at.mkdir(mode=0o700)
     pinned = folder / ".pinned"
@@ -353,7 +353,7 @@ def _logical(
 
 
 def finish(folder: Path, taken: Capture, described: Manifest) -> tuple[Manifest, str]:
-    """Write the manifest of what was taken and sync all of it; return it and its sha256."""
+    """Write the manifest of the capture and sync everything; return it and its sha256."""
     whole = attrs.evolve(
         described,
         output=taken.contents.complete,

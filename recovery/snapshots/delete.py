@@ -1,4 +1,4 @@
-"""Deleting snapshots: what may go, in which order, and the blobs that nobody names any more."""
+"""Deleting snapshots: which may be deleted, in which order, and the blobs that none names."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from .open import places
 def delete(
     catalog: SnapshotIndex, job_id: str, which: int | str, fence: Fence | None = None
 ) -> None:
-    """Delete a snapshot that its job can do without; see `SnapshotCatalog.delete`."""
+    """Delete a snapshot that its job does not need; see `SnapshotCatalog.delete`."""
     try:
         record = catalog.get(job_id, which)
     except NoSuchSnapshot:
@@ -48,13 +48,13 @@ def delete(
 def remove(
     backend: Backend, storage: JobStorage, record: SnapshotRecord, fence: Fence | None
 ) -> None:
-    """Delete a snapshot: its record, then its files, then the blobs that were its alone.
+    """Delete a snapshot: its record, then its files, then the blobs that only it named.
 
-    The record's delete is fenced, so that a leader that was replaced removes nothing. A crash
-    behind it leaves a folder that is not listed, which `fsck` names.
+    Deleting the record is fenced, so a replaced leader removes nothing. A crash after that leaves
+    an unlisted folder, which `fsck` names.
 
     Raises:
-        Unavailable: a storage that it is in is not mounted; its files would have no record.
+        Unavailable: one of its storages is not mounted; its files would have no record.
         As `SnapshotCatalog.remove`.
     """
     if fence is not None and not backend.is_current(fence):
@@ -66,12 +66,12 @@ def remove(
             # It may have been moved since it was read.
             current = decode(SnapshotRecord, stored.value, key)
             if current.manifest != record.manifest:
-                return  # Gone, and its number is another's.
+                return  # It is gone, and its number is another snapshot's.
             record = current
         for place in places(storage, record):
             check_mounted(place, record)
         with ExitStack() as held:
-            # Held first: nobody reads what is no longer listed, or moves it meanwhile.
+            # Locked first: no process reads an unlisted snapshot, or moves it meanwhile.
             found = [
                 (place, held.enter_context(_alone(place, record.job_id, record.number)))
                 for place in _distinct(places(storage, record))
@@ -80,7 +80,7 @@ def remove(
                 try:
                     backend.commit(Delete(key, stored.version), fence=fence)
                 except Conflict:
-                    continue  # Moved, or gone, in this moment: look again.
+                    continue  # It was just moved or deleted: read again.
             for place, theirs in found:
                 for folder in theirs:
                     place.discard(record.job_id, folder)
@@ -91,10 +91,10 @@ def remove(
 
 
 def check_mounted(storage: JobStorage, record: SnapshotRecord) -> None:
-    """Raise `Unavailable` if files of a snapshot may be in a storage that is not there now."""
+    """Raise `Unavailable` if files of a snapshot may be in a storage that is missing now."""
     if not storage.root.is_dir():
         raise Unavailable(
-            f"{storage.root} is not there, and files of {record} may be in it: mount it, or make "
+            f"{storage.root} is missing and may contain files of {record}: mount it, or create "
             "an empty folder of that name if it is lost for good; then try again"
         )
 
@@ -103,7 +103,7 @@ def discard(storage: JobStorage, job_id: str, number: int) -> None:
     """Remove the folders of a snapshot from a storage. Idempotent.
 
     Raises:
-        SnapshotInUse: one of them is being written or read.
+        SnapshotInUse: a process is writing or reading one of them.
     """
     with _alone(storage, job_id, number) as found:
         for folder in found:
@@ -112,10 +112,10 @@ def discard(storage: JobStorage, job_id: str, number: int) -> None:
 
 @contextmanager
 def _alone(storage: JobStorage, job_id: str, number: int) -> Iterator[list[Path]]:
-    """Hold the folders that a storage has of a snapshot, so that they can be removed.
+    """Lock a snapshot's folders in a storage, so that they can be removed.
 
     Raises:
-        SnapshotInUse: one of them is being written or read.
+        SnapshotInUse: a process is writing or reading one of them.
     """
     found = []
     with ExitStack() as held:
@@ -135,7 +135,7 @@ def _alone(storage: JobStorage, job_id: str, number: int) -> Iterator[list[Path]
 
 
 def _distinct(storages: Iterable[JobStorage]) -> list[JobStorage]:
-    """Return storages without those that are another one by another name."""
+    """Return storages without duplicates that have another name."""
     found: list[JobStorage] = []
     for storage in storages:
         if not any(storage.root.samefile(known.root) for known in found):
@@ -146,8 +146,8 @@ def _distinct(storages: Iterable[JobStorage]) -> list[JobStorage]:
 def collect(storage: JobStorage) -> None:
     """Delete the blobs that no snapshot of the storage names.
 
-    Left for the next time while snapshots are being taken, or if a manifest cannot be read:
-    nothing is deleted on a guess.
+    Does nothing while snapshots are being taken, or if a manifest cannot be read: nothing is
+    deleted on a guess.
     """
     blobs = Blobs(storage)
     if blobs.folder.is_dir():
@@ -163,7 +163,7 @@ def named_blobs(storage: JobStorage) -> set[str]:
     """Return every digest that a ``cas`` snapshot in the storage names, listed or not.
 
     Raises:
-        CorruptRecord: a manifest cannot be read, so that it may name any.
+        CorruptRecord: a manifest cannot be read, so it may name any digest.
     """
     named: set[str] = set()
     for job_id in storage.jobs():
@@ -174,7 +174,7 @@ def named_blobs(storage: JobStorage) -> set[str]:
             except DamagedSnapshot:
                 if folder.is_dir():
                     raise
-                continue  # Deleted in this moment.
+                continue  # It was just deleted.
             if found.format is SnapshotFormat.CAS:
                 named.update(file.sha256 for file in found.files)
     return named
@@ -184,12 +184,12 @@ def named_blobs(storage: JobStorage) -> set[str]:
 
 
 def _check_dispensable(catalog: SnapshotIndex, record: SnapshotRecord) -> None:
-    """Raise `SnapshotInUse` if a job would have nothing to go on from without it."""
+    """Raise `SnapshotInUse` if a job could not be recovered without it."""
     backend, job_id = catalog.backend, record.job_id
     for restore in pending_restores.begun_from(backend, job_id):
         if restore.source == str(record.number):
             raise SnapshotInUse(
-                f"{record} is what job {restore.job_id!r} is being restored from; finish that "
+                f"{record} is the source of a restore of job {restore.job_id!r}; finish that "
                 f"first: jrs snapshot restore --finish {restore.job_id}"
             )
     ended = any(backend.get(prefix + job_id) for prefix in (keys.RESULTS, keys.TOMBSTONES))
@@ -201,7 +201,7 @@ def _check_dispensable(catalog: SnapshotIndex, record: SnapshotRecord) -> None:
         return
     if _is_whole(catalog, record, True):
         raise SnapshotInUse(
-            f"{record} is the newest that its job could go on from, and the job has not ended; "
+            f"{record} is the newest that its job could resume from, and the job has not ended; "
             "take another one first"
         )
 

@@ -1,15 +1,15 @@
-"""Where snapshots are, and who holds which of them.
+"""The folders of snapshots, and their locks.
 
 ::
 
     <job>/snapshots/<n>/manifest.json    a snapshot
     <job>/snapshots/<n>/files/…          its files; none if its format is ``cas``
-    <job>/snapshots/.<n>.tmp/            one that is being taken
+    <job>/snapshots/.<n>.tmp/            a snapshot that is being taken
     <job>/.restore/                      a job that is being restored
     <cluster>/.blobs/<ab>/<sha256>       the files of ``cas`` snapshots
 
-Whoever writes or reads a snapshot holds a lock on its folder, which the kernel lets go of when the
-process dies. So what a crash left behind can be told from what is under way.
+A process that writes or reads a snapshot holds a lock on its folder. The kernel releases the lock
+when the process dies. So leftovers of a crash can be distinguished from work in progress.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ def snapshot(storage: JobStorage, job_id: str, number: int) -> Path:
 
 
 def building(storage: JobStorage, job_id: str, number: int) -> Path:
-    """Return the folder in which a snapshot is put together."""
+    """Return the folder in which a snapshot is built."""
     return snapshots(storage, job_id) / f".{number}.tmp"
 
 
 def restoring(storage: JobStorage, job_id: str) -> Path:
-    """Return the folder in which a job is put together that is restored."""
+    """Return the folder in which a restored job is built."""
     return storage.folder(job_id) / ".restore"
 
 
@@ -58,13 +58,13 @@ def whole(storage: JobStorage, job_id: str) -> set[int]:
 
 
 def unfinished(storage: JobStorage, job_id: str) -> set[int]:
-    """Return the numbers of those that are, or were, being taken."""
+    """Return the numbers of the snapshots that are, or were, being taken."""
     return _matching(snapshots(storage, job_id), _BUILDING)
 
 
 @contextmanager
 def locked(path: Path, *, shared: bool = False, wait: bool = False) -> Iterator[bool]:
-    """Hold the lock of a folder; yield whether it was got. A folder that is gone has none."""
+    """Hold the lock of a folder; yield whether it was acquired. A missing folder has no lock."""
     try:
         lock = _Lock(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -77,19 +77,19 @@ def locked(path: Path, *, shared: bool = False, wait: bool = False) -> Iterator[
 
 
 class _Lock:
-    """The lock of a folder, which ends with the process that took it and with no other."""
+    """The lock of a folder. It ends with the process that took it and with no other process."""
 
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
         forget_in_children(self)
 
     def forget(self) -> Iterable[int]:
-        """A child must not hold the lock when its parent dies."""
+        """Have a forked child close the lock: it must not hold it when its parent dies."""
         fd, self._fd = self._fd, -1
         return () if fd < 0 else (fd,)
 
     def take(self, *, shared: bool, wait: bool) -> bool:
-        """Return whether the lock was got; if told to wait, it is."""
+        """Return whether the lock was acquired; with `wait`, always True."""
         how = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
         try:
             fcntl.flock(self._fd, how if wait else how | fcntl.LOCK_NB)
@@ -98,16 +98,17 @@ class _Lock:
         return True
 
     def is_of(self, path: Path) -> bool:
-        """Return whether the folder still has its name."""
+        """Return whether the path still leads to the locked folder."""
         try:
             return os.path.samestat(os.fstat(self._fd), os.stat(path))
         except FileNotFoundError:
-            return False  # Removed, or renamed, by whoever held it before.
+            return False  # The process that held the lock before has removed or renamed it.
 
     def close(self) -> None:
         fd, self._fd = self._fd, -1
-        if fd >= 0:  # Else this is a forked child, and the lock its parent's.
-            # A child that was forked with it in this moment would keep what is only closed.
+        if fd >= 0:  # Otherwise this is a forked child, and the lock its parent's.
+            # A child that is forked at this moment keeps a descriptor that is only closed, and its
+            # lock.
             fcntl.flock(fd, fcntl.LOCK_UN)
             os.close(fd)
 

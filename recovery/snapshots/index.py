@@ -29,7 +29,7 @@ class SnapshotIndex:
     Args:
         storage: where the jobs keep their files.
         now: the clock of time stamps.
-        sleep: waits between two looks at a job that changes.
+        sleep: waits between two checks of a job that changes.
         spec_key: signs the spec of a job that is restored under another id, if it was signed
             before; see `jrs.records.signing`.
     """
@@ -73,7 +73,7 @@ class SnapshotIndex:
         """Return a snapshot by its number or its name.
 
         Raises:
-            NoSuchSnapshot: the job has none such.
+            NoSuchSnapshot: the job has no such snapshot.
         """
         for record in reversed(self.list(job_id)):
             if which in (record.number, str(record.number), record.name):
@@ -81,10 +81,10 @@ class SnapshotIndex:
         raise NoSuchSnapshot(f"job {job_id!r} has no snapshot {shown(which)}")
 
     def manifest(self, job_id: str, which: SnapshotRef) -> Manifest:
-        """Return all that a snapshot holds, by name, size and digest.
+        """Return the manifest of a snapshot: its files by name, size and digest.
 
         Raises:
-            NoSuchSnapshot: the job has none such.
+            NoSuchSnapshot: the job has no such snapshot.
             DamagedSnapshot: its manifest is missing or damaged.
         """
         with opened(self.storage, self.get(job_id, which)) as found:
@@ -98,16 +98,16 @@ class SnapshotIndex:
         thorough: bool = True,
         progress: transfer.Progress = transfer.silent,
     ) -> SnapshotRecord:
-        """Return the snapshot if every file of it is there and as it was, each byte of it.
+        """Return the snapshot if all its files exist and are unchanged.
 
         Args:
-            thorough: False compares names and sizes only.
+            thorough: compare every byte; False compares names and sizes only.
 
         Raises:
-            NoSuchSnapshot: the job has none such.
-            DamagedSnapshot: `problems` says all that is wrong.
+            NoSuchSnapshot: the job has no such snapshot.
+            DamagedSnapshot: `problems` lists everything that is wrong.
             UnsupportedVersion: a newer jrs has taken it.
-            Unavailable: the storage that it is in is not there.
+            Unavailable: its storage is missing.
         """
         record = self.get(job_id, which)
         with opened(self.storage, record) as found:

@@ -1,4 +1,4 @@
-"""The manifest of a snapshot: writing it, reading it, and telling what is not as it says."""
+"""The manifest of a snapshot: writing it, reading it, and finding differences from it."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from ..files import transfer
 from .folders import FILES, MANIFEST
 
 Locate = Callable[[SnapshotFile], Path]
-"""Where the bytes of a file are: in the snapshot's own folder, or among the blobs."""
+"""Returns the path of a file's bytes: in the snapshot's own folder, or among the blobs."""
 
 
 def write(folder: Path, manifest: Manifest) -> str:
-    """Write the manifest of a snapshot, durably but for its name; return its sha256."""
+    """Write the manifest of a snapshot, synced except for its name; return its sha256."""
     data = encode(manifest)
     transfer.write(folder / MANIFEST, data)
     return hashlib.sha256(data).hexdigest()
 
 
 def read(folder: Path, digest: str | None = None) -> Manifest:
-    """Return the manifest of the snapshot in `folder`, checked but for the files it names.
+    """Return the manifest of the snapshot in `folder`, checked except for the files it names.
 
-    `digest` is the sha256 that the catalogue knows.
+    `digest` is the sha256 that the catalogue has.
 
     Raises:
-        DamagedSnapshot: it is missing or changed, or names what no snapshot may.
+        DamagedSnapshot: it is missing or changed, or names what no snapshot may contain.
         UnsupportedVersion: a newer jrs has written it.
     """
     path = folder / MANIFEST
@@ -58,7 +58,7 @@ def read(folder: Path, digest: str | None = None) -> Manifest:
     except (CorruptRecord, InvalidInput) as error:
         raise DamagedSnapshot(str(folder), (str(error),)) from error
     if digest is not None and hashlib.sha256(data).hexdigest() != digest:
-        problem = f"{path} is not the manifest that the catalogue knows"
+        problem = f"{path} is not the manifest in the catalogue"
         raise DamagedSnapshot(str(folder), (problem,))
     return manifest
 
@@ -73,10 +73,10 @@ def problems(
 ) -> Iterator[str]:
     """Yield a line for each file that is missing, changed, a link, or not in the manifest.
 
-    Thorough reads every byte; otherwise names and sizes alone are compared.
+    Thorough reads every byte; otherwise only names and sizes are compared.
 
     Raises:
-        Unavailable: a file could not be read for a reason of its own.
+        Unavailable: a file could not be read for another reason than damage.
     """
     if manifest.format is not SnapshotFormat.CAS:
         yield from _too_many(folder, {file.path for file in manifest.files})
@@ -88,18 +88,18 @@ def problems(
             if stat.S_ISLNK(found.st_mode):
                 yield f"{path} is a link"
             elif not stat.S_ISREG(found.st_mode):
-                yield f"{path} is no file"
+                yield f"{path} is not a file"
             elif found.st_size != file.size:
                 yield f"{path} has {found.st_size:,} bytes instead of {file.size:,}"
             elif thorough and transfer.digest(path) != file.sha256:
-                yield f"{path} has changed: its sha256 is another one"
+                yield f"{path} has changed: its sha256 differs"
         except (FileNotFoundError, NotADirectoryError):
             yield f"{path} is missing"
         except OSError as error:
             problem = f"{path} cannot be read: {error.strerror}"
             if error.errno != errno.EIO:
                 raise Unavailable(problem) from error
-            yield problem  # The disk has lost it: no later try will have it.
+            yield problem  # The disk has lost it: no retry can help.
     progress(len(manifest.files), len(manifest.files))
 
 

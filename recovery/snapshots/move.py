@@ -1,4 +1,4 @@
-"""Moving a snapshot to another storage, and exporting one to a folder of its own."""
+"""Moving a snapshot to another storage, and exporting a snapshot to a folder of its own."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def move(
     fence: Fence | None,
     progress: transfer.Progress,
 ) -> SnapshotRecord:
-    """Copy, verify, swap the entry of the catalogue, delete the old one."""
+    """Copy, verify, swap the entry of the catalogue, delete the old files."""
     record = catalog.get(job_id, which)
     own = catalog.storage
     source = place(own, record)
@@ -51,7 +51,7 @@ def move(
     target = JobStorage(to_root.absolute(), own.root.name)
     for known in (own, source, left):
         if known is not None and _is_same(known, target):
-            target = known  # One storage has one spelling in the catalogue.
+            target = known  # Each storage has one spelling in the catalogue.
             break
     if _is_same(target, source):
         if left is None:
@@ -60,13 +60,13 @@ def move(
     if left is not None and not _is_same(left, target):
         record = _end(catalog, record, fence)
     elif left is not None:
-        delete.check_mounted(target, record)  # Or what it has would be hidden by a second copy.
+        delete.check_mounted(target, record)  # Or a second copy hides the first.
         if _has_whole(catalog, record, target):
-            # Maybe the only whole one: it is not copied over.
+            # It may be the only whole copy: do not overwrite it.
             return _drop_copy(catalog, _swap(catalog, record, target, fence), fence)
     record = _copy(catalog, record, target, fence, progress)
     if record.format is SnapshotFormat.CAS:
-        delete.collect(target)  # What a move that was cut off had half-written.
+        delete.collect(target)  # An interrupted move may have left blobs half-written.
     return _drop_copy(catalog, record, fence)
 
 
@@ -76,9 +76,9 @@ def export(
     """Copy a snapshot to a new folder that needs nothing else."""
     record = catalog.get(job_id, which)
     if path.exists() or path.is_symlink():
-        raise InvalidInput(f"{path} exists already: give the name of a folder to be made")
+        raise InvalidInput(f"{path} exists already: name a folder that does not exist yet")
     if not path.parent.is_dir():
-        raise InvalidInput(f"{path.parent} is no folder: nowhere to put {path.name}")
+        raise InvalidInput(f"{path.parent} is not a folder: nowhere to put {path.name}")
     building = path.parent / f".{path.name}.{uuid.uuid4().hex}"
     with opened(catalog.storage, record) as found:
         try:
@@ -108,7 +108,7 @@ def export(
 
 @contextmanager
 def _copying(what: str, source: str) -> Iterator[None]:
-    """Tell a file that is missing in the source from an error of the filesystem."""
+    """Distinguish a file that is missing in the source from an error of the filesystem."""
     try:
         with transfer.writing(what):
             yield
@@ -117,7 +117,7 @@ def _copying(what: str, source: str) -> Iterator[None]:
 
 
 def _copy_files(found: OpenSnapshot, files_at: Path, progress: transfer.Progress) -> None:
-    """Copy every file of a snapshot, and compare each with its digest on the way."""
+    """Copy every file of a snapshot, and compare each with its digest in the same pass."""
     files_at.mkdir(mode=0o700)
     listed = found.manifest.files
     transfer.parents(files_at / file.path for file in listed)
@@ -141,23 +141,23 @@ def _copy(
     fence: Fence | None,
     progress: transfer.Progress,
 ) -> SnapshotRecord:
-    """Copy a snapshot to another storage and list it there; both are in its entry then."""
-    # What is held is not discarded, by whatever name the target may lead to it.
+    """Copy a snapshot to another storage and list it there; the entry then names both places."""
+    # A held folder is not discarded, by whatever path the target may lead to it.
     with opened(catalog.storage, record) as found, ExitStack() as held:
         check(str(record), found, thorough=False)
         _check_free(target, record)
-        # What a move that was cut off had copied.
+        # An interrupted move may have copied files there.
         delete.discard(target, record.job_id, record.number)
         with transfer.writing(f"the move of {record}"):
-            # What is listed and not there is taken for a storage that is not mounted.
+            # A listed storage that is missing counts as one that is not mounted.
             target.make()
-        # Where the copy is going to be is listed first: whatever happens, it is known.
+        # The copy's place is listed first: it is known whatever happens.
         record = _update(catalog, record, fence, copy=str(target.root.parent))
         try:
             _copy_to(catalog, record, found, target, held, progress)
             return _swap(catalog, record, target, fence)
         except OutcomeUnknown:
-            raise  # Both places are listed, whichever it is in.
+            raise  # Both places are listed, wherever the snapshot is.
         except BaseException:
             held.close()
             _drop_copy(catalog, record, fence)
@@ -172,7 +172,7 @@ def _copy_to(
     held: ExitStack,
     progress: transfer.Progress,
 ) -> None:
-    """Copy an opened snapshot, verified; hold what has to be until it is listed."""
+    """Copy an opened snapshot and verify the copy; hold its locks until it is listed."""
     building = folders.building(target, record.job_id, record.number)
     with _copying(f"the move of {record}", str(record)):
         building.mkdir(mode=0o700, parents=True)
@@ -183,7 +183,7 @@ def _copy_to(
             held.enter_context(blobs.acquire())
             for done, file in enumerate(found.manifest.files):
                 progress(done, len(found.manifest.files))
-                # Without its digest, for what the store has of it may be damaged.
+                # Without its digest, because the store's copy of it may be damaged.
                 digest, _ = blobs.add(found.locate(file), file.size, None)
                 _check_digest(found, file, digest)
             transfer.sync(blobs.folder)
@@ -200,22 +200,23 @@ def _copy_to(
 
 
 def _is_same(one: JobStorage, other: JobStorage) -> bool:
-    """Return whether two storages are one, be it by a link, by ``..`` or by a second mount."""
+    """Return whether two storages are the same, whether by a link, by ``..`` or by a second
+    mount."""
     try:
         return one.root.samefile(other.root)
-    except OSError:  # One of them is not there, or not yet.
+    except OSError:  # One of them does not exist, or not yet.
         return one.root.resolve() == other.root.resolve()
 
 
 def _check_free(target: JobStorage, record: SnapshotRecord) -> None:
-    """Raise `InvalidInput` if another cluster's snapshot has the place, and is none of ours."""
+    """Raise `InvalidInput` if a snapshot of another cluster occupies the place."""
     path = folders.snapshot(target, record.job_id, record.number) / folders.MANIFEST
     if path.exists() and hashlib.sha256(path.read_bytes()).hexdigest() != record.manifest:
         raise InvalidInput(f"{path.parent} is another snapshot: move {record} elsewhere")
 
 
 def _has_whole(catalog: SnapshotIndex, record: SnapshotRecord, target: JobStorage) -> bool:
-    """Return whether a move that was cut off had copied all of a snapshot."""
+    """Return whether an interrupted move had copied the whole snapshot."""
     there = attrs.evolve(record, storage=str(target.root.parent))
     try:
         with opened(catalog.storage, there) as found:
@@ -228,7 +229,7 @@ def _has_whole(catalog: SnapshotIndex, record: SnapshotRecord, target: JobStorag
 def _swap(
     catalog: SnapshotIndex, record: SnapshotRecord, target: JobStorage, fence: Fence | None
 ) -> SnapshotRecord:
-    """List a snapshot where its copy is; where it was is the copy from now on."""
+    """List a snapshot at its copy's place; its old place is the copy from now on."""
     own = catalog.storage
     storage = None if target.root == own.root else str(target.root.parent)
     source = str(place(own, record).root.parent)
@@ -236,14 +237,14 @@ def _swap(
 
 
 def _end(catalog: SnapshotIndex, record: SnapshotRecord, fence: Fence | None) -> SnapshotRecord:
-    """Do the last step of a move that was cut off, once what stays is known to be whole."""
+    """Do the last step of an interrupted move, once the remaining snapshot is known to be whole."""
     go_on = (
-        f"what a move has left in {record.copy} was not touched, go on from it: "
+        f"the files that a move left in {record.copy} were not touched; continue from there: "
         f"jrs snapshot move {record.job_id} {record.number} {record.copy}"
     )
     with ExitStack() as held:
         try:
-            # Held, so that a copy that is the same folder by another name is not discarded.
+            # Held, so that a copy that is the same folder by another path is not discarded.
             check(str(record), held.enter_context(opened(catalog.storage, record)), thorough=True)
         except DamagedSnapshot as error:
             problem = f"{error.problems[0]}; {go_on}"
@@ -256,7 +257,7 @@ def _end(catalog: SnapshotIndex, record: SnapshotRecord, fence: Fence | None) ->
 def _drop_copy(
     catalog: SnapshotIndex, record: SnapshotRecord, fence: Fence | None
 ) -> SnapshotRecord:
-    """Delete the copy of a snapshot that is whole where it is, and take it off its entry."""
+    """Delete the copy of a whole snapshot, and remove it from the snapshot's entry."""
     if record.copy is None:
         return record
     left = JobStorage(Path(record.copy), catalog.storage.root.name)
@@ -268,7 +269,7 @@ def _drop_copy(
         try:
             folder.rmdir()
         except OSError:
-            break  # Something else is in it.
+            break  # The folder is not empty.
     return _update(catalog, record, fence, copy=None)
 
 
@@ -278,7 +279,7 @@ def _update(
     key = keys.snapshot(record.job_id, record.number)
     stored = catalog.backend.get(key)
     if stored is None or decode(SnapshotRecord, stored.value, key) != record:
-        raise NoSuchSnapshot(f"{record} was deleted, or moved by somebody else, in this moment")
+        raise NoSuchSnapshot(f"{record} was just deleted, or moved by another process")
     changed = attrs.evolve(record, **changes)
     if changed != record:
         update = Update(key, encode(changed), stored.version)

@@ -1,4 +1,4 @@
-"""Opening a snapshot to read it, wherever it is, and checking it."""
+"""Opening a snapshot to read it, in any storage, and checking it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .manifest import Locate
 
 @attrs.frozen
 class OpenSnapshot:
-    """A snapshot that can be read, whose folder stays while it is."""
+    """A snapshot that can be read. Its folder stays while it is open."""
 
     folder: Path
     manifest: Manifest
@@ -32,24 +32,25 @@ class OpenSnapshot:
 
 
 def place(own: JobStorage, record: SnapshotRecord) -> JobStorage:
-    """Return the storage that a snapshot of the cluster whose storage is `own` is in."""
+    """Return the storage of a snapshot; `own` is the storage of its cluster."""
     return own if record.storage is None else JobStorage(Path(record.storage), own.root.name)
 
 
 def places(own: JobStorage, record: SnapshotRecord) -> list[JobStorage]:
-    """Return the storages that may hold a part of it, the one that it is in last."""
+    """Return the storages that may hold a part of a snapshot; the last is the one it is listed
+    in."""
     last = place(own, record)
     return [last] if record.copy is None else [JobStorage(Path(record.copy), own.root.name), last]
 
 
 @contextmanager
 def opened(own: JobStorage, source: SnapshotRecord | Path) -> Iterator[OpenSnapshot]:
-    """Open a snapshot, listed or exported, to read it; it is not deleted meanwhile.
+    """Open a snapshot, listed or exported, for reading; it is not deleted meanwhile.
 
     Raises:
         DamagedSnapshot, UnsupportedVersion: its manifest cannot be used.
         InvalidInput: a folder that is not self-contained.
-        Unavailable: the storage that it is in is not there, or cannot be asked.
+        Unavailable: its storage is missing, or cannot be read.
     """
     folder = _folder(own, source)
     with ExitStack() as held:
@@ -60,10 +61,10 @@ def opened(own: JobStorage, source: SnapshotRecord | Path) -> Iterator[OpenSnaps
         except OSError as error:
             if error.errno == errno.EIO:
                 raise DamagedSnapshot(str(source), (f"{folder}: {error.strerror}",)) from error
-            # Nobody knows what is there: that may be a filesystem that is not mounted.
+            # A filesystem may not be mounted, so it is unknown what exists.
             raise Unavailable(
                 f"{source} cannot be read: {error.filename or folder}: {error.strerror}; mount "
-                "what is to be there, or make the folder again if it is lost for good"
+                "the missing storage, or create the folder again if it is lost for good"
             ) from error
         if not there:
             raise DamagedSnapshot(str(source), (f"{folder} is missing",))
@@ -71,7 +72,7 @@ def opened(own: JobStorage, source: SnapshotRecord | Path) -> Iterator[OpenSnaps
 
 
 def read(own: JobStorage, source: SnapshotRecord | Path) -> OpenSnapshot:
-    """Do what `opened` does for who holds the snapshot's lock already."""
+    """Do what `opened` does; the caller already holds the snapshot's lock."""
     folder = _folder(own, source)
     if isinstance(source, Path):
         found = manifest.read(folder)
@@ -86,7 +87,7 @@ def read(own: JobStorage, source: SnapshotRecord | Path) -> OpenSnapshot:
 def check(
     what: str, found: OpenSnapshot, *, thorough: bool, progress: transfer.Progress = transfer.silent
 ) -> None:
-    """Raise `DamagedSnapshot` if anything of an opened snapshot is not as its manifest says."""
+    """Raise `DamagedSnapshot` if an opened snapshot differs from its manifest."""
     problems = tuple(
         manifest.problems(
             found.folder, found.manifest, found.locate, thorough=thorough, progress=progress
@@ -106,8 +107,8 @@ def _folder(own: JobStorage, source: SnapshotRecord | Path) -> Path:
 
 
 def _check_records(folder: Path, found: Manifest) -> None:
-    """Raise `DamagedSnapshot` if a stage of a snapshot that anybody may have written would be
-    published from or to a folder that is not its own."""
+    """Raise `DamagedSnapshot` if a stage would be published from or to a folder that is not its
+    own. Anyone may have written the snapshot."""
     for key, text in found.records.items():
         if not key.startswith(keys.STAGES):
             continue

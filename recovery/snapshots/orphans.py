@@ -1,4 +1,4 @@
-"""What crashes leave of snapshots and restores, by name, and what to do about each."""
+"""Orphans: what crashes leave of snapshots and restores, and what to do about each."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .open import place
 
 
 def find_orphans(backend: Backend, storage: JobStorage) -> Iterator[str]:
-    """Yield a line for everything of snapshots that has no owner; what is under way is none of it.
+    """Yield a line for each part of a snapshot that has no owner. Work in progress has one.
 
     Changes nothing.
 
@@ -30,7 +30,7 @@ def find_orphans(backend: Backend, storage: JobStorage) -> Iterator[str]:
         try:
             records.append(decode(SnapshotRecord, stored.value, stored.key))
         except CorruptRecord:
-            continue  # Reported as damage.
+            continue  # It is reported as damage.
     yield from _of_records(storage, records)
     yield from _of_folders(storage, records)
     yield from _of_restores(backend, storage)
@@ -54,7 +54,8 @@ def _of_records(storage: JobStorage, records: list[SnapshotRecord]) -> Iterator[
             )
         if record.copy is not None:
             yield (
-                f"{record}: a move was cut off, {record.copy} may have a part of it; repeat it, or "
+                f"{record}: a move was interrupted, {record.copy} may have a part of it; repeat "
+                "the move, or "
                 f"jrs snapshot delete {record.job_id} {record.number}"
             )
 
@@ -69,7 +70,7 @@ def _of_folders(storage: JobStorage, records: list[SnapshotRecord]) -> Iterator[
         for number in sorted(folders.unfinished(storage, job_id)):
             path = folders.building(storage, job_id, number)
             if _is_abandoned(path):
-                yield f"{path}: a snapshot that was not finished; the next one removes it"
+                yield f"{path}: an unfinished snapshot; the next snapshot removes it"
         for number in sorted(folders.whole(storage, job_id)):
             path = folders.snapshot(storage, job_id, number)
             if (job_id, number) not in here and _is_abandoned(path):
@@ -89,7 +90,7 @@ def _of_restores(backend: Backend, storage: JobStorage) -> Iterator[str]:
             path = folders.restoring(storage, restore.job_id)
             if not path.is_dir() or _is_abandoned(path):
                 yield (
-                    f"{stored.key}: a restore was cut off, the job is held; "
+                    f"{stored.key}: a restore was interrupted, the job is held; "
                     f"jrs snapshot restore --finish {restore.job_id}"
                 )
     for job_id in storage.jobs():
@@ -102,11 +103,11 @@ def _of_blobs(storage: JobStorage) -> Iterator[str]:
     blobs = Blobs(storage)
     with blobs.alone() as mine:
         if not mine:
-            return  # There are none, or snapshots are being taken.
+            return  # There are no blobs, or snapshots are being taken.
         try:
             named = delete.named_blobs(storage)
         except CorruptRecord as error:
-            yield f"{blobs.folder}: cannot be looked over: {error}"
+            yield f"{blobs.folder}: cannot be checked: {error}"
             return
         unnamed = [digest for digest in blobs.all() if digest not in named]
         unnamed += [path.name for path in blobs.folder.glob(".*")]

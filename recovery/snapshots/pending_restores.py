@@ -1,4 +1,4 @@
-"""Restores that are under way, or were cut off: what is in the place of a job's spec."""
+"""Pending restores: the records that interrupted or running restores leave in a spec's place."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from jrs.records.snapshots import RestoreRecord
 
 
 def read(spec: Record) -> RestoreRecord | None:
-    """Return the restore that has taken the place of a spec, if one has.
+    """Return the restore that has taken the place of a spec; None if none has.
 
     Raises:
-        CorruptRecord: one has, and cannot be read.
+        CorruptRecord: a restore has, and its record cannot be read.
     """
     return decode(RestoreRecord, spec.value, spec.key) if is_one(spec) else None
 
@@ -27,16 +27,16 @@ def is_one(spec: Record) -> bool:
 
 
 def of_job(backend: Backend, job_id: str) -> RestoreRecord | None:
-    """Return the restore of a job that is under way, or was cut off."""
+    """Return the job's restore that is in progress or was interrupted; None if there is none."""
     stored = backend.get(keys.JOBS + job_id)
     return None if stored is None else read(stored)
 
 
 def begun_from(backend: Backend, job_id: str) -> Iterator[RestoreRecord]:
-    """Yield the restores from a job's snapshots that are under way, or were cut off.
+    """Yield the restores from a job's snapshots that are in progress or were interrupted.
 
     Raises:
-        UnsupportedVersion: a newer jrs has begun one, and nobody knows from what.
+        UnsupportedVersion: a newer jrs has begun a restore, and its source is unknown.
     """
     for stored in backend.scan(keys.JOBS):
         try:
@@ -44,6 +44,6 @@ def begun_from(backend: Backend, job_id: str) -> Iterator[RestoreRecord]:
         except UnsupportedVersion:
             raise
         except CorruptRecord:
-            continue  # Nobody can finish it, whatever it is from.
+            continue  # No process can finish it, whatever its source is.
         if restore is not None and restore.from_job == job_id:
             yield restore

@@ -1,15 +1,15 @@
-"""Restoring a job from a snapshot: built next to it, swapped in while every master holds the job.
+"""Restoring a job from a snapshot: build next to the job, then swap while every master holds it.
 
 ::
 
     build   <job>/.restore/{epoch,out,tmp,in}      nothing is changed yet
-    claim   the spec's place is taken by a `RestoreRecord`: no master starts the job
-    swap    what is there to the trash, what was built to its place
+    claim   a `RestoreRecord` takes the spec's place: no master starts the job
+    swap    the old folders to the trash, the built ones to their place
     commit  records and spec; a claimed snapshot's entry goes with them
 
-A crash before the claim leaves a folder that the next restore removes. After it the job is held,
-which `jrs explain` and `jrs fsck` say, until the restore is repeated; the snapshot is whole until
-then.
+A crash before the claim leaves a folder that the next restore removes. After a later crash the job
+is held until the restore is repeated; `jrs explain` and `jrs fsck` report that. The snapshot stays
+whole until then.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from .swap import SPEC, RestoreRequest
 
 @attrs.frozen
 class Restored:
-    """What a restore has made of a job."""
+    """The outcome of a restore."""
 
     job_id: str
     folder: Path
@@ -70,7 +70,7 @@ def is_stopped(backend: Backend, job_id: str) -> bool:
     """Return whether nothing of a job runs: it is suspended, has no spec, or never had an attempt.
 
     Raises:
-        CorruptRecord: that cannot be told.
+        CorruptRecord: the stored stop cannot be read.
     """
     stop = backend.get(keys.STOPS + job_id)
     if stop is not None:
@@ -88,7 +88,7 @@ def finish(
     stored = catalog.backend.get(keys.JOBS + job_id)
     left = None if stored is None else pending_restores.read(stored)
     if left is None:
-        raise InvalidInput(f"no restore of job {job_id!r} was begun")
+        raise InvalidInput(f"job {job_id!r} has no unfinished restore")
     source: SnapshotRecord | Path = Path(left.source)
     if left.source.isdigit():
         source = catalog.get(left.from_job, int(left.source))
@@ -99,14 +99,14 @@ def finish(
 
 
 def restore(catalog: SnapshotIndex, request: RestoreRequest) -> Restored:
-    """Put a job back to a snapshot; see `SnapshotCatalog.restore`."""
+    """Restore a job from a snapshot; see `SnapshotCatalog.restore`."""
     storage = catalog.storage
     with opened(storage, request.source) as found:
         job_id = check_job_id(request.as_job or found.manifest.job_id)
         _check_restorable(found, job_id)
-        if request.left is None:  # A leader carries out what was begun.
+        if request.left is None:  # A leader carries out a restore that was begun.
             swap.check_key(catalog, found.manifest, job_id)
-        # The lock first: what is found under it is still so when it is claimed and replaced.
+        # Lock first: what is found under the lock still holds at the claim and the swap.
         with _building(storage, job_id) as built:
             guards = swap.standing(catalog.backend, job_id)
             before = _check_startable(catalog, found.manifest, job_id, request)
@@ -133,16 +133,16 @@ def restore(catalog: SnapshotIndex, request: RestoreRequest) -> Restored:
 
 def _check_restorable(found: OpenSnapshot, job_id: str) -> None:
     if not found.manifest.format.is_restorable:
-        raise InvalidInput(f"{found.folder} is logical: rows to be read, nothing to go on from")
+        raise InvalidInput(f"{found.folder} is logical: it has rows to read, but no state")
     if not found.manifest.output and job_id != found.manifest.job_id:
         raise InvalidInput(
             f"{found.folder} was taken without the job's output, which job {job_id!r} would not "
-            "have; restore it as the job it is of"
+            "have; restore it as the job that it was taken of"
         )
 
 
 def check_free(backend: Backend, job_id: str) -> None:
-    """Raise `DuplicateJob` unless the id can be a new job's."""
+    """Raise `DuplicateJob` if the id cannot be a new job's."""
     _check_not_ended(backend, check_job_id(job_id))
     if backend.get(keys.JOBS + job_id) is not None:
         raise DuplicateJob(job_id, "submitted")
@@ -157,14 +157,14 @@ def _check_not_ended(backend: Backend, job_id: str) -> None:
 def _check_startable(
     catalog: SnapshotIndex, found: Manifest, job_id: str, request: RestoreRequest
 ) -> Record | None:
-    """Return what is in the spec's place, or raise."""
+    """Return the record in the spec's place, or raise."""
     backend = catalog.backend
     _check_not_ended(backend, job_id)
     stored = backend.get(keys.JOBS + job_id)
     if request.left is not None and stored != request.left:
         raise InvalidInput(
-            f"no such restore of job {job_id!r} is left: somebody else has carried it out, or has "
-            "begun another"
+            f"job {job_id!r} has no such unfinished restore: another process has finished it, or "
+            "has begun another one"
         )
     if stored is None:
         return None
@@ -181,8 +181,8 @@ def _check_startable(
 
 
 def check_output(storage: JobStorage, stages: Iterable[SnapshotStage], job_id: str) -> None:
-    """Raise `InvalidInput` if the output is ahead of a snapshot without output: Spark's sinks pass
-    over a batch that they have had."""
+    """Raise `InvalidInput` if the output is ahead of a snapshot without output: Spark's sinks skip
+    a batch that they already have."""
     for stage in stages:
         last = -1 if stage.batch is None else stage.batch
         for temporary in (False, True):
@@ -196,7 +196,7 @@ def check_output(storage: JobStorage, stages: Iterable[SnapshotStage], job_id: s
 
 
 def published_batches(folder: Path) -> Iterator[int]:
-    """Yield the batches that a stage's sink has published, as its folder has it."""
+    """Yield the batches that a stage's sink has published, according to its folder."""
     log = folder / SINK_LOG
     if log.is_dir():
         names = (path.name.removesuffix(".compact") for path in log.iterdir())
@@ -211,14 +211,14 @@ def published_batches(folder: Path) -> Iterator[int]:
 
 @contextmanager
 def _building(storage: JobStorage, job_id: str) -> Iterator[Path]:
-    """Yield an empty folder to build in, which nobody else has; it is gone afterwards."""
+    """Yield an empty, locked folder to build in; it is removed afterwards."""
     folder = storage.folder(job_id)
     built = folders.restoring(storage, job_id)
     with transfer.writing(f"the restore of job {job_id!r}"):
         built.mkdir(mode=0o700, parents=True, exist_ok=True)
     with folders.locked(built) as mine:
         if not mine:
-            raise SnapshotInUse(f"another restore of job {job_id!r} is under way")
+            raise SnapshotInUse(f"another restore of job {job_id!r} is in progress")
         try:
             for left in list(built.iterdir()):
                 storage.discard(job_id, left)
@@ -228,7 +228,7 @@ def _building(storage: JobStorage, job_id: str) -> Iterator[Path]:
             try:
                 folder.rmdir()
             except OSError:
-                pass  # Something is in it: the job.
+                pass  # It contains the job.
 
 
 @contextmanager
@@ -243,7 +243,7 @@ def _writing(what: str, found: OpenSnapshot) -> Iterator[None]:
 def _build(
     storage: JobStorage, found: OpenSnapshot, job_id: str, built: Path, request: RestoreRequest
 ) -> tuple[SnapshotStage, ...]:
-    """Put the job together as it is going to be; return its stages."""
+    """Build the restored job; return its stages."""
     old, new = found.manifest.root, str(storage.folder(job_id))
     files = {file: built / _place(file.path) for file in found.manifest.files}
     transfer.parents(files.values())
@@ -256,7 +256,7 @@ def _build(
         elif transfer.copy(source, target) != file.sha256:
             raise DamagedSnapshot(str(found.folder), (f"{source} has changed",))
         if target.stat().st_mtime_ns != file.mtime_ns:
-            # A blob has the time of the first file of its content, and shares it with others.
+            # A blob has the time of the first file with its content, and may share it with others.
             if target.stat().st_nlink > 1:
                 target.unlink()
                 transfer.copy(source, target)
@@ -276,9 +276,9 @@ def _build(
 
 
 def _may_be_shared(file: SnapshotFile, how: SnapshotFormat, request: RestoreRequest) -> bool:
-    """Return whether the job may have the snapshot's own file, since it never writes into it."""
+    """Return whether the job may get the snapshot's own file, because it never writes into it."""
     if how is SnapshotFormat.FULL:
-        return request.claim  # It is used up, and no other snapshot has it.
+        return request.claim  # The snapshot is used up, and no other snapshot has the file.
     return file.inode != 0 or not file.path.startswith(("out/", "tmp/"))
 
 

@@ -1,4 +1,4 @@
-"""Retention: which snapshots are kept while a job goes on, and which when it has ended."""
+"""Retention: which snapshots are kept while a job is alive."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from .index import SnapshotIndex
 def retain(
     catalog: SnapshotIndex, job_id: str, policy: SnapshotPolicy, *, fence: Fence | None = None
 ) -> list[SnapshotRecord]:
-    """Delete what the policy does not keep of a job that goes on; return what was deleted.
+    """Delete the snapshots of a live job that the policy does not keep; return those deleted.
 
-    Idempotent. What is in use is left for the next time.
+    Idempotent. Snapshots in use stay until the next call.
 
     Raises:
         Fenced: a newer leader exists.
@@ -35,7 +35,7 @@ def retain(
         except SnapshotInUse:
             continue
         except Unavailable as error:
-            away = error  # The storage of this one may not be mounted: the others go all the same.
+            away = error  # One storage may not be mounted: delete the others all the same.
             continue
         gone.append(record)
     if away is not None:

@@ -1,4 +1,4 @@
-"""Snapshots that the system takes by itself, as a job's policy asks for them."""
+"""Scheduled snapshots: those that jrs takes by itself, as a job's policy requests."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def take_scheduled_snapshot(
 ) -> str:
     """Take a snapshot of a job that has streams, and delete what the policy does not keep.
 
-    Return what came of it, for people; nothing if none is to be taken. It is one more point to go
-    on from and nothing depends on it, so a failure is only told. Nobody could go on from behind the
-    end of a stream: none is taken there, or it would push out the last one that is of use.
+    Return the outcome as a message; an empty string if no snapshot is due. The snapshot is one more
+    recovery point and nothing depends on it, so a failure is only reported. No snapshot is taken at
+    the end of a stream: nothing could resume from it, and it would push out the last useful one.
     """
     streams = [
         decode(StreamRecord, stored.value, stored.key).name
@@ -43,4 +43,4 @@ def _is_at_its_end(catalog: SnapshotCatalog, job_id: str, stage: str, fence: Fen
     try:
         return position(catalog.storage.checkpoint(job_id, fence.epoch, stage)).at_the_end
     except JobHeld:
-        return False  # Whoever takes the snapshot says what is wrong.
+        return False  # Taking the snapshot reports the problem.

@@ -1,6 +1,6 @@
-"""Putting a restored job in the place of what is there: the claim, the swap and the commit.
+"""Swapping a restored job into place: the claim, the swap and the commit.
 
-From the claim to the commit a `RestoreRecord` has the place of the job's spec.
+From the claim to the commit, a `RestoreRecord` has the place of the job's spec.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _TOPS = ("epoch", "out", "tmp", "in")
 
 @attrs.frozen
 class RestoreRequest:
-    """What is to be restored, and how."""
+    """The source of a restore, and its options."""
 
     source: SnapshotRecord | Path
     as_job: str | None
@@ -50,13 +50,13 @@ class RestoreRequest:
     is_stopped: Callable[[str], bool] | None
     progress: transfer.Progress
     left: Record | None = None
-    """What a restore that was cut off has left in the spec's place, if it is that to be carried
-    out and no other."""
+    """The record that an interrupted restore left in the spec's place, if exactly that restore is
+    to be carried out."""
 
 
 def kept_spec(before: Record | None) -> bytes | None:
-    """Return the spec that a job keeps: its own, which may have been upgraded since the snapshot;
-    None if it has none, or none that can be read."""
+    """Return the spec that a job keeps, which may have been upgraded since the snapshot; None if
+    the job has no readable spec."""
     if before is None:
         return None
     restore = pending_restores.read(before)
@@ -76,7 +76,7 @@ def check_key(catalog: SnapshotIndex, found: Manifest, job_id: str) -> None:
 
 
 def standing(backend: Backend, job_id: str) -> list[Op]:
-    """Return the conditions that the job is neither started, stopped nor ended from now on."""
+    """Return the conditions that the job is not started, stopped or ended from now on."""
     found: list[Op] = [Absent(keys.RESULTS + job_id), Absent(keys.TOMBSTONES + job_id)]
     for guarded in (keys.ATTEMPTS + job_id, keys.STOPS + job_id):
         record = backend.get(guarded)
@@ -92,7 +92,7 @@ def claim(
     guards: list[Op],
     request: RestoreRequest,
 ) -> Record:
-    """Take the spec's place, if what was found of the job is still so; return the claim."""
+    """Take the spec's place, if the job is still as it was found; return the claim."""
     backend, key = catalog.backend, keys.JOBS + job_id
     source = request.source
     value = encode(
@@ -112,11 +112,11 @@ def claim(
         commit_and_read_back(backend, own, *guards, *shut_out, fence=request.fence)
     except Conflict:
         raise JobIsRunning(
-            f"job {job_id!r} was started, resumed or submitted in this moment; nothing was changed"
+            f"job {job_id!r} was just started, resumed or submitted; nothing was changed"
         ) from None
     claimed = backend.get(key)
     if claimed is None or claimed.value != value:
-        raise JobIsRunning(f"job {job_id!r} is being restored by somebody else")
+        raise JobIsRunning(f"job {job_id!r} is being restored by another process")
     return claimed
 
 
@@ -128,15 +128,15 @@ def swap(
     epoch: Path | None,
     claimed: Record,
 ) -> Path:
-    """Put what was built into its place; what was there is trash. Return the epoch's folder, which
-    the backend's newest leader can take over.
+    """Move what was built into place, and what was there to the trash. Return the epoch's folder,
+    which the backend's newest leader can take over.
 
     Args:
         epoch: the job's epoch folder, as it was at the claim.
 
     Raises:
-        JobIsRunning: somebody else has carried the restore out, or has moved the epoch's folder.
-        Unavailable: something cannot be put into place.
+        JobIsRunning: another process has carried the restore out, or has moved the epoch's folder.
+        Unavailable: something cannot be moved into place.
     """
     storage = catalog.storage
     folder = storage.folder(job_id)
@@ -145,7 +145,7 @@ def swap(
     if target is None or _number(target) > newest:
         known = [_number(path) for path in folder.glob("e*") if path.name[1:].isdigit()]
         target = folder / f"e{min(max(known, default=-1) + 1, newest)}"
-    # Those of epochs that are still to come are of an earlier life: no leader could take over.
+    # Folders of future epochs are of an earlier life: no leader could take them over.
     ahead = [folder / f"e{each}" for each in sorted(storage.epochs(job_id)) if each > newest]
     tops = [top for top in _TOPS if (built / top).exists()]
     if "epoch" not in tops or epoch_folder(storage, job_id) != epoch:
@@ -157,11 +157,11 @@ def swap(
         for old in [*ahead, place] if top == "epoch" else [place]:
             if not old.exists():
                 continue
-            # Locks may be of no use between hosts, and this process may have slept since.
+            # Locks may not work between hosts, and this process may have slept since.
             if catalog.backend.get(claimed.key) != claimed:
                 raise JobIsRunning(
-                    f"the restore of job {job_id!r} was carried out, or begun again, by somebody "
-                    f"else; look: jrs explain {job_id}"
+                    f"another process carried out the restore of job {job_id!r}, or began it "
+                    f"again; check: jrs explain {job_id}"
                 )
             storage.discard(job_id, old)
         if top in tops:
@@ -169,8 +169,8 @@ def swap(
                 os.rename(built / top, place)
             except OSError as error:
                 raise Unavailable(
-                    f"{place} cannot be put into place: {error.strerror}; job {job_id!r} is held "
-                    f"until this is repeated: jrs snapshot restore --finish {job_id}"
+                    f"{place} cannot be moved into place: {error.strerror}; job {job_id!r} is held "
+                    f"until you repeat the restore: jrs snapshot restore --finish {job_id}"
                 ) from error
     if epoch_folder(storage, job_id) != target:
         raise _changed(job_id)
@@ -189,7 +189,7 @@ def _number(epoch: Path) -> int:
 
 def _changed(job_id: str) -> JobIsRunning:
     return JobIsRunning(
-        f"job {job_id!r} was changed while it was restored, and is held until that is repeated: "
+        f"job {job_id!r} changed during its restore and is held until you repeat the restore: "
         f"jrs snapshot restore --finish {job_id}"
     )
 
@@ -202,7 +202,7 @@ def commit(
     claimed: Record,
     request: RestoreRequest,
 ) -> None:
-    """Store the records and, in the same commit or behind them, the spec."""
+    """Store the records and, in the same commit or a later one, the spec."""
     backend = catalog.backend
     wanted = {}
     for name, text in found.records.items():
@@ -218,12 +218,12 @@ def commit(
         if job_id != found.job_id:
             signs, before = catalog.spec_key, spec
             spec = with_job_id(before, job_id, SPEC)
-            # Else it stays as it is, and masters that have a key hold the job.
+            # Otherwise the old signature stays, and masters that have a key hold the job.
             if signs is not None and signs.has_signed(before, SPEC):
                 spec = signs.sign(spec, SPEC)
-        decode(JobSpec, spec, SPEC)  # No master could start what it cannot read.
+        decode(JobSpec, spec, SPEC)  # No master can start a job whose spec is unreadable.
     if SPEC in found.records and _code(spec) != _code(found.records[SPEC].encode(*_AS_STORED)):
-        # The job was upgraded since: its queries are others, and go on from these checkpoints.
+        # The job was upgraded since: its new queries continue from these checkpoints.
         for key in wanted:
             if key.startswith(keys.STREAMS):
                 wanted[key] = encode(decode(StreamRecord, wanted[key], key).of_any_plan())
@@ -260,8 +260,8 @@ def _code(spec: bytes) -> str:
 
 
 def _stays(record: Record) -> bool:
-    """Return whether it is of what was published at a place of the user's own: that is not taken
-    back, and not done twice."""
+    """Return whether a record is of output published at a path of the user's own. That is neither
+    taken back nor published twice."""
     if not record.key.startswith(keys.STAGES):
         return False
     try:
@@ -273,8 +273,7 @@ def _stays(record: Record) -> bool:
 def _without_output(
     catalog: SnapshotIndex, job_id: str, data: bytes, kind: str, where: str
 ) -> bytes:
-    """Return a stage's record without the folder that it would be published from, unless its
-    output is in place."""
+    """Return a stage's record without the folder to publish from, unless its output is in place."""
     if f"{kind}/" != keys.STAGES:
         return data
     record = decode(StageRecord, data, where)
@@ -285,11 +284,11 @@ def _without_output(
 
 
 def use_up(catalog: SnapshotIndex, request: RestoreRequest) -> None:
-    """Remove a claimed snapshot; its entry is gone, so a crash leaves what fsck names."""
+    """Remove a claimed snapshot. Its entry is gone; fsck names what a crash leaves."""
     if isinstance(request.source, SnapshotRecord):
         try:
             delete.remove(catalog.backend, catalog.storage, request.source, request.fence)
         except (SnapshotInUse, Fenced, CorruptRecord):
-            pass  # Somebody reads it still; the job is restored all the same.
+            pass  # Another process still reads it; the job is restored all the same.
     else:
         transfer.remove(request.source)

@@ -124,10 +124,10 @@ def test_what_can_not_be_published(lead: Lead, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "link").symlink_to("nowhere")
 
-    assert "something is there" in refused(lead, tmp_path / "there")
-    assert "something is there" in refused(lead, tmp_path / "there" / "file")
-    assert "something is there" in refused(lead, tmp_path / "empty")
-    assert "something is there" in refused(lead, tmp_path / "link")
+    assert "the path exists already" in refused(lead, tmp_path / "there")
+    assert "the path exists already" in refused(lead, tmp_path / "there" / "file")
+    assert "the path exists already" in refused(lead, tmp_path / "empty")
+    assert "the path exists already" in refused(lead, tmp_path / "link")
     assert "there is no folder" in refused(lead, tmp_path / "no" / "folder")
     assert "there is no folder" in refused(lead, tmp_path / "there" / "file" / "table")
     assert "not an absolute path" in refused(lead, "table")
@@ -136,7 +136,7 @@ def test_what_can_not_be_published(lead: Lead, tmp_path: Path) -> None:
     job = lead.job()
     with pytest.raises(InvalidInput, match="name the stages"):
         job.publish(tmp_path / "table")
-    with pytest.raises(InvalidInput, match="'nobody', which is not there yet"):
+    with pytest.raises(InvalidInput, match="'nobody', which does not exist yet"):
         job.publish(tmp_path / "table", "nobody")
     silent = job.stage("silent", lambda stage: None)
     with pytest.raises(InvalidInput, match="'silent' has no output"):
@@ -189,7 +189,7 @@ def test_what_is_half_published_where_nothing_is_mounted(lead: Lead, tmp_path: P
     put(copy / "part", "half")
     place.rename(away)
     left = HalfPublished(lead.backend)
-    with pytest.raises(Unavailable, match=f"half published in {place} cannot be found"):
+    with pytest.raises(Unavailable, match=f"unfinished copies in {place} cannot be found"):
         left.clean("job")
     away.rename(place)
     left.clean("job")
@@ -301,7 +301,7 @@ def test_by_way_of_links(lead: Lead, place: Path) -> None:
 def test_one_name_has_one_place(lead: Lead, place: Path) -> None:
     """A job whose code says another place holds: what was published stays where it is."""
     one(lead.job(), str(place / "table"))
-    with pytest.raises(JobHeld, match="give that another name"):
+    with pytest.raises(JobHeld, match="use another stage name"):
         one(lead.job(2), str(place / "other"))
     assert sorted(path.name for path in place.iterdir()) == ["table"]
 

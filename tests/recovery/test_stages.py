@@ -479,7 +479,9 @@ def test_new_work_before_a_finished_stage(lead: Lead, now: Callable[[], float]) 
 
     second = AttemptRun(attrs.evolve(lead.context(2), now=now)).job
     dedup = second.stage("dedup", writes("new"))
-    with pytest.raises(JobHeld, match=r"'totals' .* now comes after 'dedup', which did so later: "):
+    with pytest.raises(
+        JobHeld, match=r"'totals' .* now comes after 'dedup', which finished later: "
+    ):
         second.stage("totals", never, after=[dedup])
 
     assert lead.job(3).stage("totals", never).result() == "old"
@@ -494,7 +496,7 @@ def test_an_order_that_was_kept(lead: Lead) -> None:
     second = lead.job(2)
     dedup = second.stage("dedup", never)
     assert second.stage("totals", never, after=[dedup]).result() == 7
-    with pytest.raises(JobHeld, match=r"'dedup' .* now comes after 'totals', which did so later"):
+    with pytest.raises(JobHeld, match=r"'dedup' .* now comes after 'totals', which finished later"):
         third = lead.job(3)
         third.stage("dedup", never, after=[third.stage("totals", never)])
 
@@ -507,5 +509,5 @@ def test_publishing_what_is_new(lead: Lead, tmp_path: Path) -> None:
 
     second = lead.job(2)
     second.stage("a", never)
-    with pytest.raises(JobHeld, match=r"'publish' .* now comes after 'b', which did so later"):
+    with pytest.raises(JobHeld, match=r"'publish' .* now comes after 'b', which finished later"):
         second.publish(tmp_path / "table", second.stage("b", writes("b")))

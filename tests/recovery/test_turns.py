@@ -226,7 +226,7 @@ def test_a_job_waits_for_the_last_words_of_a_leader_that_hangs(
         leader.runner.of("job")
 
         assert attempt_of(memory, "job").suspicion == 1
-        assert leader.said("suspect", "job", "has left no word") == []
+        assert leader.said("suspect", "job", "left no last words") == []
 
 
 def test_a_leader_that_hangs_for_too_long_is_waited_for_no_more(

@@ -296,7 +296,7 @@ def test_newest_of_a_live_job_is_not_deleted(catalog: SnapshotCatalog, job: Fake
     """Users delete through the system, which keeps what the job would go on from (N3)."""
     catalog.create("job")
 
-    with pytest.raises(SnapshotInUse, match="newest that its job could go on from"):
+    with pytest.raises(SnapshotInUse, match="newest that its job could resume from"):
         catalog.delete("job", 1)
     assert catalog.verify("job", 1)
     catalog.create("job")

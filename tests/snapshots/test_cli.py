@@ -96,7 +96,7 @@ BAD = [
     ("delete no/id 9", "not a job id"),
     ("restore", "say what to restore"),
     ("restore job", "no snapshot that could be restored"),
-    ("restore --finish job", "no restore of job 'job' was begun"),
+    ("restore --finish job", "job 'job' has no unfinished restore"),
     ("restore --from /nowhere", "/nowhere"),
     ("fork job", "--as"),
 ]

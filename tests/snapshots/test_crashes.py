@@ -180,7 +180,7 @@ def check_nothing_is_lost(place: Place, catalog: SnapshotCatalog, what: str, ste
     restored = "new" if what == "claim" else "job"
     begun = catalog.backend.get(keys.JOBS + restored) is not None
     if begun and not can_start(catalog.backend, restored):
-        assert f"jobs/{restored}: a restore was cut off" in orphans, f"step {step}"
+        assert f"jobs/{restored}: a restore was interrupted" in orphans, f"step {step}"
     for record in catalog.list("job"):
         assert record.number != gone or record.copy is None
     listed = {f"job/snapshots/{record.number}" for record in catalog.list("job")}

@@ -72,7 +72,7 @@ def test_moved_to_what_is_not_mounted(
     catalog.move("job", 2, tmp_path / "far")
     (tmp_path / "far").rename(tmp_path / "away")
 
-    with pytest.raises(Unavailable, match=f"{tmp_path}/far.*; mount what is to be there"):
+    with pytest.raises(Unavailable, match=f"{tmp_path}/far.*; mount the missing storage"):
         catalog.newest_usable("job")
     assert catalog.create("job").parent == 1
     catalog.remove(catalog.get("job", 3))

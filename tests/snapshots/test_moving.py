@@ -148,7 +148,7 @@ def test_not_repeated_into_the_place_of_a_mount(
     os.rename(tmp_path / "far", tmp_path / "unplugged")
     (tmp_path / "far").mkdir()
 
-    with pytest.raises(Unavailable, match=r"is not there.*mount it"):
+    with pytest.raises(Unavailable, match=r"is missing.*mount it"):
         catalog.move("job", 1, tmp_path / "far")
     assert catalog.verify("job", 1) == copied
     assert not list((tmp_path / "far").iterdir())
@@ -192,7 +192,7 @@ def test_not_deleted_while_its_storage_is_away(
     if mount_point:
         (tmp_path / "far").mkdir()
 
-    with pytest.raises(Unavailable, match=f"{tmp_path / 'far' / 'test'} is not there.*mount it"):
+    with pytest.raises(Unavailable, match=f"{tmp_path / 'far' / 'test'} is missing.*mount it"):
         catalog.delete("job", 1)
     assert catalog.get("job", 1)
     if mount_point:
@@ -219,7 +219,7 @@ def test_retention_goes_on_behind_one_that_is_away(
     """The others are deleted, and it is said why one was not."""
     catalog.create("job")
 
-    with pytest.raises(Unavailable, match="is not there"):
+    with pytest.raises(Unavailable, match="is missing"):
         retain(catalog, "job", SnapshotPolicy(keep=1))
     assert [record.number for record in catalog.list("job")] == [1, 3]
 
@@ -230,10 +230,10 @@ def test_back_from_a_storage_that_is_lost(
     """The whole copy is listed at once; what is left of the move is named until it can go."""
     os.rename(tmp_path / "far", tmp_path / "unplugged")
 
-    with pytest.raises(Unavailable, match="is not there"):
+    with pytest.raises(Unavailable, match="is missing"):
         catalog.move("job", 1, tmp_path / "jobs")
     assert catalog.verify("job", 1).storage is None
-    assert "a move was cut off" in next(find_orphans(catalog.backend, job.storage))
+    assert "a move was interrupted" in next(find_orphans(catalog.backend, job.storage))
     os.rename(tmp_path / "unplugged", tmp_path / "far")
     assert catalog.move("job", 1, tmp_path / "jobs").copy is None
     assert not list((tmp_path / "far" / "test").glob("job/snapshots/*"))

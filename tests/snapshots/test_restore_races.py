@@ -69,7 +69,7 @@ def test_a_finish_that_comes_late_reverts_no_later_restore(
         catalog.restore(catalog.get("job", 1))
 
     first(monkeypatch, restore, "opened", somebody_else)
-    with pytest.raises(InvalidInput, match="somebody else has carried it out"):
+    with pytest.raises(InvalidInput, match="another process has finished it"):
         catalog.finish_restore("job", is_stopped=lambda job_id: True)
 
     assert not (job.query.ck / "commits/5").exists()
@@ -199,7 +199,10 @@ def test_the_claim_is_looked_at_before_each_removal(
         assert stored is not None
         memory.commit(Update(stored.key, stored.value, stored.version))  # Somebody else claims it.
 
-    with monkeypatch.context() as patch, pytest.raises(JobIsRunning, match="by somebody else"):
+    with (
+        monkeypatch.context() as patch,
+        pytest.raises(JobIsRunning, match="another process carried out"),
+    ):
         patch.setattr(job.storage, "discard", discarding)
         catalog.restore(catalog.get("job", 1))
 

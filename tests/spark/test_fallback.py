@@ -72,7 +72,7 @@ def test_the_newest_usable_snapshot_is_gone_on_from(
     JobStops(backend).resume("job")
     rows += make_events(source, 2, first=5)
     cluster.masters.event(
-        lambda e: "goes on from snapshot 1" in str(e), "it goes on from a snapshot", BOUND
+        lambda e: "resumes from snapshot 1" in str(e), "it resumes from a snapshot", BOUND
     )
     JobStops(backend).request("job", StopMode.DRAIN)
     cluster.until_clean("job")

@@ -76,8 +76,8 @@ def test_a_stage_that_can_not_be_recovered_is_refused(cluster: Cluster, source: 
         "batch": "has to return df.writeStream…, not DataFrameWriter",
         "nothing": "has to return df.writeStream…, not NoneType",
         "name": "a/b",
-        "unknown": "stage 'unknown' cannot come after 'nobody', which is not there yet",
-        "circle": "stage 'self' cannot come after 'self', which is not there yet",
+        "unknown": "stage 'unknown' cannot come after 'nobody', which does not exist yet",
+        "circle": "stage 'self' cannot come after 'self', which does not exist yet",
         "timers": "its timers go by processing time, so a bounded stage would end without",
         "twice": "two stages of job 'job' are named 'twice'",
     }

@@ -1,4 +1,5 @@
-"""Runners: where an attempt runs. Each starts it, tells its end once, and can be told to end it."""
+"""Runners: where an attempt runs. A runner starts attempts, reports each end once, and ends
+them."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from ..context import AttemptContext
 
 @attrs.frozen
 class AttemptExit:
-    """How an attempt ended, as far as its runner can tell; the store alone tells its result."""
+    """How an attempt ended, as far as its runner knows; only the store has its result."""
 
     message: str = ""
     detail: str = ""
@@ -25,9 +26,9 @@ class AttemptExit:
     fenced: bool = False
     """It ended because a newer leader exists."""
     begun: bool = True
-    """False if the job's function was not called, for no fault of the job's."""
+    """False if the job's function was not called, through no fault of the job."""
     lapsed: bool = False
-    """Its watchdog ended it, since its leadership was over: no death of the job's."""
+    """Its watchdog ended it because its leadership was over: not a death of the job."""
 
 
 OnEnd = Callable[[AttemptExit], None]
@@ -38,7 +39,8 @@ class RunningAttempt(abc.ABC):
 
     @abc.abstractmethod
     def end(self, deadline: Deadline) -> bool:
-        """End it as a whole and wait; return whether it is known to have ended. Idempotent."""
+        """End the attempt as a whole and wait; return whether it is known to have ended.
+        Idempotent."""
 
 
 class Runner(abc.ABC):
@@ -50,6 +52,6 @@ class Runner(abc.ABC):
     ) -> RunningAttempt:
         """Start the attempt; `on_end` is called once, from any thread, when it has ended.
 
-        `function` is the job's function where the driver's own main gave it; else the runner loads
-        the spec's entry point.
+        `function` is the job's function if the driver's main provided it; otherwise the runner
+        loads the spec's entry point.
         """

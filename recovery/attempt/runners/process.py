@@ -1,6 +1,6 @@
-"""The process runner: a session of its own for every attempt, ended as a whole.
+"""The process runner: every attempt in a session of its own, ended as a whole.
 
-Master, watchdog, attempt: the master holds one end of a pipe, the watchdog the other; see `warden`.
+The master holds one end of a pipe, the attempt's watchdog the other; see `watchdog`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from . import AttemptExit, OnEnd, Runner, RunningAttempt
 _STDERR_TAIL = 4096
 
 _WATCHDOG = 1.0
-"""Seconds for which a watchdog that was told to end its attempt is left to it."""
+"""Seconds that a watchdog has to end its attempt when asked to."""
 
 
 class ProcessRunner(Runner):
@@ -81,7 +81,7 @@ class ProcessRunner(Runner):
 
 
 class ProcessAttempt(RunningAttempt):
-    """One watchdog and what it guards."""
+    """A watchdog and its attempt."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class ProcessAttempt(RunningAttempt):
             watchdog.stdin.write(launch)
             watchdog.stdin.flush()
         except BrokenPipeError:
-            pass  # It died at once; the waiter says how.
+            pass  # It died at once; the waiter reports how.
         self._waiter = threading.Thread(
             target=self._wait, name=f"jrs-attempt-{job_id}", daemon=True
         )
@@ -114,7 +114,7 @@ class ProcessAttempt(RunningAttempt):
         self._close_pipe()
         self._waiter.join(min(_WATCHDOG, deadline.remaining() / 2))
         if not self._is_dead:
-            # Not left to the watchdog alone: somebody may have stopped it.
+            # Not left to the watchdog alone: it may have been stopped.
             try:
                 marks.end(self._marks, deadline)
             except Unavailable:
@@ -138,20 +138,20 @@ class ProcessAttempt(RunningAttempt):
         )
 
     def _word(self) -> Word | None:
-        """Return the last word of the watchdog, or None if it was killed before."""
+        """Return the watchdog's last word, or None if it was killed before."""
         assert self._watchdog.stdout is not None
         with self._watchdog.stdout as pipe:
-            # A child that was forked just then may hold the other end: no end of file to wait for.
+            # A child that was just forked may hold the other end: do not wait for an end of file.
             os.set_blocking(pipe.fileno(), False)
             said = pipe.read()
         return Word.from_line(said) if said else None
 
     def _ends_all(self) -> bool:
-        """End what a watchdog that was itself killed has left to us."""
+        """End the processes that a killed watchdog has left."""
         try:
             marks.end(self._marks, Deadline.after(60.0))
         except Unavailable:
-            return False  # The next attempt looks again before it starts.
+            return False  # The next attempt checks again before it starts.
         return True
 
     def _close_pipe(self) -> None:
@@ -163,7 +163,7 @@ class ProcessAttempt(RunningAttempt):
                     pass
 
     def forget(self) -> Iterable[int]:
-        """A child must not hold the pipe open for its parent."""
+        """Have a forked child close the pipe: it must not hold it open for its parent."""
         pipe = self._watchdog.stdin
         return () if pipe is None or pipe.closed else (pipe.fileno(),)
 
@@ -188,7 +188,7 @@ def _tail(path: Path) -> str:
 
 
 def _environment() -> dict[str, str]:
-    """Return what the watchdog, the attempt and all that it starts inherit: nothing secret."""
+    """Return the environment of the watchdog, the attempt and its children: no secrets."""
     return {**credentials.without_secrets(os.environ), "PYTHONPATH": _python_path()}
 
 

@@ -1,7 +1,7 @@
 """The thread runner: attempts in the master's own process and SparkSession.
 
-For the application mode, where the master is the driver. A thread cannot be killed: ending it
-sets its job's `lost` event, cancels its Spark work, and waits. What it still does is fenced.
+For the application mode, where the master is the driver. A thread cannot be killed: ending it sets
+its job's `lost` event, cancels its Spark work, and waits. Whatever it still does is fenced.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class ThreadRunner(Runner):
 
     Args:
         hold: seconds of processor time for which an attempt may hold the interpreter's lock before
-            the process ends itself: less than it takes to lose the lead.
-        engine: what the attempts have of Spark.
+            the process ends itself: less than it takes to lose the leadership.
+        engine: the attempts' access to Spark.
     """
 
     _hold = _HOLD
@@ -47,7 +47,7 @@ class ThreadRunner(Runner):
 
 
 class ThreadAttempt(RunningAttempt):
-    """One thread."""
+    """An attempt in a thread."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class ThreadAttempt(RunningAttempt):
             ended = AttemptExit(message=str(error), fenced=True)
         except NotBegun as error:
             ended = AttemptExit(message=str(error), begun=False)
-        except BaseException as error:  # An end that is not told would look like a long run.
+        except BaseException as error:  # An unreported end would look like a long run.
             known = isinstance(error, (AttemptDied, JrsError))
             message = str(error) if known else f"{type(error).__name__}: {error}"
             ended = AttemptExit(message=message, detail=traceback.format_exc())
