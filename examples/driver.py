@@ -44,4 +44,4 @@ def main(driver: jrs.Driver) -> dict[str, Any]:
 
 if __name__ == "__main__":
     backend = sys.argv[1] if len(sys.argv) > 1 else "file:///tmp/jrs-driver"
-    print(json.dumps(jrs.run(main, backend=backend, cluster_id="driver")))
+    print(json.dumps(jrs.run(main, backend, cluster="driver")))

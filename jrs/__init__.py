@@ -92,6 +92,7 @@ if TYPE_CHECKING:
     from jrs.recovery.leader.trust import Trust as Trust
     from jrs.recovery.master import Master as Master
     from jrs.recovery.rules.events import Event as Event
+    from jrs.recovery.rules.events import EventKind as EventKind
     from jrs.recovery.rules.resource import Resource as Resource
     from jrs.recovery.snapshot_catalog import SnapshotCatalog as SnapshotCatalog
     from jrs.recovery.snapshots.catalog import RecoverySource as RecoverySource
@@ -203,7 +204,7 @@ _ROOMS = {
     "jrs.recovery.cleanup.job_cleanup": ("CleanupPolicy",),
     "jrs.recovery.leader.trust": ("Trust",),
     "jrs.recovery.master": ("Master",),
-    "jrs.recovery.rules.events": ("Event",),
+    "jrs.recovery.rules.events": ("Event", "EventKind"),
     "jrs.recovery.rules.resource": ("Resource",),
     "jrs.recovery.snapshots.catalog": ("RecoverySource",),
     "jrs.recovery.snapshots.restore": ("Restored",),
@@ -235,6 +236,7 @@ __all__ = [
     "Driver",
     "DuplicateJob",
     "Event",
+    "EventKind",
     "Failure",
     "Fence",
     "Fenced",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, TypeVar, overload
 
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import (
@@ -41,6 +43,9 @@ from .master import Master
 from .rules.events import Report
 from .rules.resource import Resource
 
+T = TypeVar("T")
+"""What a function returns: JSON."""
+
 _LAST_CLEANUP = 60.0
 """Seconds that the leader waits for its jobs' cleanup after its main has returned."""
 
@@ -62,10 +67,30 @@ class Driver:
         """The epoch in which this driver leads."""
         return self._leadership.epoch
 
+    @overload
     def run(
         self,
         job_id: str,
-        function: Callable[..., Json] | str,
+        function: Callable[..., T],
+        *,
+        restart: RestartPolicy | None = None,
+        **arguments: Json,
+    ) -> T: ...
+
+    @overload
+    def run(
+        self,
+        job_id: str,
+        function: str,
+        *,
+        restart: RestartPolicy | None = None,
+        **arguments: Json,
+    ) -> Json: ...
+
+    def run(
+        self,
+        job_id: str,
+        function: Callable[..., Any] | str,
         *,
         restart: RestartPolicy | None = None,
         **arguments: Json,
@@ -148,17 +173,19 @@ class Driver:
 
 
 def run(
-    main: Callable[[Driver], Json],
+    main: Callable[[Driver], T],
+    url: str = "",
     *,
-    backend: str,
-    cluster_id: str = "default",
+    cluster: str = "default",
     name: str = "main",
     storage: str | Path | None = None,
     ttl: float = 15.0,
     resources: Sequence[Resource] = (),
     cleanup_policy: CleanupPolicy | None = None,
     report: Report = lambda event: None,
-) -> Json:
+    backend: str = "",
+    cluster_id: str = "",
+) -> T:
     """Run `main` on the replica that leads, and return its return value on every replica.
 
     Call it in every replica of the driver. It campaigns; the leader calls ``main(driver)`` in this
@@ -169,8 +196,8 @@ def run(
     An exception of `main` is raised here and not stored: another replica then tries.
 
     Args:
-        backend: the backend's URL, for example ``file:///var/lib/jrs``.
-        cluster_id: the namespace of everything stored.
+        url: of the backend, for example ``file:///var/lib/jrs``.
+        cluster: the namespace of everything stored.
         name: the application's own job id.
         storage: where jobs keep their files; a filesystem that all replicas share.
         ttl: seconds after which a leader that hangs is replaced.
@@ -180,12 +207,20 @@ def run(
         ResultExpired: the application ended, and its result was expired.
         SystemExit: this process was replaced as leader and `main` did not end (exit status 76).
     """
+    if backend or cluster_id:
+        warnings.warn(
+            "backend= and cluster_id= of jrs.run will be removed in 0.3: write "
+            "jrs.run(main, URL, cluster=…)",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        url, cluster = url or backend, cluster_id or cluster
     check_job_id(name)
-    outcome: list[Json] = []
-    with open_backend(backend, cluster=cluster_id) as opened:
+    outcome: list[T] = []
+    with open_backend(url, cluster=cluster) as opened:
         master = Master(
             opened,
-            url=backend,
+            url=url,
             storage=None if storage is None else Path(storage),
             ttl=ttl,
             resources=resources,
@@ -198,9 +233,8 @@ def run(
             entry = results.get(name)
             if entry is None:
                 try:
-                    payload = check_json(
-                        main(Driver(name, master, dispatcher, leadership)), "what main returned"
-                    )
+                    returned = main(Driver(name, master, dispatcher, leadership))
+                    payload = check_json(returned, "what main returned")
                 except Fenced:
                     return False
                 result = JobResult(

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -22,7 +22,7 @@ from ..files import publishing
 from . import publish
 from .context import AttemptContext
 from .engine import NO_SPARK, SparkEngine, StreamSupervisor
-from .job import Build, FinishedStage, Job, Stage, Stream
+from .job import Build, FinishedStage, Job, Stage, Stream, T
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,7 +42,7 @@ class AttemptRun:
         self._engine = engine
         self._seen: list[str] = []
         self._records: list[StageRecord] = []
-        self._handles: dict[str, Stream | FinishedStage] = {}
+        self._handles: dict[str, Stream | FinishedStage[Any]] = {}
         self._streams: StreamSupervisor | None = None
         self._draining = False
         self._serials: dict[tuple[str, ...], int] = {}
@@ -56,16 +56,16 @@ class AttemptRun:
     def stage(
         self,
         name: str,
-        function: Callable[[Stage], Json],
+        function: Callable[[Stage], T],
         *,
         temporary: bool = False,
-        after: Sequence[str | Stream | FinishedStage] = (),
-    ) -> FinishedStage:
+        after: Sequence[str | Stream | FinishedStage[Any]] = (),
+    ) -> FinishedStage[T]:
         return self._run_once(name, function, self._begin(name, after), temporary=temporary)
 
     def publish(
-        self, place: Path, stages: Sequence[str | Stream | FinishedStage], name: str
-    ) -> FinishedStage:
+        self, place: Path, stages: Sequence[str | Stream | FinishedStage[Any]], name: str
+    ) -> FinishedStage[Json]:
         if not stages:
             raise InvalidInput(f"nothing to publish at {place}: name the stages")
         if len({str(getattr(one, "name", one)) for one in stages}) < len(stages):
@@ -87,7 +87,7 @@ class AttemptRun:
         build: Build,
         *,
         bounded: bool,
-        after: Sequence[str | Stream | FinishedStage],
+        after: Sequence[str | Stream | FinishedStage[Any]],
         restart: RestartPolicy | None,
     ) -> Stream:
         before = self._begin(name, after)
@@ -178,7 +178,9 @@ class AttemptRun:
 
     # -- inside ----------------------------------------------------------------------------
 
-    def _begin(self, name: str, after: Sequence[str | Stream | FinishedStage]) -> tuple[str, ...]:
+    def _begin(
+        self, name: str, after: Sequence[str | Stream | FinishedStage[Any]]
+    ) -> tuple[str, ...]:
         """Register the name of a new stage; return the names of the stages that it comes after."""
         check_stage_name(name)
         if name in self._seen:
@@ -196,12 +198,12 @@ class AttemptRun:
     def _run_once(
         self,
         name: str,
-        function: Callable[[Stage], Json],
+        function: Callable[[Stage], T],
         before: tuple[str, ...],
         *,
         temporary: bool = False,
         target: Path | None = None,
-    ) -> FinishedStage:
+    ) -> FinishedStage[T]:
         context = self.context
         record = self._stored(name, before)
         if record is None:
@@ -210,8 +212,8 @@ class AttemptRun:
             context.check()
             staging = context.storage.staging(context.job_id, context.epoch, name, context.attempt)
             began = time.monotonic()
-            result = function(Stage(self.job, name, staging))
-            result = check_json(result, f"the result of stage {name!r}")
+            returned = function(Stage(self.job, name, staging))
+            result = check_json(returned, f"the result of stage {name!r}")
             wrote = context.storage.make_durable(staging)
             record = StageRecord(
                 job_id=context.job_id,
@@ -241,7 +243,8 @@ class AttemptRun:
             output = Path(record.target)
         self._records.append(record)
         skipped = record.attempt < context.attempt
-        handle = self._handles[name] = FinishedStage(record, output, skipped=skipped)
+        handle: FinishedStage[T] = FinishedStage(record, output, skipped=skipped)
+        self._handles[name] = handle
         return handle
 
     def _stored(self, name: str, before: tuple[str, ...]) -> StageRecord | None:

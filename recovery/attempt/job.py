@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
 from jrs.records.model import Json, StageRecord
 from jrs.records.policies import RestartPolicy
@@ -14,6 +14,9 @@ from .context import AttemptContext
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import DataStreamWriter
+
+T = TypeVar("T")
+"""What a stage's function returns: JSON."""
 
 Build = Callable[["StreamStage"], "DataStreamWriter"]
 """Builds the query of a streaming stage."""
@@ -34,7 +37,7 @@ class Stage:
         return self.job.spark
 
 
-class FinishedStage:
+class FinishedStage(Generic[T]):
     """A stage that has finished, in this attempt or an earlier one."""
 
     def __init__(self, record: StageRecord, output: Path, *, skipped: bool) -> None:
@@ -44,9 +47,9 @@ class FinishedStage:
         it."""
         self.output = output
         """The folder of its published output; it exists if the stage wrote any."""
-        self._result = record.result
+        self._result: T = record.result
 
-    def result(self) -> Json:
+    def result(self) -> T:
         """Return what the stage's function returned."""
         return self._result
 
@@ -130,14 +133,34 @@ class Job:
         """Raise `Fenced` if this attempt's leader was replaced. Cheap; call it in long loops."""
         self._run.context.check()
 
+    @overload
     def stage(
         self,
         name: str,
-        function: Callable[[Stage], Json],
+        function: Callable[[Stage], T],
         *,
         temporary: bool = False,
-        after: Sequence[str | Stream | FinishedStage] = (),
-    ) -> FinishedStage:
+        after: Sequence[str | Stream | FinishedStage[Any]] = (),
+    ) -> FinishedStage[T]: ...
+
+    @overload
+    def stage(
+        self,
+        name: str,
+        function: None = None,
+        *,
+        temporary: bool = False,
+        after: Sequence[str | Stream | FinishedStage[Any]] = (),
+    ) -> Callable[[Callable[[Stage], T]], FinishedStage[T]]: ...
+
+    def stage(
+        self,
+        name: str,
+        function: Callable[[Stage], Any] | None = None,
+        *,
+        temporary: bool = False,
+        after: Sequence[str | Stream | FinishedStage[Any]] = (),
+    ) -> Any:
         """Run a stage once in the life of the job, and return it finished.
 
         `function` is called with a `Stage`. It writes files only below `stage.output` and returns
@@ -156,12 +179,22 @@ class Job:
             TooLarge: the result is over 256 KiB of JSON.
             Fenced: a newer leader exists. Nothing of the stage is visible.
             Whatever `function` raises: nothing of the stage is visible then, either.
+
+        Without `function` it is a decorator, which runs the stage at once::
+
+            @job.stage("ingest")
+            def ingested(stage: jrs.Stage) -> int:
+                return write_rows(stage.output)
+
+            total = ingested.result()
         """
+        if function is None:
+            return lambda given: self._run.stage(name, given, temporary=temporary, after=after)
         return self._run.stage(name, function, temporary=temporary, after=after)
 
     def publish(
-        self, path: str | Path, *stages: str | Stream | FinishedStage, name: str = "publish"
-    ) -> FinishedStage:
+        self, path: str | Path, *stages: str | Stream | FinishedStage[Any], name: str = "publish"
+    ) -> FinishedStage[Json]:
         """Publish the output of stages at a path of your own once they have finished.
 
         The whole output appears atomically (one rename), at most once in the life of the job, and
@@ -192,7 +225,7 @@ class Job:
         build: Build,
         *,
         bounded: bool = False,
-        after: Sequence[str | Stream | FinishedStage] = (),
+        after: Sequence[str | Stream | FinishedStage[Any]] = (),
         restart: RestartPolicy | None = None,
     ) -> Stream:
         """Start a streaming stage and return at once; `Stream.result` waits for its end.
@@ -232,15 +265,15 @@ class JobRun(Protocol):
     def stage(
         self,
         name: str,
-        function: Callable[[Stage], Json],
+        function: Callable[[Stage], T],
         *,
         temporary: bool,
-        after: Sequence[str | Stream | FinishedStage],
-    ) -> FinishedStage: ...
+        after: Sequence[str | Stream | FinishedStage[Any]],
+    ) -> FinishedStage[T]: ...
 
     def publish(
-        self, place: Path, stages: Sequence[str | Stream | FinishedStage], name: str
-    ) -> FinishedStage: ...
+        self, place: Path, stages: Sequence[str | Stream | FinishedStage[Any]], name: str
+    ) -> FinishedStage[Json]: ...
 
     def stream(
         self,
@@ -248,7 +281,7 @@ class JobRun(Protocol):
         build: Build,
         *,
         bounded: bool,
-        after: Sequence[str | Stream | FinishedStage],
+        after: Sequence[str | Stream | FinishedStage[Any]],
         restart: RestartPolicy | None,
     ) -> Stream: ...
 

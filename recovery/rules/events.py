@@ -2,11 +2,73 @@
 
 from __future__ import annotations
 
+import enum
+import logging
 from collections.abc import Callable
 
 import attrs
 
 from jrs.contract.texts import bounded, printable
+
+_log = logging.getLogger("jrs.events")
+logging.getLogger("jrs").addHandler(logging.NullHandler())  # A library prints nothing by itself.
+
+
+class EventKind(enum.StrEnum):
+    """The kinds of events."""
+
+    ATTEMPT = "attempt"
+    """An attempt of a job starts."""
+    CLEAN = "clean"
+    """The resources of a job are gone, and its result is clean."""
+    CLEANUP = "cleanup"
+    """A cleanup left something; it is tried again, or given up."""
+    DAMAGED = "damaged"
+    """A checkpoint or a snapshot cannot be used, and is passed over."""
+    DECISION = "decision"
+    """The leader decided about a job: recover, clean up, skip or hold."""
+    DEPOSED = "deposed"
+    """A master that lost the leadership ends its process, since attempts may still run in it."""
+    DIED = "died"
+    """An attempt died."""
+    ELECTED = "elected"
+    """A master was elected, and recovers the jobs before it leads."""
+    ERROR = "error"
+    """Something failed, and is tried again."""
+    HELD = "held"
+    """A job is held until an operator has looked."""
+    LEADING = "leading"
+    """A master has recovered all jobs and leads."""
+    LEFT = "left"
+    """Something of a job was left behind when the leader stepped down."""
+    LOST = "lost"
+    """A master lost the leadership."""
+    ORPHANS = "orphans"
+    """Processes of an earlier attempt were found and killed."""
+    RESIGNED = "resigned"
+    """A master handed the leadership over."""
+    RESTORED = "restored"
+    """A job was restored from a snapshot."""
+    SNAPSHOT = "snapshot"
+    """A snapshot was taken, or could not be."""
+    SUSPECT = "suspect"
+    """A job may have killed the leader in whose process it ran."""
+    SUSPENDED = "suspended"
+    """A job is suspended."""
+    WAITING = "waiting"
+    """A master or a job waits for something that passes, or that an operator has to mend."""
+
+
+_LEVELS = {
+    EventKind.DAMAGED: logging.WARNING,
+    EventKind.DEPOSED: logging.WARNING,
+    EventKind.DIED: logging.WARNING,
+    EventKind.ERROR: logging.WARNING,
+    EventKind.HELD: logging.WARNING,
+    EventKind.LOST: logging.WARNING,
+    EventKind.SUSPECT: logging.WARNING,
+}
+"""All other kinds are logged as `logging.INFO`."""
 
 
 def _line(text: str) -> str:
@@ -17,8 +79,7 @@ def _line(text: str) -> str:
 class Event:
     """One step of a leader, reported to people."""
 
-    kind: str
-    """``decision``, ``attempt``, ``died``, ``clean``, ``cleanup``, ``leading``, ``lost``, …"""
+    kind: EventKind = attrs.field(converter=EventKind)
     job_id: str
     message: str = attrs.field(converter=_line)
     """One printable line: it cannot forge another line or send commands to a terminal."""
@@ -30,7 +91,19 @@ Report = Callable[[Event], None]
 
 
 def notify(report: Report, event: Event) -> None:
-    """Call `report`. An exception of `report` is ignored: it must not harm a job."""
+    """Log the event as ``jrs.events`` and call `report`.
+
+    The log record has the attributes ``kind``, ``job_id`` and ``epoch``. An exception of `report`
+    is ignored: it must not harm a job.
+    """
+    about = {"kind": event.kind.value, "job_id": event.job_id, "epoch": event.epoch}
+    _log.log(
+        _LEVELS.get(event.kind, logging.INFO),
+        "%s%s",
+        f"{event.job_id}: " if event.job_id else "",
+        event.message,
+        extra=about,
+    )
     try:
         report(event)
     except Exception:

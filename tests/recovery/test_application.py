@@ -213,7 +213,7 @@ def url(tmp_path: Path) -> str:
 
 
 def run(main: Callable[[Driver], Any], url: str, **options: Any) -> Any:
-    return jrs.run(main, backend=url, cluster_id=CLUSTER, ttl=30.0, **options)
+    return jrs.run(main, url, cluster=CLUSTER, ttl=30.0, **options)
 
 
 def test_main_gets_results_and_its_own_is_stored(url: str) -> None:
