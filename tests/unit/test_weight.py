@@ -1,0 +1,83 @@
+"""What each kind of process loads: a room is not loaded by a process that does not use it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = {"pyspark", "pyarrow", "pandas", "kazoo", "grpc", "rich", "click", "tenacity", "cattrs"}
+"""Packages that take time or memory to load."""
+
+STORE = {"jrs.contract", "jrs.records", "jrs.store"}
+RUNS = STORE | {
+    "jrs.recovery.files",
+    "jrs.recovery.processes",
+    "jrs.recovery.checkpoint_format",
+    "jrs.recovery.snapshots",
+    "jrs.recovery.attempt",
+    "jrs.recovery.spark",
+}
+"""The rooms that an attempt needs."""
+
+PROCESSES = {
+    "import jrs": ("import jrs", set(), set(), 1),
+    "a reader of results": (
+        "import jrs; jrs.JobResultStore; jrs.JobResult",
+        STORE,
+        {"cattrs"},
+        24,
+    ),
+    "the watchdog of an attempt": (
+        "import jrs.recovery.attempt.watchdog",
+        {"jrs.contract", "jrs.recovery.attempt", "jrs.recovery.processes"},
+        set(),
+        14,
+    ),
+    "an attempt without Spark": (
+        "import jrs.recovery.process_attempt",
+        RUNS,
+        {"cattrs", "tenacity"},
+        80,
+    ),
+    "a master": (
+        "import jrs.cli.master",
+        RUNS | {"jrs.cli", "jrs.recovery.cleanup", "jrs.recovery.leader", "jrs.recovery.rules"},
+        {"cattrs", "click", "tenacity"},
+        120,
+    ),
+}
+"""A program; the rooms of ours that it loads; the heavy packages; and the most modules of ours."""
+
+
+@pytest.mark.parametrize("process", PROCESSES)
+def test_what_a_process_loads(process: str) -> None:
+    """It loads the rooms that it uses and no others, and no package that it does not need."""
+    program, rooms, packages, most = PROCESSES[process]
+    loaded = subprocess.run(
+        [sys.executable, "-c", f"{program}\nimport sys; print(*sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    ours = [name for name in loaded if name.split(".")[0] == "jrs"]
+
+    assert {name for name in ours if is_room(name)} == rooms
+    assert set(loaded) & HEAVY == packages
+    assert len(ours) <= most
+
+
+def is_room(name: str) -> bool:
+    """Return whether a module is the package of a room."""
+    parts = name.split(".")
+    if parts[1:2] in (["recovery"], ["backends"]):
+        return len(parts) == 3 and name not in COMPOSITION
+    return len(parts) == 2
+
+
+COMPOSITION = {
+    f"jrs.recovery.{name}"
+    for name in ("application", "master", "process_attempt", "snapshot_catalog")
+}
+"""The modules that join rooms."""
