@@ -1,4 +1,4 @@
-"""The command line: joins backends and recovery; every refusal is one line and exit code 2."""
+"""The command line of jrs: every refusal is one line and exit code 2."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _COMMANDS = {
 
 
 class _Lazy(click.Group):
-    """Imports a command's module when it is called: a master needs no tables and no demo."""
+    """A group that imports only the module of the called command, to keep `jrs master` small."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(_COMMANDS)
@@ -58,8 +58,8 @@ class _Lazy(click.Group):
 @click.group(
     cls=_Lazy,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit codes: 0 done; 1 the job did not finish, fsck or the demo found a difference, or "
-    "doctor something wrong; "
+    epilog="Exit codes: 0 done; 1 the job did not finish, or fsck, the demo or doctor found a "
+    "problem; "
     "2 refused, nothing was changed (one line says why), or fsck found damage; 3 timed out; "
     "130 interrupted.",
 )
@@ -69,19 +69,19 @@ class _Lazy(click.Group):
     metavar="URL",
     envvar="JRS_BACKEND",
     show_envvar=True,
-    help="Where everything is stored.",
+    help="The backend that stores the cluster's records.",
 )
 @click.option("--cluster", metavar="ID", envvar="JRS_CLUSTER", show_envvar=True, default="default",
-              show_default=True, help="The set of masters that belong together.")  # fmt: skip
+              show_default=True, help="The cluster: its masters and their jobs.")  # fmt: skip
 @click.pass_context
 def cli(ctx: click.Context, backend: str | None, cluster: str) -> None:
-    """Results that outlive the driver, and recovery that does each job once.
+    """Durable job results and failover for PySpark drivers.
 
     \b
-    Try it:           jrs demo
-    Start a master:   jrs --backend file:///var/lib/jrs master
-    Submit a job:     jrs --backend file:///var/lib/jrs submit nightly-1 etl.jobs:nightly
-    Wait for it:      jrs --backend file:///var/lib/jrs wait nightly-1
+    Try it:              jrs demo
+    Start a master:      jrs --backend file:///var/lib/jrs master
+    Submit a job:        jrs --backend file:///var/lib/jrs submit nightly-1 etl.jobs:nightly
+    Wait for its result: jrs --backend file:///var/lib/jrs wait nightly-1
     """
     ctx.obj = ClusterRef(backend, cluster)
 
@@ -89,7 +89,7 @@ def cli(ctx: click.Context, backend: str | None, cluster: str) -> None:
 def main() -> NoReturn:
     """Run the command line; the entry point of ``jrs``."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # Not every terminal's encoding has every character.
+        if isinstance(stream, TextIOWrapper):  # The terminal's encoding may lack characters.
             stream.reconfigure(errors="backslashreplace")
     try:
         status = cli.main(standalone_mode=False)
@@ -108,7 +108,7 @@ def main() -> NoReturn:
         echo(f"jrs: {' '.join(str(error).split())}", err=True)
         status = EXIT_REFUSED
     except MemoryError:
-        echo("jrs: out of memory: allow it more (ulimit -v), or ask for less (--limit)", err=True)
+        echo("jrs: out of memory: raise the limit (ulimit -v) or lower --limit", err=True)
         status = EXIT_REFUSED
     except BrokenPipeError:
         sys.stderr.close()

@@ -1,4 +1,4 @@
-"""``jrs rescale``, ``upgrade`` and ``fork``: what is wanted; how to get there is up to jrs."""
+"""``jrs rescale``, ``upgrade`` and ``fork``: change a job's partitions or code, or copy it."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from jrs.recovery.spark import rescaling
 from jrs.store.jobs import JobCatalog
 from jrs.store.stops import JobStops
 
-_no_wait = click.option("--no-wait", is_flag=True, help="Only leave the request.")
+_no_wait = click.option("--no-wait", is_flag=True, help="Store the request and return at once.")
 
 
 @click.command("rescale")
 @click.argument("job_id")
 @click.option("--partitions", type=int, required=True, metavar="N",
-              help="Over how many partitions the state of its streams is spread.")  # fmt: skip
+              help="The new number of partitions of its streams' state.")  # fmt: skip
 @_no_wait
 @storage_option
 @spec_key_option
@@ -40,9 +40,10 @@ def rescale_command(
     storage: Path | None,
     spec_key: SpecKey | None,
 ) -> int:
-    """Spread the state of a job's streams over another number of partitions.
+    """Change the number of partitions of the state of a job's streams.
 
-    The job stands at a batch boundary, its state is rewritten next to the old one, and it goes on.
+    The job is suspended at a batch boundary, its state is rewritten next to the old state, and the
+    job starts again.
 
     \b
     Example:  jrs rescale hourly-delays --partitions 16
@@ -58,9 +59,9 @@ def rescale_command(
 @click.command("upgrade")
 @click.argument("job_id")
 @click.option("--entry", "entry_point", required=True, metavar="MODULE:FUNCTION",
-              help="The code that goes on from the job's state.")  # fmt: skip
+              help="The code that resumes from the job's state.")  # fmt: skip
 @click.option("--no-check", is_flag=True,
-              help="Do not import the entry point here: only the masters have it.")  # fmt: skip
+              help="Do not import the entry point on this host.")  # fmt: skip
 @_no_wait
 @spec_key_option
 @with_cluster
@@ -72,9 +73,9 @@ def upgrade_command(
     no_wait: bool,
     spec_key: SpecKey | None,
 ) -> int:
-    """Have another version of its code go on from where a job stands.
+    """Replace a job's code; the new code resumes from the job's state.
 
-    Finished stages stay finished; the queries of the others may change as far as Spark can go on
+    Finished stages stay finished. The queries of other stages may change as far as Spark can resume
     from their checkpoints.
 
     \b
@@ -106,10 +107,10 @@ def fork_command(
     spec_key: SpecKey | None,
     as_json: bool,
 ) -> int:
-    """Make another job of where a job is now; the job itself goes on as it did.
+    """Start a new job from the current state of a job, which keeps running.
 
-    What it has published is the new job's as well, and its queries have ids of their own. To fork
-    an older state: jrs snapshot fork.
+    The new job also has the published output, and its queries get new ids. To fork an older state,
+    use jrs snapshot fork.
 
     \b
     Example:  jrs fork hourly-delays --as hourly-delays-v2
@@ -129,16 +130,16 @@ def _started_again(backend: Backend, job_id: str, what: str, *, no_wait: bool) -
     if stop is not None and not stop.again:
         echo(f"{job_id} {what} when it is resumed", err=True)
         return 0
-    echo(f"asked for {job_id} to be suspended and started again", err=True)
+    echo(f"requested a restart of {job_id} with the change", err=True)
     if not no_wait:
-        with contextlib.suppress(NotFound):  # Gone: that is what was waited for.
+        with contextlib.suppress(NotFound):  # The leader removes the stop when it restarts the job.
             stops.wait(job_id)
         echo(f"{job_id} {what} from now on", err=True)
     return 0
 
 
 def _check_stores(backend: Backend, storage: Path | None, job_id: str) -> None:
-    """Refuse what cannot be rescaled, where the job's files can be seen from here."""
+    """Raise `InvalidInput` if a stream cannot be rescaled; only if its files are accessible."""
     found = job_storage(backend, storage)
     if found is None:
         return

@@ -1,4 +1,4 @@
-"""What every command shares: where the cluster is, and how things are printed."""
+"""Shared parts of the commands: the cluster's address, common options, and printing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EXIT_TIMEOUT = 3
 
 @attrs.define
 class ClusterRef:
-    """The backend and the cluster a command works on."""
+    """The backend and the cluster that a command works on."""
 
     backend: str | None
     cluster: str
@@ -36,24 +36,24 @@ class ClusterRef:
     @property
     def url(self) -> str:
         if not self.backend:
-            raise InvalidInput("say where: --backend file:///var/lib/jrs, or set JRS_BACKEND")
+            raise InvalidInput("no backend: give --backend file:///var/lib/jrs or set JRS_BACKEND")
         return self.backend
 
     def open(self, *, create: bool = False) -> Backend:
-        """Open the backend. Reading commands leave a place that does not exist alone."""
+        """Open the backend. Without `create`, a cluster that does not exist is refused."""
         if self.url.startswith("memory:"):
             raise InvalidInput(
-                "memory:// lives and ends with one process; give a place that outlives this "
-                "command, for example file:///var/lib/jrs"
+                "memory:// ends with its process; give a backend that outlives this command, for "
+                "example file:///var/lib/jrs"
             )
         return open_backend(self.url, cluster=self.cluster, create=create)
 
 
 def with_cluster(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a command take ``--backend`` and ``--cluster`` behind its name, too."""
+    """Accept ``--backend`` and ``--cluster`` after the command's name, too."""
 
-    @click.option("--backend", metavar="URL", help="Where everything is stored [JRS_BACKEND].")
-    @click.option("--cluster", metavar="ID", help="The set of masters that belong together.")
+    @click.option("--backend", metavar="URL", help="The cluster's backend [env: JRS_BACKEND].")
+    @click.option("--cluster", metavar="ID", help="The cluster: its masters and their jobs.")
     @functools.wraps(command)
     def wrapper(*args: Any, backend: str | None, cluster: str | None, **options: Any) -> Any:
         ctx = click.get_current_context()
@@ -74,35 +74,35 @@ spec_key_option = click.option(
     envvar=SPEC_KEY_FILE,
     show_envvar=True,
     callback=_read_key,
-    help="The file of the key that specs are signed with.",
+    help="The file with the key that signs job specs.",
 )
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 
 
 def echo(text: str, *, err: bool = False) -> None:
-    """Print one line for people, whatever is in it; see `printable`."""
+    """Print one line for people, with control characters escaped; see `printable`."""
     click.echo(printable(text), err=err)
 
 
 def echo_json(value: Any, *, indent: int | None = 2) -> None:
-    """Print JSON, or a value of `jrs.records.model` (or a list of such) as JSON, in ASCII."""
+    """Print plain JSON, a stored value or a list of stored values, as JSON in ASCII."""
     text = json.dumps(to_plain(value), indent=indent)
-    click.echo(text.replace("\x7f", "\\u007f"))  # The one control character that JSON leaves.
+    click.echo(text.replace("\x7f", "\\u007f"))  # The only control character JSON leaves as it is.
 
 
 def when(stamp: float) -> str:
-    """Return a time stamp as people read it, in UTC."""
+    """Return a timestamp for people, in UTC."""
     if not stamp:
         return "-"
     try:
         return datetime.fromtimestamp(stamp, UTC).strftime("%Y-%m-%d %H:%M:%S")
     except (ValueError, OverflowError, OSError):
-        return f"{stamp:g} s"  # No date that there is: a clock that was wrong.
+        return f"{stamp:g} s"  # Not a valid date: the clock was wrong.
 
 
 def took(seconds: float) -> str:
-    """Return a duration as people read it."""
+    """Return a duration for people."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, seconds = divmod(round(seconds), 60)
@@ -111,19 +111,19 @@ def took(seconds: float) -> str:
 
 
 def stop_line(stop: StopRecord) -> str:
-    """Return how a stop stands, as people read it."""
+    """Return the state of a stop for people."""
     why = f": {stop.reason}" if stop.reason else ""
     if stop.mode is StopMode.HOLD:
         return f"held{why}; 'jrs resume' tries again"
     if stop.state is StopState.DONE:
-        return f"suspended{why}; 'jrs resume' lets it go on"
+        return f"suspended{why}; resume it with 'jrs resume'"
     if stop.state is StopState.REFUSED:
-        return f"cannot be drained{why}; it goes on"
-    return f"asked to {stop.mode.value}{why}"
+        return f"cannot be drained{why}; the job keeps running"
+    return f"{stop.mode.value} requested{why}"
 
 
 def table(columns: list[str], rows: list[list[str]]) -> None:
-    """Print a table, each cell in one line; as wide as it needs to be where nobody watches."""
+    """Print a table, each cell in one line; as wide as necessary if stdout is not a terminal."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table

@@ -1,4 +1,4 @@
-"""``jrs doctor``: whether a backend is fit for use, from here."""
+"""``jrs doctor``: checks whether a backend is fit for use from this host."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from jrs.recovery.inspect.doctor import examine
 @click.option("--ttl", type=click.FloatRange(min=0, min_open=True), default=15.0, show_default=True,
               help="The ttl of the masters, in seconds.")  # fmt: skip
 @click.option("--storage", type=click.Path(path_type=Path, file_okay=False),
-              help="Where jobs keep their files, if the masters are told so.")  # fmt: skip
+              help="Where jobs keep their files, if the masters have this option.")  # fmt: skip
 @json_option
 @with_cluster
 def doctor_command(place: ClusterRef, ttl: float, storage: Path | None, as_json: bool) -> int:
-    """Look whether a backend is fit for use, as it is reached from here.
+    """Check whether a backend is fit for use from this host.
 
-    Connects, then tries versions, encryption, permissions, sessions, writing, fencing, watching,
-    the latency of commits, and the filesystem that jobs keep their files on. Says one line for
-    each, and what to do about what is wrong. Harmless next to running masters: it works on one key
-    of its own and never campaigns.
+    Connects, then checks versions, encryption, permissions, sessions, writing, fencing, watching,
+    the latency of commits, and the filesystem that jobs keep their files on. Prints one line for
+    each check, with a remedy if it fails. Safe next to running masters: it writes one key of its
+    own and never campaigns.
 
-    Exit code 0: fit. 1: it is not, or only barely. 2: it could not be opened.
+    Exit code 0: fit. 1: a check failed. 2: the backend could not be opened.
 
     \b
     Example:  jrs doctor --backend etcd://10.0.0.1,10.0.0.2,10.0.0.3/jrs

@@ -1,4 +1,4 @@
-"""``jrs submit``, ``wait`` and ``cancel``."""
+"""``jrs submit``, ``wait``, ``cancel`` and ``sign``."""
 
 from __future__ import annotations
 
@@ -31,38 +31,38 @@ from jrs.store.result_store import JobResultStore
 
 @click.command(
     "submit",
-    epilog="The job id is the idempotency key: an id that was used is refused forever, also after "
-    "its result was expired.",
+    epilog="The job id is the idempotency key: a used id is refused forever, even after its result "
+    "has expired.",
 )
 @click.argument("job_id")
 @click.argument("entry_point", metavar="MODULE:FUNCTION")
 @click.option("--arg", "pairs", multiple=True, metavar="NAME=VALUE",
-              help="An argument; JSON where it is JSON, else text. Repeatable.")  # fmt: skip
+              help="An argument; VALUE is JSON if it parses, else text. Repeatable.")  # fmt: skip
 @click.option("--args", "arguments", metavar="JSON", help="All arguments, as a JSON object.")
 @click.option("--runner", type=click.Choice([kind.value for kind in RunnerKind]),
               default=RunnerKind.PROCESS.value, show_default=True)  # fmt: skip
 @click.option("--attempts", type=int, default=3, show_default=True,
-              help="How often a job that dies is started in all.")  # fmt: skip
+              help="Total attempts before a job that dies is FAILED.")  # fmt: skip
 @click.option("--delay", type=float, default=1.0, show_default=True,
-              help="Seconds before the second attempt; doubled for each further one.")  # fmt: skip
+              help="Seconds before the second attempt; doubled each time after.")  # fmt: skip
 @click.option("--partitions", type=int, metavar="N",
-              help="Over how many partitions the state of its streams is spread.")  # fmt: skip
+              help="The number of partitions of its streams' state.")  # fmt: skip
 @click.option("--snapshot-every", type=float, metavar="SECONDS",
-              help="Take a snapshot of its streams so often.")  # fmt: skip
+              help="Take a snapshot of its streams at this interval.")  # fmt: skip
 @click.option("--keep-snapshots", type=int, default=3, show_default=True, metavar="N",
-              help="How many that nobody has named are kept while it goes on.")  # fmt: skip
+              help="Most unnamed snapshots to keep until the job ends.")  # fmt: skip
 @click.option("--snapshot-max-age", type=float, metavar="SECONDS",
-              help="Delete those that are older when another one is taken.")  # fmt: skip
+              help="Delete older snapshots when another one is taken.")  # fmt: skip
 @click.option("--snapshots-at-end", multiple=True, metavar="STATUS=keep|delete",
-              help="What becomes of them when it is finished (deleted), failed (kept) or canceled "
-              "(kept). Repeatable.")  # fmt: skip
+              help="Keep or delete the snapshots of a job that ended finished (default: delete), "
+              "failed (keep) or canceled (keep). Repeatable.")  # fmt: skip
 @click.option("--on-exception", is_flag=True,
-              help="Start it again, too, when its function raises.")  # fmt: skip
+              help="Also restart the job if its function raises.")  # fmt: skip
 @click.option("--no-check", is_flag=True,
-              help="Do not import the entry point here: only the masters have it.")  # fmt: skip
+              help="Do not import the entry point on this host.")  # fmt: skip
 @click.option("--existing", is_flag=True,
-              help="An id that was submitted before is no error: with --wait, its result "
-              "is returned.")  # fmt: skip
+              help="Accept an id that was submitted before; with --wait, return its "
+              "result.")  # fmt: skip
 @click.option("--wait", "waits", is_flag=True, help="Wait for the result and print it.")
 @spec_key_option
 @with_cluster
@@ -86,7 +86,7 @@ def submit_command(
     waits: bool,
     spec_key: SpecKey | None,
 ) -> int:
-    """Submit a job, durably. Needs no leader: whoever leads next sees it.
+    """Submit a job, durably. Needs no leader: the next leader starts the job.
 
     \b
     Examples:
@@ -128,7 +128,7 @@ def submit_command(
     "--timeout",
     type=click.FloatRange(min=0),
     metavar="SECONDS",
-    help="Give up after so long; exit 3.",
+    help="Give up after this time and exit 3.",
 )
 @json_option
 @with_cluster
@@ -153,18 +153,18 @@ def wait_command(place: ClusterRef, job_id: str, timeout: float | None, as_json:
 
 @click.command("cancel")
 @click.argument("job_id")
-@click.option("--reason", default="", help="Kept with the request.")
-@click.option("--wait", "waits", is_flag=True, help="Wait until it has ended.")
+@click.option("--reason", default="", help="A text that is stored with the request.")
+@click.option("--wait", "waits", is_flag=True, help="Wait until the job has ended.")
 @with_cluster
 def cancel_command(place: ClusterRef, job_id: str, reason: str, waits: bool) -> int:
-    """Ask for a job to be canceled; the leader kills its attempt as a whole.
+    """Cancel a job: the leader kills all processes of its attempt.
 
     \b
     Example:  jrs cancel nightly-2026-11-20 --wait
     """
     with place.open() as backend:
         JobCatalog(backend).cancel(job_id, reason)
-        echo(f"asked to cancel {job_id}", err=True)
+        echo(f"requested to cancel {job_id}", err=True)
         if waits:
             result = JobResultStore(backend).wait(job_id)
             echo(f"{job_id} ended {result.status.name}", err=True)
@@ -175,7 +175,7 @@ def _at_end(text: str) -> tuple[str, Keep]:
     status, _, what = text.partition("=")
     if status not in ("finished", "failed", "canceled") or what not in ("keep", "delete"):
         raise InvalidInput(
-            f"not what becomes of snapshots: {text!r}; write finished=keep or failed=delete"
+            f"invalid --snapshots-at-end: {text!r}; write finished=keep or failed=delete"
         )
     return f"on_{status}", Keep(what)
 
@@ -199,7 +199,7 @@ def _arguments(pairs: tuple[str, ...], text: str | None) -> dict[str, Any]:
             found[name] = json.loads(value)
         except json.JSONDecodeError:
             found[name] = value
-        except (ValueError, RecursionError) as error:  # JSON, but more than anybody reads back.
+        except (ValueError, RecursionError) as error:  # JSON over the limits of Python's parser.
             raise InvalidInput(f"--arg {shown(name)}: {error}") from None
     return dict(found)
 
@@ -229,10 +229,10 @@ def _print(result: JobResult, *, as_json: bool) -> None:
 @spec_key_option
 @with_cluster
 def sign_command(place: ClusterRef, job_id: str, spec_key: SpecKey | None) -> int:
-    """Sign a job's spec as it is stored now, so that masters with the same key run it.
+    """Sign a job's stored spec, so that masters with the same key run the job.
 
-    Look at it first: jrs show JOB_ID. A job that was held for its signature is then resumed with
-    jrs resume.
+    Check the spec first with jrs show JOB_ID. If the job was held for its signature, resume it
+    afterwards with jrs resume.
 
     \b
     Example:  jrs sign nightly-2026-11-20 --spec-key /etc/jrs/spec.key

@@ -1,4 +1,4 @@
-"""``jrs master``: the sidecar. Campaigns, and while it leads, runs the submitted jobs."""
+"""``jrs master``: the process that campaigns and, while it leads, runs the submitted jobs."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ from jrs.recovery.rules.resource import Resource
 
 @click.command(
     "master",
-    epilog="Start it on several machines or several times: one leads, the others take over.",
+    epilog="Start several masters, also on several hosts: one leads, the others take over.",
 )
-@click.option("--name", help="This master's name  [default: host, pid and a little chance]")
+@click.option("--name", help="This master's name  [default: host, pid and random letters]")
 @click.option("--ttl", type=float, default=15.0, show_default=True,
               help="Seconds after which a leader that hangs is replaced.")  # fmt: skip
 @click.option("--storage", type=click.Path(path_type=Path, file_okay=False),
-              help="Where jobs keep their files; all masters share it.")  # fmt: skip
+              help="The folder of the jobs' files, which all masters share.")  # fmt: skip
 @click.option("--resource", "resources", multiple=True, metavar="MODULE:FUNCTION",
-              help="Something more that jobs leave behind: a function that returns a "
-              "jrs.Resource. Repeatable.")  # fmt: skip
+              help="A function that returns a jrs.Resource: something more to clean up after "
+              "each job. Repeatable.")  # fmt: skip
 @click.option("--max-attempts", type=click.IntRange(1, MOST), metavar="N",
-              help="How many attempts run at once while this master leads; other jobs wait, first "
+              help="Most attempts at once while this master leads; other jobs wait, first "
               "submitted first.  [default: by cores and memory]")  # fmt: skip
 @click.option("--allow-entry", "allowed", multiple=True, metavar="PATTERN",
-              help="Run only jobs whose module, or file, this shell pattern matches, as 'etl.*' or "
-              "'/opt/jobs/*'; others are held. Repeatable.")  # fmt: skip
+              help="Run only jobs whose module or file matches this shell pattern, such as 'etl.*' "
+              "or '/opt/jobs/*'; hold other jobs. Repeatable.")  # fmt: skip
 @spec_key_option
-@click.option("--json", "as_json", is_flag=True, help="Print events as JSON, one a line.")
+@click.option("--json", "as_json", is_flag=True, help="Print events as JSON, one per line.")
 @with_cluster
 def master_command(
     place: ClusterRef,
@@ -58,9 +58,9 @@ def master_command(
 ) -> None:
     """Start a master: campaign, and while leading, recover and run submitted jobs.
 
-    Ends on SIGTERM or SIGINT: running attempts are stopped, and the next master takes over at once.
-    While the backend does not answer it waits, from its start on, and says why.
-    With --spec-key it runs only jobs whose spec is signed with that key; others are held.
+    SIGTERM or SIGINT ends the master: it stops running attempts, and the next master takes over at
+    once. While the backend does not answer, the master waits and prints why, even at its start.
+    With --spec-key it runs only jobs whose spec is signed with that key, and holds other jobs.
 
     \b
     Example:  jrs --backend file:///var/lib/jrs master --name m1
@@ -91,7 +91,7 @@ def master_command(
             backend, url=place.url, storage=storage, ttl=ttl, name=name, resources=found,
             report=report, max_attempts=max_attempts, trust=trust,
         )  # fmt: skip
-        credentials.take()  # The master has read them; nothing that it starts is to inherit them.
+        credentials.take()  # The master has read them; its children must not inherit them.
         master.run(stop)
 
 

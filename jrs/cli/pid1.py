@@ -1,7 +1,7 @@
-"""PID 1 of a container: reaps what nobody else does, so that no zombie is left.
+"""PID 1 of a container: reaps orphaned processes, so that no zombie is left.
 
-The kernel gives every process whose parent has ended to PID 1. A master cannot reap them itself: it
-cannot tell them from the children that its own threads wait for.
+The kernel makes PID 1 the parent of every process whose parent has ended. A master cannot reap
+them itself, because it cannot distinguish them from the children that its own threads wait for.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from types import FrameType
 
 
 def stay_behind() -> None:
-    """Go on in a child if this process is PID 1, which from then on only reaps.
+    """Continue in a child if this process is PID 1, which then only reaps.
 
-    PID 1 passes signals on to the child, and ends with it, with its exit status: then the kernel
-    ends whatever is left in the container. Call it before any thread is started.
+    PID 1 forwards signals to the child and ends when the child ends, with the child's exit status.
+    The kernel then ends all other processes of the container. Call it before any thread is started.
     """
     if os.getpid() != 1:
         return
     sys.stdout.flush()
     sys.stderr.flush()
     passed_on = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1}
-    # Blocked until there is a child to pass them on to.
+    # Block the signals until the child exists.
     signal.pthread_sigmask(signal.SIG_BLOCK, passed_on)
     child = os.fork()
     if child == 0:

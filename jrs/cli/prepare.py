@@ -1,4 +1,4 @@
-"""``jrs prepare``: what makes Spark start quicker on this host."""
+"""``jrs prepare``: makes Spark start faster on this host."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from jrs.recovery.spark import class_data
 
 @click.command("prepare")
 def prepare_command() -> None:
-    """Make Spark start quicker here: after a failover, most of the time is the start of its JVM.
+    """Make Spark start faster on this host; the start of its JVM dominates a failover.
 
-    Makes the archive of Spark's classes that all jobs of this user and Python share, if there is
-    none yet: about a minute, some 190 MB in ~/.cache/jrs, or in the folder that JRS_CLASS_DATA
-    names. Masters make it by themselves when the host is idle; this is for who does not want to
-    wait, and for building images.
+    Creates the archive of Spark's classes that all jobs of this user and Python share, unless it
+    exists. Takes about a minute and 190 MB in ~/.cache/jrs, or in the folder that JRS_CLASS_DATA
+    names. Masters create the archive themselves when the host is idle. Use this command to avoid
+    that wait, or when you build an image.
 
     \b
     Example:  jrs prepare

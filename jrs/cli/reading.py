@@ -1,4 +1,4 @@
-"""``jrs list``, ``show``, ``explain`` and ``masters``: they change nothing."""
+"""``jrs list``, ``show``, ``explain`` and ``masters``: commands that change nothing."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from jrs.store.jobs import JobCatalog, JobView
 from jrs.store.masters import GONE_AFTER, Registry
 
 _MOST_OF_A_NOTE = 200
-"""Characters of a failure or a reason that `jrs list` shows; `jrs show` has all of it."""
+"""Characters of a failure or a reason that `jrs list` shows; `jrs show` shows the whole text."""
 
 
 @click.command("list")
 @click.option("--status", type=click.Choice([status.value for status in JobStatus]))
 @click.option("--state", type=click.Choice([state.value for state in ResultState]),
               help="Only jobs whose result is dirty, clean or expired.")  # fmt: skip
-@click.option("--after", metavar="JOB_ID", help="Go on behind this job.")
+@click.option("--after", metavar="JOB_ID", help="Begin after this job.")
 @click.option("--limit", type=click.IntRange(1, MOST), default=50, show_default=True)
 @json_option
 @with_cluster
@@ -84,7 +84,7 @@ def list_command(
         [_row(view) for view in found[:limit]],
     )
     if len(found) > limit:
-        echo(f"there are more: jrs list --after {found[limit - 1].job_id}", err=True)
+        echo(f"more jobs: jrs list --after {found[limit - 1].job_id}", err=True)
     return 0
 
 
@@ -93,7 +93,7 @@ def list_command(
 @json_option
 @with_cluster
 def show_command(place: ClusterRef, job_id: str, as_json: bool) -> int:
-    """Show all that is known of a job: its spec, attempts, stages and result.
+    """Show a job: its spec, attempts, stages and result.
 
     \b
     Example:  jrs show nightly-2026-11-20
@@ -113,7 +113,7 @@ def show_command(place: ClusterRef, job_id: str, as_json: bool) -> int:
 @json_option
 @with_cluster
 def explain_command(place: ClusterRef, job_id: str, as_json: bool) -> int:
-    """Say what happens to a job now, why, and what is left of it.
+    """Explain what a leader does with a job now, and why.
 
     \b
     Example:  jrs explain nightly-2026-11-20
@@ -134,7 +134,7 @@ def explain_command(place: ClusterRef, job_id: str, as_json: bool) -> int:
 @json_option
 @with_cluster
 def masters_command(place: ClusterRef, as_json: bool) -> int:
-    """List the masters of the cluster, and who leads.
+    """List the masters of the cluster and show which one leads.
 
     \b
     Example:  jrs masters
@@ -248,7 +248,7 @@ def _facts_of(view: JobView) -> list[tuple[str, str]]:
 
 
 def _lines(name: str, text: str) -> list[tuple[str, str]]:
-    """Return a text of several lines as one fact, whose name is before the first."""
+    """Return a text of several lines as one fact, with its name on the first line."""
     return [(name if not at else "", line) for at, line in enumerate(text.splitlines())]
 
 

@@ -1,4 +1,4 @@
-"""``jrs snapshot``: what is done with the snapshots of jobs, by people."""
+"""``jrs snapshot``: commands for the snapshots of jobs."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 @click.group("snapshot", context_settings={"help_option_names": ["-h", "--help"]})
 def snapshot_command() -> None:
-    """Pin states of jobs, and go back to them: here, elsewhere, as other jobs.
+    """Take snapshots of jobs and restore them: in place, in another cluster, or as new jobs.
 
-    A snapshot has a number and, if it was given one, a name. Files that change or vanish behind
-    the system's back are found by verify.
+    A snapshot has a number and, optionally, a name. verify finds files that were changed or removed
+    outside jrs.
 
     \b
     Examples:
@@ -51,7 +51,7 @@ def snapshot_command() -> None:
 
 
 def _command(name: str) -> Callable[[Callable[..., Any]], click.Command]:
-    """Make a command of the group, on an open catalogue, with the options that all of them have."""
+    """Make a command of the group that works on an open catalogue, with the common options."""
 
     def wrap(function: Callable[..., Any]) -> click.Command:
         def command(place: ClusterRef, storage: Path | None, **options: Any) -> Any:
@@ -70,18 +70,19 @@ def _command(name: str) -> Callable[[Callable[..., Any]], click.Command]:
 
 @_command("create")
 @click.argument("job_id")
-@click.option("--name", help="A name to find it by; such ones are kept by retention.")
+@click.option("--name", help="A name; retention keeps named snapshots.")
 @click.option("--format", "how", type=click.Choice([each.value for each in SnapshotFormat]),
-              default="link", show_default=True, help="How it holds its files.")  # fmt: skip
+              default="link", show_default=True,
+              help="How the snapshot stores its files.")  # fmt: skip
 @click.option("--batch", "batches", multiple=True, metavar="STAGE=N",
-              help="An older batch of a stage, that Spark still retains.")  # fmt: skip
-@click.option("--no-output", is_flag=True, help="Leave out what the job has published.")
+              help="Pin a stage at an older batch that Spark still retains.")  # fmt: skip
+@click.option("--no-output", is_flag=True, help="Leave out the published output.")
 @json_option
 def create_command(
     catalog: SnapshotCatalog, job_id: str, name: str | None, how: str,
     batches: tuple[str, ...], no_output: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """Take a snapshot of a job, which may be running, suspended or dead.
+    """Take a snapshot of a running, suspended or dead job.
 
     \b
     Examples:
@@ -114,7 +115,7 @@ def list_command(catalog: SnapshotCatalog, job_id: str | None, as_json: bool) ->
     jobs = [check_job_id(job_id)] if job_id else list(catalog.jobs())
     records = [record for each in jobs for record in catalog.list(each)]
     if job_id and not records:
-        JobCatalog(catalog.backend).view(job_id)  # Or there is no such job.
+        JobCatalog(catalog.backend).view(job_id)  # Raises if the job does not exist.
     if as_json:
         echo_json(records)
         return
@@ -129,7 +130,7 @@ def list_command(catalog: SnapshotCatalog, job_id: str | None, as_json: bool) ->
 @click.argument("snapshot")
 @json_option
 def show_command(catalog: SnapshotCatalog, job_id: str, snapshot: str, as_json: bool) -> None:
-    """Show all that a snapshot holds: stages, records and files.
+    """Show the stages, records and files of a snapshot.
 
     \b
     Example:  jrs snapshot show orders 3
@@ -155,9 +156,9 @@ def show_command(catalog: SnapshotCatalog, job_id: str, snapshot: str, as_json: 
 def verify_command(
     catalog: SnapshotCatalog, job_id: str, snapshot: str | None, as_json: bool
 ) -> int | None:
-    """Read every byte of a snapshot; without one, find the newest of the job that is whole.
+    """Verify every byte of a snapshot; without SNAPSHOT, find the job's newest intact one.
 
-    Exit 0: it is whole; 2: it is damaged, or none is whole.
+    Exit code 0: it is intact; 2: it is damaged, or no snapshot is intact.
 
     \b
     Examples:
@@ -174,7 +175,7 @@ def verify_command(
                 echo(f"{skipped}: {why}", err=True)
     if record is None:
         raise InvalidInput(f"job {job_id!r} has no snapshot that could be restored")
-    echo_json(record) if as_json else echo(f"{record} is whole")
+    echo_json(record) if as_json else echo(f"{record} is intact")
     return 0
 
 
@@ -182,7 +183,7 @@ def verify_command(
 @click.argument("job_id")
 @click.argument("snapshot")
 def delete_command(catalog: SnapshotCatalog, job_id: str, snapshot: str) -> None:
-    """Delete a snapshot; never the newest that a job which has not ended could go on from.
+    """Delete a snapshot, unless it is the newest that an unfinished job could resume from.
 
     \b
     Example:  jrs snapshot delete orders 3
@@ -211,7 +212,7 @@ def move_command(catalog: SnapshotCatalog, job_id: str, snapshot: str, to: Path)
 @click.argument("snapshot")
 @click.argument("folder", type=click.Path(path_type=Path))
 def export_command(catalog: SnapshotCatalog, job_id: str, snapshot: str, folder: Path) -> None:
-    """Copy a snapshot to a new folder that needs nothing else and can be copied on.
+    """Copy a snapshot to a new, self-contained folder that can be copied anywhere.
 
     \b
     Examples:
@@ -227,20 +228,20 @@ def export_command(catalog: SnapshotCatalog, job_id: str, snapshot: str, folder:
 @click.argument("job_id", required=False)
 @click.argument("snapshot", required=False)
 @click.option("--from", "folder", type=click.Path(path_type=Path, file_okay=False, exists=True),
-              help="An exported snapshot, of whatever cluster.")  # fmt: skip
+              help="The folder of an exported snapshot, from any cluster.")  # fmt: skip
 @click.option("--as", "as_job", metavar="NEW", help="Restore it as a new job.")
 @click.option("--claim", is_flag=True, help="Use the snapshot up; by default it stays.")
-@click.option("--finish", metavar="JOB", help="Carry out a restore that was cut off.")
+@click.option("--finish", metavar="JOB", help="Complete an interrupted restore.")
 @spec_key_option
 @json_option
 def restore_command(
     catalog: SnapshotCatalog, job_id: str | None, snapshot: str | None, folder: Path | None,
     as_job: str | None, claim: bool, finish: str | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Put a suspended job back to a snapshot: by default, the newest that is whole.
+    """Restore a suspended job from a snapshot: by default, from its newest intact one.
 
-    What the job has published since is taken back with it. A new job is started at once if a
-    master leads; a suspended one when it is resumed.
+    The restore also reverts the output that the job has published since. A leader starts a new job
+    at once, and a suspended job when it is resumed.
 
     \b
     Examples:
@@ -266,7 +267,7 @@ def restore_command(
 def fork_command(
     catalog: SnapshotCatalog, job_id: str, snapshot: str | None, as_job: str, as_json: bool
 ) -> None:
-    """Start a new job from a snapshot, next to the one it is of: its queries get new ids.
+    """Start a new job from a snapshot of another job; its queries get new ids.
 
     \b
     Example:  jrs snapshot fork orders --as orders-test
@@ -285,7 +286,7 @@ def catalog_of(
 ) -> SnapshotCatalog:
     found = job_storage(backend, storage)
     if found is None:
-        raise InvalidInput("say where jobs keep their files: --storage DIR")
+        raise InvalidInput("no storage: give the folder of the jobs' files with --storage DIR")
     return SnapshotCatalog(backend, found, spec_key=spec_key)
 
 
@@ -294,15 +295,17 @@ def _source(
 ) -> SnapshotRecord | Path:
     if folder is not None:
         if job_id is not None:
-            raise InvalidInput("give a job and its snapshot, or --from and a folder, not both")
+            raise InvalidInput("give either JOB_ID [SNAPSHOT] or --from FOLDER, not both")
         return folder.absolute()
     if job_id is None:
-        raise InvalidInput("say what to restore: JOB_ID [SNAPSHOT], --from FOLDER or --finish JOB")
+        raise InvalidInput(
+            "nothing to restore: give JOB_ID [SNAPSHOT], --from FOLDER or --finish JOB"
+        )
     if snapshot is not None:
         return catalog.get(check_job_id(job_id), snapshot)
     usable = catalog.newest_usable(check_job_id(job_id))
     for skipped, why in usable.skipped:
-        echo(f"passed over: {skipped}: {why}", err=True)
+        echo(f"skipped: {skipped}: {why}", err=True)
     if usable.record is None:
         raise InvalidInput(f"job {job_id!r} has no snapshot that could be restored")
     return usable.record
@@ -321,9 +324,9 @@ def echo_restored(restored: Restored, as_json: bool) -> None:
 
 def _batch(text: str) -> tuple[str, int]:
     stage, _, number = text.partition("=")
-    # As many digits as a batch's number has at most: Spark's are of 64 bits.
+    # 19 digits are enough: Spark's batch numbers have 64 bits.
     if not stage or not re.fullmatch("[0-9]{1,19}", number):
-        raise InvalidInput(f"not a batch of a stage: {text!r}; write STAGE=N, as hourly=41")
+        raise InvalidInput(f"not a batch of a stage: {text!r}; write STAGE=N, such as hourly=41")
     return stage, int(number)
 
 
@@ -359,7 +362,7 @@ def _size(size: float) -> str:
 
 @contextmanager
 def progress_of(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Show how many files are done, where somebody watches."""
+    """Show a progress bar of files if stderr is a terminal."""
     if not sys.stderr.isatty():
         yield lambda done, total: None
         return

@@ -15,20 +15,21 @@ from jrs.store.stops import JobStops
 
 @click.command(
     "stop",
-    epilog="It is a request: durable at once, seen by whoever leads, and carried on after a "
-    "failover. 'jrs cancel' overrides it at any time.",
+    epilog="The request is durable at once, and a new leader continues it after a failover. 'jrs "
+    "cancel' overrides it at any time.",
 )
 @click.argument("job_id")
 @click.option("--suspend", "mode", flag_value=StopMode.SUSPEND.value, default=True,
-              help="Stand still at a batch boundary; can be resumed. The default.")  # fmt: skip
+              help="Stop at a batch boundary; can be resumed. The default.")  # fmt: skip
 @click.option("--drain", "mode", flag_value=StopMode.DRAIN.value,
-              help="Process what is there, flush every window, and finish for good.")  # fmt: skip
-@click.option("--reason", default="", help="Kept with the request.")
+              help="Process the available input, flush every window, and finish.")  # fmt: skip
+@click.option("--reason", default="", help="A text that is stored with the request.")
 @click.option("--patience", type=float, default=30.0, show_default=True, metavar="SECONDS",
-              help="After so long an attempt that does not come to stand is killed; it goes on "
-              "from its newest committed batch.")  # fmt: skip
-@click.option("--no-wait", is_flag=True, help="Only leave the request.")
-@click.option("--timeout", type=float, metavar="SECONDS", help="Wait for so long; exit 3.")
+              help="The grace period of --suspend: afterwards the attempt is killed, and the job "
+              "resumes from its newest committed batch.")  # fmt: skip
+@click.option("--no-wait", is_flag=True, help="Store the request and return at once.")
+@click.option("--timeout", type=float, metavar="SECONDS",
+              help="Give up after this time and exit 3; the request stays.")  # fmt: skip
 @with_cluster
 def stop_command(
     place: ClusterRef,
@@ -39,7 +40,7 @@ def stop_command(
     no_wait: bool,
     timeout: float | None,
 ) -> int:
-    """Suspend a job, or drain it; wait until it stands and say which stage is where.
+    """Suspend or drain a job; wait until it has stopped, and print the progress of its stages.
 
     \b
     Examples:
@@ -53,7 +54,7 @@ def stop_command(
     with place.open() as backend:
         stops = JobStops(backend)
         stops.request(job_id, wanted, reason=reason, patience=patience)
-        echo(f"asked to {wanted.value} {job_id}", err=True)
+        echo(f"requested to {wanted.value} {job_id}", err=True)
         if no_wait:
             return 0
         told: dict[str, str] = {}
@@ -70,7 +71,7 @@ def stop_command(
             echo(f"jrs: {error}", err=True)
             return EXIT_TIMEOUT
         if stop is not None and stop.mode is StopMode.HOLD:
-            then = "goes on with the drain" if stop.drain else "tries again"
+            then = "continues the drain" if stop.drain else "tries again"
             echo(f"{job_id} is held: {stop.reason}; 'jrs resume {job_id}' {then}", err=True)
             return EXIT_DIFFERS
         if stop is not None:
@@ -86,7 +87,7 @@ def stop_command(
 @click.argument("job_id")
 @with_cluster
 def resume_command(place: ClusterRef, job_id: str) -> int:
-    """Let a suspended job go on, or one that is held try again; the leader starts it.
+    """Resume a suspended job, or retry a held job; the leader starts it.
 
     \b
     Example:  jrs resume hourly-delays

@@ -1,4 +1,4 @@
-"""``jrs cleanup``, ``expire`` and ``fsck``: what an operator does by hand."""
+"""``jrs cleanup``, ``expire``, ``fsck`` and ``cluster-format``: commands for operators."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ _KINDS: dict[str, type] = {
 
 storage_option = click.option(
     "--storage", type=click.Path(path_type=Path, file_okay=False, exists=True),
-    help="Where jobs keep their files, as told to the masters.",
+    help="Where jobs keep their files; the same as for the masters.",
 )  # fmt: skip
 
 
@@ -80,10 +80,10 @@ storage_option = click.option(
 def cleanup_command(
     place: ClusterRef, action: str, job_id: str, storage: Path | None, as_json: bool
 ) -> int:
-    """See to the cleanup of a job that has ended.
+    """Retry, preview or skip the cleanup of a job that has ended.
 
-    retry lets the leader try again at once what was given up; dry-run names what would be removed
-    and removes nothing; force marks the result clean whatever is left, and names that.
+    retry makes the leader retry a failed cleanup at once. dry-run lists what a cleanup would remove
+    and removes nothing. force marks the result clean and lists what is left.
 
     \b
     Examples:
@@ -98,7 +98,7 @@ def cleanup_command(
             raise NoSuchResult(f"job {job_id!r} has no result; there is nothing to clean up")
         if action == "retry":
             again = cleanup.retry(job_id)
-            says = "is tried again at once" if again else "has nothing that is left"
+            says = "is retried at once" if again else "has nothing left to do"
             echo(f"the cleanup of {job_id} {says}", err=True)
             return 0
         if action == "force":
@@ -120,13 +120,13 @@ def cleanup_command(
 
 @click.command("expire")
 @click.option("--older-than", "age", required=True, metavar="AGE",
-              help="How long ago a job must have ended: 90s, 30m, 12h, 7d.")  # fmt: skip
+              help="The least time since the job ended: 90s, 30m, 12h, 7d.")  # fmt: skip
 @click.option("--keep", type=click.IntRange(0, MOST), default=0, show_default=True,
-              help="Keep this many of the newest, whatever their age.")  # fmt: skip
+              help="Keep this many of the newest results, whatever their age.")  # fmt: skip
 @json_option
 @with_cluster
 def expire_command(place: ClusterRef, age: str, keep: int, as_json: bool) -> int:
-    """Delete old clean results. Their jobs can still never run again.
+    """Delete old clean results. Their job ids stay used forever.
 
     \b
     Example:  jrs expire --older-than 30d --keep 1000
@@ -142,8 +142,8 @@ def expire_command(place: ClusterRef, age: str, keep: int, as_json: bool) -> int
 
 @click.command("fsck")
 @click.option("--accept-damage", is_flag=True,
-              help="Continue, for good, without what is damaged in the log, and without "
-              "commits that need what damage hides.")  # fmt: skip
+              help="Permanently discard damaged parts of the log, and the commits that "
+              "depend on them.")  # fmt: skip
 @click.option("--repair", is_flag=True,
               help="Restore a damaged epoch, so that masters can lead again.")  # fmt: skip
 @storage_option
@@ -152,10 +152,10 @@ def expire_command(place: ClusterRef, age: str, keep: int, as_json: bool) -> int
 def fsck_command(
     place: ClusterRef, accept_damage: bool, repair: bool, storage: Path | None, as_json: bool
 ) -> int:
-    """Look everything over: damage, records that cannot be read, left-overs without an owner.
+    """Check the whole cluster for damage, unreadable records and left-overs.
 
-    Changes nothing, unless told to accept damage or to repair. Exit 0: all is well; 1: something is
-    left over; 2: something is damaged.
+    Changes nothing without --accept-damage or --repair. Exit code 0: no problem; 1: left-overs;
+    2: damage.
 
     \b
     Example:  jrs fsck
@@ -189,14 +189,15 @@ def fsck_command(
 
 @click.command("cluster-format")
 @click.option("--raise", "to_raise", is_flag=True,
-              help="Raise it to the newest that this version knows, for good.")  # fmt: skip
+              help="Raise it to the newest that this version supports. Permanent.")  # fmt: skip
 @json_option
 @with_cluster
 def cluster_format_command(place: ClusterRef, to_raise: bool, as_json: bool) -> int:
     """Show the format of the cluster's records, or raise it once every master is upgraded.
 
-    Until then a newer version of jrs writes what the older ones read. After it, older versions
-    refuse to open the cluster. It is refused while a master runs that does not know the format.
+    Before the raise, newer versions of jrs write records that older versions can read. After it,
+    older versions refuse to open the cluster. The raise is refused while a master runs that does
+    not know the new format.
 
     \b
     Example:  jrs cluster-format --raise
@@ -209,10 +210,10 @@ def cluster_format_command(place: ClusterRef, to_raise: bool, as_json: bool) -> 
     if as_json:
         echo_json({"format": found, "newest": NEWEST_FORMAT, "before": before})
     elif to_raise:
-        raised = f"raised from {before} to {found}" if before < found else f"{found} already"
+        raised = f"raised from {before} to {found}" if before < found else f"already {found}"
         echo(f"the cluster's format is {raised}")
     else:
-        echo(f"format {found}; this version knows up to {NEWEST_FORMAT}")
+        echo(f"format {found}; this version supports up to {NEWEST_FORMAT}")
     return 0
 
 
@@ -227,7 +228,7 @@ def job_storage(backend: Backend, storage: Path | None) -> JobStorage | None:
 def _cleanup(backend: Backend, storage: Path | None) -> JobCleanup:
     found = job_storage(backend, storage)
     if found is None:
-        raise InvalidInput("say where jobs keep their files: --storage DIR")
+        raise InvalidInput("no storage: give the folder of the jobs' files with --storage DIR")
     return JobCleanup(backend, default_resources(backend, found))
 
 

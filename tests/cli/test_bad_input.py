@@ -110,7 +110,7 @@ def store(tmp_path: Path) -> JobResultStore:
         pytest.param(["fsck", "--storage", "/nowhere"], ["/nowhere"], id="no-storage"),
         pytest.param(["wait", "ended", "--timeout", "nan"], ["timeout"], id="timeout-nan"),
         pytest.param(["wait", "ended", "--timeout", "-1"], ["timeout"], id="timeout"),
-        pytest.param(["--backend", "memory://x", "list"], ["one process"], id="memory"),
+        pytest.param(["--backend", "memory://x", "list"], ["ends with its process"], id="memory"),
         pytest.param(
             ["submit", "j", "jobs_here:add", "--arg", "c=1"], ["cannot be called", "'c'"],
             id="signature",

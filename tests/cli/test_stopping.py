@@ -111,5 +111,5 @@ def test_a_job_that_is_held_is_not_drained(jrs: Jrs, url: str) -> None:
 
     assert stopped.returncode == 1
     assert "waiting is held: its plan has changed; 'jrs resume waiting'" in stopped.stderr
-    assert "goes on with the drain" in stopped.stderr
+    assert "continues the drain" in stopped.stderr
     assert "suspended" not in stopped.stderr

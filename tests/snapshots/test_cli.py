@@ -50,7 +50,7 @@ def test_from_creation_to_deletion(run: Run, tmp_path: Path) -> None:
     assert "stage hourly: batch 1" in run("snapshot", "show", "job", 2).stdout
     shown = json.loads(run("snapshot", "show", "job", "mine", "--json").stdout)
     assert shown["job_id"] == "job"
-    assert "is whole" in run("snapshot", "verify", "job", "mine").stdout
+    assert "is intact" in run("snapshot", "verify", "job", "mine").stdout
     run("snapshot", "move", "job", 1, tmp_path / "far")
     run("snapshot", "export", "job", 2, tmp_path / "out")
     forked = json.loads(run("snapshot", "fork", "job", "mine", "--as", "new", "--json").stdout)
@@ -94,7 +94,7 @@ BAD = [
     ("verify job", "no snapshot that could be restored"),
     ("delete job 9", "has no snapshot '9'"),
     ("delete no/id 9", "not a job id"),
-    ("restore", "say what to restore"),
+    ("restore", "nothing to restore"),
     ("restore job", "no snapshot that could be restored"),
     ("restore --finish job", "job 'job' has no unfinished restore"),
     ("restore --from /nowhere", "/nowhere"),

@@ -145,7 +145,7 @@ def test_a_story_that_can_not_go_on(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--seed", "1"], "--seed is for --streaming"),
+        (["--seed", "1"], "--seed needs --streaming"),
         (["--streaming", "--seed", "x"], "'x' is not a valid integer"),
         (["--streaming", "--seed", "-1"], "-1 is not in the range"),
         (["--streaming", "--backend", "memory://x"], "cannot be opened by several processes"),
