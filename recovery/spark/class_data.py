@@ -1,10 +1,10 @@
-"""Class-data sharing: an archive of Spark's classes, parsed and checked, so that its JVM starts in
-about half the time (JEP 350).
+"""Class-data sharing: an archive of Spark's parsed and checked classes. With it, Spark's JVM starts
+in about half the time (JEP 350).
 
-A failover of a job on Spark is for the most part the start of a JVM that loads some 20,000 classes.
-A session that finds no archive leaves word; a master of the same host and user then makes one,
-while nothing else wants the processor, or ``jrs prepare`` does. An archive is of one Spark and one
-Java, is some 190 MB in ``~/.cache/jrs``, and may be deleted at any time; a JVM that it does not fit
+A failover of a job on Spark mostly consists of the start of a JVM that loads some 20,000 classes. A
+session that finds no archive requests one. A master of the same host and user then makes it, while
+nothing else wants the processor, or ``jrs prepare`` does. An archive fits one Spark and one Java,
+takes some 190 MB in ``~/.cache/jrs``, and may be deleted at any time; a JVM that it does not fit
 ignores it. The environment variable ``JRS_CLASS_DATA`` names another folder, or is ``off``.
 
     python -m jrs.recovery.spark.class_data [--idle]    makes it; ends with its standard input
@@ -35,16 +35,16 @@ if TYPE_CHECKING:
 FOLDER = "JRS_CLASS_DATA"
 """The environment variable that names the archives' folder, or is ``off``."""
 _LOOK = 10.0
-"""Seconds between two looks for what sessions have asked for."""
+"""Seconds between two checks for requests of sessions."""
 _PATIENCE = 900.0
-"""Seconds after which an archive is taken to never be finished."""
+"""Seconds after which making an archive is given up."""
 _QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"
-"""An archive that does not fit is of no interest to the reader of a job's output."""
+"""Messages about an archive that does not fit do not belong in a job's output."""
 
 
 def options() -> str:
-    """Return the options with which a JVM shares classes. Nothing where there is no archive: then
-    word is left that one is wanted."""
+    """Return the options with which a JVM shares classes; empty if there is no archive. Then an
+    archive is requested."""
     archive = place()
     if archive is None:
         return ""
@@ -55,14 +55,14 @@ def options() -> str:
             archive.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             _wanted(archive).touch()
         except OSError:
-            pass  # A host where nothing can be kept starts Spark as before.
+            pass  # A host that cannot store the request starts Spark as before.
     return ""
 
 
 def place() -> Path | None:
-    """Return where the archive of this Python's Spark and of this Java is, or would be.
+    """Return the path of the archive for this Python's Spark and this Java; it need not exist.
 
-    None if there is to be none, or there is no Spark or no Java.
+    None if archives are off, or Spark or Java is missing.
     """
     folder = _folder()
     try:
@@ -75,7 +75,7 @@ def place() -> Path | None:
         return None
     java = os.path.realpath(java)
     home = Path(_find_spark_home())
-    # A Java or a Spark that was installed again, at the same place, passes over the old one's.
+    # A Java or Spark that was reinstalled at the same path ignores the old one's archive.
     made_for = f"{java} {os.stat(java).st_mtime_ns} {home} {_installed_at(home)}"
     key = hashlib.sha256(made_for.encode()).hexdigest()[:12]
     return folder / f"spark-{pyspark.__version__}-{key}.jsa"
@@ -85,7 +85,7 @@ def _installed_at(home: Path) -> int:
     try:
         return os.stat(home / "jars").st_mtime_ns
     except OSError:
-        return 0  # Built from source: its jars are elsewhere.
+        return 0  # Spark was built from source: its jars are elsewhere.
 
 
 def find_java() -> str | None:
@@ -95,11 +95,11 @@ def find_java() -> str | None:
 
 
 def make() -> Path:
-    """Return the archive; made, by a process of its own, unless it is there. Idempotent.
+    """Return the archive; if it does not exist, a process of its own makes it. Idempotent.
 
     Raises:
-        InvalidInput: there is no Spark or no Java, or archives are off.
-        Unavailable: it could not be made; says why.
+        InvalidInput: Spark or Java is missing, or archives are off.
+        Unavailable: it could not be made, with the reason.
     """
     archive = place()
     if archive is None:
@@ -126,7 +126,7 @@ def make() -> Path:
 
 
 class Background:
-    """Makes what sessions have asked for, for as long as a master runs; a context manager."""
+    """Makes the archives that sessions request, while a master runs; a context manager."""
 
     def __init__(self, look: float = _LOOK) -> None:
         self._look = look
@@ -153,7 +153,7 @@ class Background:
                 continue  # No process, or no folder, at the moment.
 
     def _is_asked(self) -> bool:
-        """Return whether a session has asked since the last time that one was made."""
+        """Return whether a session has requested an archive since the last one was made."""
         folder = _folder()
         wanted = folder.glob("*.wanted") if folder is not None else ()
         asked = {path: path.stat().st_mtime_ns for path in wanted}
@@ -172,7 +172,7 @@ def _folder() -> Path | None:
     try:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jrs"
     except RuntimeError:
-        return None  # A user without a home.
+        return None  # The user has no home.
 
 
 def _wanted(archive: Path) -> Path:
@@ -198,7 +198,7 @@ def _maker(*arguments: str) -> subprocess.Popen[bytes]:
 
 
 def main() -> None:
-    """Make the archive that is wanted, unless another process is at it."""
+    """Make the requested archive, unless another process makes it."""
     os.setpgid(0, 0)
     threading.Thread(target=_end_with_stdin, name="jrs-end", daemon=True).start()
     if "--idle" in sys.argv[1:]:
@@ -211,7 +211,7 @@ def main() -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         try:
             if not archive.is_file() and _wanted(archive).exists():
-                shutil.rmtree(work, ignore_errors=True)  # Of one that was killed.
+                shutil.rmtree(work, ignore_errors=True)  # A killed process may have left it.
                 _train(half, work)
                 sync(half)
                 os.rename(half, archive)
@@ -224,14 +224,15 @@ def main() -> None:
 
 
 def _end_with_stdin() -> None:
-    """End with whoever started this, and the JVM with it: it has no other way to notice."""
-    while os.read(0, 4096):  # Not by a file object, whose lock the interpreter wants at its end.
+    """End this process and its JVM when the starting process ends: there is no other signal for
+    that."""
+    while os.read(0, 4096):  # Not by a file object, whose lock the interpreter needs at its end.
         pass
     os.killpg(0, signal.SIGKILL)
 
 
 def _train(target: Path, folder: Path) -> None:
-    """Do a little of what jobs do, in a JVM that writes the classes it has loaded when it ends."""
+    """Do a little of what jobs do, in a JVM that writes its loaded classes when it ends."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -253,7 +254,7 @@ def _train(target: Path, folder: Path) -> None:
         if (gateway := SparkContext._gateway) is not None:
             gateway.shutdown()
             gateway.proc.stdin.close()
-            gateway.proc.wait(_PATIENCE)  # It is at its end that it writes the archive.
+            gateway.proc.wait(_PATIENCE)  # It writes the archive when it ends.
     if not target.is_file():
         raise RuntimeError("this Java writes no archive of classes")
 

@@ -1,4 +1,4 @@
-"""The engine that attempts are given: Spark, loaded when a job first asks for it."""
+"""The engine of attempts: Spark, loaded when a job first uses it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class PySparkEngine:
-    """Attempts on PySpark."""
+    """The engine of attempts on PySpark."""
 
     def session(self, run: StreamHost) -> SparkSession:
         return session_of(run.context)

@@ -1,7 +1,7 @@
-"""What Spark knows of a query that it does not tell: read from the JVM's own objects.
+"""Properties of a query that Spark's Python API does not expose, read from the JVM's objects.
 
-`DataStreamWriter` has no getters. Its fields have had the same names since Spark 2; what is not
-found counts as not set.
+`DataStreamWriter` has no getters. Its fields have had the same names since Spark 2; a field that is
+not found counts as not set.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _VOLATILE = re.compile(
 )
 _LOST_STATE = re.compile(
     r"\[(CANNOT_READ_STREAMING_STATE_FILE|CANNOT_LOAD_STATE_STORE"
-    # Nor are these of what is stored: a lock, the host's memory, a place to write.
+    # These are not about stored state either: a lock, the host's memory, a place to write.
     r"(?!\.(UNRELEASED_THREAD|\w*OUT_OF_MEMORY|FAILED_TO_GET_CHANGELOG_WRITER)))"
 )
 # Spark's own failure, and not that of another query, which a function of this one has run.
@@ -47,12 +47,12 @@ _TIMERS = re.compile(r"WithState.*, ProcessingTime(Timeout)?\b(?!#)")
 
 
 def check_writer(writer: DataStreamWriter, stage: str, *, bounded: bool) -> None:
-    """Raise `InvalidInput`, saying why, for a query that could not be recovered."""
+    """Raise `InvalidInput`, with the reason, for a query that could not be recovered."""
     options = _peek(writer._jwrite, "extraOptions")
     source, mode = _peek(writer._jwrite, "source"), str(_peek(writer._jwrite, "outputMode"))
     problem = ""
     if _option(options, "checkpointLocation") is not None:
-        problem = "it sets checkpointLocation, which is the job's: leave it out"
+        problem = "it sets checkpointLocation, which jrs sets: leave it out"
     elif str(_option(options, "asyncProgressTrackingEnabled")).lower() == "true":
         problem = (
             "asyncProgressTrackingEnabled commits batches later than it publishes them, so a "
@@ -67,13 +67,12 @@ def check_writer(writer: DataStreamWriter, stage: str, *, bounded: bool) -> None
         )
     elif bounded and _has_timers(writer):
         problem = (
-            "its timers go by processing time, so a bounded stage would end without what they "
-            "still hold: use timers of event time, or an unbounded stage"
+            "its timers use processing time, so a bounded stage would end without their pending "
+            "output: use timers of event time, or an unbounded stage"
         )
     elif re.search("Continuous|RealTime", str(_peek(writer._jwrite, "trigger"))):
         problem = (
-            "its trigger runs it without batches, which are what a failover goes on from: use "
-            "processingTime"
+            "its trigger runs it without batches, from which a failover resumes: use processingTime"
         )
     elif not bounded and re.search("OneTime|AvailableNow", str(_peek(writer._jwrite, "trigger"))):
         problem = "its trigger ends it by itself: call job.stream with bounded=True"
@@ -87,14 +86,14 @@ def uses_sink(writer: DataStreamWriter) -> bool:
 
 
 def path_of(writer: DataStreamWriter) -> Path | None:
-    """Return the folder that the query's sink is told to write to."""
+    """Return the folder to which the query's sink writes; None if it sets no path."""
     path = _option(_peek(writer._jwrite, "extraOptions"), "path")
     # As Hadoop reads it: nothing is escaped, with a scheme or without.
     return None if path is None else Path(_LOCAL.sub("", str(path)))
 
 
 def register_sink(session: SparkSession) -> None:
-    """Make the sink of jrs known to a session, which jobs may share. Idempotent."""
+    """Register the sink of jrs in a session, which jobs may share. Idempotent."""
     with _registering:
         try:
             session.dataSource.register(JrsSink)
@@ -104,7 +103,7 @@ def register_sink(session: SparkSession) -> None:
 
 
 def is_table(writer: DataStreamWriter) -> bool:
-    """Return whether the query writes to a table in memory, which is called as the query is."""
+    """Return whether the query writes to a table in memory, which has the query's name."""
     return bool(_peek(writer._jwrite, "source") == "memory")
 
 
@@ -119,7 +118,7 @@ def plan_hash(writer: DataStreamWriter, folder: str) -> str:
 
 
 def make_active(writer: DataStreamWriter) -> None:
-    """Make the writer's session the calling thread's: Spark looks data sources up in that one."""
+    """Make the writer's session the calling thread's: Spark looks up data sources there."""
     session = writer._spark
     kind = session._get_j_spark_session_class(session._jvm)
     kind.setActiveSession(session._jsparkSession)
@@ -131,14 +130,14 @@ def trigger(writer: DataStreamWriter) -> Any:
 
 
 def set_trigger(writer: DataStreamWriter, trigger: Any) -> None:
-    """Give the writer back the trigger that it had."""
+    """Restore the writer's trigger."""
     writer._jwrite = writer._jwrite.trigger(trigger)
 
 
 @contextlib.contextmanager
 def spread(writer: DataStreamWriter, partitions: int | None) -> Iterator[None]:
-    """Let the writer start a query with so many partitions; then the session is as it was, which
-    other stages use, and other jobs may."""
+    """Let the writer start a query with that many partitions, then restore the session's setting:
+    other stages use the session, and other jobs may."""
     if partitions is None:
         yield
         return
@@ -153,14 +152,16 @@ def spread(writer: DataStreamWriter, partitions: int | None) -> Iterator[None]:
 
 
 def is_over(query: StreamingQuery) -> bool:
-    """Return whether a query that is not active has come to its end: one whose Python did not end
-    in time goes on with it, and until then Spark starts no other on its checkpoint."""
+    """Return whether an inactive query has really ended.
+
+    A query whose Python did not end in time continues with it, and until then Spark starts no other
+    query on its checkpoint.
+    """
     return not query._jsq.streamingQuery().queryExecutionThread().isAlive()
 
 
 def for_state_only(writer: DataStreamWriter) -> DataStreamWriter:
-    """Return a writer of the same query that runs what is planned, and no more, and whose rows go
-    nowhere."""
+    """Return a writer of the same query that runs only the planned batch and discards its rows."""
     options = _peek(writer._jwrite, "extraOptions")
     found = writer._df.writeStream.format("noop").trigger(once=True)
     found._jwrite = found._jwrite.outputMode(_peek(writer._jwrite, "outputMode"))
@@ -172,12 +173,12 @@ def for_state_only(writer: DataStreamWriter) -> DataStreamWriter:
 
 
 def is_caught_up(query: StreamingQuery, *, has_run: bool) -> bool:
-    """Return whether a query that ends when nothing is left to do has come to that end, and was not
-    stopped on the way.
+    """Return whether a query that ends by itself has processed all input, and was not stopped
+    before.
 
     Args:
-        has_run: whether it has committed a batch; of a source that tells no end Spark takes what
-            is there in one.
+        has_run: whether it has committed a batch; Spark takes all input of a source that reports no
+            end in a single batch.
     """
     execution = query._jsq.streamingQuery()
     in_one = has_run and "SingleBatch" in str(_peek(execution, "triggerExecutor"))
@@ -187,33 +188,32 @@ def is_caught_up(query: StreamingQuery, *, has_run: bool) -> bool:
 def not_computed(error: BaseException) -> bool:
     """Return whether a query died because its sink took a batch without having all of it computed.
 
-    That is what a sink does that was cut off between its own commit and the query's: the batch
-    comes again, and it has it. But where the files of state have unique names, Spark then does not
-    know which of them are the batch's, and fails at each start (`checkpointFormatVersion` 2 in
-    `MicroBatchExecution.updateStateStoreCkptId`). A sink does it as well that has batches of
-    another history, or a function that passes over an error, or reads a part of its rows only: then
-    the batch is not to be taken for one that is there.
+    A sink does so if it was interrupted between its own commit and the query's: the batch comes
+    again, and the sink has it already. But if the files of state have unique names, Spark then does
+    not know which of them belong to the batch, and fails at each start (`checkpointFormatVersion` 2
+    in `MicroBatchExecution.updateStateStoreCkptId`). A sink also does so if it has batches of
+    another history, if a function ignores an error, or if it reads only a part of its rows: then
+    the batch must not count as one that the sink has.
     """
     return _NOT_COMPUTED.match(str(error)) is not None
 
 
 def holds_back(writer: DataStreamWriter) -> str | None:
-    """Return why the query holds back what no watermark flushes, or None if it does not."""
-    # Not asked of a query that has been started: only its own thread may be the first to plan it.
+    """Return why the query holds back rows that no watermark flushes, or None if it does not."""
+    # Called before the query is started: afterwards only its own thread may be the first to plan
+    # it.
     if str(_peek(writer._jwrite, "outputMode")) == "Complete":
         return (
             "in complete mode no row is ever final, so there is nothing to flush: suspend it, or "
             "cancel it"
         )
     if _has_timers(writer):
-        return (
-            "its timers go by processing time, which no watermark moves: suspend it, or cancel it"
-        )
+        return "its timers use processing time, which no watermark moves: suspend it, or cancel it"
     return None
 
 
 def keeps_one_partition(writer: DataStreamWriter) -> bool:
-    """Return whether the query has state that is all in one partition, however many there are: that
+    """Return whether all state of the query is in one partition, however many there are: the state
     of an aggregation without a key, or of a limit."""
     left = [_peek(writer._jwrite, "ds").queryExecution().analyzed()]
     while left:

@@ -1,9 +1,9 @@
-"""Rescaling: the state of a stopped stream, spread over another number of partitions.
+"""Rescaling: spreading the state of a stopped stream over another number of partitions.
 
-Spark pins the number in the offset log, so a restart with another one is silently ignored. It has
-a call of its own that rewrites the state; jrs lets it work on a copy made of links, and puts that
-in the checkpoint's place when it is complete and durable. So a crash at any step leaves either the
-old checkpoint or the new one.
+Spark pins the number in the offset log and silently ignores another one at a restart. It has a call
+that rewrites the state. jrs runs that on a copy made of links, and puts the copy in the
+checkpoint's place when it is complete and durable. So a crash at any step leaves either the old
+checkpoint or the new one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 
 
 def partitions(checkpoint: Path) -> int | None:
-    """Return over how many partitions the checkpoint's state is spread; None if it has none."""
+    """Return the number of partitions of the checkpoint's state; None if it has no state."""
     conf = _conf(checkpoint)
     return None if conf is None else int(conf[_PARTITIONS])
 
@@ -47,9 +47,10 @@ def check(checkpoint: Path) -> str | None:
 
 
 def rescale(session: SparkSession, checkpoint: Path, wanted: int) -> None:
-    """Spread the state over `wanted` partitions. Durable; harmless if it is so already.
+    """Spread the state over `wanted` partitions. Durable; does nothing if it has that number
+    already.
 
-    The query must not run, and has to stand at a batch boundary.
+    The query must not run, and must be at a batch boundary.
 
     Raises:
         JobHeld: the state store cannot be rescaled.
@@ -76,7 +77,7 @@ def fill_sink_log(table: Path, checkpoint: Path, default: int) -> None:
     Any other batch is in the log before it is committed. Idempotent.
 
     Args:
-        default: after how many entries Spark compacts a log that it begins.
+        default: after how many entries Spark compacts a new log.
     """
     log = table / SINK_LOG
     if not log.is_dir():
@@ -93,8 +94,8 @@ def fill_sink_log(table: Path, checkpoint: Path, default: int) -> None:
 
 
 def _compact_interval(log: Path, default: int) -> int:
-    """Return every how many entries Spark looks for a compacted one, as it derives that from what
-    is there (`CompactibleFileStreamLog.deriveCompactInterval`)."""
+    """Return the interval at which Spark expects compacted entries, derived from the existing ones
+    in the same way as Spark does (`CompactibleFileStreamLog.deriveCompactInterval`)."""
     latest = sorted(int(path.stem) for path in log.glob("*.compact") if path.stem.isdigit())
     if not latest:
         return default
@@ -112,7 +113,8 @@ def _entries(log: Path, last: int) -> Iterator[str]:
 
 
 def _conf(checkpoint: Path) -> dict[str, str] | None:
-    """Return the configuration that is pinned with the checkpoint's state; None without any."""
+    """Return the configuration that is pinned with the checkpoint's state; None if it has no
+    state."""
     at = position(checkpoint)
     if at.planned < 0 or not at.stateful:
         return None

@@ -1,4 +1,5 @@
-"""A job's SparkSession, and whether its JVM still lives. Imports pyspark once a job asks for it."""
+"""A job's SparkSession, and whether its JVM still lives. Imports pyspark only when a job uses
+it."""
 
 from __future__ import annotations
 
@@ -36,9 +37,9 @@ def spark(job: Job, **conf: str) -> SparkSession:
 
     The calling thread's Spark jobs get the job group and the tag ``jrs-<job id>``, so that they can
     be canceled together. `conf` (``spark_sql_shuffle_partitions="8"`` sets
-    ``spark.sql.shuffle.partitions``) counts only for the call that starts the session; defaults of
-    jrs give way to it and to ``spark-defaults.conf``. An attempt in a process of its own keeps
-    Spark's temporary files in the job's staging, so that they go with it however it ends;
+    ``spark.sql.shuffle.partitions``) counts only for the call that starts the session. It and
+    ``spark-defaults.conf`` override the defaults of jrs. An attempt in a process of its own keeps
+    Spark's temporary files in the job's staging, so that they are removed with it however it ends;
     ``spark_local_dir`` puts them elsewhere.
 
     Raises:
@@ -61,7 +62,7 @@ def session_of(attempt: AttemptContext, **conf: str) -> SparkSession:
             require_java()
             given = _configuration(attempt, conf)
             builder = SparkSession.builder.config(conf=given).appName(f"jrs {attempt.job_id}")
-            with credentials.withheld():  # A driver's: an attempt's environment holds none.
+            with credentials.withheld():  # A driver's; an attempt has none.
                 found = builder.getOrCreate()
         else:
             found = SparkSession.builder.getOrCreate()
@@ -75,7 +76,7 @@ def session_of(attempt: AttemptContext, **conf: str) -> SparkSession:
 
 
 def require_java() -> None:
-    """Raise `InvalidInput`, saying how to get it, if there is no Java to run Spark on."""
+    """Raise `InvalidInput`, with how to install it, if there is no Java to run Spark on."""
     if class_data.find_java() is None:
         home = os.environ.get("JAVA_HOME")
         where = f"JAVA_HOME ({home}) holds no bin/java" if home else "there is no java on PATH"
@@ -96,7 +97,7 @@ def jvm_died(error: BaseException) -> bool:
         if getattr(cause, "getCondition", lambda: None)() == "JAVA_GATEWAY_EXITED":
             return True
         if type(cause).__module__ == "py4j.protocol" or isinstance(cause, ConnectionError):
-            # Its sockets are closed a moment before its end can be seen.
+            # Its sockets close a moment before its end is visible.
             return _gateway_exit(wait=not hasattr(cause, "java_exception")) is not None
     return _gateway_exit() is not None
 
@@ -115,8 +116,8 @@ def _name(job_id: str) -> str:
 
 
 def _pickle_by_value(attempt: AttemptContext) -> None:
-    """Send the functions of an entry point that is a file to Spark's workers whole, as those of a
-    script are: the workers could not import it."""
+    """Send the functions of an entry point in a file to Spark's workers by value, as those of a
+    script: the workers could not import the file."""
     from pyspark import cloudpickle
 
     module = entry_point.from_file(attempt.spec.entry_point)
@@ -140,12 +141,13 @@ def _configuration(attempt: AttemptContext, conf: dict[str, str]) -> SparkConf:
         default(key, value)
     if not any(key in elsewhere or given.contains(key) for key in STREAMING):
         for key, value in STREAMING.items():
-            given.set(key, value)  # Together or not at all: other stores know no version 2.
+            given.set(key, value)  # Together or not at all: other stores do not know version 2.
     if str(given.get("spark.master", elsewhere.get("spark.master", "local"))).startswith("local"):
         for key, value in LOCAL.items():
             default(key, value)
         if not given.contains("spark.pyspark.python") and "spark.pyspark.python" not in elsewhere:
-            # Else its workers are whatever python3 is on the PATH, without what is installed here.
+            # Otherwise its workers are any python3 on the PATH, without the packages installed
+            # here.
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     java = [class_data.options()]
     scratch = attempt.scratch()
@@ -159,7 +161,7 @@ def _configuration(attempt: AttemptContext, conf: dict[str, str]) -> SparkConf:
 
 
 def _spark_defaults() -> dict[str, str]:
-    """Return what ``spark-defaults.conf`` sets; what Spark is given directly would hide it."""
+    """Return the settings of ``spark-defaults.conf``; settings passed to Spark would hide them."""
     home = os.environ.get("SPARK_HOME")
     folder = os.environ.get("SPARK_CONF_DIR") or (home and os.path.join(home, "conf"))
     path = Path(folder or "", "spark-defaults.conf")
@@ -183,7 +185,7 @@ def _gateway_exit(*, wait: bool = False) -> int | None:
 
 
 def _forget_jvm() -> None:
-    """Let pyspark start again: left to itself it goes on with the JVM that died."""
+    """Let pyspark start a new JVM: by itself it continues with the one that died."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 

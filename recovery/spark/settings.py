@@ -1,4 +1,4 @@
-"""Spark's settings, where neither the job nor ``spark-defaults.conf`` has any."""
+"""jrs's defaults for Spark, used where neither the job nor ``spark-defaults.conf`` sets a value."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ if TYPE_CHECKING:
 
 
 DEFAULTS = {
-    # One port for each of a host's jobs; from the seventeenth on Spark would refuse to start.
+    # Each job of a host would need a port; from the seventeenth on Spark would refuse to start.
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # Without it, stopping a query waits for its Python code for as long as that takes.
+    # Without it, stopping a query waits for its Python code, however long that takes.
     "spark.sql.streaming.stopTimeout": "10s",
 }
 
@@ -21,7 +21,7 @@ _STATE = "spark.sql.streaming.stateStore"
 
 
 STREAMING = {
-    # State that grows by what changed, in files whose names say which run wrote them.
+    # State grows only by its changes, in files whose names identify the run that wrote them.
     f"{_STATE}.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),

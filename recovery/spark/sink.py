@@ -1,12 +1,12 @@
-"""The streaming sink ``jrs``: staged by the executors, published by the driver, under the fence.
+"""The streaming sink ``jrs``: executors stage the rows, the driver publishes them under the fence.
 
 Executors write Parquet files into the stage's staging folder, which is below the epoch's. When a
-batch commits, its files become one folder ``batch=N`` and that is renamed into the stage's output.
+batch commits, its files become one folder ``batch=N``, which is renamed into the stage's output.
 The rename is the fence: once a newer leader has renamed the epoch's folder, no path that an older
-driver or executor knows exists. And it is idempotent: a batch that is run again, with the same
-input as Spark sees to, finds its folder there and discards what it has staged.
+driver or executor knows exists. Publishing is idempotent: a repeated batch, which Spark runs on the
+same input, finds its folder and discards its staged files.
 
-``spark.read.parquet(stage.output)`` reads it, with the batch as a column.
+``spark.read.parquet(stage.output)`` reads the output, with the batch as a column.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ FORMAT = "jrs"
 
 @attrs.frozen
 class _Staged(WriterCommitMessage):  # type: ignore[misc]
-    """One task's file; no name if it had no rows."""
+    """The file of one task; no name if the task had no rows."""
 
     name: str | None
 
 
 class JrsSink(DataSource):  # type: ignore[misc]
-    """The data source that Spark is told of; jrs sets its options."""
+    """The data source that Spark registers; jrs sets its options."""
 
     @classmethod
     def name(cls) -> str:
@@ -77,7 +77,7 @@ class _Writer(DataSourceStreamArrowWriter):  # type: ignore[misc]
         return _Staged(name)
 
     def commit(self, messages: list[_Staged | None], batchId: int) -> None:
-        """Publish a batch, whole; runs on the driver's side."""
+        """Publish a whole batch; runs on the driver's side."""
         names = _names(messages)
         if not names:
             return
@@ -96,7 +96,7 @@ class _Writer(DataSourceStreamArrowWriter):  # type: ignore[misc]
         except OSError as error:
             if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
                 raise
-            shutil.rmtree(whole)  # Published by somebody else in this moment: the same rows.
+            shutil.rmtree(whole)  # Another process has just published the same rows.
         sync(self._out)
 
     def abort(self, messages: list[_Staged | None], batchId: int) -> None:

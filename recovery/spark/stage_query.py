@@ -3,13 +3,13 @@
 It goes through these steps, each of which the next attempt finds in its checkpoint::
 
     running ──► catching up ──► flushing ──► drained ──► finished (the record is the mark)
-       └──► stands (suspended)
+       └──► stands (suspended at a batch boundary)
 
-A bounded stage begins with *catching up*: it takes what is there and ends. An unbounded one gets
-there when the job is drained. *Flushing* is one more batch, without input, at the end of time; see
-`ending`. Two steps may come before any of them: a batch that an earlier run has left is *completed*
-before the state is rescaled or the stage catches up, and *repeated*, for the state alone, if the
-sink has it already.
+A bounded stage begins with *catching up*: it processes the input that exists, and ends. An
+unbounded stage catches up when the job is drained. *Flushing* is one more batch, without input, at
+the end of time; see `final_batch`. Two steps may come before any of these: an unfinished batch of
+an earlier run is *completed* before the state is rescaled or the stage catches up, and *repeated*,
+for the state alone, if the sink has it already.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 _AGAIN = 1.0
 """Seconds before state that could not be loaded is loaded once more."""
 _BOUNDARY = 10.0
-"""Seconds that a query is given to come to a batch boundary by itself before it is stopped."""
+"""Seconds in which a query may reach a batch boundary by itself before it is stopped."""
 
 
 class Step(enum.Enum):
-    """Where a streaming stage is."""
+    """The step of a streaming stage."""
 
     WAITING = "waiting to be started again"
     RUNNING = "running"
@@ -57,12 +57,12 @@ class Step(enum.Enum):
 
 
 class StageDied(Exception):
-    """A streaming stage died, and its restart policy allows no other start."""
+    """A streaming stage died, and its restart policy allows no further start."""
 
 
 @attrs.define(eq=False)
 class StageQuery:
-    """A stage's query. Looked at by the supervisor, brought to stand by whoever stops the job."""
+    """A stage's query. The supervisor checks it; the thread that stops the job suspends it."""
 
     run: StreamHost
     name: str
@@ -73,31 +73,31 @@ class StageQuery:
     order: int
     after: tuple[str, ...]
     partitions: int | None = None
-    """Over how many its state is to be spread; None leaves it to the session."""
+    """The number of partitions for its state; None leaves it to the session."""
     step: Step = Step.WAITING
     holds_back: str | None = attrs.field(init=False)
-    """Why there is something that no watermark flushes, if there is."""
+    """Why it holds back rows that no watermark flushes; None if it does not."""
     _began: float = attrs.field(factory=time.monotonic)
     _trigger: Any = attrs.field(init=False)
     _keeps_one_partition: bool = attrs.field(init=False)
     _query: StreamingQuery | None = None
     _stopping: bool = False
-    """Whether it is brought to a batch boundary, to be started again in another way."""
+    """Whether it is being brought to a batch boundary, to be started again in another way."""
     _suspending: bool = False
     _committed: int = -1
     """The newest committed batch when the query was started."""
     _in_sink: int | None = None
-    """The batch that is planned, if its sink has it."""
+    """The planned batch, if its sink has it."""
     _lost_at: int | None = None
     """The batch before which the state could not be loaded."""
     _deaths: int = 0
     _start_at: float = 0.0
     _progress: Json = None
     _lock: threading.Lock = attrs.field(factory=threading.Lock)
-    """Held while it is looked at, so that nothing is started once it is to stand."""
+    """Held during each check, so that nothing is started once the stage is to be suspended."""
 
     def __attrs_post_init__(self) -> None:
-        # Not once it runs: only its own thread may be the first to plan it.
+        # Not while it runs: only its own thread may be the first to plan it.
         self.holds_back = queries.holds_back(self.writer)
         self._keeps_one_partition = self.partitions is not None and queries.keeps_one_partition(
             self.writer
@@ -106,20 +106,21 @@ class StageQuery:
 
     @property
     def ends(self) -> bool:
-        """Whether it is at its end, or beyond."""
+        """Whether it is flushing, drained or finished."""
         return self.step in (Step.FLUSHING, Step.DRAINED, Step.FINISHED)
 
     def __str__(self) -> str:
         return f"{self.step.value}, {position(self.checkpoint).committed + 1} batches committed"
 
     def start(self, *, draining: bool) -> None:
-        """Start it for the first time in this attempt; what Spark raises is the function's."""
+        """Start it for the first time in this attempt; Spark's exceptions are the job
+        function's."""
         with self._lock:
             if not self._suspending:
                 self._launch(draining)
 
     def look(self, *, draining: bool) -> None:
-        """Go on with it as far as it goes by now.
+        """Take the stage as many steps further as is possible now.
 
         Raises:
             StageDied: it died once more than it may.
@@ -154,7 +155,7 @@ class StageQuery:
             self.step = Step.QUIESCED
 
     def close(self) -> None:
-        """End it wherever it is. Idempotent."""
+        """End it in any step. Idempotent."""
         if self._query is not None and self.step is not Step.FINISHED:
             _stop(self._query)
 
@@ -175,7 +176,7 @@ class StageQuery:
     # -- inside, under the lock ---------------------------------------------------------------
 
     def _launch(self, draining: bool) -> None:
-        """Start the query in the way that its checkpoint and its job ask for."""
+        """Start the query in the way that its checkpoint and its job require."""
         at = position(self.checkpoint)
         if at.flushed:
             self.step = Step.DRAINED
@@ -204,7 +205,7 @@ class StageQuery:
         self.step, self._committed = step, at.committed
 
     def _relaunch(self, draining: bool) -> None:
-        """Start it once more; one that cannot be started has died again."""
+        """Start it once more; a failure to start counts as a death."""
         try:
             self._launch(draining)
         except (JrsError, StateLost):
@@ -213,7 +214,7 @@ class StageQuery:
             self._died(error)
 
     def _ended(self, query: StreamingQuery, draining: bool) -> None:
-        """Go on behind the end of a query."""
+        """Take the next step after the end of a query."""
         self._progress = _progress(query) or self._progress
         self._query, error = None, query.exception()
         at = position(self.checkpoint)
@@ -227,7 +228,7 @@ class StageQuery:
         elif self._stopping or self._is_refused(draining):
             self._relaunch(draining)
         elif left_off or not self._is_done(query, at.committed):
-            self._died(StageDied("its query was stopped by somebody else"))
+            self._died(StageDied("its query was stopped, but not by jrs"))
         elif self.step is Step.FLUSHING:
             self.step = Step.DRAINED
         elif self.step is not Step.CATCHING_UP:
@@ -240,7 +241,7 @@ class StageQuery:
             self.step = Step.DRAINED
 
     def _is_done(self, query: StreamingQuery, committed: int) -> bool:
-        """Return whether a query that ended without an error has done what it was started for."""
+        """Return whether a query that ended without an error has done its step."""
         if self.step is Step.CATCHING_UP:
             return queries.is_caught_up(query, has_run=committed > self._committed)
         return self.step is not Step.RUNNING
@@ -251,17 +252,17 @@ class StageQuery:
 
     def _check_computed(self, batch: int) -> int:
         """Return a batch that its sink took without having it computed, if an earlier run computed
-        it; without that no sink can have it, and to repeat it for the state alone is to lose it.
+        it. Otherwise no sink can have it, and repeating it for the state alone would lose it.
 
         Raises:
-            JobHeld: it was not computed. Whoever starts the job again hands it to the sink again.
+            JobHeld: it was not computed. The next start hands it to the sink again.
         """
         if is_computed(self.checkpoint, batch):
             return batch
         raise JobHeld(
             f"stage {self.name!r}: its sink took batch {batch}, which is new, without reading all "
-            "of it: it has batches of another history, passes over an error, or leaves rows "
-            "unread; mend that"
+            "of it: the sink has batches of another history, ignores an error, or leaves rows "
+            "unread; fix the sink"
         )
 
     def _is_to_rescale(self) -> bool:
@@ -273,7 +274,7 @@ class StageQuery:
         )
 
     def _rescale(self) -> None:
-        """Spread the state over as many partitions as the job is to have."""
+        """Spread the state over the number of partitions that the job requests."""
         assert self.partitions is not None
         try:
             rescaling.rescale(self.run.job.spark, self.checkpoint, self.partitions)
@@ -286,24 +287,25 @@ class StageQuery:
                 raise
             now = rescaling.partitions(self.checkpoint)
             raise JobHeld(
-                f"stage {self.name!r} cannot be rescaled, and its state is as it was: go back "
+                f"stage {self.name!r} cannot be rescaled, and its state is unchanged: go back "
                 f"with: jrs rescale {self.run.context.job_id} --partitions {now}; {error}"
             ) from error
 
     def _fill_sink_log(self) -> None:
-        """Let a file sink's log have what it missed while the state was rescaled."""
+        """Add to a file sink's log the batches that it missed while the state was rescaled."""
         table = None if self.partitions is None else queries.path_of(self.writer)
         if table is not None:
             every = self.run.job.spark.conf.get("spark.sql.streaming.fileSink.log.compactInterval")
             rescaling.fill_sink_log(table, self.checkpoint, int(every or 10))
 
     def _died(self, error: BaseException) -> None:
-        # The fence is not asked: whatever comes of a death is refused to who was replaced.
+        # No check of the fence: every consequence of a death is refused to a replaced leader's
+        # attempt.
         if queries.lost_state(error):
             at = position(self.checkpoint).planned
             if at == self._lost_at:
                 raise self._lost(error) from error
-            # Where it lies may have been out of reach for a moment.
+            # Its storage may have been out of reach for a moment.
             self._lost_at, self._start_at = at, time.monotonic() + _AGAIN
         else:
             self._deaths += 1
@@ -313,25 +315,25 @@ class StageQuery:
         self.step = Step.WAITING
 
     def _lost(self, error: BaseException) -> StateLost:
-        """Return what to die of when the state cannot be loaded; whoever starts the job next is
-        told so, durably."""
+        """Return the error to die of when the state cannot be loaded, and record the damage durably
+        for the next start."""
         self.run.report_damage(self.name, str(error))
         return StateLost(f"stage {self.name!r}: its state cannot be loaded")
 
 
 def _stop_at_boundary(query: StreamingQuery, checkpoint: Path) -> None:
-    """Stop a query between two batches: when it waits for its trigger, or has just committed one
-    of those that it runs without a pause."""
+    """Stop a query between two batches: while it waits for its trigger, or when it has just
+    committed one of the batches that it runs without a pause."""
     deadline = Deadline.after(_BOUNDARY)
     before = position(checkpoint).committed
     try:
-        # Spark tells of no boundary but by being asked.
+        # Spark reports no boundary, so ask it.
         while query.isActive and query.status["isTriggerActive"] and not deadline.expired:
             if position(checkpoint).committed > before:
                 break
             time.sleep(0.01)
     except Exception:
-        pass  # Its JVM is gone, and it stands; or its checkpoint cannot be read at the moment.
+        pass  # Its JVM is gone, and the query with it; or its checkpoint cannot be read now.
     _stop(query)
 
 
@@ -343,7 +345,7 @@ def _stop(query: StreamingQuery) -> None:
 
 
 def _progress(query: StreamingQuery) -> Json:
-    """Return the newest progress that Spark reported, as far as it is of use afterwards."""
+    """Return the useful part of the newest progress that Spark reported."""
     newest: Any = query.lastProgress
     if newest is None:
         return None

@@ -1,4 +1,4 @@
-"""The state of a streaming query, read through Spark: what a ``logical`` snapshot consists of."""
+"""The state of a streaming query, read through Spark: the content of a ``logical`` snapshot."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ def export_state(checkpoint: Path, batch: int, target: Path, *, spark: Any = Non
         spark: the session to use; None to use the process's own, or start one.
 
     Raises:
-        InvalidInput: pyspark or Java is not installed, or the session's Spark cannot read it.
+        InvalidInput: pyspark or Java is not installed, or the session's Spark cannot read the
+            state.
     """
     if not (checkpoint / "state").is_dir():
         return

@@ -1,7 +1,7 @@
 """Streams: the streaming stages of one attempt, supervised one by one.
 
-What each goes through is a matter of its `StageQuery`; here they are started, looked after, stopped
-and finished together: stages that are drained on request are marked in one commit.
+A `StageQuery` carries each stage through its steps. This module starts, supervises, stops and
+finishes the stages together: stages that are drained on request are marked in one commit.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from .session import cancel_work
 from .stage_query import StageQuery, Step
 
 _LOOK = 0.25
-"""Seconds between two looks at the queries: a dead one is noticed within a second."""
+"""Seconds between two checks of the queries: a dead query is noticed within a second."""
 _FENCE = 1.0
-"""Seconds between two looks at the fence."""
+"""Seconds between two checks of the fence."""
 _FENCE_LOOK = "/"
-"""No stage is called so."""
+"""No stage has this name."""
 _MOST = 256
-"""Stages that are looked at at once; threads are started as they are needed."""
+"""Stages that are checked at once; threads are started as needed."""
 
 
 class Streams:
-    """All streaming stages of one attempt. Started with the first of them, closed with the job."""
+    """All streaming stages of one attempt. Started with the first stage, closed with the job."""
 
     def __init__(self, run: StreamHost, *, draining: bool) -> None:
         self._run = run
@@ -59,14 +59,14 @@ class Streams:
         self._changed = threading.Condition(self._lock)
         self._failure: BaseException | None = None
         self._told: set[int | None] = set()
-        """The threads that wait for a stage, or were told that one has died."""
+        """The threads that wait for a stage, or were notified that one has died."""
         self._draining = draining
         self._suspending = False
         self._over = threading.Event()
         self._wake = threading.Event()
         self._fence_at = 0.0
         self._marks: list[StageRecord] = []
-        """Of the stages that are being marked as finished."""
+        """The records of the stages that are being marked as finished."""
         self._supervisor = threading.Thread(target=self._supervise, name="jrs-streams", daemon=True)
         self._supervisor.start()
 
@@ -92,12 +92,13 @@ class Streams:
             raise InvalidInput(
                 f"stage {name!r} has to return df.writeStream…, not {type(writer).__name__}"
             )
-        session = job.spark  # Not before: how it is configured is up to the function.
+        session = job.spark  # Not before `build`: the job's function configures the session.
         queries.check_writer(writer, name, bounded=bounded)
         self._hold_back()
         self._check_plan(name, writer, bounded, str(session.version))
         checkpoint = folder / "ck"
-        # Unlike any other in the session, which jobs may share; but a table is called as its stage.
+        # Unique in the session, which jobs may share; but a table in memory has the name of its
+        # stage.
         title = name if queries.is_table(writer) else f"{job.job_id}/{name}"
         writer = writer.queryName(title).option("checkpointLocation", str(checkpoint))
         if queries.uses_sink(writer):
@@ -116,12 +117,12 @@ class Streams:
             suspending = self._suspending
             self._raise_failure()
         if suspending:
-            stage.suspend()  # The others stood before this one was seen.
+            stage.suspend()  # The other stages were suspended before this one was known.
         self._wake.set()
         return handle
 
     def wait(self, stream: Stream) -> Json:
-        """Wait until the stage has finished; return what is recorded of it."""
+        """Wait until the stage has finished; return its recorded result."""
         with self._changed:
             self._told.add(threading.get_ident())
             stage = self._stages.get(stream.name)
@@ -136,7 +137,8 @@ class Streams:
             return self._results.get(stream.name)
 
     def wait_for_all(self) -> None:
-        """Wait until every stage has finished: an unbounded one when the job is drained."""
+        """Wait until every stage has finished; an unbounded stage finishes when the job is
+        drained."""
         for handle in list(self._handles.values()):
             self.wait(handle)
 
@@ -152,17 +154,19 @@ class Streams:
 
     @property
     def failure(self) -> BaseException | None:
-        """What the attempt has to end of, if a stage died of it."""
+        """The error of which a stage died, so that the attempt must end; None if there is none."""
         return self._failure
 
     # -- stopping ---------------------------------------------------------------------------
 
     def _hold_back(self) -> None:
-        """Wait while the job is to stand: what has not begun is begun by the attempt that comes
-        next, with other code perhaps."""
+        """Wait while the job is being suspended: the next attempt begins the stage, perhaps with
+        other code."""
         while self._is_to_suspend():
             if self._over.wait(_LOOK) or self._context.lost.is_set():
-                raise Fenced(f"job {self._context.job_id!r} stands, and starts nothing more here")
+                raise Fenced(
+                    f"job {self._context.job_id!r} is suspended and starts nothing more here"
+                )
 
     def _is_to_suspend(self) -> bool:
         if self._suspending:
@@ -170,21 +174,21 @@ class Streams:
         try:
             stop = JobStops(self._context.backend).get(self._context.job_id)
         except JrsError:
-            return False  # Whoever looks for stops will find it.
+            return False  # The thread that checks for stops will find it.
         return (
             stop is not None
             and stop.mode is StopMode.SUSPEND
-            # Where nothing was started yet, the job stands before this is asked.
+            # If no stage was started yet, the job is suspended before this check.
             and stop.state in (StopState.REQUESTED, StopState.QUIESCED)
         )
 
     def steps(self) -> dict[str, str]:
-        """Return where each stage is, for people."""
+        """Return the position of each stage, for people."""
         with self._lock:
             return {name: str(stage) for name, stage in self._stages.items()}
 
     def suspend(self) -> None:
-        """Bring every query to a batch boundary and end it; return when all of them stand."""
+        """Bring every query to a batch boundary and end it; return when all are suspended."""
         with self._lock:
             self._suspending = True
             stages = list(self._stages.values())
@@ -193,9 +197,10 @@ class Streams:
                 list(pool.map(StageQuery.suspend, stages))
 
     def drain(self) -> str | None:
-        """Have every stage end: process what is there, flush, finish. Return why one cannot.
+        """Have every stage process its remaining input, flush and finish. Return why a stage
+        cannot.
 
-        Asked again, it takes in the stages that were started meanwhile.
+        A repeated call includes the stages that were started meanwhile.
         """
         with self._lock:
             why = [
@@ -210,7 +215,7 @@ class Streams:
     # -- the supervisor -----------------------------------------------------------------------
 
     def _supervise(self) -> None:
-        # Each look by itself: none waits for a backend that is slow, or a query that is started.
+        # Each check runs by itself: none waits for a slow backend, or for a query that is starting.
         looks: dict[str, Future[None]] = {}
         with ThreadPoolExecutor(_MOST, thread_name_prefix="jrs-look") as pool:
             while not self._over.is_set():
@@ -243,7 +248,7 @@ class Streams:
             except Fenced:
                 raise
             except JrsError:
-                pass  # It will be asked again; every commit asks for itself.
+                pass  # The fence is checked again soon, and by every commit.
 
     def _finish_drained(self) -> None:
         with self._lock:
@@ -252,14 +257,14 @@ class Streams:
         if not drained:
             return
         if self._draining and (len(drained) < len(left) or not self._told):
-            # Those that are drained on request finish together: also those that the function, which
-            # waits for none of them yet, is still to start after a failover.
+            # Stages that are drained on request finish together, including those that the function
+            # has yet to start after a failover because it waits for none of them.
             return
         self._marks = self._marks or [stage.record() for stage in drained]
         try:
             self._run.commit_stages(self._marks)
         except (Unavailable, OutcomeUnknown):
-            return  # The same marks are tried at the next look: a try may have happened.
+            return  # The same marks are tried at the next check: this try may have been applied.
         self._run.add_finished(self._marks)
         with self._changed:
             for record in self._marks:
@@ -269,7 +274,7 @@ class Streams:
             self._changed.notify_all()
 
     def _check_plan(self, name: str, writer: DataStreamWriter, bounded: bool, spark: str) -> None:
-        """Record what the stage's checkpoint is of, or refuse one that is of something else."""
+        """Record the query of the stage's checkpoint, or refuse a checkpoint of another query."""
         context, job_id = self._context, self._context.job_id
         folder = str(context.storage.folder(job_id))
         plan = queries.plan_hash(writer, folder)
@@ -281,7 +286,7 @@ class Streams:
         except Conflict:
             stored = context.backend.get(key)
         if stored is None:
-            return  # Cleaned up in this moment: whoever did it has fenced us.
+            return  # It was just cleaned up: the leader that did so has fenced this attempt.
         before = decode(StreamRecord, stored.value, key)
         if not before.plan:
             commit_and_read_back(
@@ -289,8 +294,8 @@ class Streams:
             )
         elif before.bounded != bounded or (before.spark == spark and before.plan != plan):
             raise JobHeld(
-                f"stage {name!r} of job {job_id!r} is not the query that its checkpoint is of: "
-                "deploy the code that wrote it, or cancel the job and submit it under another id"
+                f"stage {name!r} of job {job_id!r} is not the query of its checkpoint: deploy the "
+                "code that wrote it, or cancel the job and submit it under another id"
             )
 
     # -- inside -----------------------------------------------------------------------------
@@ -303,18 +308,18 @@ class Streams:
         try:
             cancel_work(self._context.job_id)
         except Exception:
-            pass  # Its JVM is gone, and with it what was to be canceled.
+            pass  # Its JVM is gone, and its work with it.
         self._interrupt()
 
     def _interrupt(self) -> None:
-        """Break off what the job's function does, unless it finds the failure by itself or is over:
-        what follows it is not to be broken off."""
+        """Interrupt the job's function, unless it notices the failure by itself or has returned:
+        code that runs after it must not be interrupted."""
         function = self._run.thread
         with self._lock:
             if self._over.is_set() or function.ident in self._told:
                 return
             if function is threading.main_thread() and callable(signal.getsignal(signal.SIGINT)):
-                # To that thread, so that it wakes up from whatever it waits for in the kernel.
+                # To that thread, so that it wakes up from any call that blocks in the kernel.
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
     def _raise_failure(self) -> None:

@@ -35,7 +35,7 @@ DIED_OF = {
     "later": "Fatal Python error: Segmentation fault",
     "exits": "os._exit(3) was called",
     "hogs": "held the interpreter's lock",
-    "eats": "want of memory",
+    "eats": "memory ran out",
 }
 
 
@@ -277,7 +277,7 @@ def test_memory_that_others_lack_fails_no_job(
     app = replicas("none")
     is_killed(app, kills, before=starves)
 
-    assert "want of memory" not in app.events()
+    assert "memory ran out" not in app.events()
 
 
 def test_what_a_job_has_forked_is_no_attempt_of_it(tmp_path: Path) -> None:

@@ -302,7 +302,7 @@ def test_nothing_begins_while_the_job_is_to_stand(
     started yet, is left to the next attempt."""
     put(memory, f"{keys.STOPS}job", StopRecord("job", StopMode.SUSPEND, state))
     scene.streams.close()
-    with pytest.raises(Fenced, match="stands, and starts nothing more here"):
+    with pytest.raises(Fenced, match="is suspended and starts nothing more here"):
         scene.streams._hold_back()
 
 

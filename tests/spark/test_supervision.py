@@ -65,20 +65,20 @@ def test_a_stage_that_can_not_be_recovered_is_refused(cluster: Cluster, source: 
 
     assert result.status is JobStatus.FINISHED, str(result.failure)[:3000]
     expected = {
-        "checkpoint": "it sets checkpointLocation, which is the job's: leave it out",
+        "checkpoint": "it sets checkpointLocation, which jrs sets: leave it out",
         "async": "asyncProgressTrackingEnabled commits batches later than it publishes them",
         "memory": "a memory sink forgets its rows with the driver: write to files instead",
         "complete": "adds batch to batch, which in complete mode replace each other",
         "update": "adds batch to batch, which in update mode replace each other",
         "ends": "its trigger ends it by itself: call job.stream with bounded=True",
-        "continuous": "its trigger runs it without batches, which are what a failover goes on from",
+        "continuous": "its trigger runs it without batches, from which a failover resumes",
         "frame": "has to return df.writeStream…, not DataFrame",
         "batch": "has to return df.writeStream…, not DataFrameWriter",
         "nothing": "has to return df.writeStream…, not NoneType",
         "name": "a/b",
         "unknown": "stage 'unknown' cannot come after 'nobody', which does not exist yet",
         "circle": "stage 'self' cannot come after 'self', which does not exist yet",
-        "timers": "its timers go by processing time, so a bounded stage would end without",
+        "timers": "its timers use processing time, so a bounded stage would end without",
         "twice": "two stages of job 'job' are named 'twice'",
     }
     said = result.payload
@@ -187,7 +187,7 @@ def test_other_code_is_held(cluster: Cluster, source: str) -> None:
     stops.wait("job", BOUND)
     before = checkpoint(cluster)
     for changed, why in (
-        ("plan", "stage 'sums' of job 'job' is not the query that its checkpoint is of"),
+        ("plan", "stage 'sums' of job 'job' is not the query of its checkpoint"),
         ("dag", "stage 'first' of job 'job' has finished, and now comes after 'extra'"),
     ):
         version.write_text(changed)
