@@ -89,8 +89,10 @@ if TYPE_CHECKING:
     from jrs.recovery.attempt.job import Stream as Stream
     from jrs.recovery.attempt.job import StreamStage as StreamStage
     from jrs.recovery.cleanup.job_cleanup import CleanupPolicy as CleanupPolicy
+    from jrs.recovery.inspect.explain import Explanation as Explanation
     from jrs.recovery.leader.trust import Trust as Trust
     from jrs.recovery.master import Master as Master
+    from jrs.recovery.rules.decision import Action as Action
     from jrs.recovery.rules.events import Event as Event
     from jrs.recovery.rules.events import EventKind as EventKind
     from jrs.recovery.rules.resource import Resource as Resource
@@ -152,6 +154,7 @@ _ROOMS = {
         "Check",
         "Create",
         "Delete",
+        "Explanation",
         "Fence",
         "Record",
         "Update",
@@ -202,8 +205,10 @@ _ROOMS = {
         "StreamStage",
     ),
     "jrs.recovery.cleanup.job_cleanup": ("CleanupPolicy",),
+    "jrs.recovery.inspect.explain": ("Explanation",),
     "jrs.recovery.leader.trust": ("Trust",),
     "jrs.recovery.master": ("Master",),
+    "jrs.recovery.rules.decision": ("Action",),
     "jrs.recovery.rules.events": ("Event", "EventKind"),
     "jrs.recovery.rules.resource": ("Resource",),
     "jrs.recovery.snapshots.catalog": ("RecoverySource",),
@@ -218,6 +223,7 @@ _HOMES = {name: room for room, names in _ROOMS.items() for name in names}
 __all__ = [
     "Absent",
     "AccessDenied",
+    "Action",
     "AttemptRecord",
     "Backend",
     "CancelRequest",
@@ -237,6 +243,7 @@ __all__ = [
     "DuplicateJob",
     "Event",
     "EventKind",
+    "Explanation",
     "Failure",
     "Fence",
     "Fenced",

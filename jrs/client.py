@@ -33,6 +33,7 @@ from jrs.records.signing import SpecKey
 from jrs.records.snapshots import RestoreRecord, SnapshotFormat, SnapshotRecord
 from jrs.recovery.attempt import entry_point as entry_points
 from jrs.recovery.files.job_folders import JobStorage
+from jrs.recovery.inspect.explain import Explanation, explain
 from jrs.recovery.snapshot_catalog import SnapshotCatalog
 from jrs.recovery.snapshots.restore import Restored
 from jrs.store.jobs import JobCatalog, JobView
@@ -266,6 +267,14 @@ class JobHandle:
                 raise jrs.JobNotFinished(result)
         """
         return self._client.results.wait(self.id, timeout)
+
+    def explain(self) -> Explanation:
+        """Return what a leader does with the job now, and why.
+
+        Raises:
+            NoSuchJob: the cluster knows nothing of the job.
+        """
+        return explain(self._client.backend, self.view())
 
     # -- changing ----------------------------------------------------------------------------
 

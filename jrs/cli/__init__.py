@@ -17,6 +17,7 @@ _COMMANDS = {
     "cluster-format": "jrs.cli.upkeep",
     "demo": "jrs.cli.demo",
     "doctor": "jrs.cli.doctor",
+    "drain": "jrs.cli.stopping",
     "expire": "jrs.cli.upkeep",
     "explain": "jrs.cli.reading",
     "fork": "jrs.cli.changing",
@@ -32,6 +33,7 @@ _COMMANDS = {
     "stop": "jrs.cli.stopping",
     "snapshot": "jrs.cli.snapshots",
     "submit": "jrs.cli.jobs",
+    "suspend": "jrs.cli.stopping",
     "upgrade": "jrs.cli.changing",
     "wait": "jrs.cli.jobs",
 }

@@ -17,7 +17,6 @@ from jrs.contract.credentials import SPEC_KEY_FILE
 from jrs.contract.errors import InvalidInput
 from jrs.contract.texts import printable
 from jrs.records.codec import to_plain
-from jrs.records.model import StopMode, StopRecord, StopState
 from jrs.records.signing import SpecKey
 from jrs.store.opening import open_backend
 
@@ -108,18 +107,6 @@ def took(seconds: float) -> str:
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {seconds:02} s"
-
-
-def stop_line(stop: StopRecord) -> str:
-    """Return the state of a stop for people."""
-    why = f": {stop.reason}" if stop.reason else ""
-    if stop.mode is StopMode.HOLD:
-        return f"held{why}; 'jrs resume' tries again"
-    if stop.state is StopState.DONE:
-        return f"suspended{why}; resume it with 'jrs resume'"
-    if stop.state is StopState.REFUSED:
-        return f"cannot be drained{why}; the job keeps running"
-    return f"{stop.mode.value} requested{why}"
 
 
 def table(columns: list[str], rows: list[list[str]]) -> None:

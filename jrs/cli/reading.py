@@ -5,31 +5,15 @@ from __future__ import annotations
 import json
 import time
 from itertools import islice
-from typing import Any
 
 import attrs
 import click
 
-from jrs.cli.common import (
-    ClusterRef,
-    echo,
-    echo_json,
-    json_option,
-    stop_line,
-    table,
-    took,
-    when,
-    with_cluster,
-)
-from jrs.contract.backend import Backend
-from jrs.contract.errors import CorruptRecord
+from jrs.cli.common import ClusterRef, echo, echo_json, json_option, table, took, when, with_cluster
 from jrs.records import keys
-from jrs.records.codec import decode
-from jrs.records.model import EpochRecord, JobStatus, ResultState
+from jrs.records.model import JobStatus, ResultState
 from jrs.records.policies import MOST
-from jrs.recovery.inspect.queue import place_in_queue
-from jrs.recovery.rules.decision import Action, Attempt, Facts, Result, Spec, Stop, decide
-from jrs.recovery.snapshots import pending_restores
+from jrs.recovery.inspect.explain import epoch_of, explain, stop_line
 from jrs.store.jobs import JobCatalog, JobView
 from jrs.store.masters import GONE_AFTER, Registry
 
@@ -120,12 +104,19 @@ def explain_command(place: ClusterRef, job_id: str, as_json: bool) -> int:
     """
     with place.open() as backend:
         view = JobCatalog(backend).view(job_id)
-        said = _explain(backend, view)
+        found = explain(backend, view)
     if as_json:
-        echo_json(said)
+        echo_json(
+            {
+                "job_id": found.job_id,
+                "decision": found.action.value,
+                "reason": found.reason,
+                "details": list(found.details),
+            }
+        )
         return 0
-    echo(f"{job_id}: {said['decision']} ({said['reason']})")
-    for line in said["details"]:
+    echo(f"{job_id}: {found.action.value} ({found.reason})")
+    for line in found.details:
         echo(f"  {line}")
     return 0
 
@@ -141,7 +132,7 @@ def masters_command(place: ClusterRef, as_json: bool) -> int:
     """
     with place.open() as backend:
         masters = Registry(backend).masters()
-        epoch = _epoch(backend)
+        epoch = epoch_of(backend)
     if as_json:
         echo_json({"epoch": attrs.asdict(epoch) if epoch else None, "masters": masters})
         return 0
@@ -250,75 +241,3 @@ def _facts_of(view: JobView) -> list[tuple[str, str]]:
 def _lines(name: str, text: str) -> list[tuple[str, str]]:
     """Return a text of several lines as one fact, with its name on the first line."""
     return [(name if not at else "", line) for at, line in enumerate(text.splitlines())]
-
-
-def _explain(backend: Backend, view: JobView) -> dict[str, Any]:
-    details: list[str] = []
-    facts = Facts(
-        spec=_spec_fact(backend, view),
-        result=_result_fact(view),
-        attempt=Attempt.NONE if view.attempt is None or view.entry else Attempt.RUNNING,
-        cancel=view.cancel is not None,
-        stop=Stop.of(view.stop),
-    )
-    decision = decide(facts)
-    epoch = _epoch(backend)
-    if view.attempt is not None:
-        stale = epoch is not None and view.attempt.epoch != epoch.epoch
-        if stale and view.entry is None:
-            facts = attrs.evolve(facts, attempt=Attempt.NONE)
-            decision = decide(facts)
-        details.append(
-            f"attempt {view.attempt.attempt} was started by {view.attempt.master} in epoch "
-            f"{view.attempt.epoch}" + (", which is over" if stale else "")
-        )
-        if view.attempt.failure is not None:
-            details.append(f"died {view.attempt.deaths} times: {view.attempt.failure.message}")
-    if decision.action is Action.RECOVER and view.spec is not None and epoch is not None:
-        place = place_in_queue(backend, view.spec, epoch.epoch)
-        decision = decide(attrs.evolve(facts, place=place))
-    details += [
-        f"stage {stage.name} is finished and will be skipped on recovery"
-        for stage in view.stages
-        if view.entry is None
-    ]
-    if view.stop is not None and view.entry is None:
-        details.append(stop_line(view.stop))
-        details += [f"stage {name}: {step}" for name, step in view.stop.stages.items()]
-    if view.cleanup is not None:
-        details += [f"cleaned up: {name}" for name in view.cleanup.done]
-        details += [f"left: {name}: {why}" for name, why in view.cleanup.problems.items()]
-        if view.cleanup.exhausted:
-            details.append(f"given up after {view.cleanup.tries} tries: jrs cleanup retry")
-    details += [f"cannot be read: {problem}" for problem in view.problems]
-    if epoch is None:
-        details.append("no master has ever led this cluster: start one with 'jrs master'")
-    return {
-        "job_id": view.job_id,
-        "decision": decision.action.value,
-        "reason": decision.reason,
-        "details": details,
-    }
-
-
-def _spec_fact(backend: Backend, view: JobView) -> Spec:
-    if view.spec is not None:
-        return Spec.READABLE
-    stored = backend.get(keys.JOBS + view.job_id)
-    if stored is None:
-        return Spec.NONE
-    return Spec.RESTORING if pending_restores.is_one(stored) else Spec.UNREADABLE
-
-
-def _result_fact(view: JobView) -> Result:
-    if view.entry is None:
-        return Result.NONE
-    return Result.UNREADABLE if view.entry.problem else Result(view.entry.state.value)
-
-
-def _epoch(backend: Backend) -> EpochRecord | None:
-    try:
-        record = backend.get(keys.EPOCH)
-        return None if record is None else decode(EpochRecord, record.value, keys.EPOCH)
-    except CorruptRecord:
-        return None

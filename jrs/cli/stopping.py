@@ -1,4 +1,4 @@
-"""``jrs stop`` and ``jrs resume``."""
+"""``jrs suspend``, ``drain`` and ``resume``."""
 
 from __future__ import annotations
 
@@ -12,48 +12,116 @@ from jrs.records.model import JobStatus, StopMode, StopRecord
 from jrs.store.result_store import JobResultStore
 from jrs.store.stops import JobStops
 
-
-@click.command(
-    "stop",
-    epilog="The request is durable at once, and a new leader continues it after a failover. 'jrs "
-    "cancel' overrides it at any time.",
+_DURABLE = (
+    "The request is durable at once, and a new leader continues it after a failover. 'jrs cancel' "
+    "overrides it at any time."
 )
+_reason = click.option("--reason", default="", help="A text that is stored with the request.")
+_no_wait = click.option("--no-wait", is_flag=True, help="Store the request and return at once.")
+_timeout = click.option("--timeout", type=float, metavar="SECONDS",
+                        help="Give up after this time and exit 3; the request stays.")  # fmt: skip
+_grace = click.option("--grace", "--patience", "grace", type=float, default=30.0,
+                      show_default=True, metavar="SECONDS",
+                      help="Afterwards an attempt that has not stopped is killed, and the job "
+                      "resumes from its newest committed batch.")  # fmt: skip
+
+
+@click.command("suspend", epilog=_DURABLE)
+@click.argument("job_id")
+@_reason
+@_grace
+@_no_wait
+@_timeout
+@with_cluster
+def suspend_command(
+    place: ClusterRef,
+    job_id: str,
+    reason: str,
+    grace: float,
+    no_wait: bool,
+    timeout: float | None,
+) -> int:
+    """Suspend a job at a batch boundary; wait for it, and print the progress of its stages.
+
+    \b
+    Example:  jrs suspend hourly-delays      # and later: jrs resume hourly-delays
+    """
+    return _stop(place, job_id, StopMode.SUSPEND, reason, grace, no_wait, timeout)
+
+
+@click.command("drain", epilog=_DURABLE)
+@click.argument("job_id")
+@_reason
+@_no_wait
+@_timeout
+@with_cluster
+def drain_command(
+    place: ClusterRef, job_id: str, reason: str, no_wait: bool, timeout: float | None
+) -> int:
+    """Have a job process the available input, flush every window, and finish; wait for it.
+
+    \b
+    Example:  jrs drain hourly-delays --timeout 600
+    """
+    return _stop(place, job_id, StopMode.DRAIN, reason, 30.0, no_wait, timeout)
+
+
+@click.command("stop", epilog=_DURABLE, deprecated="use 'jrs suspend' or 'jrs drain'")
 @click.argument("job_id")
 @click.option("--suspend", "mode", flag_value=StopMode.SUSPEND.value, default=True,
-              help="Stop at a batch boundary; can be resumed. The default.")  # fmt: skip
-@click.option("--drain", "mode", flag_value=StopMode.DRAIN.value,
-              help="Process the available input, flush every window, and finish.")  # fmt: skip
-@click.option("--reason", default="", help="A text that is stored with the request.")
-@click.option("--patience", type=float, default=30.0, show_default=True, metavar="SECONDS",
-              help="The grace period of --suspend: afterwards the attempt is killed, and the job "
-              "resumes from its newest committed batch.")  # fmt: skip
-@click.option("--no-wait", is_flag=True, help="Store the request and return at once.")
-@click.option("--timeout", type=float, metavar="SECONDS",
-              help="Give up after this time and exit 3; the request stays.")  # fmt: skip
+              help="As 'jrs suspend'. The default.")  # fmt: skip
+@click.option("--drain", "mode", flag_value=StopMode.DRAIN.value, help="As 'jrs drain'.")
+@_reason
+@_grace
+@_no_wait
+@_timeout
 @with_cluster
 def stop_command(
     place: ClusterRef,
     job_id: str,
     mode: str,
     reason: str,
-    patience: float,
+    grace: float,
     no_wait: bool,
     timeout: float | None,
 ) -> int:
-    """Suspend or drain a job; wait until it has stopped, and print the progress of its stages.
+    """Suspend or drain a job."""
+    return _stop(place, job_id, StopMode(mode), reason, grace, no_wait, timeout)
+
+
+@click.command("resume")
+@click.argument("job_id")
+@with_cluster
+def resume_command(place: ClusterRef, job_id: str) -> int:
+    """Resume a suspended job, or retry a held job; the leader starts it.
 
     \b
-    Examples:
-      jrs stop hourly-delays                    # and later: jrs resume hourly-delays
-      jrs stop hourly-delays --drain --timeout 600
+    Example:  jrs resume hourly-delays
     """
-    for name, seconds in (("--patience", patience), ("--timeout", timeout)):
+    with place.open() as backend:
+        JobStops(backend).resume(job_id)
+    echo(f"{job_id} resumes", err=True)
+    return 0
+
+
+# -- inside --------------------------------------------------------------------------------
+
+
+def _stop(
+    place: ClusterRef,
+    job_id: str,
+    wanted: StopMode,
+    reason: str,
+    grace: float,
+    no_wait: bool,
+    timeout: float | None,
+) -> int:
+    for name, seconds in (("--grace", grace), ("--timeout", timeout)):
         if seconds is not None and not (math.isfinite(seconds) and seconds >= 0):
             raise InvalidInput(f"{name} must be a number of seconds")
-    wanted = StopMode(mode)
     with place.open() as backend:
         stops = JobStops(backend)
-        stops.request(job_id, wanted, reason=reason, patience=patience)
+        stops.request(job_id, wanted, reason=reason, patience=grace)
         echo(f"requested to {wanted.value} {job_id}", err=True)
         if no_wait:
             return 0
@@ -81,18 +149,3 @@ def stop_command(
         echo(f"{job_id} ended {result.status.name}", err=True)
         as_wanted = wanted is StopMode.DRAIN and result.status is JobStatus.FINISHED
         return 0 if as_wanted else EXIT_DIFFERS
-
-
-@click.command("resume")
-@click.argument("job_id")
-@with_cluster
-def resume_command(place: ClusterRef, job_id: str) -> int:
-    """Resume a suspended job, or retry a held job; the leader starts it.
-
-    \b
-    Example:  jrs resume hourly-delays
-    """
-    with place.open() as backend:
-        JobStops(backend).resume(job_id)
-    echo(f"{job_id} resumes", err=True)
-    return 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -21,49 +20,20 @@ from jrs.contract.backend import Backend
 from jrs.contract.errors import CorruptRecord, InvalidInput, NoSuchResult
 from jrs.contract.formats import NEWEST_FORMAT
 from jrs.records import keys
-from jrs.records.codec import decode
 from jrs.records.model import (
-    AttemptRecord,
-    CancelRequest,
-    CleanupJournal,
-    EpochRecord,
-    FormatRecord,
-    JobResult,
-    JobSpec,
-    MasterInfo,
-    StageRecord,
-    StopRecord,
-    StreamRecord,
-    Tombstone,
     check_job_id,
 )
 from jrs.records.policies import MOST
-from jrs.records.snapshots import SnapshotRecord
-from jrs.recovery.cleanup.half_published import HalfPublished
 from jrs.recovery.cleanup.job_cleanup import JobCleanup
 from jrs.recovery.cleanup.resources import default_resources
 from jrs.recovery.files.job_folders import JobStorage
+from jrs.recovery.inspect.fsck import left_over, unreadable
 from jrs.recovery.inspect.restore_epoch import restore_epoch
-from jrs.recovery.snapshots import find_orphans, pending_restores
-from jrs.store import attempt_fence, cluster_format
+from jrs.store import cluster_format
 from jrs.store.result_store import JobResultStore
 
 _AGE = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhd]?)")
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
-_KINDS: dict[str, type] = {
-    keys.JOBS: JobSpec,
-    keys.RESULTS: JobResult,
-    keys.TOMBSTONES: Tombstone,
-    keys.ATTEMPTS: AttemptRecord,
-    keys.STAGES: StageRecord,
-    keys.STREAMS: StreamRecord,
-    keys.STOPS: StopRecord,
-    keys.CANCEL: CancelRequest,
-    keys.CLEANUP: CleanupJournal,
-    keys.MASTERS: MasterInfo,
-    keys.FORMAT: FormatRecord,
-    keys.SNAPSHOTS: SnapshotRecord,
-}
 
 storage_option = click.option(
     "--storage", type=click.Path(path_type=Path, file_okay=False, exists=True),
@@ -170,8 +140,8 @@ def fsck_command(
         damage = list(backend.check())
         left: list[str] = []
         try:
-            damage += _unreadable(backend)
-            left += _left_over(backend, storage)
+            damage += unreadable(backend)
+            left += left_over(backend, job_storage(backend, storage))
         except CorruptRecord as error:
             if not damage:
                 damage.append(str(error))
@@ -230,58 +200,3 @@ def _cleanup(backend: Backend, storage: Path | None) -> JobCleanup:
     if found is None:
         raise InvalidInput("no storage: give the folder of the jobs' files with --storage DIR")
     return JobCleanup(backend, default_resources(backend, found))
-
-
-def _unreadable(backend: Backend) -> Iterator[str]:
-    epoch = backend.get(keys.EPOCH)
-    if epoch is not None:
-        yield from _problem(EpochRecord, epoch.value, epoch.key)
-    for prefix, kind in _KINDS.items():
-        for record in backend.scan(prefix):
-            if kind is not JobSpec or not pending_restores.is_one(record):
-                yield from _problem(kind, record.value, record.key)
-
-    for record in backend.scan(keys.FENCES):
-        try:
-            attempt_fence.check(record)
-        except CorruptRecord as error:
-            yield str(error)
-
-
-def _problem(kind: type, value: bytes, key: str) -> Iterator[str]:
-    try:
-        decode(kind, value, key)
-    except CorruptRecord as error:
-        yield str(error)
-
-
-def _left_over(backend: Backend, storage: Path | None) -> Iterator[str]:
-    def known(job_id: str) -> bool:
-        return any(
-            backend.get(prefix + job_id) for prefix in (keys.JOBS, keys.RESULTS, keys.TOMBSTONES)
-        )
-
-    for record in backend.scan(keys.DIRTY):
-        if backend.get(keys.RESULTS + keys.job_of(record.key)) is None:
-            yield f"{record.key}: a dirty marker without its result; its job is held"
-    ended = set()
-    for prefix in keys.WHILE_IT_RUNS:
-        for record in backend.scan(prefix):
-            job_id = keys.job_of(record.key)
-            live = backend.get(keys.JOBS + job_id) or backend.get(keys.DIRTY + job_id)
-            if live is None:
-                ended.add(job_id)
-                yield f"{record.key}: left over by a job that has ended or never was"
-    for job_id in sorted(ended):
-        for copy in HalfPublished(backend).describe(job_id):
-            yield f"{copy}: half published by job {job_id!r}, which has ended"
-    folders = job_storage(backend, storage)
-    if folders is None:
-        return
-    yield from find_orphans(backend, folders)
-    for job_id in folders.jobs():
-        if not known(job_id):
-            yield f"{folders.folder(job_id)}: the folder of an unknown job"
-        elif not any(backend.get(prefix + job_id) for prefix in (keys.JOBS, keys.DIRTY)):
-            for path in folders.left_in_staging(job_id):
-                yield f"{path}: left over by a job that has ended"

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import functools
+import time
 from pathlib import Path
 
 import pytest
 
 import jrs
 from jrs import (
+    Action,
+    AttemptRecord,
     Client,
+    Create,
     DuplicateJob,
     InvalidInput,
     JobStatus,
     NoSuchJob,
+    RestartPolicy,
     RunnerKind,
     StopMode,
     Unavailable,
 )
+from jrs.records import keys
+from jrs.records.codec import encode
 from jrs.recovery.attempt.runners.thread import ThreadRunner
+from jrs.testing.contract import lead
 from tests.recovery.support import FaultyMemory, Leader
 from tests.support import until
 
@@ -138,6 +146,39 @@ def test_snapshots_need_a_storage(memory: FaultyMemory) -> None:
     """Where none is known, the message says how to name it."""
     with pytest.raises(InvalidInput, match=r"jrs.connect\(…, storage=DIR\)"):
         Client(memory).job("job").snapshots.list()
+
+
+@pytest.mark.parametrize(
+    ("deaths", "retry_in", "action", "reason"),
+    [
+        (0, None, Action.LEAVE, "an attempt is running here"),
+        (1, 60.0, Action.WAIT, "the restart policy's delay has not passed"),
+        (1, -60.0, Action.RECOVER, "no attempt is running"),
+        (2, 60.0, Action.FAIL, "as often as its restart policy allows"),
+    ],
+    ids=["running", "backing off", "due", "spent"],
+)
+def test_explain_knows_how_the_attempt_ended(
+    client: Client, deaths: int, retry_in: float | None, action: Action, reason: str
+) -> None:
+    """A job whose attempt has died is not said to run."""
+    backend = client.backend
+    job = client.submit("m:f", id="job", restart=RestartPolicy(attempts=2))
+    with lead(backend) as leadership:
+        record = AttemptRecord(
+            "job",
+            epoch=leadership.epoch,
+            master="m1",
+            deaths=deaths,
+            retry_at=0.0 if retry_in is None else time.time() + retry_in,
+        )
+        backend.commit(Create(keys.ATTEMPTS + "job", encode(record)), fence=leadership.fence)
+
+        found = job.explain()
+
+    assert found.action is action
+    assert reason in found.reason
+    assert "attempt 1 was started by m1 in epoch 1" in found.details
 
 
 def test_prefix(client: Client) -> None:

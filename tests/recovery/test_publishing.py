@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from jrs.cli.upkeep import _left_over
 from jrs.contract.backend import Backend
 from jrs.contract.errors import Fenced, InvalidInput, JobHeld, Unavailable
 from jrs.contract.operations import Create
@@ -23,6 +22,7 @@ from jrs.recovery.cleanup.half_published import HalfPublished
 from jrs.recovery.cleanup.job_cleanup import JobCleanup
 from jrs.recovery.cleanup.resources import default_resources
 from jrs.recovery.files import publishing
+from jrs.recovery.inspect.fsck import left_over
 from jrs.recovery.snapshots import SnapshotCatalog
 from jrs.store.opening import open_backend
 from jrs.store.result_store import JobResultStore
@@ -206,7 +206,7 @@ def test_what_is_half_published_is_named(lead: Lead, place: Path) -> None:
         put(copy / "part", "half")
     named = [
         line
-        for line in _left_over(lead.backend, lead.storage.root.parent)
+        for line in left_over(lead.backend, lead.storage.root.parent)
         if "half published" in line
     ]
     assert named == [f"{copies[0]}: half published by job 'job', which has ended"]
