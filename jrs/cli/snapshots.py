@@ -245,7 +245,7 @@ def restore_command(
 
     \b
     Examples:
-      jrs stop orders && jrs snapshot restore orders 3 && jrs resume orders
+      jrs suspend orders && jrs snapshot restore orders 3 && jrs resume orders
       jrs snapshot restore orders 3 --as orders-2
       jrs snapshot restore --from /mnt/usb/orders-3
     """

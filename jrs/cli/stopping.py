@@ -85,7 +85,11 @@ def stop_command(
     no_wait: bool,
     timeout: float | None,
 ) -> int:
-    """Suspend or drain a job."""
+    """Suspend or drain a job.
+
+    \b
+    Example:  jrs suspend hourly-delays
+    """
     return _stop(place, job_id, StopMode(mode), reason, grace, no_wait, timeout)
 
 

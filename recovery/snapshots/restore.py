@@ -176,7 +176,7 @@ def _check_startable(
     else:
         stopped = begun is not None or is_stopped(backend, job_id)
     if not stopped:
-        raise JobIsRunning(f"job {job_id!r} is not suspended; first: jrs stop {job_id}")
+        raise JobIsRunning(f"job {job_id!r} is not suspended; first: jrs suspend {job_id}")
     return stored
 
 

@@ -1,4 +1,4 @@
-"""``jrs stop`` and ``jrs resume``, as programs, on real masters."""
+"""``jrs suspend``, ``drain`` and ``jrs resume``, as programs, on real masters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .conftest import Jrs
 def test_suspend_and_resume(jrs: Jrs, master: subprocess.Popen[bytes]) -> None:
     """S1, S4: stopping needs no options; the job is SUSPENDED without a result, and goes on."""
     jrs("submit", "long", "jobs_here:sleeps")
-    stopped = jrs("stop", "long", "--reason", "deploy")
+    stopped = jrs("suspend", "long", "--reason", "deploy")
 
     assert stopped.returncode == 0, stopped.stderr
     assert "jrs resume long" in stopped.stderr
@@ -31,7 +31,7 @@ def test_suspend_and_resume(jrs: Jrs, master: subprocess.Popen[bytes]) -> None:
     assert shown["entry"] is None
     assert "deploy" in jrs("list").stdout
     assert "suspended" in jrs("explain", "long").stdout
-    assert "is already suspended" in jrs("stop", "long").stderr
+    assert "is already suspended" in jrs("suspend", "long").stderr
 
     assert jrs("resume", "long").returncode == 0
     assert json.loads(jrs("show", "long", "--json").stdout)["status"] == "RUNNING"
@@ -43,7 +43,7 @@ def test_a_suspended_job_is_left_alone_by_the_next_leader(
     """Nobody starts it before it is resumed; and it can be canceled as it stands."""
     jrs("submit", "long", "jobs_here:sleeps")
     until(lambda: json.loads(jrs("show", "long", "--json").stdout)["attempt"], "it was started")
-    jrs("stop", "long")
+    jrs("suspend", "long")
     before = json.loads(jrs("show", "long", "--json").stdout)["attempt"]["attempt"]
     master.kill()
     master.wait()
@@ -60,7 +60,7 @@ def test_a_suspended_job_is_left_alone_by_the_next_leader(
 def test_a_drained_job_is_never_resumed(jrs: Jrs, master: subprocess.Popen[bytes]) -> None:
     """A job that has ended is neither stopped nor resumed."""
     jrs("submit", "sum", "jobs_here:add", "--wait")
-    for command in (["resume", "sum"], ["stop", "sum"], ["stop", "sum", "--drain"]):
+    for command in (["resume", "sum"], ["suspend", "sum"], ["drain", "sum"]):
         refused = jrs(*command)
 
         assert refused.returncode == 2
@@ -71,11 +71,11 @@ def test_a_drained_job_is_never_resumed(jrs: Jrs, master: subprocess.Popen[bytes
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["stop", "nobody"], "there is no job"),
+        (["suspend", "nobody"], "there is no job"),
         (["resume", "nobody"], "there is no job"),
-        (["stop", "a/b"], "job id"),
-        (["stop", "waiting", "--patience", "nan"], "--patience must be a number"),
-        (["stop", "waiting", "--timeout", "-1"], "--timeout must be a number"),
+        (["suspend", "a/b"], "job id"),
+        (["suspend", "waiting", "--grace", "nan"], "--grace must be a number"),
+        (["suspend", "waiting", "--timeout", "-1"], "--timeout must be a number"),
         (["resume", "waiting"], "is not suspended"),
     ],
 )
@@ -93,7 +93,7 @@ def test_bad_input(jrs: Jrs, arguments: list[str], says: str) -> None:
 def test_waiting_for_a_stop_can_time_out(jrs: Jrs) -> None:
     """Without a leader the request stays, and the next one carries it out."""
     jrs("submit", "waiting", "jobs_here:add")
-    late = jrs("stop", "waiting", "--timeout", "0.1")
+    late = jrs("suspend", "waiting", "--timeout", "0.1")
 
     assert late.returncode == 3
     assert json.loads(jrs("show", "waiting", "--json").stdout)["stop"]["mode"] == "suspend"
@@ -103,7 +103,7 @@ def test_a_job_that_is_held_is_not_drained(jrs: Jrs, url: str) -> None:
     """Whoever waits for a drain is told that the job is held instead, why, and what follows."""
     jrs("submit", "waiting", "jobs_here:add")
     with open_backend(url, cluster="default") as backend, ThreadPoolExecutor() as pool:
-        stopping = pool.submit(jrs, "stop", "waiting", "--drain")
+        stopping = pool.submit(jrs, "drain", "waiting")
         stops = JobStops(backend)
         until(lambda: stops.get("waiting"), "the drain is asked for")
         stops.hold("waiting", "its plan has changed", lead(backend).fence)
@@ -113,3 +113,13 @@ def test_a_job_that_is_held_is_not_drained(jrs: Jrs, url: str) -> None:
     assert "waiting is held: its plan has changed; 'jrs resume waiting'" in stopped.stderr
     assert "continues the drain" in stopped.stderr
     assert "suspended" not in stopped.stderr
+
+
+def test_stop_still_works(jrs: Jrs) -> None:
+    """The command of the last release does what it did, and says what to use."""
+    jrs("submit", "waiting", "jobs_here:add")
+    stopped = jrs("stop", "waiting", "--no-wait", "--patience", "5")
+
+    assert stopped.returncode == 0
+    assert "deprecated. use 'jrs suspend' or 'jrs drain'" in stopped.stderr
+    assert json.loads(jrs("show", "waiting", "--json").stdout)["stop"]["mode"] == "suspend"

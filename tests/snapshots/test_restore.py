@@ -348,7 +348,7 @@ def test_running(catalog: SnapshotCatalog, job: FakeJob, memory: FaultyMemory) -
     memory.commit(Create(keys.ATTEMPTS + "job", encode(put_record)))
     before = tree(job.storage.folder("job"))
 
-    with pytest.raises(JobIsRunning, match="jrs stop job"):
+    with pytest.raises(JobIsRunning, match="jrs suspend job"):
         catalog.restore(record)
     assert tree(job.storage.folder("job")) == before
     assert catalog.restore(record, is_stopped=lambda job_id: True)
