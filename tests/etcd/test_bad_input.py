@@ -104,7 +104,7 @@ def test_a_port_nobody_listens_at(refused: Refused) -> None:
     port = ports.take()
     deadline = Deadline.after(60)
     url = f"etcd://127.0.0.1:{port}"
-    refused(url, Unavailable, f"nobody listens at 127.0.0.1:{port}")
+    refused(url, Unavailable, f"no server listens at 127.0.0.1:{port}")
     with pytest.raises(Unavailable):
         open_backend(with_option(url, "timeout=600"))
     assert not deadline.expired
