@@ -1,1 +1,1 @@
-"""The backends: one module or folder each, found by URL scheme through an entry point."""
+"""The backends: one module or folder each, with an entry point for its URL scheme."""

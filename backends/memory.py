@@ -1,7 +1,7 @@
-"""The memory backend: the contract in one process, for unit tests and for trying things out.
+"""The memory backend: the contract in one process, for unit tests and experiments.
 
-``memory://`` is private to its handle; ``memory://NAME`` is shared by every handle of the process
-that names it. Nothing outlives the process.
+``memory://`` is private to its handle; all handles of a process with the same ``memory://NAME``
+share one map. Nothing outlives the process.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Space:
             raise Conflict(op, f"the key is at version {found}, not {op.version}")
 
     def tick(self) -> None:
-        """Make every waiting campaign look at the clock again; for tests that inject one."""
+        """Make every waiting campaign read the clock again; for tests that inject a clock."""
         with self.changed:
             self.changed.notify_all()
 
@@ -80,7 +80,7 @@ _spaces_lock = threading.Lock()
 
 
 def open_memory(url: str, cluster: str, create: bool = True) -> MemoryBackend:
-    """Open ``memory://[NAME]``; the entry point of the scheme."""
+    """Open ``memory://[NAME]``. The entry point of the scheme."""
     name = urlsplit(url).netloc or uuid.uuid4().hex
     with _spaces_lock:
         space = _spaces.setdefault((name, cluster), Space())
@@ -153,7 +153,7 @@ class MemoryBackend(Backend):
                 leader = space.leader
                 if leader is None or (leader.hung and space.clock() >= leader.hung_at + leader.ttl):
                     return self._lead(candidate, ttl)
-                # Bounded, since nothing tells this condition that `stop` was set.
+                # Bounded, because setting `stop` does not wake this condition.
                 space.changed.wait(0.02)
         return None
 
@@ -184,7 +184,7 @@ class MemoryBackend(Backend):
 
 
 class MemoryLeadership(Leadership):
-    """Held until resigned, or until it has hung for its ttl on the space's clock."""
+    """A leadership that lasts until it resigns, or has hung for its ttl by the space's clock."""
 
     def __init__(self, space: Space, epoch: int, fence: Fence, ttl: float) -> None:
         self.epoch = epoch
@@ -196,7 +196,7 @@ class MemoryLeadership(Leadership):
         self._space = space
 
     def hang(self) -> None:
-        """Stop renewing, as a process does that is stopped: for tests of what happens then."""
+        """Stop renewing, like a stopped process; for tests."""
         self.hung_at = self._space.clock()
         self.hung = True
 
@@ -209,7 +209,7 @@ class MemoryLeadership(Leadership):
 
 
 class MemoryWatch(Watch):
-    """Woken by the commits of its space."""
+    """A watch that the commits of its space wake."""
 
     def __init__(self, space: Space, prefix: str) -> None:
         self._space = space

@@ -1,4 +1,4 @@
-"""The etcd backend: transactions, leases and ranges of a server; nothing of its recipes."""
+"""The etcd backend, built on transactions, leases and ranges, not on etcd's recipes."""
 
 from .backend import EtcdBackend, open_etcd
 

@@ -1,12 +1,12 @@
-"""The messages and stubs of the `etcd3` package, on whatever protobuf is installed.
+"""The messages and stubs of the `etcd3` package, for any installed version of protobuf.
 
-etcd3 0.12.0 (the last release) carries generated code that no protobuf since 4 accepts. What that
-code describes is right, though: so the descriptors are read out of the installed package, never
-executed, and built with today's protobuf, in a pool of their own that nobody else's messages can
-clash with. Everything that speaks to etcd imports from here.
+etcd3 0.12.0 (the last release) contains generated code that protobuf 4 and later refuse. But its
+descriptors are right. So this module reads them from the installed package without executing the
+code, and builds them with the installed protobuf, in a separate pool, so that they cannot clash
+with other messages. All other modules import gRPC and the messages from here.
 
 gRPC's fork handlers abort or hang children that are forked next to a live channel, as PySpark forks
-its JVM (grpc/grpc#43055). They are turned off before grpc is first imported.
+its JVM (grpc/grpc#43055). This module turns them off before grpc is first imported.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if "grpc" in sys.modules and os.environ.get(_FORK) != "0":
         stacklevel=2,
     )
 os.environ.setdefault(_FORK, "0")
-# It prints a line for every handshake that fails; what matters of it is in the errors.
+# gRPC prints a line for every failed handshake; the errors contain the same information.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 _REBUILT = "0.12.0"
-_MODULES = ("kv", "auth", "rpc")  # Each builds on those before it.
+_MODULES = ("kv", "auth", "rpc")  # Each depends on the previous ones.
 
 
 def _load() -> Any:
@@ -68,12 +68,12 @@ def _serialized(source: str) -> bytes:
                     data = text if isinstance(text, bytes) else text.encode("latin1")
                     if len(data) > len("latin1"):
                         return data
-    raise ImportError("etcd3's generated code holds no descriptor: install etcd3==0.12.0")
+    raise ImportError("etcd3's generated code contains no descriptor: install etcd3==0.12.0")
 
 
 rpc = _load()
 """The messages and stubs of etcd's gRPC interface."""
 
-import grpc  # noqa: E402  Only now that its fork handlers are off.
+import grpc  # noqa: E402  Only now: its fork handlers are off.
 
 __all__ = ["grpc", "rpc"]

@@ -1,13 +1,13 @@
-"""EtcdBackend: the contract on an etcd, and how its place there is opened.
+"""EtcdBackend: the contract on an etcd, and the opening of a cluster there.
 
 ::
 
-    /<prefix>/<cluster>/format          what wrote what stands here, and in which version
+    /<prefix>/<cluster>/format          the marker: the format of the cluster
     /<prefix>/<cluster>/map/<key>       the records
-    /<prefix>/<cluster>/latch           of the present leader, in its lease; see `leader`
-    /<prefix>/<cluster>/gate/<handle>   after an unknown outcome, for an hour; see `gate`
+    /<prefix>/<cluster>/latch           the current leader's latch, in its lease; see `leader`
+    /<prefix>/<cluster>/gate/<handle>   after an unknown outcome, for an hour; see `write_barrier`
 
-A record's version is the revision of the whole store at which it was written last.
+A record's version is the revision of the whole store at its last write.
 """
 
 from __future__ import annotations
@@ -52,29 +52,29 @@ DEFAULT_PREFIX = "jrs"
 OLDEST = (3, 4)
 
 _AT_FIRST = 1.0
-"""Seconds for which a server is asked before it is looked at why it does not answer."""
+"""Seconds to wait for an answer before the cause of the silence is examined."""
 
 _GETS = 128
 _FIRST_PAGE, _LARGEST_PAGE, _GROWTH = 1000, 10_000, 4
 _PAGE_BYTES = 8 << 20
 _SMALL_PAGE = 16
 _BULK = 3.0
-"""Seconds for one member to send what is large."""
+"""Seconds for one member to send a large answer."""
 
 _HEARD = 0.9
-"""The share of a caller's time in which its commit is answered, so that it hears the verdict."""
+"""The share of a caller's time within which its commit is answered, so that it still waits."""
 
 
 def open_etcd(url: str, cluster: str, create: bool = True) -> EtcdBackend:
-    """Open ``etcd://[USER@]HOST[:PORT],…[/PREFIX][?OPTIONS]``; the entry point of the scheme.
+    """Open ``etcd://[USER@]HOST[:PORT],…[/PREFIX][?OPTIONS]``. The entry point of the scheme.
 
     Raises:
-        InvalidInput: the URL cannot be used, the server is older than 3.4, the prefix holds what
-            is not of jrs, or (without `create`) the cluster does not exist.
+        InvalidInput: the URL cannot be used, the server is older than 3.4, the prefix has keys of
+            another program, or (without `create`) the cluster does not exist.
         AccessDenied: a wrong user or password, or no permission on the prefix.
-        UnsupportedVersion: written by a newer jrs.
-        Unavailable: no member answers; says what is wrong with them.
-        WrongAddress: none of them ever will: the address or the certificates are wrong.
+        UnsupportedVersion: a newer jrs made the cluster.
+        Unavailable: no member answers; the message gives the reasons.
+        WrongAddress: the address or the certificates are wrong; waiting does not help.
     """
     address = Address.parse(url, default_port=DEFAULT_PORT)
     connection = Connection(address)
@@ -90,10 +90,10 @@ def open_etcd(url: str, cluster: str, create: bool = True) -> EtcdBackend:
 
 
 def reach(connection: Connection, deadline: Deadline) -> Any:
-    """Return the status of a member, without waiting for what waiting does not mend.
+    """Return the status of a member, without useless waiting.
 
-    A server that starts is waited for, one that hangs or that is cut off, too: until the deadline.
-    A wrong name, port or certificate is told as soon as it has been looked at.
+    Waits until the deadline for a server that starts, hangs or is cut off. Reports a wrong name,
+    port or certificate as soon as it is found.
     """
     address = connection.address
 
@@ -105,7 +105,7 @@ def reach(connection: Connection, deadline: Deadline) -> Any:
     try:
         return ask(Deadline.after(min(_AT_FIRST, deadline.remaining() / 2)))
     except Unavailable:
-        # It may take half of the time, so that the rest is left to the server.
+        # Half of the time, so that the rest is left for the server.
         patience = Deadline.after(deadline.remaining() / 2)
         faults = look_at_each(address.endpoints, address.tls, patience)
     why = "; ".join(dict.fromkeys(fault.what for fault in faults if fault))
@@ -178,15 +178,15 @@ class EtcdBackend(Backend):
         found = self._range(key, deadline)
         if not found.kvs:
             inside = self._range(self.root, deadline, range_end=behind(self.root), limit=1)
-            # Somebody may have created it since we looked; it is the first thing that is created.
+            # Another process may have created the cluster meanwhile; the marker is created first.
             found = self._range(key, deadline)
             if inside.kvs and not found.kvs:
                 raise self._foreign()
         if not found.kvs:
             if not create:
                 raise InvalidInput(
-                    f"there is no cluster {self.cluster!r} at {self.url}: start a master, or look "
-                    "at the prefix and the cluster's name"
+                    f"there is no cluster {self.cluster!r} at {self.url}: start a master, or check "
+                    "the prefix and the cluster's name"
                 )
             value = _marker(NEWEST_FORMAT)
             compare = rpc.Compare(
@@ -218,7 +218,7 @@ class EtcdBackend(Backend):
         try:
             self.connection.write(lambda stubs: stubs.kv.Txn, request, deadline)
         except OutcomeUnknown as error:
-            raise Unavailable(str(error)) from error  # The next one finds it, or writes it.
+            raise Unavailable(str(error)) from error  # The next call finds the marker or writes it.
 
     def _format_in(self, value: bytes) -> int:
         try:
@@ -232,8 +232,8 @@ class EtcdBackend(Backend):
 
     def _foreign(self) -> InvalidInput:
         return InvalidInput(
-            f"{self.root.decode()} at {self.url} is in use by something that is not jrs: choose "
-            "another prefix"
+            f"{self.root.decode()} at {self.url} is in use by another program: choose another "
+            "prefix"
         )
 
     # -- reading ---------------------------------------------------------------------------
@@ -274,8 +274,8 @@ class EtcdBackend(Backend):
         limit: int | None = None,
         deadline: Deadline | None = None,
     ) -> Iterator[Record]:
-        """As the contract says; all pages are of one revision, unless that is compacted away while
-        the scan runs: it then goes on with the newest."""
+        """Scan as the contract requires. All pages have the same revision, unless it is compacted
+        during the scan, which then continues at the newest revision."""
         size, revision, left = _FIRST_PAGE, 0, limit
         patience = deadline or self._deadline()
         while left is None or left > 0:
@@ -290,7 +290,7 @@ class EtcdBackend(Backend):
             except Unavailable:
                 if whole or self.connection.closed:
                     raise
-                size = _SMALL_PAGE  # What comes may be too large to be sent in time.
+                size = _SMALL_PAGE  # The page may be too large to be sent in time.
                 continue
             yield from page
             if not more:
@@ -298,8 +298,8 @@ class EtcdBackend(Backend):
             after = page[-1].key
             if left is not None:
                 left -= len(page)
-            # Each page costs a look at all that follows it, so pages are as large as may be; but
-            # what comes may be larger than what came.
+            # Each page costs a pass over all keys behind it, so pages are as large as possible; but
+            # the next records may be larger than the previous ones.
             weight = sum(len(record.value) for record in page) // len(page) + 100
             size = max(1, min(_LARGEST_PAGE, _GROWTH * size, _PAGE_BYTES // weight))
             patience = deadline or self._deadline()
@@ -307,7 +307,7 @@ class EtcdBackend(Backend):
     def _page_at(
         self, prefix: str, after: str | None, limit: int, revision: int, deadline: Deadline
     ) -> tuple[list[Record], int, bool]:
-        """Return a page, the revision it is of, and whether anything follows it."""
+        """Return a page, its revision, and whether more records follow."""
         start = self.name(prefix)
         if after is not None and after >= prefix:
             start = self.name(after) + b"\0"
@@ -330,7 +330,7 @@ class EtcdBackend(Backend):
         return Record(found.key[len(self._map) :].decode(), found.value, found.mod_revision)
 
     def name(self, key: str) -> bytes:
-        """Return etcd's key of one of ours."""
+        """Return etcd's key for a key of the map."""
         return self._map + key.encode()
 
     # -- committing ------------------------------------------------------------------------
@@ -351,8 +351,8 @@ class EtcdBackend(Backend):
         return commit
 
     def _append(self, batch: list[Commit]) -> list[int | Exception]:
-        # The first has waited longest. One that has little time left is written by itself. Whoever
-        # waits for what comes of it is still there to hear it.
+        # The first commit has waited longest. Its deadline is shortened, so that its caller still
+        # waits for the verdict. A commit with little time left is written alone.
         deadline = (batch[0].deadline or self._deadline()).sooner(_HEARD)
         try:
             self._gate.close_behind(deadline)
@@ -364,14 +364,15 @@ class EtcdBackend(Backend):
                 return self.connection.write(lambda stubs: stubs.kv.Txn, request, deadline)
             except (Refused, InvalidInput, Unavailable, OutOfSpace):
                 raise
-            except BaseException:  # Also one that is interrupted: it was sent all the same.
+            except BaseException:  # Even an interrupted request may have been sent.
                 self._gate.note_late()
                 raise
 
-        # The gate first. Who leaves from here on closes it; who has left by now may have closed one
-        # before it, has perhaps read that his commit is not there, and must be right.
+        # Read the gate first. A caller that leaves from here on closes this gate. A caller that has
+        # already left may have closed an earlier gate and read that its commit is absent, so its
+        # commit must not be sent.
         gate = self._gate.check()
-        gone: JrsError = OutcomeUnknown("not sent, for its caller did not wait any longer")
+        gone: JrsError = OutcomeUnknown("not sent, because its caller stopped waiting")
         with self._sending:
             sent = [commit for commit in batch if not commit.left]
             for commit in sent:
@@ -406,13 +407,13 @@ class EtcdBackend(Backend):
             where = f"{host}:{port}"
             if isinstance(answer, Exception):
                 why = diagnose(host, port, address.tls, self._deadline()) or "it does not answer"
-                yield Diagnostic("member", f"{where}: {why}", "start it, or take it out of the URL")
+                yield Diagnostic("member", f"{where}: {why}", "start it, or remove it from the URL")
                 continue
             yield Diagnostic(
                 "member",
                 f"{where}: etcd {answer.version}, {answer.dbSize / 1e6:.1f} MB stored"
                 + (", leads" if answer.leader == answer.header.member_id else ""),
-                None if answer.leader else "it knows no leader: most members are down",
+                None if answer.leader else "it knows no leader: most members are down; start them",
             )
             if _version(answer.version)[:2] == (3, 4) and _version(answer.version) < (3, 4, 24):
                 yield Diagnostic(
@@ -433,7 +434,7 @@ class EtcdBackend(Backend):
         leader.revoke(self, lease, self._deadline())
         detail = f"lease of {granted} s granted and revoked in {time.monotonic() - began:.3f} s"
         yield Diagnostic(
-            "session", detail, None if granted <= ttl + 1 else f"the ttl is {granted} s in truth"
+            "session", detail, None if granted <= ttl + 1 else f"the actual ttl is {granted} s"
         )
 
     def close(self) -> None:
@@ -441,4 +442,4 @@ class EtcdBackend(Backend):
             return
         self._group.close(self.timeout)
         self.connection.close()
-        self._group.close(self.timeout)  # What hung in a call was told just now, and ends.
+        self._group.close(self.timeout)  # Calls that hung have been ended by the closed channels.

@@ -1,13 +1,14 @@
-"""Connection: one server after the other until one answers, a deadline on every call, typed errors.
+"""Connection: tries the members in turn, with a deadline on every call and typed errors.
 
-Each member has a channel of its own, so that it is known which one failed, and a certificate is
-checked against the name of its own member. A request that certainly reached nobody is tried on the
-next member; one that may have been carried out is `OutcomeUnknown`, and never repeated here.
+Each member has a channel of its own, so that a failure belongs to one member, and each certificate
+is checked against the name of its member. A request that certainly reached no member is tried on
+the next one. A request that may have been carried out is `OutcomeUnknown`, and is never repeated
+here.
 
-Every request says that it needs a leader: a member that knows of none then says so at once, instead
-of taking a write that is dropped, or keeping a watch that hears nothing. And a write goes only to a
-member whose last answer was an answer, else it is asked something harmless first: so a server that
-hangs or is gone costs one write its outcome, not each.
+Every request requires a leader: a member without a leader then fails at once, instead of accepting
+a write that is dropped, or keeping a watch that receives nothing. A write goes only to a member
+whose last call was answered; otherwise the member is probed first. So a server that hangs or is
+gone makes the outcome of one write unknown, not of each.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ from ._etcd3 import grpc, rpc
 from .error_mapping import NeverSent, answered, expired, not_logged_in, translate_error, words
 
 ATTEMPT = 1.5
-"""Seconds for one member: longer than an election among them takes, during which requests hang."""
+"""Seconds for one member: longer than an election, during which requests hang."""
 
 WRITE = 3.0
-"""Seconds for a write, at most. What has no answer by then was dropped in an election, or is on a
-member that hangs: to read back sooner is worth more to a caller than to wait for the deadline."""
+"""Most seconds for a write. A write without an answer by then was dropped in an election, or is on
+a member that hangs: an early read-back is worth more to a caller than waiting for the deadline."""
 
 _PAUSES = (0.05, 0.5)
 """Seconds between rounds of all members: at first, and at most."""
@@ -61,11 +62,11 @@ class Stubs:
         self.auth = rpc.AuthStub(channel)
         self.maintenance = rpc.MaintenanceStub(channel)
         self.answers = False
-        """Whether the last that was heard of this member was an answer."""
+        """Whether the last call to this member was answered."""
 
 
 class Connection:
-    """The channels to all members, and the token of whoever we are. Safe for many threads."""
+    """The channels to all members, and the token of our user. Safe for use by many threads."""
 
     def __init__(self, address: Address) -> None:
         self.address = address
@@ -94,38 +95,38 @@ class Connection:
     def read(
         self, method: Method, request: Any, deadline: Deadline, *, attempt: float = ATTEMPT
     ) -> Any:
-        """Call what changes nothing, or may be repeated, again and again within the deadline.
+        """Call a read or an idempotent write, repeatedly within the deadline.
 
         Args:
             attempt: seconds for one member.
 
         Raises:
-            Unavailable: none answered in time.
-            Refused, InvalidInput: it was refused.
+            Unavailable: no member answered in time.
+            Refused, InvalidInput: the request was refused.
         """
         return self._call(method, request, deadline, attempt, wrote=False)
 
     def write(self, method: Method, request: Any, deadline: Deadline) -> Any:
-        """Call what changes something, at most once, and for no longer than `WRITE`.
+        """Call a write at most once, and for no longer than `WRITE`.
 
         Raises:
-            Unavailable: it was certainly not carried out.
-            OutcomeUnknown: it may have been.
-            Refused, InvalidInput: it was refused.
+            Unavailable: the request was certainly not carried out.
+            OutcomeUnknown: the request may have been carried out.
+            Refused, InvalidInput: the request was refused.
         """
         return self._call(method, request, deadline, WRITE, wrote=True)
 
     def stream(self, method: Method, requests: Any) -> Any:
-        """Open a stream to the present member; what it raises are gRPC's own errors, too."""
+        """Open a stream to the current member. It also raises gRPC's own errors."""
         stubs = self._members[self._current]
         return method(stubs)(requests, metadata=self._metadata(stubs, Deadline.after(ATTEMPT)))
 
     def each(self, method: Method, request: Any, timeout: float) -> list[Any]:
-        """Ask every member once; return its answer, or the error instead of it."""
+        """Ask every member once; return its answer or its error."""
         found: list[Any] = []
         for stubs in self._members:
             try:
-                # Not whether it has a leader: also one that has none is worth hearing.
+                # Without the leader requirement: members without a leader shall answer, too.
                 metadata = self._metadata(stubs, Deadline.after(timeout))[1:]
                 found.append(method(stubs)(request, timeout=timeout, metadata=metadata))
             except (grpc.RpcError, JrsError) as error:
@@ -133,11 +134,11 @@ class Connection:
         return found
 
     def next_member(self) -> None:
-        """Go on with the next member: the present one does not answer."""
+        """Switch to the next member, because the current one does not answer."""
         self._current = (self._current + 1) % len(self._members)
 
     def close(self) -> None:
-        """Close all channels; whatever still waits is told so. Idempotent."""
+        """Close all channels, which ends all waiting calls. Idempotent."""
         if self._forked:
             return
         self._over.set()
@@ -154,7 +155,7 @@ class Connection:
         return ()
 
     def check_process(self) -> None:
-        """Raise `Unavailable` in a forked child: none of our threads, nor gRPC's, lives there."""
+        """Raise `Unavailable` in a forked child, where neither our nor gRPC's threads run."""
         if self._forked:
             raise Unavailable(
                 f"{self.address.url} was opened before a fork: open it again in the child"
@@ -194,14 +195,14 @@ class Connection:
                     if stubs is self._members[self._current]:
                         self.next_member()
             except ValueError:
-                self._check_open()  # That is how gRPC says that its channel is closed.
+                self._check_open()  # gRPC raises ValueError if its channel is closed.
                 raise
             else:
                 stubs.answers = True
                 return answer
             failures += 1
             if failures % len(self._members) == 0:
-                # Members that refuse a connection do so at once: without a pause this would spin.
+                # Members that refuse a connection do so at once: the pause prevents a busy loop.
                 self._over.wait(min(pause, deadline.remaining()))
                 pause = min(2 * pause, longest)
         raise Unavailable(f"{self.address.url} cannot be reached: {why}; nothing was changed")
@@ -211,10 +212,10 @@ class Connection:
             raise Unavailable(f"{self.address.url}: this handle is closed; nothing was changed")
 
     def _probe(self, stubs: Stubs, deadline: Deadline) -> None:
-        """Ask for what only a member that has a leader can tell.
+        """Send a read that only a member with a leader can answer.
 
         Raises:
-            NeverSent: it did not answer.
+            NeverSent: the member did not answer.
         """
         request = rpc.RangeRequest(key=b"jrs", keys_only=True)
         timeout = min(ATTEMPT, deadline.bounded())
@@ -230,7 +231,7 @@ class Connection:
         user = self.address.user
         if user is None:
             return [_LEADER]
-        # Whoever logs in may wait for a member that hangs, and the others have deadlines, too.
+        # The thread that logs in may wait for a hanging member; other threads have deadlines.
         if not self._login.acquire(timeout=deadline.bounded()):
             raise Unavailable(f"{self.address.url}: logging in took too long; nothing was changed")
         try:
@@ -247,14 +248,14 @@ class Connection:
             self._login.release()
 
     def _forget(self, metadata: list[tuple[str, str]]) -> None:
-        # Not under the lock, which a hanging log-in holds: at worst somebody logs in twice.
+        # Without the lock, which a hanging log-in holds: at worst two threads log in.
         if self._token == metadata[1][1]:
             self._token = None
 
 
 def behind(prefix: bytes) -> bytes:
     """Return the end of the range of all keys that begin with `prefix`."""
-    return prefix[:-1] + bytes([prefix[-1] + 1])  # No key of ours has a byte of 0xff.
+    return prefix[:-1] + bytes([prefix[-1] + 1])  # Our keys have no byte of 0xff.
 
 
 def _credentials(tls: Tls | None) -> Any:
@@ -268,6 +269,6 @@ def _credentials(tls: Tls | None) -> Any:
 
 
 def _authorities() -> bytes | None:
-    """Return whom this host trusts: gRPC has a list of its own, without what was added here."""
+    """Return the certificate authorities of this host; gRPC's own list lacks local additions."""
     found = ssl.create_default_context().get_ca_certs(binary_form=True)
     return "".join(map(ssl.DER_cert_to_PEM_cert, found)).encode() or None

@@ -1,7 +1,7 @@
-"""What an error of gRPC's means: whether to try again, or what to tell the caller.
+"""Error mapping: what a gRPC error means, and whether to try again.
 
-etcd says most of it in words, which have been the same from 3.4 on. What is sorted here is whether
-a write can have happened; where that cannot be excluded it is unknown.
+etcd explains most errors in words, which have not changed since 3.4. The mapping decides whether a
+write may have happened; if that cannot be excluded, the outcome is unknown.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NEVER_DONE = (
     "failed to connect",
     "connections to all backends failing",
     "dns resolution failed",
-    # etcd: it was turned away before it was proposed to anybody.
+    # etcd: the server rejected the request before it was proposed to the members.
     "etcdserver: no leader",
     "too many requests",
     "not capable",
@@ -53,15 +53,15 @@ _SILENT = (
 
 
 class OutOfSpace(OutcomeUnknown):
-    """Unknown, but over: the request was answered, and will not be carried out later."""
+    """The outcome is unknown but final: the answered request will not be carried out later."""
 
 
 class Compacted(Unavailable):
-    """The revision that was asked for is no longer kept."""
+    """The requested revision is no longer kept."""
 
 
 class NeverSent(grpc.RpcError):  # type: ignore[misc]
-    """What has to come before the request failed, so the request itself was never sent."""
+    """A step before the request failed, so the request itself was never sent."""
 
     def __init__(self, what: str, cause: Any) -> None:
         self._what = what
@@ -75,23 +75,23 @@ class NeverSent(grpc.RpcError):  # type: ignore[misc]
 
 
 def words(error: Any) -> str:
-    """Return what gRPC or the server said."""
+    """Return the message of gRPC or the server."""
     return str(error.details() or error.code().name)
 
 
 def expired(error: Any) -> bool:
-    """Return whether the token was not taken, which is found out before anything is done."""
+    """Return whether the server rejected the token, which it checks before doing anything."""
     said = words(error).lower()
     return error.code() is grpc.StatusCode.UNAUTHENTICATED or any(part in said for part in _EXPIRED)
 
 
 def answered(error: Any) -> bool:
-    """Return whether whoever said this is up and has a leader, though it said no."""
+    """Return whether the error came from a member that is up and has a leader."""
     return expired(error) or error.code() not in _SILENT
 
 
 def translate_error(error: Any, where: str, *, wrote: bool) -> str:
-    """Return why another try is right, or raise what the caller has to know.
+    """Return the reason to try again, or raise the error for the caller.
 
     Args:
         where: the URL, for messages.
@@ -104,7 +104,7 @@ def translate_error(error: Any, where: str, *, wrote: bool) -> str:
     if expired(error) or code is grpc.StatusCode.PERMISSION_DENIED or _says(said, _DENIED):
         raise AccessDenied(f"{where}: {_denied(details)}") from error
     if "database space exceeded" in said:
-        # The request that hits the limit is carried out all the same, and told the same.
+        # The request that reaches the limit is carried out, but gets the same error.
         why = f"{where} is out of space: compact, defragment, then 'etcdctl alarm disarm'"
         if wrote:
             raise OutOfSpace(f"{why}; the write may or may not have happened") from error
@@ -129,12 +129,12 @@ def translate_error(error: Any, where: str, *, wrote: bool) -> str:
 
 
 def not_logged_in(error: Any, where: str, user: str) -> NeverSent:
-    """Return what to try again after, or raise what is wrong with the user or the password."""
+    """Return the error after which to try again, or raise if the user or password is wrong."""
     said = words(error).lower()
     if "authentication is not enabled" in said:
         raise AccessDenied(
-            f"{where} has authentication turned off, yet a user was given: turn it on, or leave "
-            "the user out"
+            f"{where} has authentication turned off, but a user was given: turn it on, or remove "
+            "the user"
         ) from error
     if _says(said, _DENIED):
         raise AccessDenied(f"{where}: user {user!r} or the password is wrong") from error
@@ -148,5 +148,5 @@ def _says(said: str, parts: tuple[str, ...]) -> bool:
 def _denied(details: str) -> str:
     detail = details.removeprefix("etcdserver: ")
     if "user name is empty" in detail:
-        return "it asks for a user: give one in the URL, and JRS_BACKEND_PASSWORD"
+        return "it requires a user: give a user in the URL, and set JRS_BACKEND_PASSWORD"
     return f"{detail}: give the user read and write permission on the prefix"

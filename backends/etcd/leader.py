@@ -1,8 +1,8 @@
-"""Leadership on etcd: a latch in a lease, created by whoever finds none.
+"""Leadership on etcd: a latch key in a lease. A candidate that finds no latch creates one.
 
-A lease ends with its ttl, counted by the servers from when they last heard of it; its guardian ends
-it at once when the master's process dies. The epoch is bumped in a transaction that checks that the
-latch is still the one we made.
+The servers end a lease when its ttl has passed since its last heartbeat. The guardian process ends
+it at once when the master's process dies. The transaction that increments the epoch checks that the
+latch is still the candidate's own.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from .connection import Connection
 from .watch import EtcdWatch
 
 _LOOKS = 3
-"""How often in a ttl a candidate looks for the latch, whatever its watch says."""
+"""How often in a ttl a candidate checks the latch, even without a hint of its watch."""
 
 
 class Handle(Protocol):
-    """The handle on the cluster, as far as leading needs it."""
+    """The part of the cluster's handle that a leadership needs."""
 
     connection: Connection
     root: bytes
@@ -47,9 +47,9 @@ class Handle(Protocol):
 def campaign(
     backend: Handle, candidate: str, ttl: float, stop: threading.Event
 ) -> Leadership | None:
-    """Wait until there is no latch, then take it and bump the epoch; None once stopped."""
+    """Wait until no latch exists, create it and increment the epoch; None once stopped."""
     latch = backend.root + b"latch"
-    # Now, not when it is needed: to start a process takes longer than to win.
+    # Start it early, because starting a process takes longer than winning.
     guardian = Guardian("jrs.backends.etcd.leader", _config(backend.connection.address), ttl)
     try:
         with EtcdWatch(backend.connection, latch) as watch:
@@ -68,7 +68,7 @@ def campaign(
 
 
 def _await(watch: EtcdWatch, stop: threading.Event, seconds: float) -> None:
-    """Wait for a hint, no longer than that, and not much longer than for `stop`."""
+    """Wait up to `seconds` for a hint or for `stop`."""
     deadline = Deadline.after(seconds)
     while not stop.is_set() and not deadline.expired:
         if watch.wait(min(0.1, deadline.remaining())):
@@ -82,18 +82,18 @@ def _stands(backend: Handle, latch: bytes) -> bool:
 
 
 def grant(backend: Handle, ttl: float, deadline: Deadline) -> tuple[int, int]:
-    """Take a lease; return its id and its ttl in seconds, which may be longer than asked for."""
+    """Create a lease; return its id and its ttl in seconds, which may be longer than requested."""
     request = rpc.LeaseGrantRequest(TTL=math.ceil(ttl))
     try:
         answer = backend.connection.write(lambda stubs: stubs.lease.LeaseGrant, request, deadline)
     except OutcomeUnknown as error:
-        # At worst there is a lease that nothing hangs on, until its ttl.
+        # At worst an unused lease exists until its ttl ends.
         raise Unavailable(str(error)) from error
     return answer.ID, answer.TTL
 
 
 def revoke(backend: Handle, lease: int, deadline: Deadline) -> None:
-    """End a lease and what hangs on it. Idempotent, and so repeated until it is known."""
+    """End a lease and delete its keys. Idempotent, and repeated until the outcome is known."""
     _revoke(backend.connection, lease, deadline)
 
 
@@ -106,7 +106,7 @@ def _revoke(connection: Connection, lease: int, deadline: Deadline) -> None:
 def _take(
     backend: Handle, latch: bytes, candidate: str, ttl: float, guardian: Guardian
 ) -> Leadership | None:
-    """Create the latch and bump the epoch; None if somebody else was quicker."""
+    """Create the latch and increment the epoch; None if another candidate was faster."""
     sent = lease_time()
     lease, granted = grant(backend, ttl, Deadline.after(backend.timeout))
     guardian.guard(lease.to_bytes(8, "big"))
@@ -123,13 +123,13 @@ def _take(
 
     def beat(deadline: Deadline) -> None:
         keep = rpc.LeaseKeepAliveRequest(ID=lease)
-        # Half, so that a member that hangs leaves time to hear of another.
+        # Half of the time, so that after a member that hangs another one can answer.
         attempt = deadline.remaining() / 2
-        # It answers even for a lease that is gone: with a ttl of zero.
+        # For a lease that is gone, the answer has a ttl of zero.
         answer = backend.connection.read(_keep_alive, keep, deadline, attempt=attempt)
         if answer.TTL <= 0:
             raise Fenced("the lease has ended")
-        # Not `backend.get`, which may first wait for what other threads write: this waits for none.
+        # Not `backend.get`, which may first wait for writes of other threads.
         request = rpc.RangeRequest(key=backend.name(EPOCH_KEY))
         found = backend.connection.read(
             lambda stubs: stubs.kv.Range, request, deadline, attempt=attempt
@@ -154,7 +154,7 @@ def _take(
 
 
 def _keep_alive(stubs: Any) -> Any:
-    """Return the keep-alive of a lease as a call: one request, one answer."""
+    """Return the keep-alive of a lease as a call with one request and one answer."""
 
     def call(request: Any, *, timeout: float, metadata: Any) -> Any:
         stream = stubs.lease.LeaseKeepAlive(iter([request]), timeout=timeout, metadata=metadata)
@@ -167,7 +167,7 @@ def _keep_alive(stubs: Any) -> Any:
 
 
 def _give_up(backend: Handle, lease: int) -> None:
-    with suppress(JrsError):  # If this fails it ends by itself.
+    with suppress(JrsError):  # If this fails, the lease ends after its ttl.
         revoke(backend, lease, Deadline.after(backend.timeout))
 
 
@@ -181,12 +181,12 @@ def _create_latch(backend: Handle, latch: bytes, lease: int) -> bool:
     try:
         answer = backend.connection.write(lambda stubs: stubs.kv.Txn, request, deadline)
     except OutcomeUnknown:
-        return True  # Whose latch it is is checked when the epoch is bumped.
+        return True  # The transaction that increments the epoch checks the owner of the latch.
     return bool(answer.succeeded)
 
 
 def _bump(backend: Handle, latch: bytes, candidate: str, lease: int) -> tuple[int, Record] | None:
-    """Bump the epoch under our latch; None if the latch is not ours or the epoch has moved."""
+    """Increment the epoch under our latch; None if the latch is not ours or the epoch changed."""
     record = backend.get(EPOCH_KEY)
     current = decode(EpochRecord, record.value, EPOCH_KEY) if record else None
     epoch = current.epoch + 1 if current else 1
@@ -206,7 +206,7 @@ def _bump(backend: Handle, latch: bytes, candidate: str, lease: int) -> tuple[in
     try:
         backend.connection.write(lambda stubs: stubs.kv.Txn, request, deadline)
     except OutcomeUnknown:
-        pass  # Read back: the token tells whether it was us.
+        pass  # Read back: the token shows which candidate won.
     stored = backend.get(EPOCH_KEY)
     if stored is None or stored.value != value:
         return None
@@ -230,7 +230,7 @@ def _config(address: Address) -> dict[str, Any]:
 
 
 def ender(config: Mapping[str, Any]) -> Ender:
-    """Return what ends a lease, connected already; see `jrs.backends.remote.guardian`."""
+    """Return a connected function that ends a lease; see `jrs.backends.remote.guardian`."""
     from pathlib import Path
 
     tls = config["tls"]

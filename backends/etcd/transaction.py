@@ -1,8 +1,8 @@
-"""Transactions: a commit as etcd's compares and operations, many of them in one request.
+"""Transactions: commits as etcd's compares and operations, many commits in one request.
 
-Independent commits of many callers ride in one request as transactions within a transaction, each
-with its own compares and its own outcome. All compares of a request are evaluated before anything
-of it is written, so a commit that touches what an earlier one writes goes into a later request.
+Independent commits of many callers share one request as nested transactions, each with its own
+compares and its own outcome. etcd evaluates all compares of a request before it writes anything, so
+a commit that reads or writes a key of an earlier commit goes into a later request.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from ..shared.group_commit import ACCEPTED, FENCED
 from ._etcd3 import rpc
 
 MAX_OPS = 120
-"""Operations of a commit; a server takes 128 in a transaction, and as many compares."""
+"""Most operations of a commit; a server accepts 128 in a transaction, and 128 compares."""
 
 MAX_BYTES = 1_400_000
-"""Bytes of a request; a server takes 1.5 MiB."""
+"""Most bytes of a request; a server accepts 1.5 MiB."""
 
 _NESTED = 64
-"""Commits in one request, and conditions of a commit that shares one."""
+"""Most commits in one request, and most conditions of a commit that shares a request."""
 
 _OVERHEAD = 64
 _MOST = 2**63 - 1
-"""The greatest revision that there can be."""
+"""The largest possible revision."""
 
 _WRITES = (Create, Update, Delete)
 
@@ -44,27 +44,27 @@ class Commit:
     ops: tuple[Op, ...]
     fence: Fence | None
     deadline: Deadline | None
-    """Of its caller; None if nobody waits."""
+    """The deadline of its caller; None if no caller waits."""
     size: int
     reads: frozenset[str]
     writes: frozenset[str]
     left: bool = False
-    """Its caller did not wait for the verdict, and may have read by now what came of it."""
+    """Its caller stopped waiting for the verdict, and may have read back the outcome."""
     sent: bool = False
-    """It may be carried out. One whose caller has left is not sent any more."""
+    """It may be carried out. A commit whose caller has left is not sent any more."""
 
     @property
     def may_share(self) -> bool:
-        """Return whether it fits next to others: a transaction within one has half the room, its
-        fence included."""
+        """Return whether it may share a request: a nested transaction may have only half as many
+        conditions, including its fence."""
         return len(self.txn.compare) <= _NESTED
 
     def hurried(self, seconds: float) -> bool:
-        """Return whether its caller waits for less than that."""
+        """Return whether its caller waits for less than `seconds`."""
         return self.deadline is not None and self.deadline.remaining() < seconds
 
     def verdict(self, succeeded: bool, responses: Iterable[Any]) -> int:
-        """Return what the answer to this commit says of it, in the terms of the group commit."""
+        """Return the verdict on this commit from its answer, in the terms of the group commit."""
         if succeeded:
             return ACCEPTED
         versions = [_version(one.response_range) for one in responses]
@@ -73,7 +73,7 @@ class Commit:
         for index, (op, version) in enumerate(zip(self.ops, versions, strict=True)):
             if not _holds(op, version):
                 return index
-        raise AssertionError("a transaction failed though each of its conditions holds")
+        raise AssertionError("a transaction failed although all its conditions hold")
 
 
 def prepare(
@@ -82,7 +82,7 @@ def prepare(
     fence: Fence | None,
     deadline: Deadline | None = None,
 ) -> Commit:
-    """Return a commit; `name` maps a key to the bytes of etcd's."""
+    """Return a commit that is ready to be sent; `name` maps a key to etcd's key."""
     compares, writes, looks = [], [], []
     size = 0
     for op in ops:
@@ -116,7 +116,7 @@ def prepare(
 
 
 def in_requests(commits: Iterable[Commit]) -> Iterator[list[Commit]]:
-    """Yield the commits in order, together as far as they can share a request."""
+    """Yield the commits in order, grouped by request."""
     together: list[Commit] = []
     size = 0
     reads: set[str] = set()
@@ -146,9 +146,10 @@ def in_requests(commits: Iterable[Commit]) -> Iterator[list[Commit]]:
 def send(batch: list[Commit], condition: Any, write: Callable[[Any], Any]) -> list[int | Exception]:
     """Send commits in order, and return the verdict on each; `write` sends a request.
 
-    Every request is subject to `condition`, besides those of its commits.
+    Every request has `condition` in addition to the conditions of its commits.
 
-    None is sent after one that may still be carried out, or they would change places.
+    After a request that may still be carried out, no other request is sent, because the order
+    could change.
     """
     verdicts: list[int | Exception] = []
     waiting = deque(in_requests(batch))
@@ -160,21 +161,21 @@ def send(batch: list[Commit], condition: Any, write: Callable[[Any], Any]) -> li
             if len(together) == 1:
                 verdicts.append(error)
                 continue
-            # Nothing of it was done. A server may have smaller limits than the usual ones, and
-            # nobody's commit is refused for its neighbours.
+            # Nothing was changed. A server may have smaller limits than usual, and no commit is
+            # refused because of others in its request.
             waiting.extendleft([one] for one in reversed(together))
         except JrsError as error:
             verdicts += [error] * len(together)
             left = sum(len(request) for request in waiting)
-            why = f"not sent, for the commit before it failed: {error}"
+            why = f"not sent, because the commit before it failed: {error}"
             return verdicts + [Unavailable(why)] * left
     return verdicts
 
 
 def request_of(commits: list[Commit], condition: Any) -> Any:
-    """Return the request that carries commits which can share one."""
+    """Return the request for commits that can share one."""
     if len(commits) == 1:
-        # Not within another transaction: etcd does not look into those for who may write what.
+        # Not nested: etcd does not check the permissions of nested transactions.
         own = commits[0].txn
         return rpc.TxnRequest(
             compare=[condition, *own.compare],
@@ -209,7 +210,7 @@ def _compare(op: Op, key: bytes) -> Any:
     if op.version is None:
         return compare(result=compare.GREATER, target=compare.CREATE, key=key, create_revision=0)
     if not 0 < op.version <= _MOST:
-        # Zero would fit a key that is absent, and is nobody's version; more does not fit the wire.
+        # Zero would match an absent key, and a larger number does not fit the protocol.
         return compare(result=compare.EQUAL, target=compare.VERSION, key=key, version=-1)
     return compare(result=compare.EQUAL, target=compare.MOD, key=key, mod_revision=op.version)
 

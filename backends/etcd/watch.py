@@ -1,7 +1,7 @@
-"""Watch: a stream of hints that is made again whenever it breaks, and backed up by the clock.
+"""Watch: a stream of hints that is reopened whenever it breaks, and backed up by the clock.
 
-A stream can be dead without a sign of it: one that was made with a token that had expired delivers
-nothing, forever. So a reader is sent to look now and then, whatever the stream says.
+A stream can be dead without a sign: a stream that was opened with an expired token never delivers
+anything. So the watch also fires now and then without a hint.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from ._etcd3 import grpc, rpc
 from .connection import ATTEMPT, Connection, behind
 
 _POLL = 5.0
-"""Seconds after which a watch fires though nothing was heard."""
+"""Seconds after which a watch fires without a hint."""
 
 _SILENCE = 15.0
-"""Seconds of silence after which a watch says that anything may have changed: its stream may be
-dead. Every master writes a sign of life more often, so a stream that sees those is never silent."""
+"""Seconds of silence after which a watch reports that any key may have changed, because its stream
+may be dead. Masters write heartbeats more often, so a stream that sees them is never silent."""
 
 _PAUSES = (0.1, 2.0)
-"""Seconds before a broken stream is made again: at first, and at most."""
+"""Seconds before a broken stream is reopened: at first, and at most."""
 
 
 class EtcdWatch(Watch):
-    """Woken by a stream of etcd's in a thread of its own.
+    """A watch that a stream of etcd's wakes, in a thread of its own.
 
     Args:
-        prefix: of etcd's keys.
-        above: how many bytes of an etcd key are in front of the map's own.
+        prefix: the prefix of etcd's keys.
+        above: bytes of an etcd key before the map's key.
     """
 
     def __init__(self, connection: Connection, prefix: bytes, above: int = 0) -> None:
@@ -85,25 +85,25 @@ class EtcdWatch(Watch):
 
     def _listen(self) -> None:
         pause, most = _PAUSES
-        # A handle that was closed hears nothing any more, and need not try.
+        # A closed handle receives nothing any more.
         while not (self._over.is_set() or self._connection.closed):
             try:
                 heard = self._follow()
             except (grpc.RpcError, JrsError, ValueError):
                 heard = False
                 self._connection.next_member()
-            # Whatever happened while nobody listened is told by this.
+            # Changes may have been missed while no stream was open.
             self._hear(None)
             pause = _PAUSES[0] if heard else min(2 * pause, most)
             self._over.wait(pause)
 
     def _follow(self) -> bool:
-        """Listen until the stream ends or breaks; return whether it was in order before."""
-        # A stream does not notice that its token has expired; this does, and renews it.
+        """Listen until the stream ends or breaks; return whether it delivered anything."""
+        # A stream does not notice an expired token; this read does, and renews the token.
         self._connection.read(
             lambda stubs: stubs.kv.Range,
             rpc.RangeRequest(key=self._prefix, keys_only=True, limit=1),
-            Deadline.after(ATTEMPT),  # No longer, for `close` waits for it.
+            Deadline.after(ATTEMPT),  # Not longer, because `close` waits for it.
         )
         create = rpc.WatchCreateRequest(key=self._prefix, range_end=behind(self._prefix))
         ended = threading.Event()

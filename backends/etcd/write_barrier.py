@@ -1,10 +1,10 @@
-"""Gate: makes reading back final. What has not happened by then never will.
+"""Write barrier: once a read-back has returned, no earlier write of this handle can take effect.
 
-A request that was not answered may still be on its way: in the socket of a server that hangs, say,
-to be carried out when it goes on. So every request of a handle is conditional on a key that does
-not exist, the handle's gate. After an unknown outcome, and before this handle reads or writes
-anything again, the key is created: from then on the late request is refused by its own condition.
-The handle goes on with another gate.
+A request without an answer may still be on its way, for example in the socket of a server that
+hangs, and be carried out when the server continues. So every request of a handle has the condition
+that a certain key, the handle's gate, does not exist. After an unknown outcome, and before the
+handle reads or writes again, it creates the key: from then on the late request fails its own
+condition. The handle continues with a new gate.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from ._etcd3 import rpc
 from .connection import Connection
 
 _KEPT = 3600
-"""Seconds for which a gate stays closed: longer than any request can be late."""
+"""Seconds for which a gate stays closed: longer than any request can be delayed."""
 
 
 class WriteBarrier:
-    """The present gate of one handle. Safe for many threads."""
+    """The current gate of one handle. Safe for use by many threads."""
 
     def __init__(self, connection: Connection, root: bytes) -> None:
         self._connection = connection
@@ -38,26 +38,26 @@ class WriteBarrier:
         return compare(result=compare.EQUAL, target=compare.CREATE, key=self.key, create_revision=0)
 
     def note_late(self) -> None:
-        """Take note that a request may still be carried out."""
+        """Record that a request may still be carried out."""
         self._late.set()
 
     def close_behind(self, deadline: Deadline) -> None:
-        """Shut out whatever may still be carried out; at once if there is nothing.
+        """Shut out all requests that may still be carried out; does nothing if there are none.
 
         Raises:
-            Unavailable: not within the deadline; so nothing can be read for certain, either.
+            Unavailable: not within the deadline, so that no read would be final.
         """
         if not self._late.is_set():
             return
         with self._turn:
             if not self._late.is_set():
                 return
-            # Either may be repeated, and so is, until it is known to be done.
+            # Both requests are idempotent, and so are repeated until they succeed.
             grant = rpc.LeaseGrantRequest(TTL=_KEPT)
             lease = self._connection.read(lambda stubs: stubs.lease.LeaseGrant, grant, deadline).ID
             put = rpc.PutRequest(key=self.key, value=b"closed", lease=lease)
             self._connection.read(lambda stubs: stubs.kv.Put, put, deadline)
-            # In this order: what is late from here on may have gone through the new gate.
+            # In this order: a request that is late from here on may use the new gate.
             self._late.clear()
             self.key = self._new()
 

@@ -1,4 +1,4 @@
-"""The file backend: a shared log in a folder. No server, no lock a paused process could hold."""
+"""The file backend: a shared log in a folder, without a server and without locks on writing."""
 
 from .backend import FileBackend, open_file
 

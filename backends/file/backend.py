@@ -1,4 +1,4 @@
-"""FileBackend: the contract on a folder, put together from its parts."""
+"""FileBackend: the implementation of the contract on a folder."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .opening import open_folder, root_of
 from .replica import Replica
 
 SEAL_AT = 8 << 20
-"""Bytes of log behind a base at which a segment is sealed, if its base is not larger than that."""
+"""Bytes of log at which a segment is sealed; a larger base delays the seal to its own size."""
 
 _WATCH_POLL = 0.01
 
@@ -35,14 +35,14 @@ R = TypeVar("R")
 
 
 def open_file(url: str, cluster: str, create: bool = True) -> FileBackend:
-    """Open ``file:///path``; the entry point of the scheme."""
+    """Open ``file:///path``. The entry point of the scheme."""
     return FileBackend(root_of(url), cluster, create=create)
 
 
 class FileBackend(Backend):
-    """A handle on a cluster's folder; every handle of every process is a replica of its log.
+    """A handle on a cluster's folder. Every handle of every process is a replica of the log.
 
-    A handle must not be used in a forked child: it refuses there. Open another one.
+    A handle refuses all calls in a forked child. Open another one there.
     """
 
     capabilities = Capabilities(
@@ -123,13 +123,13 @@ class FileBackend(Backend):
         return leader.campaign(self, self._leader_folder, candidate, ttl, stop)
 
     def compact(self) -> None:
-        """Seal the segment now and begin the next one. Any process may, at any time."""
-        # As long as it takes to merge everything.
+        """Seal the segment now and begin the next one. Any process may do so at any time."""
+        # No deadline: the merge takes as long as it takes.
         self._alone(lambda: self.replica.seal(math.inf), Deadline.after(math.inf))
 
     def mark_format(self, version: int) -> None:
-        """Do nothing: the marker serves every cluster of the folder. The record of the format keeps
-        older versions out of this one."""
+        """Do nothing: all clusters of the folder share the marker. The record of the format keeps
+        older versions out of this cluster."""
 
     def check(self) -> Iterator[str]:
         def look() -> list[str]:
@@ -137,7 +137,7 @@ class FileBackend(Backend):
                 self.replica.settle(math.inf)
             return list(self.replica.problems())
 
-        # As long as it takes to read everything.
+        # No deadline: everything is read.
         yield from self._alone(look, Deadline.after(math.inf))
 
     def accept_damage(self) -> list[str]:
@@ -149,7 +149,7 @@ class FileBackend(Backend):
         except UnsupportedVersion:
             raise
         except CorruptRecord:
-            # A damaged base hides it: no operation on it could be judged.
+            # A damaged base hides the record: no operation on it could be judged.
             self._group.commit(lines.overwrite(key, value), (), self._deadline())
 
     def epochs(self) -> Iterator[int]:
@@ -160,7 +160,7 @@ class FileBackend(Backend):
             return
         self.closed = True
         self._group.close(self.timeout)
-        # A disk that hangs keeps the lock; what is open then ends with the process.
+        # A hanging disk keeps the lock; the process's end then closes the files.
         if self._lock.acquire(timeout=self.timeout):
             try:
                 self.replica.close()
@@ -168,7 +168,7 @@ class FileBackend(Backend):
                 self._lock.release()
 
     def refresh(self, deadline: Deadline) -> None:
-        """Apply what other processes have appended; wakes the watches it concerns."""
+        """Apply the commits of other processes, and wake the watches of the changed keys."""
         self._read(lambda: None, deadline)
 
     def forget(self) -> Iterable[int]:
@@ -183,12 +183,12 @@ class FileBackend(Backend):
         return verdicts
 
     def _read(self, read: Callable[[], R], deadline: Deadline) -> R:
-        """Return what `read` finds in the newest state.
+        """Return the result of `read` in the newest state.
 
-        Where nothing is new a thread looks for itself, without a switch to the serving thread and
-        back. The main thread never does: a signal handler could raise there while it holds the
-        lock. And what is new is read by the serving thread alone, which no handler interrupts
-        between two steps of one change.
+        If the log has nothing new, the calling thread reads by itself, without a switch to the
+        serving thread and back. The main thread never does so, because a signal handler could raise
+        there while it holds the lock. Only the serving thread applies new commits, because no
+        signal handler interrupts it between two steps of one change.
         """
         self._check_process()
         if threading.current_thread() is not threading.main_thread():
@@ -207,7 +207,7 @@ class FileBackend(Backend):
         return self._alone(caught_up, deadline)
 
     def _alone(self, action: Callable[[], R], deadline: Deadline) -> R:
-        """Run what changes the replica: in the serving thread, between two batches."""
+        """Run an action that changes the replica in the serving thread, between two batches."""
         self._check_process()
 
         def locked() -> R:
@@ -239,7 +239,7 @@ class FileBackend(Backend):
 
 
 class FileWatch(Watch):
-    """Woken by commits of this handle; looks for those of others a hundred times a second."""
+    """A watch that commits of this handle wake; it polls other processes' commits at 100 Hz."""
 
     def __init__(self, backend: FileBackend, prefix: str) -> None:
         self._backend = backend
@@ -250,7 +250,7 @@ class FileWatch(Watch):
         backend.add_watch(self)
 
     def notice(self, key: str | None) -> None:
-        """Take note that `key` has changed; None: that anything may have."""
+        """Record that `key` has changed; None if any key may have changed."""
         if key is None or key.startswith(self._prefix):
             self._changes.add(key)
             self._hint.set()

@@ -1,19 +1,18 @@
-"""A base: the live records at a seal, one line each, sorted by key; searched where it lies.
+"""A base: the live records at a seal, one line each, sorted by key and searched in the file.
 
-It is mapped, never loaded. Its index (`jrs.backends.file.index`) has the first key of every block
-of about 16 KB and the block's checksum. A look-up reads one block and checks it: only a block that
-is what it was when it was written is believed. Damage costs the keys that it may have held, and no
-others:
+A base is mapped, never loaded. Its index (`jrs.backends.file.index`) has the first key of every
+block of about 16 KB and the block's checksum. A look-up reads one block and trusts it only if the
+checksum matches. Damage affects only the keys that the damaged part may have contained:
 
-- in a block that is not what was written, only the lines that were in it are believed (each line's
-  checksum is on record); where one is missing, the keys between its neighbours are held;
-- where the file is shorter than what was written, the keys behind its last sound line are held.
+- in a damaged block, only lines whose checksums were recorded at writing are trusted; where such a
+  line is missing, the keys between its neighbours are held;
+- in a file that is too short, the keys behind its last sound line are held.
 
-A held key is a `CorruptRecord`, never absent. A base in the old form (format 2) has no trailer, and
-its index is a file of its own, which may be missing or of another base, and no line's checksum is
-on record. There the keys between the neighbours of a line that fits no checksum are held, and all
-of a block that is not what was written in any other way. (One thing cannot be told in it: foreign
-lines that fit their checksums right next to one that does not.)
+Reading a held key raises `CorruptRecord`; it is never reported as absent. A base in the old form
+(format 2) has no trailer and no recorded line checksums. Its index is a separate file, which may be
+missing or belong to another base. There, the keys between the neighbours of an invalid line are
+held, and the whole block for any other damage. (One kind of damage stays undetected: foreign but
+valid lines right next to an invalid line.)
 """
 
 from __future__ import annotations
@@ -35,10 +34,10 @@ from .index import Index, Trailer
 from .lines import checked, held_line, unescape
 
 BLOCK = 16 << 10
-"""Bytes after which a block ends: a few microseconds' worth of search."""
+"""Bytes after which a block ends: searching it takes a few microseconds."""
 
 UNREADABLE = b"\0damaged"
-"""The value, in a page, of a record of which only the key can be read: no decoder takes it."""
+"""The value, in a page, of a record whose key alone is readable: every decoder refuses it."""
 
 _CHUNK = 64 << 10
 _ABOVE_ALL = b"\x7f"
@@ -46,22 +45,22 @@ _ABOVE_ALL = b"\x7f"
 
 
 class State(Enum):
-    """What a block is found to be."""
+    """The condition of a block."""
 
     SOUND = "sound"
     DAMAGED = "damaged"
-    """It has lines that fit no checksum; those between sound ones are told apart."""
+    """Some of its lines are invalid; the sound lines around them are still trusted."""
     HELD = "held"
-    """Its lines are not those that were written, and which are cannot be told."""
+    """Its lines differ from the written ones, and the sound ones cannot be identified."""
 
 
 class Base:
-    """A mapped base, or the empty one where `path` is None.
+    """A mapped base, or the empty base if `path` is None.
 
     Args:
         path: the file.
         index: the index's file, in format 2.
-        trailer: what the file has to end with, in format 3.
+        trailer: the expected end of the file, in format 3.
     """
 
     def __init__(
@@ -71,29 +70,29 @@ class Base:
         self.size = 0
         """Bytes of lines."""
         self.flaws: list[str] = []
-        """What is wrong with the file as a whole, a line for each."""
+        """Flaws of the file as a whole, a line for each."""
         self._fd = -1
         self._map: mmap.mmap | bytes = b""
         self._index = Index([])
         self._bound = trailer is not None
-        """The index is known to be of this base."""
+        """The index is known to belong to this base."""
         self._lost = False
-        """Nothing in the file can be believed."""
+        """Nothing in the file can be trusted."""
         self._cut = False
         """Keys behind the last line may have been lost."""
         self._places: list[tuple[int, int]] | None = None
-        """Where each block lies now, if lines before it were removed or doubled."""
+        """Where each block begins and ends now, if lines were removed or doubled."""
         self._compared = False
-        """All of it was compared with its index."""
+        """The whole file was compared with its index."""
         self._states: dict[int, State] = {}
         self._checks: bytes | None = None
-        """The checksum of every line that was written, where they can be told."""
+        """The checksum of every written line; empty if the checks are damaged."""
         self._trailer = trailer
         self._remains: dict[int, _Remains] = {}
-        """What is left of the damaged blocks."""
+        """The remains of the damaged blocks."""
         self._last_block = -1
         self._gap = (b"", b"")
-        """Two keys with none between them."""
+        """Two keys with no key between them."""
         self._few: dict[str, frozenset[str] | None] = {}
         if path is None:
             return
@@ -121,14 +120,14 @@ class Base:
 
     @property
     def answers(self) -> bool:
-        """Return whether a look-up can find anything: a record, or that its key is held."""
+        """Return whether a look-up can find anything: a record or a held key."""
         return bool(self.size or self._lost or self._cut or self._index.lines)
 
     def get(self, key: str) -> Record | None:
         """Return the record of `key`, or None.
 
         Raises:
-            CorruptRecord: the key is held: damage may have hit it.
+            CorruptRecord: the key is held, because damage may have hit it.
         """
         if not self.answers:
             return None
@@ -148,7 +147,7 @@ class Base:
             if state is State.HELD:
                 raise self._held(key, f"the block at byte {self._edges(number)[0]} is another")
             if state is State.SOUND:
-                # Values have no tabs, so this is where the key of a line is.
+                # Values have no tabs, so this match is the key of a line.
                 field = block.find(b"\t%s\t" % name)
                 if field < 0:
                     self._note_gap(number, block, name)
@@ -181,9 +180,9 @@ class Base:
     def after(self, start: str, *, inclusive: bool) -> Iterator[Record]:
         """Yield the records from `start` in key order.
 
-        A damaged line is yielded with the value `UNREADABLE`, so that what decodes it refuses it
-        by name; one without a readable key, and a block whose lines are not those that were
-        written, are passed over here and named by `damage`.
+        A damaged line is yielded with the value `UNREADABLE`, so that the decoder refuses it by
+        name. Lines without a readable key and blocks in the state `HELD` are skipped here and
+        reported by `damage`.
         """
         if not self.size or self._lost:
             return
@@ -191,7 +190,7 @@ class Base:
         doubtful: list[Record] = []
 
         def fitting(before: str | None) -> Iterator[Record]:
-            """Yield the damaged lines whose keys are in order; of the others none can be told."""
+            """Yield the damaged lines whose keys are in order; other keys are unreliable."""
             nonlocal last
             for salvaged in doubtful:
                 first = inclusive and salvaged.key == last == start
@@ -210,12 +209,12 @@ class Base:
         yield from fitting(None)
 
     def blocks(self) -> Iterator[Block]:
-        """Yield all of it, block by block."""
+        """Yield the whole base, block by block."""
         if self._lost:
             yield Block(0, None, None, 0, 0, None, held=True)
             return
         for number in range(len(self._index.lines)):
-            self._state(number)  # All of them first: they show what to think of the index.
+            self._state(number)  # First of all: their states show whether the index is right.
         index = self._index
         for number in range(max(1, len(index.lines))):
             begin, end = self._edges(number)
@@ -241,7 +240,7 @@ class Base:
             yield None, held_line(_ABOVE_ALL)
 
     def damage(self) -> Iterator[str]:
-        """Yield a line for everything that is wrong with it; reads all of it."""
+        """Yield a line for each flaw of the base; reads all of it."""
         yield from (f"{self.path}: {flaw}" for flaw in self.flaws)
         if self._lost:
             return
@@ -271,34 +270,34 @@ class Base:
     # -- opening ---------------------------------------------------------------------------
 
     def _open_two_files(self, path: Path | None) -> None:
-        """Open a base of format 2: its index is the only witness of where it ends."""
+        """Open a base of format 2, whose index alone tells where it ends."""
         loaded = indexes.load(path)
         if loaded is None:
-            self.flaws += [] if path is None else [f"{path} is missing or damaged: compact it away"]
+            self.flaws += [] if path is None else [f"{path} is missing or damaged: compact the log"]
             return
         self._index = loaded
         last = len(loaded.lines) - 1
         if last < 0:
             if self.size and checked(self._line(0)[0]) is not None:
-                self.flaws.append("its index is of another base: compact it away")
+                self.flaws.append("its index belongs to another base: compact the log")
             return
         if not self._begins(loaded.start(last) or 0, loaded.key(last)):
             self._place()
 
     def _open_run(self, expected: Trailer) -> None:
-        """Open a run: check its trailer, and that its index is the one that belongs to it."""
+        """Open a run: check its trailer, and that the index belongs to the run."""
         size = self.size
         end = bytes(self._map[max(0, size - indexes.TRAILER_MOST) :])
         found = Trailer.at_the_end(end)
         if found is not None and found != expected:
             self._lost, self.size = True, 0
-            self.flaws.append("it is another run than the one that its segment names")
+            self.flaws.append("it is not the run that its segment names")
             return
         if size != expected.total():
             self.flaws.append(f"it has {size} bytes instead of {expected.total()}")
         elif found is None:
             self.flaws.append("its trailer is damaged")
-        # Where lines were removed, the index is found from the end.
+        # If lines were removed, the index is found from the end of the file.
         parts = expected.index_size + expected.checks_size
         behind = size - len(expected.line()) if found else expected.size + parts
         for begin in (behind - parts, expected.size):
@@ -311,16 +310,16 @@ class Base:
             self._cut = size < expected.size
             if not self._cut:
                 self.flaws.append("its index is damaged")
-                # The index may have been hit together with the lines in front of it.
+                # The same damage may have hit the lines in front of the index.
                 if not self._is_as_checked():
                     self._lost, self.size = True, 0
         if self.size != expected.size and self._index.lines:
             self._place(expected.size)
 
     def _place(self, size: int | None = None) -> None:
-        """Find where each block lies now: lines were removed, doubled, or cut off somewhere.
+        """Find each block after lines were removed, doubled or cut off.
 
-        `size` is that of the lines when they were written, where that is known.
+        `size` is the size of the lines when they were written, if known.
         """
         index, count = self._index, len(self._index.lines)
         self._compared = True
@@ -349,7 +348,7 @@ class Base:
             return
         if not shift and not cut:
             return  # Nothing has moved.
-        # What lies between two blocks that fit is what is left of those that do not.
+        # The bytes between two matching blocks are the remains of the blocks that do not match.
         self._places = []
         at = 0
         for number, place in enumerate(places):
@@ -362,7 +361,7 @@ class Base:
             at = place[1]
 
     def _is_as_checked(self) -> bool:
-        """Return whether every line is the one that was written; reads all of it."""
+        """Return whether every line is as written; reads all of them."""
         checks = self._checked_lines()
         found = b"".join(check_of(line) for _, line in self._lines(0, self.size))
         return found == checks and all(
@@ -370,7 +369,7 @@ class Base:
         )
 
     def _is_whole(self) -> bool:
-        """Return whether every line fits its checksum and the order: then the index is wrong."""
+        """Return whether all lines are valid and in order, so that the index must be wrong."""
         last = b""
         for at, line in self._lines(0, self.size):
             body = checked(line)
@@ -382,8 +381,8 @@ class Base:
         return bool(last)
 
     def _disown(self) -> None:
-        """Go on without an index that is of another base."""
-        self.flaws.append("its index is of another base: compact it away")
+        """Discard an index that belongs to another base."""
+        self.flaws.append("its index belongs to another base: compact the log")
         self._index = Index([])
         self._places = None
         self._states.clear()
@@ -393,8 +392,8 @@ class Base:
 
     def _held(self, key: str, why: str) -> CorruptRecord:
         return CorruptRecord(
-            f"{key}: held, since it cannot be told from the damage in {self.path} ({why}); "
-            "restore the file from a copy"
+            f"{key}: held, because damage in {self.path} may have hit it ({why}); restore the file "
+            "from a copy"
         )
 
     def _begins(self, at: int, key: bytes | None) -> bool:
@@ -405,10 +404,10 @@ class Base:
         return body is not None and body.split(b"\t", 2)[1] == key
 
     def _few_of(self, folder: str) -> frozenset[str] | None:
-        """Return the keys that begin with this part, if they are few and none is in doubt.
+        """Return the keys that begin with this part, if they are few and all are sound.
 
-        Remembered: most new keys are of folders that are nearly empty in a base, such as that of
-        the dirty markers.
+        The result is cached, because most new keys belong to folders that are nearly empty in a
+        base, such as the folder of the dirty markers.
         """
         try:
             return self._few[folder]
@@ -433,7 +432,7 @@ class Base:
         return found
 
     def _edges(self, number: int) -> tuple[int, int]:
-        """Return where a block begins and ends; within the file, whatever the index says."""
+        """Return where a block begins and ends, always within the file."""
         if self._places is not None:
             return self._places[number]
         begin, end = self._index.start(number) or 0, self._index.start(number + 1)
@@ -441,7 +440,7 @@ class Base:
         return min(begin, end), end
 
     def _state(self, number: int, block: bytes | None = None) -> State:
-        """Return what a block is; computed once, as it takes longer than a search."""
+        """Return the state of a block. Cached, because computing it takes longer than a search."""
         state = self._states.get(number)
         if state is None:
             state = self._judge(
@@ -476,7 +475,7 @@ class Base:
             if not self._index.lines:
                 return State.DAMAGED
         if self._fits(number, block):
-            return State.SOUND  # Its neighbour is damaged, not the index.
+            return State.SOUND  # The next block is damaged, not the index.
         if crc == b"-":
             return State.DAMAGED
         begin = self._edges(number)[0]
@@ -490,7 +489,7 @@ class Base:
         return State.HELD
 
     def _checks_of(self, number: int) -> list[bytes] | None:
-        """Return the checksums of the lines that were written into a block; None if damaged."""
+        """Return the recorded checksums of a block's lines; None if the checks are damaged."""
         checks = self._checked_lines()
         if not checks:
             return None
@@ -499,7 +498,7 @@ class Base:
         return [part[at : at + 4] for at in range(0, len(part), 4)]
 
     def _checked_lines(self) -> bytes:
-        """Return the checks of all lines; none, if they are damaged."""
+        """Return the recorded checksums of all lines; empty if the checks are damaged."""
         if self._checks is None:
             assert self._trailer is not None
             begin = self.size + self._trailer.index_size
@@ -513,8 +512,8 @@ class Base:
         return crc == b"%08x" % zlib.crc32(block)
 
     def _note_gap(self, number: int, block: bytes, key: bytes) -> None:
-        """Take note of the keys around one that is not there: new keys often come in order, and so
-        all into one gap."""
+        """Remember the keys around an absent key: new keys often come in order, and so all fall
+        into one gap."""
         if number == self._last_block:
             keys = [line.split(b"\t", 3)[2] for line in block.split(b"\n")[:-1]]
             at = bisect_right(keys, key)
@@ -524,7 +523,7 @@ class Base:
         self._last_block = number
 
     def _lower_bound(self, key: bytes) -> tuple[int, int | None]:
-        """Return where the first key >= `key` begins, and a damaged line just before it, if any."""
+        """Return the offset of the first key >= `key`, and of a damaged line just before it."""
         low, high = 0, self.size
         if self._index.lines:
             number = self._index.find(key)
@@ -543,7 +542,7 @@ class Base:
                 else:
                     found = body.split(b"\t", 2)[1]
             if found is None:
-                # Nothing readable from here to `high`: the key may be in the damaged lines.
+                # No line is readable from here to `high`: the key may be in the damaged lines.
                 suspect, high = start, start
             elif found < key:
                 low = following
@@ -559,7 +558,7 @@ class Base:
         return bytes(self._map[start:end]), end + 1
 
     def _lines(self, at: int, end: int) -> Iterator[tuple[int, bytes]]:
-        """Yield where each line begins, and the line without its newline."""
+        """Yield the offset of each line, and the line without its newline."""
         while at < end:
             chunk = self._map[at : min(at + _CHUNK, end)]
             whole = chunk.rfind(b"\n")
@@ -573,7 +572,8 @@ class Base:
                 at += len(line) + 1
 
     def _records(self, start: bytes) -> Iterator[tuple[Record, bool]]:
-        """Yield what can be read from a key on, or a little before; and whether it is believed."""
+        """Yield the readable records from a key on, or a little before it, and whether each is
+        trusted."""
         index = self._index
         number = index.find(start)
         at = -1
@@ -581,7 +581,7 @@ class Base:
             begin, end = self._edges(number)
             state = self._state(number)
             if self._index is not index:
-                break  # It was of another base.
+                break  # The index belonged to another base and was discarded.
             remains = self._remains.get(number)
             if at < 0:
                 begin = self._lower_bound(start)[0] if state is State.SOUND else begin
@@ -604,7 +604,7 @@ class Base:
                 yield record, True
 
     def _read(self, begin: int, end: int) -> bytes:
-        """Return a small part: read, since mapping its pages would take longer."""
+        """Return a small part with `pread`, which is faster than mapping its pages."""
         try:
             return os.pread(self._fd, end - begin, begin)
         except OSError as error:
@@ -612,7 +612,7 @@ class Base:
 
 
 def check_of(line: bytes) -> bytes:
-    """Return the check of a line: its checksum, or none that fits where it has none."""
+    """Return the checksum that a line contains, or zeros if it contains none."""
     try:
         return bytes.fromhex(line[:8].decode())
     except ValueError:
@@ -620,15 +620,15 @@ def check_of(line: bytes) -> bytes:
 
 
 class _Remains:
-    """What is left of a block: the lines that were written into it, and what is held between."""
+    """The remains of a damaged block: its sound lines, and the held keys between them."""
 
     def __init__(self, block: bytes, checks: list[bytes], first: bytes, following: bytes) -> None:
         self.lines: dict[bytes, bytes] = {}
-        """By key, in order; without their newlines."""
+        """The sound lines by key, in order, without their newlines."""
         self._held: list[tuple[bytes, bytes]] = []
-        """From a key up to another one, which is not in it."""
+        """Ranges of held keys: the first key, and the key after the range."""
         self._damaged: dict[bytes, Record] = {}
-        """What can be read of other lines, by key."""
+        """The readable parts of other lines, by key."""
         found: dict[bytes, tuple[bytes, bytes]] = {}
         for line in block.split(b"\n"):
             body = checked(line)
@@ -642,7 +642,7 @@ class _Remains:
                 key, line = found[check]
                 if missing:
                     self._held.append((low, key))
-                low, missing = key + b"!", False  # No key has a byte as low as that.
+                low, missing = key + b"!", False  # "!" is below every byte of a key.
                 self.lines[key] = line
             else:
                 missing = True
@@ -653,7 +653,7 @@ class _Remains:
         return any(low <= key < high for low, high in self._held)
 
     def records(self) -> Iterator[tuple[Record, bool]]:
-        """Yield what can be read, in order; and whether it is believed."""
+        """Yield the readable records in order, and whether each is trusted."""
         held = {key: record for key, record in self._damaged.items() if self.holds(key)}
         for key in sorted(self.lines.keys() | held.keys()):
             record = _record(self.lines[key]) if key in self.lines else held[key]
@@ -661,7 +661,7 @@ class _Remains:
                 yield record, key in self.lines
 
     def all(self) -> Iterator[tuple[bytes | None, bytes]]:
-        """Yield its lines as `Base.lines` does."""
+        """Yield the lines like `Base.lines`."""
         parts: list[tuple[bytes, bytes | None, bytes]] = [
             (low, None, held_line(low)) for low, _ in self._held
         ]
@@ -671,7 +671,7 @@ class _Remains:
 
 
 def _is_one_gap(block: bytes) -> bool:
-    """Return whether lines fit no checksum at one place of a block, and all others are in order."""
+    """Return whether a block has invalid lines at one place only, and all others are in order."""
     last, gaps, sound = b"", 0, True
     if not block:
         return False
@@ -701,7 +701,7 @@ def _record(line: bytes) -> Record | None:
 
 def _salvaged(line: bytes) -> Record | None:
     if line.startswith(b"?"):
-        return None  # It only holds what is around it.
+        return None  # The line only marks held keys around it.
     try:
         _, version, key, _ = line.split(b"\t", 3)
         return Record(key.decode("ascii"), UNREADABLE, int(version))
@@ -710,7 +710,7 @@ def _salvaged(line: bytes) -> Record | None:
 
 
 class Block(NamedTuple):
-    """A part of a base: whole lines from one that begins a block to the next such."""
+    """A part of a base: whole lines, from one first line of a block to the next."""
 
     number: int
     first: bytes | None
@@ -719,6 +719,6 @@ class Block(NamedTuple):
     begin: int
     end: int
     data: bytes | None
-    """All of it, if no line of it is damaged."""
+    """The whole block; None if a line is damaged."""
     held: bool
-    """Nothing in it can be believed."""
+    """Nothing in the block can be trusted."""

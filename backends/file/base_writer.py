@@ -1,4 +1,4 @@
-"""The program that writes the next base of a log, in a process of its own.
+"""The program that writes the next base of a log, in its own process.
 
 python -m jrs.backends.file.base_writer FOLDER NICENESS
 """

@@ -1,4 +1,4 @@
-"""The batches of a log in format 3: what a writer appends at once, and what shows if any is lost.
+"""The batches of a log in format 3: a writer appends each at once, and later ones reveal losses.
 
 ::
 
@@ -6,20 +6,21 @@
     ~~<crc> B <bytes> <digest> <offset> <chain> <mark>   the head of a batch
     <crc> C …  or  <crc> S                        its lines, as in `jrs.backends.file.lines`
 
-`bytes` and `digest` (CRC-32) are of the lines that follow, so a batch is whole or it is nothing.
-The checksum of a line begins with the batch's mark and the line's number in it: what is left of a
-torn batch is told from a line that belongs elsewhere.
-Writers append without a lock, and so without knowing what is in front of them by then. But each
-says how far it had read: at `offset` (in the whole log) the `chain` of all heads up to there was
-this one. So every batch vouches for all that its writer had read. Whatever was removed, doubled,
-swapped or zeroed in front of that does not fit, and is told from what a crash leaves:
+`bytes` and `digest` (CRC-32) describe the lines that follow, so a batch is valid as a whole or not
+at all. The checksum of a line starts from the batch's mark plus the line's number in it, which
+distinguishes the remains of a torn batch from lines that belong elsewhere.
 
-- what no later batch vouches for may be what a crash leaves, if it is the beginning of a batch, cut
-  short, or has zeros from one sector's edge to another; then it was never acknowledged, or it is
-  the newest and nobody can tell;
-- everything else that fits no checksum was damaged.
+Writers append without a lock, and so without knowing the end of the log. But each states how far it
+has read: at `offset` (in the whole log), `chain` was the checksum of all heads up to there. So each
+batch vouches for everything that its writer had read. Data that was removed, doubled, swapped or
+zeroed before that point does not match, and differs from the remains of a crash:
 
-Each batch has a mark of its own, by chance: one that is there twice was doubled.
+- data that no later batch vouches for may be the remains of a crash, if it is the beginning of a
+  batch, cut short, or has zeros from one sector's edge to another; then it was never acknowledged,
+  or it is the newest data and the two cases cannot be distinguished;
+- all other data without a matching checksum was damaged.
+
+Each batch has a random mark of its own, so a batch that occurs twice was doubled.
 """
 
 from __future__ import annotations
@@ -37,13 +38,13 @@ _SECTOR = 512
 _ZEROS = re.compile(rb"\0+")
 _MARKS = re.compile(rb"~+")
 _BEGUN_HEAD = re.compile(rb"[0-9a-f]{0,8}|[0-9a-f]{8}\t(B(\t[0-9a-f]*){0,5})?")
-"""What a head that was cut off begins with, behind its `MARK`."""
+"""The form of a head that was cut off, behind its `MARK`."""
 _REMEMBERED = 4096
-"""Batches that are remembered: one that vouches for an older one is believed as it is."""
+"""Batches that are remembered; a batch that vouches only for older ones is trusted unchecked."""
 
 
 def batch(bodies: Sequence[bytes], offset: int, chain: int) -> bytes:
-    """Return a batch of lines with these bodies, by a writer that has read up to `offset`."""
+    """Return a batch of lines with these bodies, for a writer that has read up to `offset`."""
     mark = int.from_bytes(os.urandom(4), "big")
     lines = b"".join(
         [
@@ -56,7 +57,7 @@ def batch(bodies: Sequence[bytes], offset: int, chain: int) -> bytes:
 
 
 def _fits(line: bytes, mark: int, number: int) -> bool:
-    """Return whether a line, given without its newline, is that one of the batch with this mark."""
+    """Return whether a line (without newline) is line `number` of the batch with this mark."""
     return line[:9] == b"%08x\t" % crc32(line[9:], mark + number & 0xFFFFFFFF)
 
 
@@ -69,11 +70,11 @@ class Head(NamedTuple):
     chain: int
     mark: int
     lines: int
-    """Where they begin in what it was read from."""
+    """The offset of the lines in the data that was read."""
 
 
 def head_at(data: bytes, at: int) -> Head | None:
-    """Return the head that begins at `at`, if a whole one does."""
+    """Return the whole head that begins at `at`, or None."""
     if data[at : at + 2] != MARK:
         return None
     end = data.find(b"\n", at, at + 128)
@@ -86,7 +87,7 @@ def head_at(data: bytes, at: int) -> Head | None:
 
 
 class Damaged(Exception):
-    """What begins at byte `at` of a log is not what was written."""
+    """The log is damaged at byte `at`."""
 
     def __init__(self, at: int, why: str) -> None:
         super().__init__(why)
@@ -98,9 +99,9 @@ class Batch(NamedTuple):
     """A batch that was read.
 
     Attributes:
-        at: the byte of the file at which it begins.
-        following: the one behind it.
-        lines: each with the version of what it commits.
+        at: the byte of the file at which the batch begins.
+        following: the byte behind the batch.
+        lines: each with the version of its commit.
     """
 
     at: int
@@ -109,13 +110,13 @@ class Batch(NamedTuple):
 
 
 class Reader:
-    """Reads the batches of one log, checking each against what it says and is said of it.
+    """Reads the batches of one log and checks each by its own head and by later batches.
 
     Args:
-        fd: the log.
+        fd: the descriptor of the log.
         start: its offset in the whole log.
         first: its first line.
-        accepted: whether an operator has decided to go on without what is damaged at a byte.
+        accepted: returns whether an operator has accepted the damage at a byte.
     """
 
     def __init__(self, fd: int, start: int, first: bytes, accepted: Callable[[int], bool]) -> None:
@@ -123,27 +124,27 @@ class Reader:
         self._start = start
         self._accepted = accepted
         self.at = len(first)
-        """The byte of the file up to which it was read."""
+        """The byte of the file up to which the log was read."""
         self._shift = 0
-        """By how much more bytes were lost in front of it than came in addition."""
+        """The number of bytes lost before this point, minus the bytes added."""
         self._vouched = self._oldest = start + self.at
-        """Where the newest batch ends, and the oldest remembered one, in the whole log. What a
-        crash left is passed over, and is no place that others know."""
+        """The ends of the newest and the oldest remembered batch, in the whole log. Remains of a
+        crash are skipped, and no batch vouches for them."""
         self._chain = crc32(first)
         self._chains = {self._vouched: self._chain}
         self._seen: dict[bytes, None] = {}
-        """The heads of these batches."""
+        """The heads of the remembered batches."""
 
     def batch(self, bodies: Sequence[bytes]) -> bytes:
-        """Return a batch that vouches for all that was read."""
+        """Return a batch that vouches for everything read so far."""
         return batch(bodies, self._vouched, self._chain)
 
     def read(self, until: int) -> Iterator[Batch]:
         """Yield the whole batches up to byte `until`.
 
         Raises:
-            Damaged: at the first damage that nobody has accepted.
-            OSError: it cannot be read.
+            Damaged: at the first damage that no operator has accepted.
+            OSError: the log cannot be read.
         """
         chunk = _CHUNK
         while self.at < until:
@@ -168,10 +169,11 @@ class Reader:
     def _next(
         self, data: bytes, at: int, base: int, *, final: bool
     ) -> tuple[int, Batch | None, bytes | None] | None:
-        """Return where what follows on `at` begins; the batch, if it is one; and the body of its
-        head, if that can be vouched for from there on (empty: nothing is to be added to the chain).
+        """Return the end of the data at `at`, its batch and the body of its head for the chain.
 
-        None: what begins there is still being written, or was torn by a crash.
+        The batch is None if the data is not a valid batch. The body is None if later batches do not
+        vouch for the data, and empty if it does not change the chain. Returns None if the data is
+        still being written, or was torn by a crash.
         """
         found = head_at(data, at)
         end = at if found is None else found.lines + found.size
@@ -180,7 +182,7 @@ class Reader:
             if crc32(lines) == found.digest:
                 if found.body in self._seen:
                     if not self._accepted(base + at):
-                        raise Damaged(base + at, "it is there twice")
+                        raise Damaged(base + at, "it occurs twice")
                     return end, None, b""
                 self._check(found, base + at)
                 return end, self._batch(found, lines, base + at, at), found.body
@@ -191,23 +193,23 @@ class Reader:
             return None
         upto = len(data) if following is None else following
         skip = None if following is None else (following, None, None)
-        # One that another begins inside of, torn or not, was cut short by a crash or a full disk.
+        # If another batch begins inside of this one, a crash or a full disk cut this one short.
         whole = found is not None and end <= upto
         if found is not None and data.find(MARK, found.lines, min(end + 1, upto)) >= 0:
             whole = False
         part = data[at : end if whole else upto]
         why = None
         if found is not None and found.body in self._seen:
-            why = "it is there twice"
+            why = "it occurs twice"
         elif whole:
-            why = "its lines are not those that were written"
+            why = "its lines have changed since they were written"
         elif following is not None and _is_begun_twice(part, data, following):
-            why = "it is there twice"
+            why = "it occurs twice"
         elif not _is_cut_short(part, at, found):
-            why = "no batch begins there, and no crash explains that"
+            why = "no batch begins there, and a crash cannot explain that"
         if why is None or _is_zeroed(part, base + at):
             if found is not None and skip is not None:
-                self._seen[found.body] = None  # Nobody writes the same one again.
+                self._seen[found.body] = None  # No writer writes the same batch again.
             return skip
         if not self._accepted(base + at):
             raise Damaged(base + at, why)
@@ -217,21 +219,19 @@ class Reader:
         return upto, None, b""
 
     def _check(self, found: Head, at: int) -> None:
-        """Check what a batch says of all that was in front of it."""
+        """Check the batch's statement about the data before it."""
         known = self._chains.get(found.offset)
         if known == found.chain or (known is None and found.offset < self._oldest):
             return
         if not self._accepted(at):
-            raise Damaged(
-                at, "lines in front of it were removed, added or changed after it was written"
-            )
+            raise Damaged(at, "lines before it were removed, added or changed after it was written")
         self._shift = found.offset - self._start - at
         self._chain = found.chain
         self._chains = {found.offset: found.chain}
         self._vouched = self._oldest = found.offset
 
     def _note(self, body: bytes) -> None:
-        """Take note of a batch that ends where we are."""
+        """Record a batch that ends at the current position."""
         self._chain = crc32(body, self._chain)
         self._vouched = self._start + self.at + self._shift
         self._chains[self._vouched] = self._chain
@@ -246,7 +246,7 @@ class Reader:
     def _batch(
         self, found: Head, lines: bytes, begin: int, at: int, *, damaged: bool = False
     ) -> Batch:
-        """Return the batch that begins at byte `begin` of the log, `at` of what was read."""
+        """Return the batch at byte `begin` of the log, which is `at` in the data that was read."""
         version = self._start + self._shift + begin + found.lines - at
         numbered = []
         for number, line in enumerate(lines.removesuffix(b"\n").split(b"\n")):
@@ -257,7 +257,7 @@ class Reader:
 
 
 def _next_head(data: bytes, at: int) -> int | None:
-    """Return where the next whole head begins."""
+    """Return the offset of the next whole head."""
     while True:
         at = data.find(MARK, at)
         if at < 0:
@@ -268,11 +268,11 @@ def _next_head(data: bytes, at: int) -> int | None:
 
 
 def _is_cut_short(part: bytes, at: int, found: Head | None) -> bool:
-    """Return whether it consists of batches, each cut short, one behind the other.
+    """Return whether `part` is a sequence of batches that were cut short.
 
     Args:
-        part: what begins at `at`.
-        found: the head of the first one, if that is whole.
+        part: the data at `at`.
+        found: the head of the first batch, if it is whole.
     """
     first, *others = _MARKS.split(part if found is None else part[found.lines - at :])
     if found is None:
@@ -284,19 +284,19 @@ def _is_cut_short(part: bytes, at: int, found: Head | None) -> bool:
 
 
 def _is_begun_twice(part: bytes, data: bytes, following: int) -> bool:
-    """Return whether what was begun and cut short is the beginning of the batch behind it, too.
+    """Return whether the batch that was cut short is also the beginning of the next batch.
 
-    Two batches differ in their checksums, so this one was doubled.
+    Two batches differ in their checksums, so this batch was doubled.
     """
     begun = part[part.rfind(MARK) :]
     return len(begun) >= len(MARK) + 8 and data.startswith(begun, following)
 
 
 def _is_zeroed(part: bytes, at: int) -> bool:
-    """Return whether a sector of it never reached the disk; `at` is where it begins in the file.
+    """Return whether a sector of `part`, which begins at `at`, never reached the disk.
 
-    What was lost reaches from one sector's edge, or from where the batch begins, to another, or to
-    where it ends. No line has a zero.
+    The zeros reach from a sector's edge or the begin of the part to a sector's edge or its end.
+    Lines contain no zeros.
     """
     return any(
         (not run.start() or (at + run.start()) % _SECTOR == 0)

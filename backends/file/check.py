@@ -1,4 +1,4 @@
-"""Looking over a cluster's files for damage, and going on without what is damaged."""
+"""Checking a log for damage, and accepting the loss of damaged parts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .folder import sync_folder
 
 
 def damaged_lines(log: Path) -> Iterator[int]:
-    """Yield where each line of a log of the old form begins that was valid once and is not now."""
+    """Yield the offset of each line of an old-form log that was valid once and is damaged now."""
     at = 0
     with log.open("rb") as file:
         for line in file:
@@ -26,7 +26,7 @@ def damaged_lines(log: Path) -> Iterator[int]:
 
 
 def damaged_batches(log: Path, start: int, first: bytes) -> list[int]:
-    """Return where each batch begins that is not what was written, or shows that others are not."""
+    """Return the offset of each batch that is damaged or shows damage before it."""
     found: list[int] = []
 
     def accepted(at: int) -> bool:
@@ -43,12 +43,12 @@ def damaged_batches(log: Path, start: int, first: bytes) -> list[int]:
 
 
 def marker(log: Path, at: int) -> Path:
-    """Return the file by which an operator has decided to go on without what is at `at`."""
+    """Return the marker file: its existence says that an operator accepted the damage at `at`."""
     return log.with_name(f"{log.stem}.damaged.{at}")
 
 
 def text_at(log: Path, at: int) -> str:
-    """Return what can still be read at byte `at` of a log, for an operator to look at."""
+    """Return the readable text at byte `at` of a log, for an operator."""
     with log.open("rb") as file:
         file.seek(at)
         text = file.read(400).split(b"\n~~")[0]
@@ -56,10 +56,10 @@ def text_at(log: Path, at: int) -> str:
 
 
 def accept(log: Path, places: list[int]) -> list[str]:
-    """Decide, durably and for every process, to go on without what is at these bytes of a log.
+    """Accept the damage at these bytes of a log, durably and for every process.
 
-    Return what they still show. What was committed there is lost: look whether a job whose result
-    was among it must not run again.
+    Returns the text that is still readable there. The commits there are lost: check whether they
+    held the result of a job that must not run again.
     """
     accepted = []
     for at in places:

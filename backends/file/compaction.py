@@ -1,15 +1,15 @@
 """Compaction: one process writes the next base, in a child of its own.
 
-In format 3 commits and reads go on meanwhile, in the segment that follows; in format 2, and for
-what is too small for a child, all others wait.
+In format 3 commits and reads continue meanwhile, in the next segment. In format 2, and while a
+small base is written without a child, all other calls wait.
 
-The writer holds a lock on the log's folder, which the kernel releases when it dies: then the next
-process takes its turn. A writer that is stopped, and so makes no progress, is helped after a while.
-That is safe, because whatever process writes a base, its bytes are the same, and the first one to
-link it wins.
+The writer holds a lock on the log's folder. If the writer dies, the kernel releases the lock and
+the next process takes its turn. If the writer makes no progress for a while, another process writes
+the base as well. That is safe, because every process writes the same bytes and the first one to
+link the file wins.
 
-A large base is written by a child, since a merge in this process would keep its other threads, the
-heartbeat among them, from the interpreter's lock::
+A child writes a large base, because a merge in this process would hold the interpreter's lock and
+delay its other threads, such as the heartbeat::
 
     python -m jrs.backends.file.compaction FOLDER NICENESS
 """
@@ -30,39 +30,39 @@ from jrs.contract.errors import Unavailable
 from . import segments
 
 SMALL = 2 << 20
-"""Bytes that are merged here: that takes less time than to start a child."""
+"""Bytes up to which this process merges by itself, which is faster than starting a child."""
 
 PATIENCE = 8.0
-"""Seconds for which one batch or read waits for the next base."""
+"""Seconds that one batch or read waits for the next base."""
 
 _STALLED = 20.0
-"""Seconds without progress after which a writer is helped."""
+"""Seconds without progress after which another process writes the base as well."""
 
 _LOOK = 0.01
 _AGAIN = 10.0
-"""Seconds after which one that could not be written is tried again."""
+"""Seconds after which a failed write of a base is tried again."""
 
 _POLITE = 5
-"""By how much a child for which nobody waits steps back behind those who commit."""
+"""Niceness of a child that no caller waits for, so that it does not delay commits."""
 
 
 _left: list[subprocess.Popen[bytes]] = []
-"""Children of which nobody waits for an answer; they are reaped when it is looked for them next."""
+"""Children that no caller waits for any more; the next `close` reaps them."""
 
 _WRITER = "jrs.backends.file.base_writer"
 
 
 class Compaction:
-    """What one replica does about the next base.
+    """One replica's part in writing the next base.
 
     Args:
-        folder: of the log.
-        here: write every base in this process: what the child does.
+        folder: the folder of the log.
+        here: write every base in this process, as the child does.
     """
 
     small = SMALL
     glance = 0.05
-    """Seconds between two looks for a base that nobody waits for."""
+    """Seconds between two checks for a base that no caller waits for."""
 
     def __init__(self, folder: Path, *, here: bool = False) -> None:
         self._folder = folder
@@ -78,12 +78,12 @@ class Compaction:
         """Return once the segment at `start` has its base.
 
         Args:
-            size: bytes that are to be merged.
-            write: writes the base, here and now; only a child does, without.
+            size: bytes to merge.
+            write: writes the base in this process; None leaves every base to a child.
 
         Raises:
-            Unavailable: it takes longer than `patience`; or a child could not write it.
-            OSError: it could not be written here.
+            Unavailable: it took longer than `patience`, or the child could not write the base.
+            OSError: this process could not write the base.
         """
         end = time.monotonic() + self.patience
         while segments.newest(self._folder) < start:
@@ -103,9 +103,11 @@ class Compaction:
         self.close()
 
     def attend(self, start: int) -> bool:
-        """See to the base of the segment at `start` without waiting for it; return whether it is
-        there. Cheap: most calls look at the clock alone. A base that cannot be written, on a full
-        disk, is tried again now and then: nothing depends on it."""
+        """Advance the base of the segment at `start` without waiting; return whether it exists.
+
+        Cheap: most calls only read the clock. If the base cannot be written, for example on a full
+        disk, a later call tries again: nothing depends on it.
+        """
         now = time.monotonic()
         if now < self._next_glance:
             return False
@@ -123,15 +125,14 @@ class Compaction:
         return False
 
     def glances(self) -> bool:
-        """Return whether `attend` would look by now."""
+        """Return whether the next call of `attend` would check the files."""
         return time.monotonic() >= self._next_glance
 
     def begin(self, start: int, size: int = 0, write: Callable[[], None] | None = None) -> bool:
-        """Write the next base, here or in a child, if it is our turn; return whether it is
-        there."""
+        """Write the next base, here or in a child, if it is our turn; return whether it exists."""
         with self._turn(start) as turn:
             if turn is None:
-                return False  # Somebody else writes it.
+                return False  # Another process writes it.
             if segments.newest(self._folder) >= start:
                 return True
             if write is not None and size <= self.small:
@@ -141,7 +142,7 @@ class Compaction:
             return False
 
     def close(self) -> None:
-        """Let go of a child: it ends by itself, if it is not through by now. Idempotent."""
+        """Stop listening to the child, which ends by itself. Idempotent."""
         child, self._child = self._child, None
         if child is not None:
             assert child.stderr is not None
@@ -157,12 +158,12 @@ class Compaction:
             status = child.wait(timeout)
             why = child.stderr.read().decode(errors="replace").strip().rpartition("\n")[2]
             self.close()
-            if status > 0:  # Below it was killed: the next turn is anybody's.
+            if status > 0:  # A negative status: it was killed, and any process may go next.
                 raise Unavailable(why or f"{self._folder}: compacting it failed ({status})")
 
     @contextlib.contextmanager
     def _turn(self, start: int) -> Iterator[int | None]:
-        """Yield the locked folder; None if another process writes, and makes progress."""
+        """Yield the locked folder; None if another process writes and makes progress."""
         fd = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             try:
@@ -175,7 +176,7 @@ class Compaction:
             os.close(fd)
 
     def _is_stalled(self, start: int) -> bool:
-        """Return whether what is written of the next base has not grown for a while."""
+        """Return whether the temporary files of the next base have not grown for a while."""
         sizes = []
         for name in os.listdir(self._folder):
             if name.startswith(f".{start:020}."):
@@ -192,7 +193,7 @@ class Compaction:
 
 def _started(folder: Path, turn: int, *, awaited: bool) -> subprocess.Popen[bytes]:
     niceness = str(0 if awaited else _POLITE)
-    # It inherits the lock, and keeps it until it ends.
+    # The child inherits the lock and keeps it until it ends.
     return subprocess.Popen(
         [sys.executable, "-W", "ignore", "-m", _WRITER, str(folder), niceness],
         stdin=subprocess.DEVNULL,

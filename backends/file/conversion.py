@@ -1,7 +1,7 @@
-"""Converting a folder of the first releases, offline: nothing of its logs changes.
+"""Conversion of a folder of the first releases, offline and without changes to its logs.
 
-The first releases refuse every record with a field that they do not know, so they cannot share a
-folder with anything newer. From the conversion on they refuse to open it, with one line, and write
+The first releases refuse every record with an unknown field, so they cannot share a folder with a
+newer version. After the conversion they refuse to open the folder, with one line, and write
 nothing. A crash at any point leaves a folder that the next conversion completes.
 """
 
@@ -27,10 +27,10 @@ _CLOCKS_DIFFER = 60.0
 
 
 def convert(root: Path) -> None:
-    """Make a folder of format 1 one of format 2. Idempotent.
+    """Convert a folder from format 1 to format 2. Idempotent.
 
     Raises:
-        InvalidInput: a process of the older jrs is at work in it.
+        InvalidInput: a process of the older jrs still works in the folder.
     """
     parent = root / "clusters"
     clusters = [p for p in parent.iterdir() if p.is_dir()] if parent.is_dir() else []
@@ -48,8 +48,8 @@ def _refuse_leader(root: Path, folder: Path) -> None:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise InvalidInput(
-                f"{root} was made by an older jrs, one of whose masters leads in it ({path.name}): "
-                "stop all of its processes, then start this one again"
+                f"{root} was made by an older jrs, and a master of it still leads ({path.name}): "
+                "stop all processes of the older jrs, then start again"
             ) from None
         finally:
             os.close(fd)
@@ -61,7 +61,7 @@ def _refuse_masters(root: Path, log: Path) -> None:
         replica.catch_up()
         records = replica.page(keys.MASTERS, None, 10_000)
     except CorruptRecord:
-        records = []  # Its damage is for fsck to name; nobody could work in it, either.
+        records = []  # fsck reports the damage; a master could not work in a damaged log either.
     finally:
         replica.close()
     for record in records:
@@ -72,12 +72,12 @@ def _refuse_masters(root: Path, log: Path) -> None:
         if master.host == socket.gethostname() and _is_alive(master):
             raise InvalidInput(
                 f"{root} was made by an older jrs, and its master {master.name!r} (process "
-                f"{master.pid}) is alive: stop all of its processes, then start this one again"
+                f"{master.pid}) is alive: stop all processes of the older jrs, then start again"
             )
 
 
 def _is_alive(master: MasterInfo) -> bool:
-    """Return whether its process exists, and is not a later one with the same number."""
+    """Return whether the master's process exists and is not a later one with the same pid."""
     try:
         ticks = int(Path(f"/proc/{master.pid}/stat").read_text().rpartition(")")[2].split()[19])
         up = float(Path("/proc/uptime").read_text().split()[0])

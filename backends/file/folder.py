@@ -1,9 +1,9 @@
-"""The folder of a file backend: its marker, and the filesystems that it can be on.
+"""The folder of a file backend: its marker and the supported filesystems.
 
 ::
 
     <root>/jrs.json                       the marker: format and version
-    <root>/clusters/<cluster>/log/        segments, named by the log offset they begin at
+    <root>/clusters/<cluster>/log/        segments, named by their offsets in the log
     <root>/clusters/<cluster>/leader/     one lock file per leadership
 """
 
@@ -21,7 +21,7 @@ from jrs.contract.mounts import filesystem_of
 
 MARKER = "jrs.json"
 
-# Appends of two hosts are not atomic there, or locks and syncs are not what they say.
+# There, appends of two hosts are not atomic, or locks and syncs are not reliable.
 _UNTRUSTED = {
     "9p", "afs", "ceph", "cifs", "coda", "davfs", "gfs", "gfs2", "glusterfs", "gpfs", "lustre",
     "ncpfs", "nfs", "nfs4", "ocfs2", "orangefs", "smb3", "smbfs", "virtiofs", "vboxsf",
@@ -29,10 +29,10 @@ _UNTRUSTED = {
 
 
 def mark_format(root: Path, version: int) -> int:
-    """Have the marker name at least `version`, durably; return what it names. Idempotent.
+    """Raise the marker's format to at least `version`; return its format. Durable, idempotent.
 
     Raises:
-        Unavailable: it cannot be written; nothing was changed.
+        Unavailable: the marker cannot be written; nothing was changed.
     """
     try:
         found = format_of(root) or version
@@ -48,21 +48,24 @@ def marker(version: int) -> bytes:
 
 
 def format_of(root: Path) -> int | None:
-    """Return the format that the marker names; None where there is neither marker nor anything
-    else.
+    """Return the format that the marker names; None if the folder is empty or missing.
+
+    Raises:
+        InvalidInput: the folder is not a jrs folder.
+        UnsupportedVersion: a newer jrs made the folder.
     """
     marker = root / MARKER
     try:
         data = json.loads(marker.read_bytes())
     except FileNotFoundError:
-        # A name that begins with the marker's is one that was being written when we were killed.
+        # A dot and the marker's name begin its temporary files, which a killed process leaves.
         foreign = [p.name for p in children(root) if not p.name.startswith("." + MARKER)]
         if foreign and marker.exists():
-            return format_of(root)  # Somebody made it between our two looks.
+            return format_of(root)  # Another process has just created it.
         if foreign:
             raise InvalidInput(
                 f"{root} is not a jrs folder (it holds {sorted(foreign)[0]!r} and no {MARKER}); "
-                "name an empty or a new one"
+                "name an empty or a new folder"
             ) from None
         return None
     except (ValueError, RecursionError):
@@ -80,8 +83,7 @@ def children(root: Path) -> list[Path]:
 
 
 def publish(path: Path, data: bytes, *, replace: bool = False) -> None:
-    """Write a file that appears whole or not at all; the first one wins, unless it is to
-    `replace` the one before."""
+    """Write a file atomically and durably. An existing file stays, unless `replace` is True."""
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
@@ -103,7 +105,7 @@ def publish(path: Path, data: bytes, *, replace: bool = False) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Make the names in a folder durable."""
+    """Sync a folder, so that the names in it are durable."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
@@ -112,7 +114,7 @@ def sync_folder(path: Path) -> None:
 
 
 def check_filesystem(path: Path, mounts: str | None = None) -> None:
-    """Refuse a filesystem whose appends, syncs or locks cannot be relied on.
+    """Raise `InvalidInput` for a filesystem with unreliable appends, syncs or locks.
 
     `mounts` is as in `filesystem_of`.
     """

@@ -1,18 +1,18 @@
-"""The index of a base, and the trailer of a run: what binds the lines to what was written.
+"""The index of a base and the trailer of a run: checksums that detect every change of the lines.
 
-An index has one line for each block: the block's first key, where the block begins, and the CRC-32
-of its bytes (``-`` or ``!<crc>`` where a damaged line was in it already when it was written). In
-format 2 it is a file next to the base, ``<crc of the lines>`` and a newline first. In format 3 it
-is a part of the run itself::
+An index has one line for each block: the block's first key, its offset, and the CRC-32 of its bytes
+(``-`` or ``!<crc>`` if the block already had a damaged line when it was written). In format 2 the
+index is a file next to the base and begins with ``<crc of the lines>`` and a newline. In format 3
+it is a part of the run itself::
 
     <the lines, sorted by key> <the index> <the checks> <the trailer>
 
     <crc> R 3 <bytes of lines> <records> <bytes of index> <digest> <bytes of checks> <digest>
 
-The index's digest covers the checksum of every block, so the trailer binds the index and through it
-each byte of the lines. In format 3 a line of the index also says how many lines there are in front
-of its block. The checks are the CRC-32 of every line, four bytes each: they are read only where a
-block is damaged, to tell which of its lines are those that were written.
+The index's digest covers the checksum of every block, so the trailer protects the index and through
+it each byte of the lines. In format 3 a line of the index also has the number of lines before its
+block. The checks are the CRC-32 of every line, four bytes each. They are read only if a block is
+damaged, to identify the sound lines in it.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ TRAILER_MOST = 256
 
 
 class Index:
-    """The blocks of a base, or none."""
+    """The blocks of a base; empty without an index."""
 
     def __init__(self, lines: list[bytes]) -> None:
         self.lines = lines
 
     def find(self, key: bytes) -> int:
-        """Return the number of the block that holds `key` if the base does."""
-        # What follows a key in its line sorts before whatever could continue the key.
+        """Return the number of the only block that may contain `key`."""
+        # The tab behind a key sorts before every character that could continue the key.
         return max(0, bisect_left(self.lines, key + b"\n") - 1)
 
     def key(self, number: int) -> bytes | None:
@@ -51,7 +51,7 @@ class Index:
         return self._field(number, 2)
 
     def ordinal(self, number: int) -> int | None:
-        """Return how many lines there are in front of a block, in format 3."""
+        """Return the number of lines before a block, in format 3."""
         field = self._field(number, 3)
         return None if field is None else int(field)
 
@@ -60,22 +60,22 @@ class Index:
 
 
 class Trailer(NamedTuple):
-    """What a run says of itself."""
+    """The last line of a run: the sizes and digests of its parts."""
 
     size: int
     """Bytes of its lines."""
     records: int
-    """Records in it, the damaged lines it carries along not counted."""
+    """Records in it, not counting damaged lines."""
     index_size: int
     """Bytes of its index."""
     digest: bytes
-    """Of its index, in hex."""
+    """The digest of its index, in hex."""
     checks_size: int
     """Bytes of its checks."""
     checks_digest: bytes
 
     def line(self) -> bytes:
-        """Return it as it is written; a newline divides it from the checks."""
+        """Return the trailer's line; a newline separates it from the checks."""
         return b"\n" + sealed(b"R\t3\t%d\t%d\t%d\t%s\t%d\t%s" % self)
 
     def total(self) -> int:
@@ -83,15 +83,15 @@ class Trailer(NamedTuple):
         return self.size + self.index_size + self.checks_size + len(self.line())
 
     def describe(self) -> bytes:
-        """Return it as a field of a segment's header."""
+        """Return the trailer as a field of a segment's header."""
         return b"%d:%d:%d:%s:%d:%s" % self
 
     @classmethod
     def described(cls, field: bytes) -> Self:
-        """Return what `describe` gave.
+        """Return the trailer of a field that `describe` made.
 
         Raises:
-            ValueError: it is no such field.
+            ValueError: the field is invalid.
         """
         size, records, index_size, digest, checks_size, checks_digest = field.split(b":")
         return cls(
@@ -100,7 +100,7 @@ class Trailer(NamedTuple):
 
     @classmethod
     def at_the_end(cls, data: bytes) -> Self | None:
-        """Return the trailer that `data` ends with, if it does."""
+        """Return the trailer at the end of `data`, or None."""
         line = data[data.rfind(b"\n", 0, len(data) - 1) + 1 :]
         body = checked(line[:-1]) if line.endswith(b"\n") else None
         if body is None or not body.startswith(b"R\t3\t"):
@@ -117,7 +117,7 @@ def parse(body: bytes) -> Index:
 
 
 def load(path: Path | None) -> Index | None:
-    """Return the index in a file of its own; None if the file is missing or damaged."""
+    """Return the index of a separate file; None if the file is missing or damaged."""
     try:
         data = b"" if path is None else path.read_bytes()
     except OSError:

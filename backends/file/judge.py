@@ -1,8 +1,8 @@
-"""The judge: decides by replay whether each commit of a segment was accepted, and applies it.
+"""The judge: decides by replay whether each commit of a segment is accepted, and applies it.
 
-A commit's line says what it needs. Whether that held is decided by every process alike, in the
-order of the log. A commit that needs what damage hides cannot be judged: the keys that it writes
-are held.
+A commit's line states its conditions. Every process evaluates them in the order of the log and
+reaches the same verdict. A commit whose conditions depend on damaged data cannot be judged: the
+keys that it writes are held.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class Judge:
     """The state of one segment.
 
     Args:
-        below: what the segment lies on.
+        below: the layer below the segment.
         log: the path of its log, for messages.
         start: the offset of its log in the whole log.
-        accepted: whether an operator has decided to go on without what is at a byte of the log.
-        on_change: told of every key that changes.
+        accepted: returns whether an operator has accepted the damage at a byte of the log.
+        on_change: called with every key that changes.
     """
 
     def __init__(
@@ -42,26 +42,26 @@ class Judge:
     ) -> None:
         self.changes: OrderedMap[Stored] = OrderedMap()
         self.unjudged: dict[int, str] = {}
-        """The commits that cannot be judged: where each line begins, and the keys it writes."""
+        """The commits that cannot be judged: the offset of each line, and the keys it writes."""
         self.on_change = on_change
         self._log = log
         self._start = start
         self._accepted = accepted
         self._found: dict[str, int | None] = {}
         self._good_fence: bytes | None = None
-        """The fence that holds until the epoch is written; nearly every commit carries it."""
+        """The current fence, until the epoch is written again; nearly every commit carries it."""
         self.lie_on(below)
 
     def lie_on(self, below: Layer) -> None:
-        """Have the changes lie on that."""
+        """Put the changes on another layer."""
         self._below = below
         self.overlay = Overlay(below, self.changes, self._log)
         self._found.clear()
 
     def why_hidden(self, keys: list[str]) -> CorruptRecord | None:
-        """Return why a commit cannot be judged: it needs what a damaged line of the base hides.
+        """Return why a commit with these keys could not be judged; None if it can be.
 
-        Written all the same, it would only hold more keys.
+        Appending a commit that depends on damaged data would only hold more keys.
         """
         in_tail = self.changes.get
         try:
@@ -76,7 +76,7 @@ class Judge:
         return None
 
     def commit(self, body: bytes, version: int, at: int) -> int | Exception:
-        """Apply a commit, unless an operator has decided to go on without it."""
+        """Apply a commit, unless an operator has decided to discard it; return the verdict."""
         verdict = self._verdict(body, version)
         if isinstance(verdict, OutcomeUnknown) and not self._accepted(at):
             self._hold(body, at)
@@ -89,11 +89,11 @@ class Judge:
             raise
         except CorruptRecord as error:
             if self._is_refused(body):
-                return 0  # By what can be told; what cannot makes no difference.
+                return 0  # A known condition fails, so the hidden ones make no difference.
             return OutcomeUnknown(f"written, but cannot be judged: {error}")
 
     def _is_refused(self, body: bytes) -> bool:
-        """Return whether a condition of a commit fails that can be judged."""
+        """Return whether a condition of the commit fails that does not depend on damage."""
         fence, *conditions = lines.conditions(body)
         for key, wanted in (fence, *conditions) if fence[0] else conditions:
             try:
@@ -105,7 +105,7 @@ class Judge:
         return False
 
     def _hold(self, body: bytes, at: int) -> None:
-        """Hold every key that a commit writes if it was accepted, which cannot be told."""
+        """Hold every key that the commit writes: whether it was accepted is unknown."""
         written = lines.written(body)
         for key in written:
             self.changes.set(key, UNKNOWN)
@@ -213,7 +213,7 @@ class Judge:
         return found
 
     def _may_be_in_base(self, key: str) -> bool:
-        """Return whether a deleted key has to be remembered, so that the base's does not show."""
+        """Return whether a deletion must be recorded, because the layer below may have the key."""
         try:
             return self._version_below(key) is not None
         except CorruptRecord:

@@ -1,11 +1,11 @@
-"""Leadership on a folder: a lock the kernel releases at death, and a heartbeat for who hangs.
+"""Leadership on a folder: a lock detects dead leaders, and a heartbeat detects hanging ones.
 
-Each leadership has a lock file of its own, named in the epoch record. Its holder locks it before
-the epoch is bumped, so that a candidate that can take the lock knows the holder is gone: failover
-after a crash takes milliseconds. A holder that is alive but hangs stops writing its heartbeat into
-that file; candidates judge it by their own clock ("unchanged for ttl"), later than it judges itself
-(see `LeadershipLease`). Neither is trusted for safety: that is the fence, checked where commits are
-judged.
+Each leadership has a lock file of its own, named in the epoch record. The leader locks the file
+before it increments the epoch, and the kernel releases the lock when the leader dies. So a
+candidate that gets the lock knows that the leader is gone, and failover after a crash takes
+milliseconds. A leader that hangs stops writing its heartbeat into the file. Candidates detect that
+by their own clocks ("unchanged for ttl"), later than the leader itself (see `LeadershipLease`).
+Safety depends on neither of them, but on the fence, which every commit checks.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from jrs.records.model import EpochRecord
 from ..shared.lease import LeadershipLease
 
 POLL = 0.01
-"""Seconds between a candidate's looks at the lock: most of the failover time after a crash."""
+"""Seconds between a candidate's checks of the lock: most of the failover time after a crash."""
 
 _BEATS = 10
 """Heartbeats in one ttl."""
 
 
 class Handle(Protocol):
-    """The handle on the folder, as far as leading needs it."""
+    """The part of the folder's handle that a leadership needs."""
 
     @property
     def closed(self) -> bool: ...
@@ -48,10 +48,10 @@ class Handle(Protocol):
 
 
 class FileLeadership(LeadershipLease):
-    """A locked lock file, and the heartbeat that is written into it.
+    """A locked lock file with the leader's heartbeat.
 
-    Its lifeline holds the lock: what ends the attempts of a leader that died keeps the lock until
-    they are dead, also in a PID namespace that the next leader does not see.
+    Its lifeline holds the lock: the process that ends the attempts of a dead leader keeps the lock
+    until the attempts are dead, even in a PID namespace that the next leader does not see.
     """
 
     def __init__(
@@ -82,8 +82,8 @@ class FileLeadership(LeadershipLease):
         )
 
     def forget(self) -> Iterable[int]:
-        """A child must not hold the lock when its parent dies."""
-        self._ending = threading.Lock()  # A thread that is not here may have held it.
+        """Release the lock in a child, which must not hold it when its parent dies."""
+        self._ending = threading.Lock()  # A thread of the parent may have held the old one.
         held = () if self._released else (self._lock,)
         self._released = True
         return held
@@ -94,8 +94,8 @@ class FileLeadership(LeadershipLease):
             os.pwrite(self._lock, _beat(self._beats, self._ttl), 0)
             replaced = self._is_replaced()
         except OSError as error:
-            # The disk may come back; but a leader that cannot show that it is alive has to
-            # assume, before its candidates do, that it has been replaced.
+            # The disk may recover. But a leader without a heartbeat must assume that it was
+            # replaced, before its candidates do.
             raise Unavailable(f"no heartbeat in {self._path}: {error.strerror}") from error
         if self._backend.closed:
             raise Refused(f"the handle of the leader of epoch {self.epoch} is closed")
@@ -105,7 +105,7 @@ class FileLeadership(LeadershipLease):
     def _unlock(self) -> None:
         if not self._released:
             self._released = True
-            # Before it is closed: what ends our attempts may hold it for longer.
+            # Unlink it before closing: the process that ends our attempts may hold it longer.
             with contextlib.suppress(OSError):
                 os.unlink(self._path)
             os.close(self._lock)
@@ -113,9 +113,9 @@ class FileLeadership(LeadershipLease):
     def _is_replaced(self) -> bool:
         """Return whether a newer epoch is known to exist.
 
-        The lock file tells, which a successor removes. The epoch's record tells too, of a successor
-        that died before it removed the file. The heartbeat does not depend on that answer: it takes
-        long while other threads of this process keep the replica busy, and candidates see the file.
+        A successor removes the lock file. The epoch's record shows a successor that died before it
+        removed the file. A slow read of the record does not fail the heartbeat: the read takes long
+        while other threads keep the replica busy, and candidates see the file anyway.
         """
         if not os.fstat(self._lock).st_nlink:
             return True
@@ -130,7 +130,7 @@ class FileLeadership(LeadershipLease):
 def campaign(
     backend: Handle, folder: Path, candidate: str, ttl: float, stop: threading.Event
 ) -> Leadership | None:
-    """Wait until the current leader is gone or hangs, then bump the epoch; None once stopped."""
+    """Wait until the leader is gone or hangs, then increment the epoch; None once stopped."""
     suspicion = _Suspicion(ttl)
     while not stop.is_set():
         record = backend.get(EPOCH_KEY)
@@ -145,8 +145,8 @@ def campaign(
                 if won is not None:
                     return won
         except OSError as error:
-            # A full disk, no descriptor left, a disk that can be read only: it may pass.
-            raise Unavailable(f"{folder}: {error.strerror}; nobody can lead from here") from error
+            # A full disk, no free descriptor or a read-only disk may be temporary.
+            raise Unavailable(f"{folder}: {error.strerror}; this process cannot lead") from error
         stop.wait(POLL)
     return None
 
@@ -172,10 +172,10 @@ def _take(
         try:
             backend.commit(bump)
         except Conflict:
-            _withdraw(lock, path)  # Somebody else won this epoch.
+            _withdraw(lock, path)  # Another candidate won this epoch.
             return None
         except OutcomeUnknown:
-            pass  # Read back: the token tells whether it was us.
+            pass  # Read back: the token shows which candidate won.
         stored = backend.get(EPOCH_KEY)
         if stored is None or stored.value != value:
             _withdraw(lock, path)
@@ -195,7 +195,7 @@ def _withdraw(lock: int, path: Path) -> None:
 
 
 def _is_free(path: Path) -> bool:
-    """Return whether nobody holds the lock: its holder resigned or died."""
+    """Return whether the lock is free, because its holder resigned or died."""
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -218,7 +218,7 @@ def epochs(folder: Path) -> Iterator[int]:
 
 
 def _sweep(folder: Path, epoch: int) -> None:
-    """Remove the lock files of older epochs; a file that is still locked is just unlinked."""
+    """Remove the lock files of older epochs, even if they are still locked."""
     with contextlib.suppress(OSError):
         for name in os.listdir(folder):
             number = name.partition("-")[0]
@@ -228,7 +228,7 @@ def _sweep(folder: Path, epoch: int) -> None:
 
 
 class _Suspicion:
-    """Judges a holder by how long, on our own clock, its heartbeat has not changed."""
+    """Measures, by our own clock, how long the leader's heartbeat has not changed."""
 
     def __init__(self, ttl: float) -> None:
         self._ttl = ttl
@@ -247,7 +247,7 @@ class _Suspicion:
 
 
 def _beat(number: int, ttl: float) -> bytes:
-    """Return what a lock file holds: a number that changes, and its holder's ttl in seconds."""
+    """Return the content of a lock file: a number that changes, and the ttl in seconds."""
     return b"%020d %f\n" % (number, ttl)
 
 
@@ -255,4 +255,4 @@ def _ttl_of(beat: bytes) -> float:
     try:
         return float(beat.split()[1])
     except (IndexError, ValueError):
-        return 0.0  # Not written yet: its holder is about to bump the epoch.
+        return 0.0  # Not written yet: its holder is about to increment the epoch.

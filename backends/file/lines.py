@@ -1,27 +1,28 @@
-"""The lines of a log and of a base: text, one checksum each, no state and no I/O.
+"""The lines of a log and of a base: text with one checksum each, no state and no I/O.
 
 ::
 
-    ~~                                            begins every batch that is appended
+    ~~                                            begins every appended batch
     <crc> C <fence> <op> <op> …                   a commit; fence is KEY:VERSION, or -
-    <crc> R <key> <value>                         a record, whatever it was; written by fsck alone
+    <crc> R <key> <value>                         an unconditional write; only fsck writes it
     <crc> S                                       the seal: the segment ends here
     <crc> <version> <key> <value>                 a line of a base
 
-In a log of format 3 a batch begins with a head that vouches for what is in front of it
-(`jrs.backends.file.batches`); in one of format 2, with ``~~`` alone.
+In a log of format 3 a batch begins with a head that vouches for the batches before it
+(`jrs.backends.file.batches`); in a log of format 2 it begins with ``~~`` alone.
 
 Fields are separated by tabs; ``<op>`` is one of ``+key value`` (create), ``=key version value``
 (update), ``-key version`` (delete; version ``-``: any), ``?key version`` (check) and ``!key``
-(absent). Values are the bytes as they are, with backslash, tab, newline, NUL and ~ escaped: the
-codec's JSON reads as itself.
+(absent). Values are raw bytes with backslash, tab, newline, NUL and ~ escaped, so the codec's JSON
+stays readable.
 
-Why a batch begins with ``~~`` and a newline, not with a newline alone: a line that was cut off just
-before its own newline would be completed by the next writer's, after its own writer had been told
-that it was lost. Cut off anywhere, it now ends in ``~~``, which no valid line holds. So an invalid
-line that ends in ``~~`` is the remnant of a crash; any other invalid line was valid once and has
-been damaged since. Two of them, because one can come from a flipped bit in the last byte of a line
-(``n`` is ``~`` but for one), which must never pass for a crash and so hide what was acknowledged.
+A batch begins with ``~~`` and a newline, because of crashes. With a newline alone, the next writer
+would complete a line that was cut off just before its own newline, after its writer had reported
+the line as lost. With ``~~``, a line that was cut off anywhere ends in ``~~``, which no valid line
+contains. So an invalid line that ends in ``~~`` is the remnant of a crash; any other invalid line
+was valid once and is damaged. One ``~`` is not enough: a flipped bit in the last byte of a line can
+produce it (``n`` and ``~`` differ in one bit), and such damage must never pass for a crash and hide
+an acknowledged commit.
 """
 
 from __future__ import annotations
@@ -67,8 +68,7 @@ def unescape(value: bytes) -> bytes:
 
 
 Commit = tuple[bytes, list[str]]
-"""The body of a commit's line, and every key that it cannot be judged without, its fence's
-included."""
+"""The body of a commit's line, and all keys that a judge needs, including the fence's key."""
 
 
 def commit(ops: tuple[Op, ...], fence: tuple[str, int] | None) -> Commit:
@@ -92,12 +92,13 @@ def commit(ops: tuple[Op, ...], fence: tuple[str, int] | None) -> Commit:
 
 
 ANY = -1
-"""Whatever the version is, if the key is present."""
+"""Any version; the key must be present."""
 
 
 def conditions(body: bytes) -> list[tuple[str, int | None]]:
-    """Return the version that each key of a commit must have, the fence's first (with no key, if
-    there is none); None for a key that must be absent."""
+    """Return each key of a commit with its required version; None for a key that must be absent.
+
+    The fence's key comes first; its name is empty if the commit has no fence."""
     fields = body.split(b"\t")
     name, _, version = fields[1].decode().rpartition(":")
     found: list[tuple[str, int | None]] = [(name, int(version) if name else None)]
@@ -115,7 +116,7 @@ def written(body: bytes) -> list[str]:
 
 
 def _operations(fields: list[bytes]) -> Iterator[tuple[bytes, str, bytes]]:
-    """Yield kind, key and what follows the key."""
+    """Yield the kind, the key and the field after the key."""
     index = 2
     while index < len(fields):
         kind, key = fields[index][:1], fields[index][1:].decode()
@@ -124,44 +125,45 @@ def _operations(fields: list[bytes]) -> Iterator[tuple[bytes, str, bytes]]:
 
 
 def overwrite(key: str, value: bytes) -> Commit:
-    """Return what writes a record whatever it was; an operator's last resort."""
+    """Return an unconditional write of a record; an operator's last resort."""
     return b"R\t%s\t%s" % (key.encode(), escape(value)), []
 
 
 def base_line(version: int, key: bytes, value: bytes) -> bytes:
-    """Return a line of a base; `value` is escaped already."""
+    """Return a line of a base; `value` is already escaped."""
     return sealed(b"%d\t%s\t%s" % (version, key, value))
 
 
 def held_line(key: bytes) -> bytes:
-    """Return a line of a base that holds `key`, of which nothing can be told."""
+    """Return a line of a base that holds `key`, whose state is unknown."""
     return b"????????\t0\t%s\t\n" % key
 
 
 def checked(line: bytes) -> bytes | None:
-    """Return a line's body (given without its newline), or None if its checksum does not fit."""
+    """Return the body of a line (without newline), or None if its checksum does not match."""
     body = line[9:]
     return body if line[:9] == b"%08x\t" % crc32(body) else None
 
 
 def lost_its_newline(line: bytes) -> bool:
-    """Return whether the last line of a log, which has no newline, is whole but for that.
+    """Return whether the last line of a log is complete except for its damaged newline.
 
-    With a zero or the next batch's mark in its place it was torn, not damaged.
+    A zero or the next batch's mark in place of the newline means that a crash tore the line.
     """
     return line[-1:] not in (b"", b"\0", b"~") and checked(line[:-1]) is not None
 
 
 def is_remnant(line: bytes) -> bool:
-    """Return whether an invalid line is what a crash leaves behind, rather than damage.
+    """Return whether an invalid line is the remnant of a crash, not damage.
 
-    A crash leaves a part of a line, or zeros where data never reached the disk. A whole line that
-    only its damaged newline joins to the next batch is no part (unless that is a zero, which no
-    single flipped bit makes of a newline), and a single zero elsewhere (no line holds one) no run.
+    A crash leaves a part of a line, or zeros where data never reached the disk. A complete line
+    that is joined to the next batch by a damaged newline is damage, unless the newline is a zero,
+    which no single flipped bit makes of a newline. A single zero elsewhere is damage, because a
+    crash leaves runs of zeros.
     """
     if line.endswith(b"\0~"):
         return True  # Only the mark's first byte was lost, at the edge of a sector.
     if line.endswith(MARK):
-        rest = line.rstrip(b"~")  # Marks may have been torn, too, one behind the other.
+        rest = line.rstrip(b"~")  # Several torn marks may follow each other.
         return rest.endswith(b"\0") or checked(rest[:-1]) is None
     return b"\0\0" in line

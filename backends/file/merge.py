@@ -1,7 +1,7 @@
-"""Merge: the next base, from the one before it and the changes since.
+"""Merge: writes the next base from the previous base and the changes since.
 
-Blocks that nothing has changed are copied as they are. The bytes that result depend on nothing but
-the lines that go in, so it does not matter which process writes them.
+Unchanged blocks are copied. The output depends only on the input lines, so every process writes the
+same bytes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .lines import base_line, held_line
 
 _CHUNK = 1 << 20
 _SYNC = 8 << 20
-"""Bytes after which a large base is synced: the syncs of commits wait for what is not."""
+"""Bytes after which a large base is synced: unsynced data delays the syncs of commits."""
 
 _LINES = re.compile(rb"[^\n]+").findall
 
@@ -25,12 +25,11 @@ Change = tuple[str, tuple[bytes | None, int]]
 """A key with its escaped value and version; None for a record that was deleted."""
 
 HELD = -1
-"""The version of a key of which nothing can be told: the commit that wrote it, or may have, cannot
-be judged."""
+"""The version of a held key: a commit that may have written it cannot be judged."""
 
 
 def write_base(fd: int, base: Base, changes: Iterable[Change]) -> bytes:
-    """Write `base` with `changes` (in key order) over it to `fd`, in format 2; sync it, return its
+    """Write `base` with `changes` (in key order) to `fd` in format 2, sync it, and return its
     index."""
     writer = _Writer(fd, flag=False)
     _write(writer, base, changes)
@@ -40,8 +39,8 @@ def write_base(fd: int, base: Base, changes: Iterable[Change]) -> bytes:
 
 
 def write_run(fd: int, base: Base, changes: Iterable[Change]) -> Trailer:
-    """Write `base` with `changes` (in key order) over it to `fd`, in format 3; sync it, and return
-    what it ends with."""
+    """Write `base` with `changes` (in key order) to `fd` in format 3, sync it, and return its
+    trailer."""
     writer = _Writer(fd, flag=True)
     _write(writer, base, changes)
     index = writer.finish()
@@ -65,7 +64,7 @@ def _write(writer: _Writer, base: Base, changes: Iterable[Change]) -> None:
 
 
 class _Ahead:
-    """The changes, with a look at the next one's key."""
+    """The changes, with the key of the next change visible."""
 
     def __init__(self, changes: Iterable[Change]) -> None:
         self._changes = iter(changes)
@@ -76,7 +75,7 @@ class _Ahead:
         return None if self._next is None else self._next[0].encode()
 
     def concerns(self, block: Block) -> bool:
-        """Return whether the next change belongs in `block`, or would have into an earlier."""
+        """Return whether the next change belongs in `block` or in an earlier block."""
         return self.key is not None and (block.following is None or self.key < block.following)
 
     def take(self) -> tuple[bytes | None, int]:
@@ -90,14 +89,14 @@ class _Ahead:
 def _merged(base: Base, block: Block, ahead: _Ahead) -> Iterator[tuple[bytes, bool]]:
     """Yield the lines of a block with its changes, and whether each is sound.
 
-    A damaged line stays next to every key that it may have held, so that what cannot be told does
-    not become absent: it follows the sound line that it followed, and again what comes behind it.
+    A damaged line is repeated next to every key that it may have contained, so that no such key
+    becomes absent: it follows the same sound line as before, and every line inserted behind that.
     """
     below = base.lines(block)
     gap: list[tuple[bytes, bool]] = []
 
     def following() -> tuple[bytes | None, bytes]:
-        """Return the next sound line; the damaged ones before it are left in `gap`."""
+        """Return the next sound line, and put the damaged lines before it into `gap`."""
         gap.clear()
         for key, line in below:
             if key is not None:
@@ -131,9 +130,10 @@ def _merged(base: Base, block: Block, ahead: _Ahead) -> Iterator[tuple[bytes, bo
 
 
 class _Writer:
-    """Writes lines and blocks, and their index.
+    """Writes lines and blocks, and builds their index.
 
-    With `flag` a block with damaged lines in it has a checksum, too, and a flag; format 2 has none.
+    With `flag`, the index also has a checksum and a flag for a block with damaged lines. Format 2
+    has neither.
     """
 
     def __init__(self, fd: int, *, flag: bool) -> None:
@@ -162,10 +162,10 @@ class _Writer:
         self._add(line)
 
     def add_block(self, first: bytes, data: bytes) -> None:
-        """Add lines that are all sound."""
+        """Add a block of sound lines."""
         self._end_block()
         self._first = first
-        self._crc = zlib.crc32(data, self._crc)  # Damaged lines may lead it.
+        self._crc = zlib.crc32(data, self._crc)  # Damaged lines may precede the block.
         self.count += data.count(b"\n")
         if self._flag:
             self.checks += b"".join(bytes.fromhex(line[:8].decode()) for line in _LINES(data))
@@ -182,7 +182,8 @@ class _Writer:
         return bytes(self._index)
 
     def _end_block(self) -> None:
-        """A block ends where the next one's first line is sound; damaged ones lead none."""
+        """End the block. Every block begins with a sound line, except that the first one may begin
+        with damaged lines."""
         if self._first is None:
             return
         crc = b"%08x" % self._crc
@@ -209,7 +210,7 @@ class _Writer:
 
 
 def write_all(fd: int, data: bytes | bytearray) -> None:
-    """Write all of `data`, however often that takes."""
+    """Write all of `data`, with as many writes as necessary."""
     with memoryview(data) as view:
         written = 0
         while written < len(view):

@@ -1,4 +1,4 @@
-"""Opening the folder of a file backend: made, converted or refused."""
+"""Opening the folder of a file backend: creates, converts or refuses it."""
 
 from __future__ import annotations
 
@@ -25,20 +25,24 @@ def root_of(url: str) -> Path:
 
 
 def open_folder(root: Path, cluster: str, *, create: bool) -> tuple[Path, int]:
-    """Return the cluster's folder, made where it does not exist and `create` says so, and the
-    format that the marker names.
+    """Return the cluster's folder and the format that the marker names.
+
+    Args:
+        create: create the folder if it does not exist, and convert a folder of format 1.
 
     Raises:
-        InvalidInput: not a jrs folder, no permission, a filesystem that cannot be trusted, or a
-            folder of an older jrs that may not be converted now.
-        UnsupportedVersion: made by a newer jrs.
+        InvalidInput: not a jrs folder, no permission, an unsupported filesystem, or a folder of an
+            older jrs that cannot be converted now.
+        UnsupportedVersion: a newer jrs made the folder.
+        Unavailable: a file operation failed, or the log's folder is empty.
     """
     folder = root / "clusters" / cluster
     try:
         if not create and not folder.is_dir():
             format_of(root)
             raise InvalidInput(
-                f"there is no jrs cluster {cluster!r} at {root}; a master or a submit creates it"
+                f"there is no jrs cluster {cluster!r} at {root}; jrs master or jrs submit creates "
+                "it"
             )
         if create:
             root.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -46,8 +50,8 @@ def open_folder(root: Path, cluster: str, *, create: bool) -> tuple[Path, int]:
         if format_of(root) == 1:
             if not create:
                 raise InvalidInput(
-                    f"{root} was made by an older jrs: stop all of its processes, then start a "
-                    "master of this one, which converts it"
+                    f"{root} was made by an older jrs: stop all processes of the older jrs, then "
+                    "start a master of this version to convert it"
                 )
             convert(root)
         if create:
@@ -59,8 +63,8 @@ def open_folder(root: Path, cluster: str, *, create: bool) -> tuple[Path, int]:
             _make_log(folder / "log", format_of(root) or NEWEST_FORMAT)
         if os.statvfs(folder / "log").f_flag & os.ST_RDONLY:
             raise InvalidInput(
-                f"{root} is mounted read-only, and the log is opened for writing to be read, too: "
-                "mount it for writing, or name a copy of it"
+                f"{root} is mounted read-only, but even readers open the log for writing: mount it "
+                "for writing, or name a copy of it"
             )
         if not os.access(folder / "log", os.R_OK | os.W_OK | os.X_OK):
             raise PermissionError(None, None, str(folder / "log"))
@@ -77,7 +81,7 @@ def open_folder(root: Path, cluster: str, *, create: bool) -> tuple[Path, int]:
 
 
 def _make_log(log: Path, version: int) -> None:
-    """Make the log's folder. In the new form it appears whole, with its first segment."""
+    """Create the log's folder. In the new form it appears atomically with its first segment."""
     if segments.form_in(version) == segments.OLD_FORM:
         log.mkdir(mode=0o700, exist_ok=True)
         sync_folder(log.parent)
@@ -85,6 +89,5 @@ def _make_log(log: Path, version: int) -> None:
         segments.create(log)
     elif not any(log.iterdir()):
         raise Unavailable(
-            f"{log} is empty: files were removed by something that is not jrs; restore the folder "
-            "from a copy"
+            f"{log} is empty: another program removed files; restore the folder from a copy"
         )

@@ -1,7 +1,7 @@
 """An overlay: a base and the changes since, read as one.
 
-The changes are those of a segment's log. While the next base is being made of a sealed segment, the
-overlay of that segment is the base of the segment that follows.
+The changes come from a segment's log. While the next base of a sealed segment is being written, the
+overlay of that segment is the base of the next segment.
 """
 
 from __future__ import annotations
@@ -18,43 +18,43 @@ from . import lines
 from .merge import HELD
 
 Stored = tuple[bytes | None, int]
-"""An escaped value and its version; None for a record of the base that was deleted since, or, at
-version `HELD`, one of which nothing can be told."""
+"""An escaped value and its version. The value None is a deletion or, at version `HELD`, a held
+key."""
 
 UNKNOWN: Stored = (None, HELD)
 
 
 class Layer(Protocol):
-    """What changes lie on."""
+    """The layer below a segment's changes."""
 
     @property
     def answers(self) -> bool:
-        """Return whether a look-up can find anything: a record, or that its key is held."""
+        """Return whether a look-up can find anything: a record or a held key."""
 
     def get(self, key: str) -> Record | None:
         """Return the record of `key`, or None.
 
         Raises:
-            CorruptRecord: the key is held: damage may have hit it.
+            CorruptRecord: the key is held, because damage may have hit it.
         """
 
     def after(self, start: str, *, inclusive: bool) -> Iterator[Record]:
         """Yield the records from `start` in key order."""
 
     def damage(self) -> Iterator[str]:
-        """Yield a line for everything that is wrong with it."""
+        """Yield a line for each flaw of the layer."""
 
     def close(self) -> None:
-        """Let go of its files. Idempotent."""
+        """Close its files. Idempotent."""
 
 
 class Overlay:
-    """The changes of one segment over what it began with.
+    """The changes of one segment on top of the layer below it.
 
     Args:
-        below: what it began with.
-        changes: by key.
-        log: of the segment, for messages.
+        below: the layer at the segment's begin.
+        changes: the changes by key.
+        log: the path of the segment's log, for messages.
     """
 
     def __init__(self, below: Layer, changes: OrderedMap[Stored], log: Path) -> None:
@@ -100,7 +100,7 @@ class Overlay:
         """Raise `CorruptRecord` for a key that is held."""
         if stored[1] == HELD:
             raise CorruptRecord(
-                f"{key}: held, since a commit to it in {self._log} needs what damage hides; "
-                "restore the folder from a copy, or go on without the commit by "
+                f"{key}: held, because a commit to it in {self._log} depends on damaged data; "
+                "restore the folder from a copy, or discard the commit with "
                 "'jrs fsck --accept-damage'"
             )

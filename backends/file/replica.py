@@ -1,9 +1,10 @@
-"""A replica: the state that follows from the log, and the only code that reads or appends it.
+"""A replica: the state that follows from the log, and the only code that reads or appends the log.
 
-The log is a sequence of segments named by the offset they begin at. A commit's version is the
-offset of its line in the whole log, so it only grows and depends on nothing but the order of the
-bytes. Whether a commit was accepted is decided by replaying the log, by every process alike; a
-commit that loses, or that carries an old fence, is inert wherever and whenever it was written.
+The log is a sequence of segments, each named by its offset. A commit's version is the offset of its
+line in the whole log, so versions only grow and depend on nothing but the order of the bytes. Every
+process decides by replaying the log whether a commit is accepted, and all reach the same verdict. A
+commit that loses, or that carries an old fence, has no effect, wherever and whenever it was
+written.
 
 Not thread-safe: `FileBackend` calls it under its lock.
 """
@@ -31,7 +32,7 @@ from .overlay import Layer
 
 _CHUNK = 4 << 20
 NEVER = 1 << 62
-"""Bytes at which a segment is never sealed."""
+"""A size that no segment reaches, so that it is never sealed."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -53,30 +54,30 @@ class Replica:
         self._fd = -1
         self._broken: str | None = None
         self._failed = False
-        """Whether a sync failed: the newest segment is opened again before anything else."""
+        """Whether a sync failed: the next call first opens the newest segment again."""
         self._suspects: set[int] = set()
         self._sealed: int | None = None
         self._following: int | None = None
-        """The segment that continues this one, if there was one when it was opened."""
+        """The segment that continued this one when it was opened, or None."""
         self._trusted = False
         self._base = Base(None)
         self._judge = Judge(self._base, folder, 0, self._accepted, on_change)
         self._pending = False
-        """Whether this segment continues another one: its base is being written."""
+        """Whether this segment continues another one, because its base is still being written."""
         self._start = self._applied = self._synced = 0
         self._form = segments.OLD_FORM
         self._first = b""
         self._reader: Reader | None = None
         """Reads the log, in the new form."""
         self.flaws: list[str] = []
-        """What is wrong with the segment's files besides its log and its base."""
+        """Flaws of the segment's files besides its log and its base."""
         self.damaged_at: int | None = None
-        """The byte of the log behind which nothing was read, if it is damaged there."""
+        """The byte of the log at which damage stopped the reading, or None."""
         self._open_newest()
 
     @property
     def on_change(self) -> Callable[[str | None], None] | None:
-        """Told of every key that changes; of None where any may have."""
+        """Called with every key that changes; with None if any key may have changed."""
         return self._on_change
 
     @on_change.setter
@@ -86,10 +87,10 @@ class Replica:
     # -- reading ---------------------------------------------------------------------------
 
     def catch_up(self) -> None:
-        """Apply every whole line that the log holds by now.
+        """Apply every whole line that the log contains by now.
 
         Raises:
-            CorruptRecord: a line that was valid once is damaged.
+            CorruptRecord: a line was damaged after it was written.
             Unavailable: the log cannot be read.
         """
         self._check_usable()
@@ -97,19 +98,19 @@ class Replica:
             pass
 
     def step(self) -> bool:
-        """Read up to what is there now, or to where a segment ends; return whether that was all."""
+        """Read to the current end of the log, or of a segment; return whether all was read."""
         self._move_on()
         size = self._start + os.fstat(self._fd).st_size
         if size > self._synced and size > self._applied:
             if self._is_suspect():
                 self._renew(size)
                 return False
-            # Not written by us: make it durable before believing it, or a power cut could take
-            # back what we have shown to somebody.
+            # Another process wrote it: make it durable first, or a power cut could take back
+            # commits that readers have already seen.
             try:
                 self._sync(size)
             except OutcomeUnknown as error:
-                # We ourselves wrote nothing.
+                # This call itself wrote nothing.
                 raise Unavailable(f"{self.folder}: a sync failed; retry") from error
         if size > self._applied:
             self._trusted = False
@@ -120,22 +121,22 @@ class Replica:
         return self._trusted
 
     def _pass_to_following(self) -> None:
-        """Go on to the segment that continues this one, although no seal leads there.
+        """Move to the segment that continues this one, although the seal is missing.
 
         Raises:
-            CorruptRecord: no operator has decided to.
+            CorruptRecord: no operator has accepted the damage.
         """
         at = self._applied - self._start
         if not self._accepted(at):
             raise self._damaged(
                 at,
-                f"what was behind byte {at}",
+                f"the log behind byte {at}",
                 f"the segment at {self._following} continues this one, and no seal ends it",
             )
         self._sealed = self._following
 
     def is_current(self) -> bool:
-        """Return whether everything that the log holds by now is applied; changes nothing."""
+        """Return whether everything in the log is applied; changes nothing."""
         return (
             self._trusted
             and self._broken is None
@@ -163,15 +164,15 @@ class Replica:
     def append(self, batch: list[lines.Commit]) -> list[int | Exception]:
         """Append commits with one write and one sync; return each one's verdict.
 
-        A verdict is `ACCEPTED`, `FENCED`, the index of the failing operation, or the exception
-        that says that this line was not committed or may not be.
+        A verdict is `ACCEPTED`, `FENCED`, the index of the failing operation, or an exception if
+        the line was not committed or its outcome is unknown.
         """
         while True:
             try:
                 self._check_usable()
                 self._move_on()
                 if not self._trusted:
-                    # Nothing is written behind what cannot be read.
+                    # Never append behind data that cannot be read.
                     self.catch_up()
             except (Unavailable, CorruptRecord) as error:
                 return [error] * len(batch)
@@ -182,12 +183,12 @@ class Replica:
             verdicts = self._append_to_segment([body for body, _ in batch])
             if verdicts is not None:
                 return verdicts
-            # The segment was sealed before our lines, which are inert there: next segment.
+            # The segment was sealed before our lines, which have no effect there: try the next.
 
     def _append_rest(
         self, batch: list[lines.Commit], hidden: list[CorruptRecord | None]
     ) -> list[int | Exception]:
-        """Append all but the commits that a damaged base makes impossible to judge."""
+        """Append all commits except those that a damaged base makes impossible to judge."""
         rest = [commit for commit, why in zip(batch, hidden, strict=True) if not why]
         verdicts = iter(self.append(rest) if rest else ())
         return [why or next(verdicts) for why in hidden]
@@ -215,7 +216,7 @@ class Replica:
             return [unknown] * len(batch)
         try:
             if self._applied != begin and self._is_suspect():
-                raise Unavailable("another process could not sync what is before it")
+                raise Unavailable("another process could not sync the log before it")
             self._replay(begin)
             if self._sealed is not None:
                 return None
@@ -224,7 +225,7 @@ class Replica:
             self._trusted = False
             return [OutcomeUnknown(f"written, but cannot be judged: {error}")] * len(batch)
         if self._applied != begin:
-            # Somebody's torn remnant ends at our mark: step over it, as every reader does.
+            # A torn remnant of another writer ends at our mark: skip it, as every reader does.
             self._applied = begin
         verdicts: list[int | Exception] = []
         at = len(lines.BATCH)
@@ -239,12 +240,12 @@ class Replica:
         if written == len(data):
             self._applied = end
         else:
-            # Whole lines only: our own torn one is judged like anybody's.
+            # Whole lines only: every reader, this one included, judges our torn line later.
             self._applied = begin + back.rfind(b"\n") + 1
         return verdicts
 
     def _append_batch(self, reader: Reader, bodies: list[bytes]) -> list[int | Exception] | None:
-        """Append a batch of the new form: it is whole, or it is nothing."""
+        """Append a batch of the new form, which is applied as a whole or not at all."""
         data = reader.batch(bodies)
         try:
             written = os.write(self._fd, data)
@@ -260,7 +261,7 @@ class Replica:
             return [unknown] * len(bodies)
         try:
             if self._applied != end - written and self._is_suspect():
-                raise Unavailable("another process could not sync what is before it")
+                raise Unavailable("another process could not sync the log before it")
             verdicts = self._replay_batches(reader, end, own=end - written)
         except (Unavailable, CorruptRecord) as error:
             self._trusted = False
@@ -269,29 +270,28 @@ class Replica:
             return None
         if verdicts is None:
             self._trusted = False
-            lost = OutcomeUnknown(f"{self._log_path}: what was written is not there")
+            lost = OutcomeUnknown(f"{self._log_path}: the written batch is missing")
             return [lost] * len(bodies)
         return verdicts
 
     def seal_if_due(self) -> None:
-        """Seal the segment once its tail outweighs its base, so that rewriting stays amortized.
+        """Seal the segment once its tail is larger than its base, so that rewriting is amortized.
 
-        A seal that fails, on a full disk or behind a line that cannot be read, is no failure of
-        the commits before it.
+        If the seal fails, for example on a full disk, the commits before it are not affected.
         """
         if self._applied - self._start < max(self._seal_at, self._base.size) or self._pending:
             return
         with contextlib.suppress(Unavailable):
-            self._write_seal()  # The next process rolls: no commit waits for the merge.
+            self._write_seal()  # The next process begins the new segment: no commit waits for it.
 
     def seal(self, patience: float = PATIENCE) -> None:
-        """End the segment and move to the next one, with its base, within that many seconds."""
+        """End the segment and move to the next one with its base, within `patience` seconds."""
         self.settle(patience)
         self._write_seal()
         self.settle(patience)
 
     def settle(self, patience: float = PATIENCE) -> None:
-        """Catch up, and wait that many seconds for a base that is being written."""
+        """Catch up, and wait up to `patience` seconds for a base that is being written."""
         self._compaction.patience = patience
         try:
             self.catch_up()
@@ -313,36 +313,36 @@ class Replica:
             raise _unavailable(error, self._log_path) from error
 
     def damaged_places(self) -> list[int]:
-        """Return the bytes of the log at which damage begins that nobody has accepted yet."""
+        """Return the offsets of all damage in the log that no operator has accepted yet."""
         if self._form == segments.NEW_FORM:
             found = check.damaged_batches(self._log_path, self._start, self._first)
         else:
             found = list(check.damaged_lines(self._log_path))
         if self.damaged_at is not None and self.damaged_at not in found:
-            found.append(self.damaged_at)  # Known by what follows alone.
+            found.append(self.damaged_at)  # Only the following segment shows this damage.
         return [at for at in found if not self._accepted(at)]
 
     def problems(self) -> Iterator[str]:
-        """Yield a line for everything that is damaged, and for every commit held by it."""
+        """Yield a line for each damage, and for each commit that is held because of it."""
         yield from self.flaws
         places = self.damaged_places()
         for at in places:
-            yield f"{self._log_path}: what begins at byte {at} is damaged, or is missing before it"
+            yield f"{self._log_path}: damaged at byte {at}, or data is missing before it"
         yield from self._base.damage()
         for at, keys in self._judge.unjudged.items():
             yield (
-                f"{self._log_path}: the commit at byte {at} needs what damage hides; "
-                f"what it wrote is held: {keys}"
+                f"{self._log_path}: the commit at byte {at} depends on damaged data; its keys are "
+                f"held: {keys}"
             )
 
     def accept_damage(self) -> list[str]:
-        """Go on without what is damaged in the log, and without the commits that cannot be judged.
+        """Discard damaged parts of the log and the commits that cannot be judged.
 
-        Return what they still show.
+        Returns the text that is still readable in them.
         """
         accepted: list[str] = []
         with contextlib.suppress(CorruptRecord, Unavailable):
-            self.settle(math.inf)  # What a commit needs is looked for in one segment.
+            self.settle(math.inf)  # Only commits of the newest segment can be examined.
         while True:
             places = [*self.damaged_places(), *self._judge.unjudged]
             more = check.accept(self._log_path, places)
@@ -367,11 +367,11 @@ class Replica:
     # -- replay ----------------------------------------------------------------------------
 
     def _replay(self, until: int) -> None:
-        """Apply the whole lines between what was applied and `until`, or up to a seal."""
+        """Apply the whole lines that are not applied yet, up to `until` or a seal."""
         if until - self._applied < _CHUNK:
             self._replay_lines(until)
             return
-        # Millions of small tuples that all stay: collecting in between only costs.
+        # Millions of small tuples that all stay: garbage collections would find nothing.
         collecting = gc.isenabled()
         gc.disable()
         try:
@@ -420,8 +420,8 @@ class Replica:
     def _replay_batches(
         self, reader: Reader, until: int, own: int = -1
     ) -> list[int | Exception] | None:
-        """Apply the whole batches up to `until`, or up to a seal; return the verdicts on the one
-        that begins at `own`."""
+        """Apply the whole batches up to `until` or a seal; return the verdicts on the batch at
+        `own`."""
         verdicts = None
         try:
             for batch in reader.read(until - self._start):
@@ -443,7 +443,7 @@ class Replica:
         for version, line in batch.lines:
             body = line[9:]
             if body == lines.SEAL:
-                # Not less than any version in front of it, even where lines were doubled.
+                # Not below any version before it, even if lines were doubled.
                 self._sealed = max(self._start + batch.following, version + len(line) + 1)
                 break
             verdicts.append(self._judge.commit(body, version, version - self._start))
@@ -455,13 +455,13 @@ class Replica:
     def _pass_over(self, line: bytes, at: int) -> None:
         at -= self._start
         if not lines.is_remnant(line) and not self._accepted(at):
-            raise self._damaged(at, f"the line at byte {at}", "it fits no checksum")
+            raise self._damaged(at, f"the line at byte {at}", "its checksum does not match")
 
     def _damaged(self, at: int, what: str, why: str) -> CorruptRecord:
         self.damaged_at = at
         return CorruptRecord(
             f"{self._log_path}: {what} was damaged after it was written ({why}), so nothing behind "
-            "it can be trusted; restore it from a copy, or go on without it by "
+            "it can be trusted; restore it from a copy, or discard the damage with "
             "'jrs fsck --accept-damage'"
         )
 
@@ -478,7 +478,7 @@ class Replica:
 
     @property
     def tail_bytes(self) -> int:
-        """Bytes of the segment that have been applied; what a reader has to replay."""
+        """Applied bytes of the segment, which a new reader has to replay."""
         return self._applied - self._start
 
     @property
@@ -491,11 +491,11 @@ class Replica:
 
     @property
     def start(self) -> int:
-        """Where the newest segment begins."""
+        """The offset of the newest segment."""
         return self._start
 
     def _move_on(self) -> None:
-        """Leave a segment that is sealed, and a base that was written again."""
+        """Move on from a sealed segment, and from a base that has been replaced."""
         while (sealed := self._sealed) is not None:
             if self._following not in (None, sealed):
                 self._sealed = None
@@ -506,9 +506,9 @@ class Replica:
             self._change_base()
 
     def _roll(self, sealed: int) -> None:
-        """Move behind a seal."""
+        """Move to the segment behind a seal."""
         try:
-            if self._pending:  # One base after the other.
+            if self._pending:  # Only one base is written at a time.
                 self._await_base()
                 return
             if self._may_go_on(sealed):
@@ -523,7 +523,7 @@ class Replica:
         except OSError as error:
             raise _unavailable(error, self.folder) from error
         if self._start != sealed and self.on_change is not None:
-            self.on_change(None)  # Others were quicker by a segment: anything may have changed.
+            self.on_change(None)  # Other processes were a segment ahead: any key may have changed.
         self._sweep()
 
     def _weight(self, sealed: int) -> int:
@@ -531,7 +531,7 @@ class Replica:
         return self._base.size + sealed - self._start
 
     def _may_go_on(self, sealed: int) -> bool:
-        """Return whether the next segment begins before its base is written."""
+        """Return whether the next segment may begin before its base is written."""
         return (
             self._form == segments.NEW_FORM
             and not self._compaction.here
@@ -541,7 +541,7 @@ class Replica:
         )
 
     def _await_base(self) -> None:
-        """Wait for the base that is being written while this segment goes on."""
+        """Wait for the base of this segment, which is still being written."""
         try:
             self._compaction.await_base(self._start)
         except OSError as error:
@@ -549,7 +549,7 @@ class Replica:
         self._change_base()
 
     def _change_base(self) -> None:
-        """Take the base that was written while this segment went on."""
+        """Switch to the base of this segment, which has been written by now."""
         try:
             following = segments.open_newest(self.folder)
         except OSError as error:
@@ -559,7 +559,7 @@ class Replica:
             following.base.close()
             self._open_newest()
             if self.on_change is not None:
-                self.on_change(None)  # Others were quicker by a segment.
+                self.on_change(None)  # Other processes were a segment ahead.
         else:
             self._judge.overlay.close()
             self._judge.lie_on(following.base)
@@ -570,8 +570,8 @@ class Replica:
 
     def _sweep(self) -> None:
         with contextlib.suppress(OSError):
-            # Whoever sees the base first may not be who linked it: its name has to be durable
-            # before what it replaces is gone.
+            # Another process may have linked the base: its name has to be durable before the
+            # files that it replaces are removed.
             sync_folder(self.folder)
             segments.sweep(self.folder, self._start)
 
@@ -583,8 +583,10 @@ class Replica:
         )
 
     def _next_form(self) -> int:
-        """Return the form of the next segment: it follows from the state at the seal, so that it
-        does not matter which process writes it, and is never an older one than ours."""
+        """Return the form of the next segment, which is never older than the form of this one.
+
+        It follows from the state at the seal, so that every process chooses the same form.
+        """
         if self._form == segments.NEW_FORM:
             return segments.NEW_FORM
         overlay = self._judge.overlay
@@ -592,7 +594,7 @@ class Replica:
         if stored is not None:
             overlay.check_known(segments.VERSION_KEY, stored)
             return segments.form_at(None if stored[0] is None else lines.unescape(stored[0]))
-        # A process that knows the old form alone may have written the base behind the raise.
+        # A process that knows only the old form may have written the base after the raise.
         try:
             record = overlay.below.get(segments.VERSION_KEY)
         except CorruptRecord:
@@ -605,18 +607,18 @@ class Replica:
         return b"" if header is None else header.identity
 
     def reload(self) -> None:
-        """Forget all state, to read it again: what to go on without was decided."""
+        """Discard all state and read it again, after an operator has accepted damage."""
         self._check_usable()
         self._open_newest()
 
     def _open_newest(self) -> None:
-        """Open the newest base and its log, forgetting all state."""
+        """Open the newest base and its log, and discard all state."""
         segment = segments.open_newest(self.folder)
         self._close_segment()
         self._begin(segment)
 
     def _begin(self, segment: segments.Segment, *, pending: bool = False) -> None:
-        """Go on with an open segment of which nothing was read."""
+        """Begin to read an open segment."""
         self._pending = pending
         self._start, self._form, self._fd = segment.start, segment.form, segment.fd
         self._first, self.flaws = segment.first, segment.flaws
@@ -635,7 +637,7 @@ class Replica:
             self._applied += self._reader.at
 
     def _keep(self, base: Layer) -> None:
-        if isinstance(base, Base):  # Else the one that is underneath stays.
+        if isinstance(base, Base):  # Otherwise the base below the overlay stays.
             self._base = base
 
     def _close_segment(self) -> None:
@@ -648,8 +650,8 @@ class Replica:
         try:
             os.fdatasync(self._fd)
         except OSError as error:
-            # The kernel has marked the pages clean: a second sync would succeed and mean nothing,
-            # and so would that of a process that opens the log from now on.
+            # The kernel has marked the pages clean: a second sync would succeed and prove nothing,
+            # even in a process that opens the log later.
             self._suspects.add(self._start)
             with contextlib.suppress(OSError):
                 segments.suspect_path(self.folder, self._start).touch(mode=0o600)
@@ -663,15 +665,15 @@ class Replica:
         self._synced = until
 
     def _is_suspect(self) -> bool:
-        """Return whether a sync of this segment has failed, of this process or another one."""
+        """Return whether a sync of this segment has failed, in this or another process."""
         start = self._start
         return start in self._suspects or segments.suspect_path(self.folder, start).exists()
 
     def _renew(self, size: int) -> None:
-        """Seal a segment of which a sync failed, and read it as far as it can be read back.
+        """Seal a segment after a failed sync, and read it as far as possible.
 
-        None of it is believed, or shown, before it is in the next base, which is written and synced
-        as a whole: the page cache may hold what the disk does not.
+        None of it is trusted or shown before it is in the next base, which is written and synced as
+        a whole: the page cache may contain data that the disk does not have.
         """
         if self._pending:
             self._await_base()

@@ -1,22 +1,22 @@
-"""Segments: the files of a log, named by the offset they begin at, and how the next one begins.
+"""Segments: the files of a log, each named by its offset, and the beginning of the next segment.
 
-A segment of format 3, the form that the cluster's version has to be raised to::
+A segment of format 3, the form after the cluster's format was raised::
 
     <offset>.tail     the commits; its first line has the offset and the identity of the log
-    <offset>.segment  the header: the same, and the runs; of tail and header, each tells that the
-                      other is lost or damaged
-    <offset>.run      the records that were live when the segment began (the first one has none)
+    <offset>.segment  the header: the same, and the runs; tail and header each show that the other
+                      is lost or damaged
+    <offset>.run      the records that were live when the segment began (not for the first one)
 
-A segment begins with its tail and a header without runs. Until its run is written it *continues*
-the one before it: whoever opens the folder reads both. Then the header names the run, in one
-rename, and what is before the segment is removed.
+A segment begins with its tail and a header without runs. Until its run is written, the segment
+*continues* the previous one, and readers of the folder read both. Then a rename replaces the header
+by one that names the run, and the earlier segments are removed.
 
-One of format 2, the form of the first releases, has ``<offset>.log``, ``<offset>.base`` (the first
-has none) and ``<offset>.index``.
+A segment of format 2, the form of the first releases, has ``<offset>.log``, ``<offset>.base`` (not
+for the first one) and ``<offset>.index``.
 
-A process that knows format 2 alone and slept with the folder open must neither go on behind the
-first segment that it cannot read nor write one: `FENCE` is the base of a segment above all others,
-which has no log. It refuses there. Nothing else reads that file.
+A process that knows only format 2 may have slept with the folder open. It must neither continue
+behind the first segment that it cannot read nor write one. `FENCE` stops it: this file is the base
+of a segment above all others, which has no log. No other code reads the file.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from .overlay import Layer
 OLD_FORM, NEW_FORM = 2, 3
 
 SINCE_FORMAT = 3
-"""The format of a cluster from which on its segments begin in the new form."""
+"""The first cluster format whose segments begin in the new form."""
 
 FENCE = "99999999999999999999.base"
 _FENCE_TEXT = b"jrs: this folder was converted by a newer version of jrs: stop this process\n"
@@ -59,8 +59,8 @@ def form_in(version: int) -> int:
 
 
 def form_at(value: bytes | None) -> int:
-    """Return the form of the segment behind a seal at which `VERSION_KEY` has this value (None: it
-    does not exist)."""
+    """Return the form of the segment behind a seal, given the value of `VERSION_KEY` at the seal
+    (None: absent)."""
     try:
         stored = json.loads(value or b"{}")
         return form_in(int(stored["body"]["version"]))
@@ -69,13 +69,13 @@ def form_at(value: bytes | None) -> int:
 
 
 class Header(NamedTuple):
-    """What a segment of format 3 begins with."""
+    """The header of a segment of format 3."""
 
     start: int
     identity: bytes
-    """Of the cluster's log: two logs differ in it."""
+    """The identity of the cluster's log, which no other log has."""
     runs: tuple[tuple[int, Trailer], ...] = ()
-    """Newest first: the offset that names the file, and what it ends with."""
+    """Newest first: the offset that names the file, and the file's trailer."""
 
     def line(self) -> bytes:
         runs = [b"%d:%s" % (start, trailer.describe()) for start, trailer in self.runs]
@@ -84,7 +84,7 @@ class Header(NamedTuple):
         )
 
     def bare(self) -> Header:
-        """Return the header of the tail, which never changes."""
+        """Return the header without runs: the first line of the tail, which never changes."""
         return self._replace(runs=())
 
 
@@ -92,7 +92,7 @@ def parse_header(data: bytes) -> Header | None:
     """Return the header that `data` begins with, or None.
 
     Raises:
-        UnsupportedVersion: it is of a newer form.
+        UnsupportedVersion: the header has a newer form.
     """
     line, newline, _ = data.partition(b"\n")
     body = checked(line) if newline else None
@@ -120,7 +120,7 @@ class Segment(NamedTuple):
     """The first line of a log of format 3."""
     flaws: list[str]
     following: int | None = None
-    """Where the segment begins that continues it, if there is one."""
+    """The offset of the segment that continues this one, or None."""
 
 
 def log_path(folder: Path, start: int, form: int = OLD_FORM) -> Path:
@@ -136,9 +136,9 @@ def index_path(folder: Path, start: int) -> Path:
 
 
 def suspect_path(folder: Path, start: int) -> Path:
-    """Return the file that tells that a sync of this segment's log has failed.
+    """Return the file whose existence says that a sync of this segment's log has failed.
 
-    It need not be durable: after a power cut there is no page cache to mistrust.
+    It need not be durable, because a power cut also discards the page cache in doubt.
     """
     return folder / f"{start:020}.suspect"
 
@@ -152,12 +152,12 @@ def header_path(folder: Path, start: int) -> Path:
 
 
 def newest(folder: Path) -> int:
-    """Return where the newest segment that continues no other one begins; 0 for the first."""
+    """Return the offset of the newest segment that continues no other one; 0 for the first."""
     return _newest(folder)[0]
 
 
 def _newest(folder: Path) -> tuple[int, int]:
-    """Return where the newest segment that continues no other one begins, and its form."""
+    """Return the offset and the form of the newest segment that continues no other one."""
     found = {(0, OLD_FORM), *_begun(folder)}
     return next(
         (start, form)
@@ -167,7 +167,7 @@ def _newest(folder: Path) -> tuple[int, int]:
 
 
 def _begun(folder: Path) -> Iterator[tuple[int, int]]:
-    """Yield where each segment begins of which a file tells so, and its form."""
+    """Yield the offset and the form of each segment, once for each file that shows it."""
     forms = {"base": OLD_FORM, "tail": NEW_FORM, "segment": NEW_FORM}
     for name in os.listdir(folder):
         start, _, suffix = name.partition(".")
@@ -184,7 +184,7 @@ def _continues(folder: Path, start: int) -> bool:
 
 
 def _header_of(folder: Path, start: int) -> Header | None:
-    """Return the header in its own file; None if that is missing, damaged, or another one's."""
+    """Return the header from its file; None if the file is missing, damaged or misplaced."""
     try:
         header = parse_header(header_path(folder, start).read_bytes())
     except FileNotFoundError:
@@ -200,31 +200,31 @@ def begin(
     form: int = OLD_FORM,
     identity: bytes = b"",
 ) -> None:
-    """Begin the segment at `start` with `base` and the `changes` since (in key order); or, if it
-    was begun and continues another one, let it do so no longer.
+    """Write the base of the segment at `start` from `base` and the `changes` since (in key order).
 
-    Deterministic: it does not matter which process wins, and one that dies is helped by the next.
+    Begins the segment if necessary; afterwards it continues no other one. Deterministic: it does
+    not matter which process wins, and if one dies, the next one completes the work.
     """
     if form == NEW_FORM:
         with _published(run_path(folder, start)) as fd:
             trailer = write_run(fd, base, changes)
-        # Its name has to be durable before that of what names it.
+        # The run's name has to be durable before the header names it.
         sync_folder(folder)
-        # Before the first segment of this form can be seen.
+        # The fence must exist before the first segment of this form is visible.
         fence(folder)
         found = _newest(folder)
         if found > (start, NEW_FORM) or found == (start, OLD_FORM):
-            # Others are behind it by now, and have swept what was just written; or a process that
-            # knows the old form alone has begun it, before it could see the fence.
+            # Other processes are already in a later segment and have swept the new files; or a
+            # process that knows only the old form has begun the segment before it saw the fence.
             return
-        # The name of a log that began in the old form: that of its first run.
+        # A log that began in the old form gets the digest of its first run as its identity.
         header = Header(start, identity or digest_of(trailer.line()), ((start, trailer),))
         _begin_tail(folder, header)
         _write(header_path(folder, start), header.line(), over=True)
         sync_folder(folder)
         return
-    # The log first, so that whoever sees the base can open the log without creating it: a
-    # process that slept through a whole segment must not make an old one again.
+    # The log first, so that a process that sees the base can open the log without creating it: a
+    # process that slept through a whole segment must not create an old log again.
     os.close(
         os.open(log_path(folder, start), os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     )
@@ -239,17 +239,17 @@ def begin(
 
 
 def _begin_bare(folder: Path, header: Header) -> None:
-    """Begin a segment that has no run. Durable and idempotent."""
+    """Begin a segment without a run. Durable and idempotent."""
     _begin_tail(folder, header)
     _write(header_path(folder, header.start), header.line())
     sync_folder(folder)
 
 
 def _begin_tail(folder: Path, header: Header) -> None:
-    """Make the tail, before its header: a header without a tail tells that the tail was lost.
+    """Create the tail before its header: a header without a tail means that the tail was lost.
 
     Raises:
-        FileNotFoundError: it was, or the segment was swept.
+        FileNotFoundError: the tail was lost, or the segment was swept.
     """
     path = log_path(folder, header.start, NEW_FORM)
     if header_path(folder, header.start).exists() and not path.exists():
@@ -265,9 +265,9 @@ def _write(path: Path, data: bytes, *, over: bool = False) -> None:
 
 
 def create(folder: Path) -> None:
-    """Make the log's folder with its first segment; it appears whole. Idempotent.
+    """Create the log's folder with its first segment, atomically. Idempotent.
 
-    A folder that has files in it is left as it is.
+    A folder with files in it stays unchanged.
     """
     temporary = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}")
     temporary.mkdir(mode=0o700)
@@ -275,7 +275,7 @@ def create(folder: Path) -> None:
         fence(temporary)
         _begin_bare(temporary, Header(0, uuid.uuid4().hex.encode()))
         with contextlib.suppress(OSError):
-            os.rename(temporary, folder)  # Onto nothing, or onto an empty folder.
+            os.rename(temporary, folder)  # Fails if the folder exists and is not empty.
     finally:
         with contextlib.suppress(FileNotFoundError):
             for path in list(temporary.iterdir()):
@@ -285,7 +285,7 @@ def create(folder: Path) -> None:
 
 
 def fence(folder: Path) -> None:
-    """Keep processes that know format 2 alone and have the folder open from writing. Idempotent."""
+    """Stop processes that know only format 2 and have the folder open. Idempotent."""
     if not (folder / FENCE).exists():
         _write(folder / FENCE, _FENCE_TEXT)
         sync_folder(folder)
@@ -293,10 +293,10 @@ def fence(folder: Path) -> None:
 
 @contextlib.contextmanager
 def _published(path: Path, *, over: bool = False) -> Iterator[int]:
-    """Write a file that appears whole, under its name, when the block has ended well.
+    """Write a file that appears atomically under its name when the block ends without an error.
 
     Args:
-        over: another one of that name is replaced; else it stays.
+        over: replace an existing file; otherwise the existing file stays.
     """
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -305,7 +305,7 @@ def _published(path: Path, *, over: bool = False) -> Iterator[int]:
             yield fd
         finally:
             os.close(fd)
-        # It is there already, or others are behind it by now and have swept ours away.
+        # The file exists already, or processes in a later segment have swept the temporary file.
         with contextlib.suppress(FileExistsError, FileNotFoundError):
             (os.replace if over else os.link)(temporary, path)
     finally:
@@ -317,8 +317,8 @@ def open_newest(folder: Path) -> Segment:
     """Open the newest segment.
 
     Raises:
-        Unavailable: a file of it is missing.
-        CorruptRecord: what it consists of cannot be told.
+        Unavailable: a file of the segment is missing.
+        CorruptRecord: the segment's files are damaged or do not belong together.
     """
     while True:
         start, form = _newest(folder)
@@ -329,8 +329,8 @@ def open_newest(folder: Path) -> Segment:
             if _newest(folder) == (start, form):
                 raise _missing(error) from None
             continue
-        # An older segment may have been swept, and even made again by a process that slept,
-        # between listing and opening. Then a newer one exists by now.
+        # Between listing and opening, an older segment may have been swept, and even created again
+        # by a process that slept. Then a newer segment exists by now.
         if _newest(folder) == (start, form):
             return segment._replace(following=following)
         os.close(segment.fd)
@@ -338,10 +338,10 @@ def open_newest(folder: Path) -> Segment:
 
 
 def _following(folder: Path, start: int) -> int | None:
-    """Return where the segment begins that continues the one at `start`, if there is one.
+    """Return the offset of the segment that continues the one at `start`, or None.
 
     Raises:
-        FileNotFoundError: it has lost its tail.
+        FileNotFoundError: that segment has lost its tail.
     """
     found = {each for each, form in _begun(folder) if form == NEW_FORM and each > start}
     for each in found:
@@ -351,13 +351,13 @@ def _following(folder: Path, start: int) -> int | None:
 
 def _missing(error: FileNotFoundError) -> Unavailable:
     return Unavailable(
-        f"{error.filename} is missing: files were removed by something that is not jrs; restore "
-        "the folder from a copy"
+        f"{error.filename} is missing: another program removed files; restore the folder from a "
+        "copy"
     )
 
 
 def _open_old(folder: Path, start: int) -> Segment:
-    # The first log is made only where nothing tells that there was more.
+    # Create the first log only if no file shows that the log had later segments.
     names = os.listdir(folder)
     fresh = (
         not start
@@ -396,12 +396,12 @@ def _open_new(folder: Path, start: int) -> Segment:
 
 
 def go_on(folder: Path, start: int, identity: bytes, base: Layer) -> Segment | None:
-    """Begin the segment at `start`, if nobody has, and open it: it continues the one before it.
+    """Begin the segment at `start`, unless it exists, and open it; it continues the previous one.
 
-    Return None if others are behind it by now: the newest segment is to be opened instead.
+    Returns None if other processes are already in a later segment: open the newest one instead.
 
     Args:
-        base: what lies under the segment.
+        base: the layer below the segment.
 
     Raises:
         CorruptRecord, Unavailable: as `open_newest`.
@@ -411,9 +411,9 @@ def go_on(folder: Path, start: int, identity: bytes, base: Layer) -> Segment | N
         fd, header, flaws = _open_tail(folder, start)
     except FileNotFoundError as error:
         if newest(folder) >= start:
-            return None  # It was swept.
+            return None  # The segment was swept.
         raise _missing(error) from None
-    # Whoever slept has just begun one that was swept long ago.
+    # If this process slept, it has just begun a segment that was swept long ago.
     if newest(folder) >= start:
         os.close(fd)
         return None
@@ -424,7 +424,7 @@ def go_on(folder: Path, start: int, identity: bytes, base: Layer) -> Segment | N
 
 
 def _open_tail(folder: Path, start: int) -> tuple[int, Header, list[str]]:
-    """Open a tail; return it with what is known of the segment's header, and what is wrong."""
+    """Open a tail; return its descriptor, the segment's header, and flaws of both files."""
     log, header = log_path(folder, start, NEW_FORM), header_path(folder, start)
     flaws = []
     fd = os.open(log, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
@@ -433,9 +433,9 @@ def _open_tail(folder: Path, start: int) -> tuple[int, Header, list[str]]:
         found = _header_of(folder, start)
         if found is None and own is not None:
             if header.exists():
-                flaws.append(f"{header}: damaged; {log} tells what it says")
+                flaws.append(f"{header}: damaged; the first line of {log} replaces it")
             else:
-                # Its first writer died in between, or it was removed: made again.
+                # Its first writer died too early, or the header was removed: write it again.
                 found = own
                 with contextlib.suppress(FileNotFoundError):
                     trailer = _trailer_of(folder, start) if start else None
@@ -443,14 +443,14 @@ def _open_tail(folder: Path, start: int) -> tuple[int, Header, list[str]]:
                 _write(header, found.line())
                 sync_folder(folder)
         if own is None and found is not None and _fits(fd, found.bare()):
-            flaws.append(f"{log}: its first line is damaged; {header} has it")
+            flaws.append(f"{log}: its first line is damaged; {header} replaces it")
             own = found.bare()
         if own is None or own.start != start or (found is not None and own != found.bare()):
             raise _strange(folder, start)
         if os.fstat(fd).st_size < len(own.line()):
             raise CorruptRecord(
-                f"{log}: cut off within its first line, with all that was committed behind it; "
-                "restore it from a copy"
+                f"{log}: cut off within its first line, so all commits in it are lost; restore it "
+                "from a copy"
             )
         return fd, found or own, flaws
     except BaseException:
@@ -461,20 +461,20 @@ def _open_tail(folder: Path, start: int) -> tuple[int, Header, list[str]]:
 def _strange(folder: Path, start: int) -> CorruptRecord:
     log, header = log_path(folder, start, NEW_FORM), header_path(folder, start)
     return CorruptRecord(
-        f"{log}: its first line and {header} are damaged, or do not belong together; restore both "
+        f"{log}: its first line and {header} are damaged or do not belong together; restore both "
         "from a copy"
     )
 
 
 def _trailer_of(folder: Path, start: int) -> Trailer | None:
-    """Return what the run of a segment says of itself, if that can be read."""
+    """Return the trailer of a segment's run, if it is readable."""
     with run_path(folder, start).open("rb") as file:
         file.seek(-min(TRAILER_MOST, os.fstat(file.fileno()).st_size), os.SEEK_END)
         return Trailer.at_the_end(file.read())
 
 
 def _fits(fd: int, header: Header) -> bool:
-    """Return whether a log whose first line is damaged goes on as one with this header does."""
+    """Return whether a log with a damaged first line continues like a log with this header."""
     first = header.line()
     data = os.pread(fd, 4096, 0)
     found = head_at(data, len(first))
@@ -484,7 +484,7 @@ def _fits(fd: int, header: Header) -> bool:
 
 
 def sweep(folder: Path, start: int) -> None:
-    """Remove the segments before the one at `start`: whoever still reads one has it open."""
+    """Remove the segments before the one at `start`; readers keep their open files."""
     for name in os.listdir(folder):
         number = name.removeprefix(".")[:20]
         if number.isdigit() and int(number) < start:

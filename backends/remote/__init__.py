@@ -1,1 +1,1 @@
-"""What the backends of a server share: addresses, diagnostics, the guardian process."""
+"""The shared parts of server backends: addresses, diagnostics, the guardian process."""

@@ -1,12 +1,12 @@
-"""Address: what a URL and the environment say about how to reach a server and who one is.
+"""Address: a server's endpoints and the credentials for it, from a URL and the environment.
 
 ::
 
     etcd://[USER[:PASSWORD]@]HOST[:PORT][,HOST[:PORT]…][/PREFIX][?OPTION=VALUE&…]
 
-What should not be seen in a list of processes goes into the environment: `JRS_BACKEND_USER`,
-`JRS_BACKEND_PASSWORD`, `JRS_BACKEND_CA`, `JRS_BACKEND_CERT`, `JRS_BACKEND_KEY`. The URL wins where
-both speak.
+Do not put a password in a URL, because lists of processes show it. Use the environment instead:
+`JRS_BACKEND_USER`, `JRS_BACKEND_PASSWORD`, `JRS_BACKEND_CA`, `JRS_BACKEND_CERT`, `JRS_BACKEND_KEY`.
+If both give a value, the URL wins.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _MIN_TIMEOUT, _MAX_TIMEOUT = 0.1, 600.0
 
 @attrs.frozen
 class Tls:
-    """Files in PEM. Without `ca` the system's certificate authorities are trusted.
+    """The PEM files of a TLS connection.
 
     Attributes:
-        ca: whom to trust.
-        cert, key: this client's own certificate, where the server asks for one; both or none.
+        ca: the trusted certificate authorities; None for those of the system.
+        cert, key: the client's certificate, if the server requires one; both or none.
     """
 
     ca: Path | None = None
@@ -46,11 +46,11 @@ class Address:
     """A parsed backend URL.
 
     Attributes:
-        url: without user, password and options; every client of the same cluster has the same
-            one, in whatever order it names the endpoints.
-        endpoints: in the order given.
-        prefix: without slashes at its ends; empty if the URL has no path.
-        timeout: seconds a call may take where it is given no deadline.
+        url: without user, password and options. All clients of a cluster have the same one,
+            whatever the order of their endpoints.
+        endpoints: in the given order.
+        prefix: without leading and trailing slashes; empty if the URL has no path.
+        timeout: seconds that a call without a deadline may take.
     """
 
     url: str
@@ -65,10 +65,10 @@ class Address:
     def parse(
         cls, url: str, *, default_port: int, environment: Mapping[str, str] = os.environ
     ) -> Self:
-        """Parse a URL, complete it from the environment, and look whether its files are there.
+        """Parse a URL, complete it from the environment, and check that its files are readable.
 
         Raises:
-            InvalidInput: it cannot be used; the message holds no secret.
+            InvalidInput: the URL cannot be used; the message contains no secret.
         """
         try:
             parts = urlsplit(url)
@@ -149,7 +149,7 @@ def _credentials(
 def _tls(options: Mapping[str, str], where: str, environment: Mapping[str, str]) -> Tls | None:
     wanted = options.get("tls", "").lower()
     if wanted not in ("", "true", "false"):
-        raise InvalidInput(f"option tls of {where} is true or false")
+        raise InvalidInput(f"option tls of {where} must be true or false")
     files: dict[str, Path] = {}
     for name in ("ca", "cert", "key"):
         path = options.get(name) or environment.get(f"JRS_BACKEND_{name.upper()}")
@@ -171,6 +171,6 @@ def _timeout(options: Mapping[str, str], where: str) -> float:
         seconds = float("nan")
     if not _MIN_TIMEOUT <= seconds <= _MAX_TIMEOUT:
         raise InvalidInput(
-            f"option timeout of {where} is {_MIN_TIMEOUT:g} to {_MAX_TIMEOUT:g} seconds"
+            f"option timeout of {where} must be {_MIN_TIMEOUT:g} to {_MAX_TIMEOUT:g} seconds"
         )
     return seconds

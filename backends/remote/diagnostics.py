@@ -1,6 +1,6 @@
-"""Diagnosis: why a server cannot be spoken to, found out by one plain connection.
+"""Diagnostics: find out with one plain connection why a server cannot be reached.
 
-Client libraries say "unavailable" to a wrong host, a wrong port and a wrong certificate alike.
+Client libraries report a wrong host, a wrong port and a wrong certificate all as "unavailable".
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from .address import Tls
 
 _TIMEOUT = 2.0
 _QUIET = 0.2
-"""Seconds in which a server that wants another certificate says so, after TLS 1.3's handshake."""
+"""Seconds to wait after TLS 1.3's handshake for a server's refusal of the certificate."""
 
 
 @attrs.frozen
 class Fault:
-    """What is wrong with a member.
+    """The reason why a member cannot be reached.
 
     Attributes:
-        what: in a phrase.
-        lasting: whether somebody has to mend it: to try again within the same call is in vain.
-        wrong: whether what has to be mended is the address or the certificates. Else a server may
-            be started there.
+        what: the reason, in a phrase.
+        lasting: whether an operator has to act, so that a retry within the same call is useless.
+        wrong: whether the address or the certificates are wrong. Otherwise a server may still be
+            started there.
     """
 
     what: str
@@ -38,7 +38,7 @@ class Fault:
 
 
 def diagnose(host: str, port: int, tls: Tls | None, deadline: Deadline) -> str | None:
-    """Return in a phrase why `host` cannot be spoken to; None if nothing wrong is seen."""
+    """Return in a phrase why `host` cannot be reached; None if no fault is found."""
     fault = look((host, port), tls, deadline)
     return None if fault is None else fault.what
 
@@ -46,13 +46,13 @@ def diagnose(host: str, port: int, tls: Tls | None, deadline: Deadline) -> str |
 def look_at_each(
     endpoints: Sequence[tuple[str, int]], tls: Tls | None, deadline: Deadline
 ) -> list[Fault | None]:
-    """Return what is wrong with each member; all are looked at at once."""
+    """Return the fault of each member, or None; checks all members in parallel."""
     with ThreadPoolExecutor(len(endpoints), thread_name_prefix="jrs-diagnosis") as pool:
         return list(pool.map(lambda endpoint: look(endpoint, tls, deadline), endpoints))
 
 
 def look(endpoint: tuple[str, int], tls: Tls | None, deadline: Deadline) -> Fault | None:
-    """Return why a member cannot be spoken to; None if nothing wrong is seen."""
+    """Return the fault of one member; None if no fault is found."""
     host, port = endpoint
     where = f"{host}:{port}"
     timeout = max(0.1, min(_TIMEOUT, deadline.bounded()))
@@ -65,12 +65,12 @@ def look(endpoint: tuple[str, int], tls: Tls | None, deadline: Deadline) -> Faul
             wrong=error.errno != socket.EAI_AGAIN,
         )
     except UnicodeError:
-        return Fault(f"{host!r} is not a host's name", wrong=True)
+        return Fault(f"{host!r} is not a host name", wrong=True)
     except ConnectionRefusedError:
-        return Fault(f"nobody listens at {where}")
+        return Fault(f"no server listens at {where}")
     except TimeoutError:
         return Fault(
-            f"no answer from {where}: is it the right address, and no firewall in between?",
+            f"no answer from {where}: check the address, and whether a firewall is in between",
             lasting=False,
         )
     except OSError as error:
@@ -113,7 +113,7 @@ def _tls(plain: socket.socket, host: str, where: str, tls: Tls) -> Fault | None:
         what = f"the certificate of {where} is not trusted: {error.verify_message}"
         return Fault(what, wrong=True)
     except TimeoutError:
-        return None  # It waits for us to speak, as it should.
+        return None  # The server waits for a request, as it should.
     except ssl.SSLError as error:
         said = str(error).lower()
         if "alert" in said and ("certificate" in said or "handshake failure" in said):
@@ -121,9 +121,9 @@ def _tls(plain: socket.socket, host: str, where: str, tls: Tls) -> Fault | None:
                 "asks for a client certificate: add ?cert=FILE&key=FILE to the URL"
             )  # fmt: skip
             return Fault(f"{where} {asks}", wrong=True)
-        # An end without a word may be that of a proxy whose server is away.
+        # A proxy whose server is down may also close the connection without an alert.
         silent = isinstance(error, ssl.SSLEOFError)
-        return Fault(f"{where} does not speak TLS: leave it out of the URL", wrong=not silent)
+        return Fault(f"{where} does not speak TLS: remove tls from the URL", wrong=not silent)
     except OSError:
-        return Fault(f"{where} does not speak TLS: leave it out of the URL")
+        return Fault(f"{where} does not speak TLS: remove tls from the URL")
     return None

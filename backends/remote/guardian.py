@@ -1,17 +1,17 @@
-"""The guardian: a small process that outlives its master, only to end its session at once.
+"""The guardian: a small process that outlives its master in order to end the master's session.
 
-Without it the end of a master that was killed shows when its ttl has passed. The guardian is
-started before the session is, learns over a pipe what it needs to end it, and waits. When the
-pipe closes the master is dead, and so is every process that was given the pipe to hold (see
-`Guardian.lifeline`): then the session is ended and the guardian with it. It also ends when it has
-heard of no heartbeat for so long that the session must be gone. A master that ended its session
-itself kills it.
+Without it, the session of a killed master ends only after its ttl. The guardian process starts
+before the session, receives over a pipe how to end the session, and waits. When the pipe closes,
+the master is dead, and so is every process that inherited the pipe (see `Guardian.lifeline`): the
+guardian ends the session and exits. It also exits after so long without a heartbeat that the
+session must be gone. A master that ended its session itself kills the guardian.
 
     python -m jrs.backends.remote.guardian MODULE < pipe
 
-MODULE has a function ``ender(config)``, called at once with the configuration, which connects or
-imports whatever takes time and returns a function that ends the session of a given secret within a
-deadline. Nothing secret is in the arguments, the environment or the output.
+MODULE has a function ``ender(config)``. The guardian calls it at once with the configuration. The
+function does all slow work, such as connecting and importing, and returns a function that ends the
+session of a given secret within a deadline. The arguments, the environment and the output contain
+no secret.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ from jrs.contract.errors import JrsError, Unavailable
 from jrs.contract.fork import forget_in_children
 
 Ender = Callable[[bytes, Deadline], None]
-"""Ends the session of that secret. Raises a `JrsError` if it could not within the deadline."""
+"""Ends the session of that secret. Raises a `JrsError` if that fails within the deadline."""
 
 _TRIES_FOR = 30.0
-"""Seconds for which the session of a dead master is tried to be ended; then its ttl will have."""
+"""Seconds for which a guardian tries to end the session; afterwards the ttl will have ended it."""
 
 _LEFT = 1.0
-"""Seconds in which it ends a session that could not be ended, for its master to wait."""
+"""Seconds for which a master waits for its guardian to end a session that it could not end."""
 
 _left: list[subprocess.Popen[bytes]] = []
-"""Those that go on trying, until they are found to have gone."""
+"""Guardians that were still trying when their masters stopped waiting; reaped later."""
 
 
 class Guardian:
-    """A guardian process, started again by `beat` if it died.
+    """A guardian process; `beat` restarts it if it died.
 
     Args:
         module: the module with the function ``ender``.
-        config: what that function needs to connect, as JSON; may hold secrets.
-        ttl: of the session, in seconds.
+        config: the configuration for that function, as JSON; may contain secrets.
+        ttl: the ttl of the session, in seconds.
 
     Raises:
         Unavailable: this host is short of descriptors, processes or memory.
@@ -64,7 +64,7 @@ class Guardian:
         self._secret: bytes | None = None
         self._turn = threading.Lock()
         self._over = False
-        # Both ends are kept, so that a new guardian hears of the same holders as the old one.
+        # Keep both ends, so that a restarted guardian waits for the same holders of the pipe.
         try:
             self._ears, self._mouth = os.pipe2(os.O_CLOEXEC)
         except OSError as error:
@@ -81,9 +81,10 @@ class Guardian:
 
     @property
     def lifeline(self) -> int:
-        """The pipe to the guardian: as long as any process holds it open, the session is not ended.
+        """The pipe to the guardian, which ends no session while any process holds the pipe open.
 
-        Give it to those that end a master's attempts: a successor then finds them ended.
+        Pass it to the processes that end a master's attempts, so that all attempts have ended
+        before a successor leads.
         """
         return self._mouth
 
@@ -92,16 +93,16 @@ class Guardian:
         return self._process.pid
 
     def guard(self, secret: bytes) -> None:
-        """Tell the guardian which session to end. Until then it would end none."""
+        """Send the guardian the session to end. Before this call it ends no session."""
         with self._turn:
             self._secret = secret
             self._tell_secret()
 
     def beat(self) -> None:
-        """Say that the session is known to be alive; start the guardian again if it has died.
+        """Report that the session is alive; restart the guardian if it has died.
 
         Raises:
-            Unavailable: it has died and cannot be started now; the next call tries again.
+            Unavailable: it has died and cannot be restarted now; the next call tries again.
         """
         with self._turn:
             if self._over:
@@ -112,18 +113,18 @@ class Guardian:
             self._tell({"beat": True})
 
     def dismiss(self, *, ended: bool = True) -> None:
-        """Let it go: the session was ended, or is lost. Idempotent.
+        """Dismiss the guardian, because the session was ended or is lost. Idempotent.
 
         Args:
-            ended: False if it could not be ended by us. The guardian then does what it does for a
-                master that died, and goes on trying after this has returned.
+            ended: False if the caller could not end the session. The guardian then ends it as for a
+                dead master, and keeps trying after this call has returned.
         """
         with self._turn:
             if self._over:
                 return
             self._over = True
             if ended:
-                # It waits, or is still starting; neither has to be brought to an end.
+                # It only waits or is still starting, so it can be killed.
                 self._process.kill()
             os.close(self._ears)
             os.close(self._mouth)
@@ -133,15 +134,15 @@ class Guardian:
             _left.append(self._process)
 
     def forget(self) -> Iterable[int]:
-        """A child must not hold the pipe open for its parent."""
-        self._turn = threading.Lock()  # A thread that is not here may have held it.
+        """Release the pipe in a child, which must not hold it open for its parent."""
+        self._turn = threading.Lock()  # A thread of the parent may have held the old one.
         held = () if self._over else (self._ears, self._mouth)
         self._over = True
         return held
 
     def _start(self) -> subprocess.Popen[bytes]:
         _left[:] = [process for process in _left if process.poll() is None]
-        # What it has to know comes over the pipe; secrets of its master's are not handed on.
+        # The configuration comes over the pipe; the environment must not contain secrets.
         environment = {
             name: value for name, value in os.environ.items() if not name.startswith("JRS_BACKEND_")
         }
@@ -166,19 +167,20 @@ class Guardian:
     def _tell(self, message: Mapping[str, Any]) -> None:
         line = json.dumps(message).encode() + b"\n"
         assert len(line) <= select.PIPE_BUF, "longer than what is written as a whole or not at all"
-        # A full pipe: the guardian is stopped, or its successor has yet to read. It costs the ttl.
+        # A full pipe: the guardian is stopped, or a restarted one has not read yet. At worst, the
+        # session then ends after its ttl.
         with contextlib.suppress(BlockingIOError):
             os.write(self._mouth, line)
 
 
 def _short(error: OSError) -> Unavailable:
-    return Unavailable(f"no guardian can be started: {error.strerror}; nobody can lead from here")
+    return Unavailable(f"no guardian can be started: {error.strerror}; this process cannot lead")
 
 
 def main() -> int:
     """Read the pipe until it ends; see the module."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # Meant for the master, which then lets it go.
+        signal.signal(number, signal.SIG_IGN)  # Meant for the master, which then dismisses us.
     module = importlib.import_module(sys.argv[1])
     pipe = sys.stdin.fileno()
     os.set_blocking(pipe, True)

@@ -1,7 +1,7 @@
-"""Shelter: threads that do for the main thread what nothing may interrupt.
+"""Shelter: threads that run calls of the main thread that must not be interrupted.
 
 A signal handler runs in the main thread between any two instructions, and may raise there: a lock
-would stay taken, a request half made. No handler runs in any other thread.
+would stay acquired, a request half made. No handler runs in any other thread.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typing import TypeVar
 R = TypeVar("R")
 
 _IDLE = 2
-"""Threads that wait for work at most."""
+"""Most threads that wait for work."""
 
 _LOOK = 1.0
-"""Seconds between two looks whether it was closed, while a call takes that long."""
+"""Seconds between two checks, during a long call, whether the shelter was closed."""
 
 
 class Shelter:
-    """Runs calls, each in a thread of its own: one that was interrupted holds up no other.
+    """Runs each call in a thread of its own, so that a long call does not delay others.
 
     Args:
-        name: of its threads.
+        name: the name of its threads.
     """
 
     def __init__(self, name: str) -> None:
@@ -37,9 +37,9 @@ class Shelter:
         self._start()
 
     def run(self, call: Callable[[], R]) -> R:
-        """Return what `call` returns; called right here if this is not the main thread.
+        """Return the result of `call`; only calls of the main thread move to another thread.
 
-        A caller that is interrupted does not keep the call from being carried out whole.
+        If the caller is interrupted, the call still runs to its end.
         """
         if threading.current_thread() is not threading.main_thread() or self._closed:
             return call()
@@ -50,7 +50,7 @@ class Shelter:
 
         def sheltered() -> None:
             if not turn.acquire(blocking=False):
-                return  # It was begun meanwhile: no call is made twice.
+                return  # Another thread has begun the call: never run it twice.
             try:
                 results.append(call())
             except BaseException as error:
@@ -61,13 +61,13 @@ class Shelter:
         self._calls.put(sheltered)
         while not done.acquire(timeout=_LOOK):
             if self._is_over():
-                sheltered()  # It was closed before it came to this one.
+                sheltered()  # The shelter was closed before a thread took the call.
         if errors:
             raise errors[0]
         return results[0]
 
     def close(self, timeout: float) -> None:
-        """End the threads; wait that many seconds for those that are in a call. Idempotent."""
+        """End the threads; wait `timeout` seconds for each that is in a call. Idempotent."""
         with self._mutex:
             self._closed = True
             threads = list(self._threads)

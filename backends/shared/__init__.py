@@ -1,1 +1,1 @@
-"""What several backends are built from: group commit, an ordered map, the leadership lease."""
+"""The shared parts of several backends: group commit, ordered map, leadership lease."""

@@ -1,15 +1,14 @@
-"""Group commit: one thread of each handle writes to the log, for everybody who waits.
+"""Group commit: one thread of each handle writes the commits of all callers to the log.
 
-The log is what a backend appends to, a file or a server. Callers put their commits into a queue and
-wait; the serving thread takes what is queued and writes it at once. Commits that arrive while it
-writes are the next batch.
+The log is the backend's file or server. Callers put their commits into a queue and wait; the
+serving thread takes all queued commits and writes them at once. Commits that arrive meanwhile form
+the next batch.
 
-A caller never writes by itself, for two reasons. It can wait no longer than its deadline, however
-long the disk takes. And a signal handler, which runs in the main thread between any two
-instructions, can raise there: then nothing is half done, because a caller changes nothing but the
-queue, in one step.
+A caller never writes by itself, for two reasons. It must not wait longer than its deadline, however
+slow the disk is. And a signal handler, which runs in the main thread between any two instructions,
+can raise there: then nothing is half done, because a caller only changes the queue, in one step.
 
-Callers whose commits were written wake one another, one by one: woken all at once, they would only
+Callers whose commits were written wake each other, one by one. If all woke at once, they would only
 wait again, for the interpreter's lock.
 """
 
@@ -27,26 +26,26 @@ from jrs.contract.errors import Conflict, Fenced, JrsError, OutcomeUnknown, Unav
 from jrs.contract.operations import Op
 
 T = TypeVar("T")
-"""What a backend has made of a commit for its log."""
+"""A commit in the form of the backend's log."""
 R = TypeVar("R")
 
 ACCEPTED = -1
-"""The verdict on a commit whose every condition held; else the index of the first failing
-operation, or `FENCED`."""
+"""The verdict on a commit whose conditions all held. Other verdicts are `FENCED` and the index of
+the first failing operation."""
 FENCED = -2
 
 _MOST = 1024
-"""Commits in one write: bounds what one slow batch holds up."""
+"""Most commits in one write, which bounds the delay by one slow batch."""
 
 
 class _Request(Generic[T]):
-    """One commit on its way to the log, or an action that has the log for itself.
+    """One commit on its way to the log, or an action with exclusive access to the log.
 
     Attributes:
-        left: its caller does not wait for it any more.
-        taken: the serving thread has it; until then it can be taken back.
-        passes_on: its caller wakes the next one: no signal handler can keep it from that.
-        following: the one that it is to wake.
+        left: its caller does not wait any more.
+        taken: the serving thread has taken it; until then it can be taken back.
+        passes_on: its caller wakes the next caller, because no signal handler can interrupt it.
+        following: the request whose caller it wakes.
     """
 
     __slots__ = (
@@ -99,7 +98,7 @@ class _Request(Generic[T]):
             else:
                 future.set_result(None)
         except InvalidStateError:
-            pass  # Its caller canceled it; the commit holds all the same.
+            pass  # The caller canceled it; the commit is valid anyway.
 
 
 class GroupCommit(Generic[T]):
@@ -108,11 +107,11 @@ class GroupCommit(Generic[T]):
     Args:
         append: writes a batch of commits and returns their verdicts; called with `log` held.
         log: the lock under which the handle's log is read and written.
-        hurried: whether a commit has to be written by itself, because its caller has too little
+        hurried: returns whether a commit must be written alone, because its caller has too little
             time left to share a write with others.
-        on_leaving: called with a commit when its caller goes without the verdict, while it is
-            written: before the caller can read what came of it. Returns whether it will certainly
-            not be carried out.
+        on_leaving: called with a commit that is being written when its caller stops waiting, before
+            the caller can read the outcome. Returns whether the commit will certainly not be
+            applied.
     """
 
     def __init__(
@@ -131,7 +130,7 @@ class GroupCommit(Generic[T]):
         self._mutex = threading.Lock()
         self._queue: deque[_Request[T]] = deque()
         self._bell: SimpleQueue[bool] = SimpleQueue()
-        """Rung once for each request, and with False to end the thread."""
+        """Receives True for each request, and False to end the thread."""
         self._closed = False
         self._server = threading.Thread(target=self._serve, name=name, daemon=True)
         self._server.start()
@@ -140,29 +139,29 @@ class GroupCommit(Generic[T]):
         """Commit and wait for the verdict.
 
         Raises:
-            Unavailable: it was not written by the deadline, and will not be.
-            OutcomeUnknown: it was being written when the deadline passed.
+            Unavailable: the commit was not written by the deadline, and will not be.
+            OutcomeUnknown: the commit was being written when the deadline passed.
         """
         self._await(_Request(line, ops), deadline)
 
     def commit_async(self, line: T, ops: tuple[Op, ...]) -> Future[None]:
-        """Queue a commit; its future is settled by the serving thread."""
+        """Queue a commit; the serving thread settles its future."""
         future: Future[None] = Future()
         self._enter(_Request(line, ops, future=future))
         return future
 
     def run(self, action: Callable[[], R], deadline: Deadline) -> R:
-        """Run `action` in the serving thread, between two batches, and return what it returns.
+        """Run `action` in the serving thread, between two batches, and return its result.
 
         Raises:
-            Unavailable: it has not ended by the deadline. If it had begun, it ends nevertheless.
+            Unavailable: the action has not ended by the deadline. If it has begun, it runs on.
         """
         result: list[R] = []
         self._await(_Request(None, (), action=lambda: result.append(action())), deadline)
         return result[0]
 
     def close(self, timeout: float) -> None:
-        """Refuse new commits, finish what is queued, and end the serving thread. Idempotent."""
+        """Refuse new commits, finish the queued ones, and end the serving thread. Idempotent."""
         with self._mutex:
             self._closed = True
             self._bell.put(False)
@@ -172,7 +171,7 @@ class GroupCommit(Generic[T]):
     # -- the callers' side -----------------------------------------------------------------
 
     def _enter(self, request: _Request[T]) -> None:
-        # Nothing waits under this lock, so it is held for moments only.
+        # No code waits while it holds this lock.
         with self._mutex:
             if self._closed:
                 raise Unavailable("this handle is closed")
@@ -198,7 +197,7 @@ class GroupCommit(Generic[T]):
             raise OutcomeUnknown("no answer within the deadline: the commit is being written")
 
     def _take_back(self, request: _Request[T]) -> bool:
-        """Wait no longer; return whether the request will never be carried out."""
+        """Stop waiting; return whether the request will certainly not be carried out."""
         with self._mutex:
             if request.settled:
                 return False
@@ -217,8 +216,8 @@ class GroupCommit(Generic[T]):
             self._serve_once()
 
     def _serve_once(self) -> None:
-        # The log first: once a commit has left the queue its outcome is unknown, and who reads it
-        # back has to wait until it is written.
+        # Lock the log first: once a commit has left the queue its outcome is unknown, and a caller
+        # that reads it back has to wait until it is written.
         with self._log:
             batch = self._take()
             if batch and batch[0].action is None:

@@ -1,10 +1,10 @@
-"""The leadership lease: it lasts as long as its heartbeats are acknowledged, by our own clock.
+"""The leadership lease: valid while its heartbeats are acknowledged, by the leader's own clock.
 
-A server reports the end of a session only to those it can talk to, so whoever is cut off has to
-know by itself; a folder reports nothing to a leader that hangs. A lease is valid until a safe
-fraction of the ttl after the last acknowledged heartbeat was *sent*: nobody can have counted from
-an earlier moment, so the leader knows before anybody else can lead. That is for the sake of what a
-leader does outside of the map; inside of it the fence decides, and no clock is trusted.
+A server reports the end of a session only to reachable clients, so a leader that is cut off has to
+detect it by itself; a folder reports nothing to a leader that hangs. A lease is valid until a safe
+fraction of the ttl after the last acknowledged heartbeat was *sent*. No other process can count
+from an earlier moment, so the leader knows before another process can lead. This protects the
+leader's actions outside the map; inside the map the fence decides, and no clock is trusted.
 """
 
 from __future__ import annotations
@@ -23,35 +23,34 @@ from jrs.contract.leadership import Leadership, Lifeline
 from jrs.contract.operations import Fence
 
 SAFE = 0.75
-"""The part of the ttl for which a heartbeat counts: the rest is for ending what is running."""
+"""The part of the ttl for which a heartbeat is valid; the rest is for ending running attempts."""
 
 BEATS = 5
 """Heartbeats in one ttl."""
 
 
 class SessionGuard(Protocol):
-    """What ends the session of a leader that dies: the guardian process of a server's backend."""
+    """A process that ends the session of a dead leader: the guardian process of a server."""
 
     def beat(self) -> None:
-        """Say that the session is known to be alive. May raise `JrsError`."""
+        """Report that the session is alive. May raise `JrsError`."""
 
     def dismiss(self, *, ended: bool = True) -> None:
-        """Let it go. It ends the session itself first, unless that has `ended`."""
+        """Dismiss the guardian. Unless the session has `ended`, the guardian ends it first."""
 
 
 class LeadershipLease(Leadership):
     """A leadership, its heartbeat and its guardian.
 
     Args:
-        epoch, fence: what the campaign won.
-        ttl: of the session, in seconds.
-        sent: when, by `lease_time`, the last acknowledged request that kept the session alive was
-            sent.
-        beat: keeps the session alive once, within the deadline. Raises `Refused` if it is over,
-            any other `JrsError` if that is not known.
+        epoch, fence: the result of the campaign.
+        ttl: the ttl of the session, in seconds.
+        sent: the time, by `lease_time`, at which the last acknowledged heartbeat was sent.
+        beat: keeps the session alive once, within the deadline. Raises `Refused` if the session is
+            over, any other `JrsError` if its state is unknown.
         end: ends the session at once, so that the next candidate leads. May raise `JrsError`.
-        held: for the lifeline; see `Lifeline`.
-        guardian: guards this session, if it needs one; dismissed along with the leadership.
+        held: the descriptor for the lifeline; see `Lifeline`.
+        guardian: guards this session, if it needs one; dismissed together with the leadership.
         beats: heartbeats in one ttl.
 
     Raises:
@@ -83,7 +82,7 @@ class LeadershipLease(Leadership):
         self.lifeline = Lifeline(until=self._clock.fd, held=held)
         self._ending = threading.Lock()
         self._ended = False
-        # The clock has a thread of its own: a heartbeat may hang in a client library.
+        # A separate thread watches the clock, because a heartbeat may hang in a client library.
         self._beating = threading.Thread(
             target=self._heartbeat, name=f"jrs-heartbeat-e{epoch}", daemon=True
         )
@@ -95,7 +94,7 @@ class LeadershipLease(Leadership):
 
     @property
     def valid_until(self) -> float:
-        """When, by `lease_time`, this leadership is over unless a heartbeat succeeds."""
+        """The time, by `lease_time`, at which this leadership ends unless a heartbeat succeeds."""
         return self._clock.read()
 
     def resign(self) -> None:
@@ -110,8 +109,8 @@ class LeadershipLease(Leadership):
             try:
                 self._end()
             except JrsError:
-                # The handle is closed, or nobody answers: the guardian has a connection of its
-                # own. If it fails, too, the session ends by itself, after its ttl.
+                # The handle is closed, or no server answers: the guardian has its own connection.
+                # If the guardian fails, too, the session ends after its ttl.
                 if self._guardian is not None:
                     self._guardian.dismiss(ended=False)
             else:
@@ -127,16 +126,16 @@ class LeadershipLease(Leadership):
             except Refused:
                 self.lost.set()
             except JrsError:
-                continue  # Not known: the clock decides.
+                continue  # The state is unknown: the clock decides.
             else:
                 with self._ending:
                     if lease_time() >= self.valid_until:
                         self.lost.set()
                     if self.lost.is_set():
-                        return  # Too late: what is over is not prolonged, and may be closed.
+                        return  # Too late: the leadership is over, and its clock may be closed.
                     self._clock.write(sent + self._ttl * SAFE)
                 if self._guardian is not None:
-                    # What keeps it from starting again must not end the heartbeat, too.
+                    # A guardian that cannot be restarted must not end the heartbeat.
                     with suppress(JrsError):
                         self._guardian.beat()
 
@@ -147,7 +146,7 @@ class LeadershipLease(Leadership):
 
 
 class _SharedMoment:
-    """A moment by `lease_time`, in memory that other processes of this host can be given."""
+    """A moment by `lease_time`, in memory that other processes of this host can share."""
 
     _FORMAT = struct.Struct("d")
 
@@ -161,7 +160,7 @@ class _SharedMoment:
                 os.close(self.fd)
                 raise
         except OSError as error:
-            why = f"no clock can be kept: {error.strerror}; nobody can lead from here"
+            why = f"no clock can be created: {error.strerror}; this process cannot lead"
             raise Unavailable(why) from error
         self._last = at
         self.write(at)
@@ -171,7 +170,7 @@ class _SharedMoment:
 
     def write(self, at: float) -> None:
         self._last = at
-        # Eight aligned bytes: a reader sees the old moment or the new one.
+        # Eight aligned bytes: a reader sees either the old moment or the new one.
         self._FORMAT.pack_into(self._memory, 0, at)
 
     def close(self) -> None:

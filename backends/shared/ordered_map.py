@@ -1,4 +1,4 @@
-"""A dict with ordered range reads, for the backends that hold (part of) the map in memory."""
+"""A dict with ordered range reads, for backends that keep (part of) the map in memory."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ V = TypeVar("V")
 class OrderedMap(Generic[V]):
     """A dict whose keys can be read in order, folder by folder.
 
-    Writes are as cheap as a dict's: the order is brought up to date by the next ordered read, and
-    only that of the folder it reads (what stands before a key's first ``/``). So to read a few
-    dirty markers never sorts a million results, and a key that came and went in between costs
-    nothing.
+    Writes are as cheap as a dict's: the next ordered read updates the order, and only for the
+    folders that it reads (a folder is the part of a key before its first ``/``). So reading a few
+    dirty markers never sorts a million results, and a key that was added and removed in between
+    costs nothing.
     """
 
     def __init__(self) -> None:
         self._values: dict[str, V] = {}
         self.get = self._values.get
-        """The dict's own method: this is the innermost call of every replay."""
+        """The dict's own method, because every replay calls it most often."""
         self._moved: set[str] = set()
-        """Keys that came or went since the last ordered read."""
+        """Keys that were added or removed since the last ordered read."""
         self._unordered: dict[str, set[str]] = {}
-        """The same of earlier ones, by folder, for the folders that none of them read."""
+        """Earlier such keys by folder, for folders that were not read since."""
         self._order: dict[str, SortedList] = {}
 
     def __len__(self) -> int:
@@ -59,7 +59,7 @@ class OrderedMap(Generic[V]):
 
     def _move(self, key: str) -> None:
         if key in self._moved:
-            self._moved.remove(key)  # There and back: its order stands as it was.
+            self._moved.remove(key)  # Added and removed again: its order is unchanged.
         else:
             self._moved.add(key)
 

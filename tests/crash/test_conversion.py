@@ -79,7 +79,7 @@ def test_it_is_converted_read_and_raised(old: Path) -> None:
 def test_a_reader_converts_nothing(old: Path) -> None:
     """Without `create` an old folder is refused in words, and left as it is."""
     before = files(old)
-    with pytest.raises(InvalidInput, match="older jrs: stop all of its processes"):
+    with pytest.raises(InvalidInput, match="older jrs: stop all processes"):
         FileBackend(old, create=False)
     assert files(old) == before
 
@@ -90,7 +90,7 @@ def test_a_leader_of_an_older_jrs_is_not_pushed_out(old: Path) -> None:
     fd = os.open(path, os.O_RDWR | os.O_CREAT)
     fcntl.flock(fd, fcntl.LOCK_EX)
     before = files(old)
-    with pytest.raises(InvalidInput, match="leads in it"):
+    with pytest.raises(InvalidInput, match="a master of it still leads"):
         FileBackend(old)
     assert files(old) == before
     os.close(fd)

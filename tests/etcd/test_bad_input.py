@@ -104,7 +104,7 @@ def test_a_port_nobody_listens_at(refused: Refused) -> None:
     port = ports.take()
     deadline = Deadline.after(60)
     url = f"etcd://127.0.0.1:{port}"
-    refused(url, Unavailable, f"nobody listens at 127.0.0.1:{port}")
+    refused(url, Unavailable, f"no server listens at 127.0.0.1:{port}")
     with pytest.raises(Unavailable):
         open_backend(with_option(url, "timeout=600"))
     assert not deadline.expired
@@ -230,7 +230,7 @@ def test_a_user_who_may_only_read(guarded: EtcdServer) -> None:
 
 
 def test_no_user_where_one_is_asked_for(refused: Refused, guarded: EtcdServer) -> None:
-    refused(guarded.url(), AccessDenied, "asks for a user", "JRS_BACKEND_PASSWORD")
+    refused(guarded.url(), AccessDenied, "requires a user", "JRS_BACKEND_PASSWORD")
 
 
 def test_a_user_where_none_is_asked_for(refused: Refused, etcd_server: EtcdServer) -> None:
@@ -261,7 +261,7 @@ def test_a_place_that_is_in_use(refused: Refused, etcd_server: EtcdServer) -> No
     for prefix, key in (("theirs", "some/thing"), ("theirs-too", "format")):
         _put(etcd_server, f"/{prefix}/default/{key}".encode(), b"{}")
         before = _keys(etcd_server, f"/{prefix}/".encode())
-        refused(etcd_server.url(prefix), InvalidInput, "in use by something that is not jrs")
+        refused(etcd_server.url(prefix), InvalidInput, "in use by another program")
         assert _keys(etcd_server, f"/{prefix}/".encode()) == before
 
 

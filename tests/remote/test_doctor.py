@@ -77,4 +77,4 @@ def test_out_of_reach(server: Server) -> None:
     assert ended.returncode == 2
     assert ended.stdout == ""
     assert len(ended.stderr.splitlines()) == 1
-    assert "nobody listens at 127.0.0.1:1" in ended.stderr
+    assert "no server listens at 127.0.0.1:1" in ended.stderr

@@ -152,7 +152,7 @@ def test_from_format_1_offline(
             ),
             "the older version has run it",
         )
-        with pytest.raises(InvalidInput, match=r"older jrs.* stop all of"):
+        with pytest.raises(InvalidInput, match=r"older jrs.* stop all "):
             Masters(url, cluster=cluster)
         old.stop()
     finally:

@@ -53,7 +53,7 @@ def bare(zookeeper_server: ZooKeeperServer, client: Any) -> Any:
     ("place", "words", "kind"),
     [
         ("no-such-host.invalid", ["no-such-host.invalid", "not known"], WrongAddress),
-        ("127.0.0.1:1", ["127.0.0.1:1", "nobody listens"], Unavailable),
+        ("127.0.0.1:1", ["127.0.0.1:1", "no server listens"], Unavailable),
         ("127.0.0.1:1,no-such-host.invalid:7", ["127.0.0.1:1", "no-such-host.inv"], Unavailable),
     ],
     ids=["name", "port", "both"],
