@@ -193,8 +193,7 @@ class JobCleanup:
         return left
 
     def force(self, job_id: str) -> dict[str, list[str]]:
-        """Mark the result clean whatever is left, and return what is left: an operator's last
-        resort."""
+        """Mark the result clean whatever is left, and return what is left: the last resort."""
         left = self.left(job_id)
         stored = self._backend.get(keys.CLEANUP + job_id)
         also: tuple[Op, ...] = () if stored is None else (Delete(stored.key, stored.version),)

@@ -50,8 +50,7 @@ class RestoreRequest:
     is_stopped: Callable[[str], bool] | None
     progress: transfer.Progress
     left: Record | None = None
-    """The record that an interrupted restore left in the spec's place, if exactly that restore is
-    to be carried out."""
+    """The record of the interrupted restore to carry out, if it must be that one."""
 
 
 def kept_spec(before: Record | None) -> bytes | None:
