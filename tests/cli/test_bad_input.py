@@ -63,7 +63,7 @@ def store(tmp_path: Path) -> JobResultStore:
             ["submit", "j", "./jobs_here:add"], ["write ./jobs_here.py:add"], id="no-ending"
         ),
         pytest.param(["submit", "j", "jobs_here:gone"], ["'gone'"], id="no-function"),
-        pytest.param(["submit", "j", "jobs_here:number"], ["no function"], id="no-callable"),
+        pytest.param(["submit", "j", "jobs_here:number"], ["not a function"], id="no-callable"),
         pytest.param(["submit", "j", "jobs_here"], ["package.module:function"], id="no-colon"),
         pytest.param(["submit", "j", "raises:f"], ["RuntimeError", "on import"], id="raises"),
         pytest.param(["submit", "j", "jobs_here:add", "--args", "{"], ["JSON"], id="args"),
