@@ -120,7 +120,7 @@ class JobCleanup:
         last_try: bool = False,
         timeout: float = threading.TIMEOUT_MAX,
     ) -> CleanupJournal:
-        """Do one pass over what is left; mark the result clean if nothing remains.
+        """Do one pass over the remaining resources; mark the result clean if nothing remains.
 
         Return the journal: `problems` names what is left. The caller decides when to try again;
         after `last_try` the journal records that no retry follows. A resource that has not finished

@@ -290,7 +290,7 @@ class Actions:
     # -- results ---------------------------------------------------------------------------
 
     def fail(self, spec: JobSpec) -> None:
-        """Record that the job died too often, once none of its attempts can act any more."""
+        """Record the job as failed, once none of its attempts can act any more."""
         self._end_for_good(spec.job_id)
         stored, _ = self.stored_attempt(spec.job_id)
         failure = (stored.failure if stored else None) or Failure("exit", "every attempt died")

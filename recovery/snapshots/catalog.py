@@ -2,7 +2,7 @@
 
 The catalogue is in the backend, the files are next to the job. A snapshot is built under another
 name, synced, renamed, and only then listed; a deletion removes its entry first. So every listed
-snapshot is whole, and what a crash leaves is unlisted, and `fsck` names it.
+snapshot is whole, and what a crash leaves is unlisted; `fsck` names it.
 
 The rule of this file: a snapshot's folder is written, read and removed under its lock only.
 """

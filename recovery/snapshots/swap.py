@@ -127,7 +127,7 @@ def swap(
     epoch: Path | None,
     claimed: Record,
 ) -> Path:
-    """Move what was built into place, and what was there to the trash. Return the epoch's folder,
+    """Move the built folders into place, and the old ones to the trash. Return the epoch's folder,
     which the backend's newest leader can take over.
 
     Args:

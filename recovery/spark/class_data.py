@@ -43,7 +43,7 @@ _QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 
 
 def options() -> str:
-    """Return the JVM options for sharing classes; without an archive none, and request one."""
+    """Return the JVM options to share classes; if no archive exists, request one, return none."""
     archive = place()
     if archive is None:
         return ""
