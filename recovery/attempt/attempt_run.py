@@ -121,8 +121,7 @@ class AttemptRun:
             self._streams.suspend()
 
     def drain(self) -> str | None:
-        """Have every streaming stage process its remaining input and end; return why a stage
-        cannot."""
+        """Have every streaming stage finish its remaining input; return why a stage cannot."""
         why = self._streams.drain() if self._streams is not None else None
         self._draining = why is None
         return why
@@ -131,7 +130,7 @@ class AttemptRun:
         """Return the position of each streaming stage, for people."""
         return self._streams.steps() if self._streams is not None else {}
 
-    # -- its end ---------------------------------------------------------------------------
+    # -- the end ---------------------------------------------------------------------------
 
     def wait(self) -> None:
         """Wait until every streaming stage has finished; called when the function has returned."""
@@ -145,15 +144,14 @@ class AttemptRun:
 
     @property
     def failure(self) -> BaseException | None:
-        """The error of a streaming stage that died: the job has to end, whatever its function
-        does."""
+        """The error of a streaming stage that died: the job has to end because of it."""
         return self._streams.failure if self._streams is not None else None
 
     def stage_summaries(self) -> tuple[StageSummary, ...]:
         """Return the stages that this attempt has completed, for the job's result."""
         return tuple(record.summary() for record in self._records)
 
-    # -- what is committed -----------------------------------------------------------------
+    # -- commits ---------------------------------------------------------------------------
 
     def commit_stages(self, records: Sequence[StageRecord]) -> None:
         """Commit the marks of finished stages under the fence; an unknown outcome is read back.

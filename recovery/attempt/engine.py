@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 class StateLost(Exception):
-    """A stream's checkpoint cannot be loaded. The attempt dies of it, and the next attempt resumes
-    from a snapshot."""
+    """A stream's checkpoint cannot be loaded: the attempt dies, the next resumes from a
+    snapshot."""
 
 
 class StreamHost(Protocol):
@@ -35,8 +35,7 @@ class StreamHost(Protocol):
     """The thread of the job's function."""
 
     def commit_stages(self, records: Sequence[StageRecord]) -> None:
-        """Commit the marks of finished stages: all of them or, when repeated, the remaining
-        ones."""
+        """Commit the marks of finished stages; when repeated, the remaining ones."""
 
     def add_finished(self, records: Sequence[StageRecord]) -> None:
         """Add stages to those that this attempt has completed."""

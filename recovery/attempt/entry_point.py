@@ -53,8 +53,7 @@ def load(entry_point: str) -> Callable[..., Any]:
 
 
 def check_call(entry_point: str, arguments: dict[str, Any]) -> None:
-    """Raise `InvalidInput` if the function cannot be loaded, or cannot be called with
-    `arguments`."""
+    """Raise `InvalidInput` unless the function can be loaded and called with `arguments`."""
     function = load(entry_point)
     try:
         signature = inspect.signature(function)

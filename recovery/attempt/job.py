@@ -43,8 +43,7 @@ class FinishedStage(Generic[T]):
     def __init__(self, record: StageRecord, output: Path, *, skipped: bool) -> None:
         self.name = record.name
         self.skipped = skipped
-        """Whether an earlier attempt had finished the stage, so that this attempt did not run
-        it."""
+        """Whether an earlier attempt finished the stage, so that this one did not run it."""
         self.output = output
         """The folder of its published output; it exists if the stage wrote any."""
         self._result: T = record.result
@@ -79,8 +78,7 @@ class Stream:
         self.output = output
         """The folder of its published output."""
         self.skipped = skipped
-        """Whether an earlier attempt had finished the stage, so that this attempt did not run
-        it."""
+        """Whether an earlier attempt finished the stage, so that this one did not run it."""
         self._wait = wait
 
     def result(self) -> Json:
@@ -110,8 +108,7 @@ class Job:
 
     @property
     def entry_point(self) -> str:
-        """The job's entry point, as submitted: ``module:function`` or
-        ``/path/file.py:function``."""
+        """The entry point, as submitted: ``module:function`` or ``/path/file.py:function``."""
         return self._run.context.spec.entry_point
 
     @property

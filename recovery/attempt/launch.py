@@ -26,8 +26,7 @@ EXIT_FENCED = 75
 
 @attrs.frozen
 class Launch:
-    """The parameters of a process attempt. They go over a pipe, never in arguments, which are
-    public."""
+    """The parameters of a process attempt, passed over a pipe: other users can read arguments."""
 
     backend: str = attrs.field(repr=False)
     cluster: str

@@ -106,7 +106,7 @@ def run_attempt(
 
 
 def _call(function: Callable[..., Any], job: Job, context: AttemptContext) -> Any:
-    """Call the job's function. A process that it forked ends here, and is no attempt of the job."""
+    """Call the job's function; end here any process that the function has forked."""
     here = os.getpid()
     try:
         return function(job, **context.spec.arguments)

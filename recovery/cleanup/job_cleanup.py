@@ -120,7 +120,7 @@ class JobCleanup:
         last_try: bool = False,
         timeout: float = threading.TIMEOUT_MAX,
     ) -> CleanupJournal:
-        """Do one pass over what is left; mark the result clean if nothing remains.
+        """Do one pass over the remaining resources; mark the result clean if nothing remains.
 
         Return the journal: `problems` names what is left. The caller decides when to try again;
         after `last_try` the journal records that no retry follows. A resource that has not finished
@@ -193,8 +193,7 @@ class JobCleanup:
         return left
 
     def force(self, job_id: str) -> dict[str, list[str]]:
-        """Mark the result clean whatever is left, and return what is left: an operator's last
-        resort."""
+        """Mark the result clean whatever is left, and return what is left: the last resort."""
         left = self.left(job_id)
         stored = self._backend.get(keys.CLEANUP + job_id)
         also: tuple[Op, ...] = () if stored is None else (Delete(stored.key, stored.version),)

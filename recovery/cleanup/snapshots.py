@@ -18,8 +18,7 @@ from ..snapshots.catalog import SnapshotCatalog
 
 
 class Snapshots(Resource):
-    """The job's snapshots: deleted, or kept and listed, as its spec says for the way the job
-    ended."""
+    """The job's snapshots: deleted or kept, as its spec says for the way the job ended."""
 
     name = "snapshots"
     prioritised = True

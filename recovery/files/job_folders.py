@@ -61,8 +61,7 @@ class JobStorage:
         self.sync_names(path)
 
     def sync_names(self, path: Path) -> None:
-        """Sync the name of a path in the storage, and those of the folders above it, before a
-        record depends on it."""
+        """Sync the names of a path and of the folders above it, before a record depends on them."""
         for above in path.parents:
             sync_folder(above)
             if above == self.root.parent:
@@ -79,11 +78,10 @@ class JobStorage:
         return path
 
     def take_over(self, job_id: str, epoch: int) -> Path:
-        """Rename the job's newest epoch folder to `epoch`'s and return it; create it if none
-        exists.
+        """Rename the job's newest epoch folder to `epoch`'s, or create it; return it.
 
-        Durable. From then on no older epoch can publish. Folders of other older epochs go to the
-        trash.
+        Durable. From then on no older epoch can publish. Folders of other older epochs are
+        discarded.
 
         Raises:
             Fenced: a newer epoch's folder exists.
@@ -172,8 +170,7 @@ class JobStorage:
         sync_tree(folder)
 
     def damage(self, job_id: str, epoch: int, stage: str) -> str:
-        """Return the damage recorded for a stream's checkpoint; an empty string if there is
-        none."""
+        """Return the damage recorded for a stream's checkpoint; empty if there is none."""
         path = self.folder(job_id) / f"e{epoch}" / "streams" / stage / _DAMAGED
         return path.read_text(encoding="utf-8").strip() if path.is_file() else ""
 
@@ -183,8 +180,7 @@ class JobStorage:
         path.unlink(missing_ok=True)
 
     def close_input(self, job_id: str, stage: str, source: Path) -> Path:
-        """Return a folder with links to the files that `source` contained at the first call.
-        Durable.
+        """Return a folder of links to the files in `source` at the first call. Durable.
 
         Raises:
             InvalidInput: `source` is not a folder.
@@ -212,8 +208,8 @@ class JobStorage:
         return path
 
     def make_durable(self, staging: Path) -> bool:
-        """Sync a whole staging folder before its stage is recorded as finished; return whether it
-        contains anything.
+        """Sync a whole staging folder, before its stage is recorded; return whether it is not
+        empty.
 
         Raises:
             Fenced: a newer leader has renamed the epoch's folder.

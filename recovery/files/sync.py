@@ -1,4 +1,4 @@
-"""Syncing a file or a folder. A module of its own: Spark's Python workers import nothing else."""
+"""Syncing a file or a folder. Apart, since Spark's Python workers import nothing else of jrs."""
 
 from __future__ import annotations
 

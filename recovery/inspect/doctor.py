@@ -167,7 +167,7 @@ def _watch(
 
 
 def _storage(root: Path | None) -> Iterator[Diagnostic]:
-    """Check whether renaming a folder on the jobs' filesystem takes it away from zombies."""
+    """Check whether a renamed folder is out of reach of old paths on the jobs' filesystem."""
     if root is None:
         return
     problem = storage_problem(root)

@@ -174,8 +174,7 @@ class Actions:
         )
 
     def check_stages(self, job_id: str) -> None:
-        """Raise `CorruptRecord` if a finished stage's record cannot be read: running the stage
-        again would be a guess."""
+        """Raise `CorruptRecord` if a stage's record is unreadable: no stage runs on a guess."""
         for stored in self._backend.scan(keys.stages(job_id)):
             decode(StageRecord, stored.value, stored.key)
 
@@ -263,7 +262,7 @@ class Actions:
                 why = end_of(record.epoch).fatal or "it left no last words"
                 said = f"the leader of epoch {record.epoch} died while it ran there: {why}"
                 if record.deaths > before.deaths:
-                    said += f"; it ran alone and counts {record.deaths} deaths by now"
+                    said += f"; it ran alone, so this is its death ({record.deaths} so far)"
                 self._emit("suspect", job_id, said)
         return record, suspects.remaining_delay(record, policy, self._now())
 
@@ -278,8 +277,7 @@ class Actions:
             raise suspects.LeaderHangs(f"the process of the leader of epoch {epoch} hangs")
 
     def end_probation(self, job_id: str) -> None:
-        """Record that the job survived its probation: later deaths of its leader are not its
-        own."""
+        """Record that the job survived its probation: its leader's death is no longer its own."""
         record, version = self.stored_attempt(job_id)
         if record is not None and record.on_probation and record.epoch == self._fence.epoch:
             record = attrs.evolve(record, on_probation=False)
@@ -292,15 +290,14 @@ class Actions:
     # -- results ---------------------------------------------------------------------------
 
     def fail(self, spec: JobSpec) -> None:
-        """Record that the job died too often, once none of its attempts can act any more."""
+        """Record the job as failed, once none of its attempts can act any more."""
         self._end_for_good(spec.job_id)
         stored, _ = self.stored_attempt(spec.job_id)
         failure = (stored.failure if stored else None) or Failure("exit", "every attempt died")
         self._record(spec.job_id, JobStatus.FAILED, failure, stored)
 
     def cancel(self, job_id: str) -> None:
-        """End the job's attempt, then record that the job was canceled, once it cannot act any
-        more."""
+        """End the job's attempt, then record the job as canceled once it cannot act any more."""
         self._attempts.end(job_id, Deadline.after(_KILL))
         self._end_for_good(job_id)
         stored, _ = self.stored_attempt(job_id)
@@ -475,8 +472,7 @@ class Actions:
         return None if fence is None else (record, fence)
 
     def _as_decided(self, spec: JobSpec) -> list[Op] | None:
-        """Return the conditions that the job is unchanged and may run; None if that is over
-        already.
+        """Return the conditions that the job is unchanged and may run; None if it is not.
 
         Raises:
             JobHeld: this master does not run the job.

@@ -19,7 +19,7 @@ from ..attempt.runners import AttemptExit, OnEnd, RunningAttempt
 from ..processes.pools import side_by_side
 
 _LATE = 30.0
-"""Seconds in which an attempt has to end whose start returned after `end_all`."""
+"""Seconds for ending an attempt whose start returned after `end_all`."""
 
 _MORE = 0.5
 """Seconds that `end_all` waits beyond the deadline that it gives to each attempt."""
@@ -87,8 +87,7 @@ class Attempts:
             return list(self._begun)
 
     def forget(self, job_id: str, begun: AttemptHandle) -> bool:
-        """Record that an attempt has ended; return whether it ended by itself and was its job's
-        newest."""
+        """Record an attempt's end; return whether it ended by itself and was its job's newest."""
         with self._changed:
             if self._begun.get(job_id) is not begun:
                 return False

@@ -230,7 +230,7 @@ class Dispatcher:
                         if names is None or names:
                             self._loop.post(lambda names=names: self._heard(names))  # type: ignore[misc]
             except JrsError:
-                # The turn that reads reports whether the backend is away; a new watch reports its
+                # The turn that reads reports that the backend is away; a new watch reports its
                 # return.
                 self._loop.post(lambda: self._heard(None))
                 self._stopping.wait(TICK)
@@ -255,7 +255,7 @@ class Dispatcher:
     def _runs(self, job_id: str) -> bool:
         return self._jobs[job_id].busy or self._attempts.is_running(job_id)
 
-    # -- looking ---------------------------------------------------------------------------
+    # -- checking jobs ---------------------------------------------------------------------
 
     def _look_at_all(self) -> None:
         """Check every job that has changed, page by page."""
@@ -508,7 +508,7 @@ class Dispatcher:
             self._leadership.lost.set()
             self._emit("lost", "", str(error))
 
-    # -- telling ---------------------------------------------------------------------------
+    # -- reporting -------------------------------------------------------------------------
 
     def _decided(self, job_id: str, decision: Decision) -> None:
         job = self._jobs[job_id]

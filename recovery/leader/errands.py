@@ -120,8 +120,7 @@ class Errands:
         self._failed(job_id, error, delay)
 
     def rest(self, job: JobMemory, action: Action) -> None:
-        """Try an action again a little later although it did not fail: another process is at
-        work."""
+        """Try an action that did not fail again a little later: another process works on it."""
         job.failing = Failing(action, 0, self._clock() + TICK)
 
     def close(self, deadline: Deadline) -> bool:

@@ -35,8 +35,7 @@ SCANNED = (keys.JOBS, keys.DIRTY, keys.CANCEL, keys.STOPS, keys.CLEANUP)
 """The records that show that a job has changed: every other change comes with one of these."""
 
 _READ = (*SCANNED[:1], keys.RESULTS, *SCANNED[1:], keys.ATTEMPTS, keys.TOMBSTONES)
-"""The records to read of a job. A result goes before its marker and its tombstone: see
-`_result`."""
+"""What is read of a job. A result goes before its marker and its tombstone: see `_result`."""
 
 
 _AGAIN = 1.0
@@ -124,7 +123,7 @@ class Gatherer:
         settle: returns a job's newest attempt, once an earlier leader's end is judged, and the
             seconds until the next attempt may start.
         turns: which jobs may run in this process.
-        emit: called with each unreadable record, once until another decision about its job.
+        emit: called once for a record that cannot be read, until its job's decision changes.
     """
 
     def __init__(

@@ -116,8 +116,7 @@ class RecoveryPoints:
         self._emit("restored", job_id, f"resumes from snapshot {usable.record.number}")
 
     def settle(self, job_id: str) -> None:
-        """Finish the swap of checkpoints that a death has interrupted, once nothing of the job
-        runs.
+        """Complete the swap of checkpoints that a death interrupted, once nothing of the job runs.
 
         Idempotent.
 

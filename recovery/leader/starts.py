@@ -37,8 +37,7 @@ class Starts:
         return self._turns.may_start(spec.job_id, job.suspicion)
 
     def has_slot(self, job: JobMemory, spec: JobSpec, facts: Facts) -> bool:
-        """Return whether the job has a slot, or needs none; if not, it waits until `admit` returns
-        it."""
+        """Return whether the job has a slot, or needs none; if not, it waits for `admit`."""
         if suspects.runner_of(spec, job.suspicion) is not RunnerKind.PROCESS:
             return True
         if self._admission.has_slot(spec.job_id):

@@ -1,5 +1,4 @@
-"""Trust: which jobs a master runs. A job that it does not trust is held with the reason, not
-failed."""
+"""Trust: which jobs a master runs. It holds a job that it does not trust, with the reason."""
 
 from __future__ import annotations
 

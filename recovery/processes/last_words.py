@@ -253,8 +253,7 @@ class LastWords:
         self._restore.append(restore)
 
     def _rearm(self, interval: float) -> None:
-        """Re-arm the timers, which shows that threads of this process get the interpreter's
-        lock."""
+        """Re-arm the timers: this thread gets the interpreter's lock, so no other keeps it."""
         while not self._over.wait(interval):
             with self._turn:
                 if not self._over.is_set():

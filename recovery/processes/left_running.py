@@ -1,5 +1,4 @@
-"""Processes that earlier attempts of a job have left on this host, found by their recorded
-marks."""
+"""Processes that earlier attempts of a job have left on this host, found by recorded marks."""
 
 from __future__ import annotations
 

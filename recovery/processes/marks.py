@@ -95,7 +95,7 @@ def _old_marks(beginning: str, job: str) -> Marks:
     return Marks(old=re.compile(entry.encode()))
 
 
-# -- looking ------------------------------------------------------------------------------------
+# -- scanning -----------------------------------------------------------------------------------
 
 
 @attrs.frozen

@@ -109,9 +109,7 @@ def side_by_side(
     def run(number: int) -> None:
         try:
             end = Outcome(calls[number]())
-        except (
-            BaseException
-        ) as error:  # Also `sys.exit`: an end that is not told looks like a hang.
+        except BaseException as error:  # An unreported end would look like a hang.
             end = Outcome(error=error)
         ends.put((number, end))
 

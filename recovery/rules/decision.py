@@ -99,8 +99,7 @@ class Facts:
     startable: bool = True
     """False for a job whose function only the driver's main can provide, and has not yet."""
     turn: bool = True
-    """False while this master starts jobs one at a time after a leader's death, and another job has
-    the turn."""
+    """False while jobs start one at a time after a leader's death, and it is another job's turn."""
     place: int = 0
     """The job's position among the jobs that wait for a slot, from 1; 0 if it does not wait."""
 

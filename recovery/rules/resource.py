@@ -27,8 +27,7 @@ class Resource(abc.ABC):
         self.clean(job_id)
 
     def release(self, job_id: str) -> None:  # noqa: B027  (most resources hold nothing)
-        """Release what this master holds of it when the job continues on another master.
-        Idempotent."""
+        """Release what this master holds of it when the job continues elsewhere. Idempotent."""
 
     def describe(self, job_id: str) -> list[str]:
         """Return what `clean` would remove now, one line each."""

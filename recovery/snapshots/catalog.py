@@ -2,7 +2,7 @@
 
 The catalogue is in the backend, the files are next to the job. A snapshot is built under another
 name, synced, renamed, and only then listed; a deletion removes its entry first. So every listed
-snapshot is whole, and what a crash leaves is unlisted, and `fsck` names it.
+snapshot is whole, and what a crash leaves is unlisted; `fsck` names it.
 
 The rule of this file: a snapshot's folder is written, read and removed under its lock only.
 """
@@ -159,8 +159,7 @@ class SnapshotCatalog(SnapshotIndex):
         fence: Fence | None = None,
         progress: transfer.Progress = transfer.silent,
     ) -> SnapshotRecord:
-        """Move a snapshot to another storage: copy, verify, list the copy, then delete the
-        original.
+        """Move a snapshot to another storage: copy, verify, list the copy, delete the original.
 
         The original stays listed until the copy is listed. A repeat after a crash continues the
         move.
@@ -261,8 +260,7 @@ class SnapshotCatalog(SnapshotIndex):
                     self.remove(taken, fence=fence)
 
     def pending_restore(self, job_id: str) -> RestoreRecord | None:
-        """Return the job's restore that is in progress or was interrupted; None if there is
-        none."""
+        """Return the job's restore that is in progress or was interrupted, if any."""
         return pending_restores.of_job(self.backend, check_job_id(job_id))
 
     def finish_restore(
@@ -280,8 +278,7 @@ class SnapshotCatalog(SnapshotIndex):
     # -- inside ----------------------------------------------------------------------------
 
     def _check_unlisted(self, folder: Path) -> None:
-        """Raise `InvalidInput` if a folder is that of a listed snapshot: name the snapshot to use
-        it up."""
+        """Raise `InvalidInput` for a listed snapshot's folder: name its number to use it up."""
         for stored in self.backend.scan(keys.SNAPSHOTS):
             record = decode(SnapshotRecord, stored.value, stored.key)
             for place in places(self.storage, record):

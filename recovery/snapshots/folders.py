@@ -107,8 +107,8 @@ class _Lock:
     def close(self) -> None:
         fd, self._fd = self._fd, -1
         if fd >= 0:  # Otherwise this is a forked child, and the lock its parent's.
-            # A child that is forked at this moment keeps a descriptor that is only closed, and its
-            # lock.
+            # A child that is forked just now inherits the descriptor; closing ours would not
+            # unlock.
             fcntl.flock(fd, fcntl.LOCK_UN)
             os.close(fd)
 

@@ -200,8 +200,7 @@ def _copy_to(
 
 
 def _is_same(one: JobStorage, other: JobStorage) -> bool:
-    """Return whether two storages are the same, whether by a link, by ``..`` or by a second
-    mount."""
+    """Return whether two storages are the same, also by a link, by ``..`` or by a second mount."""
     try:
         return one.root.samefile(other.root)
     except OSError:  # One of them does not exist, or not yet.

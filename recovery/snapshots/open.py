@@ -37,8 +37,7 @@ def place(own: JobStorage, record: SnapshotRecord) -> JobStorage:
 
 
 def places(own: JobStorage, record: SnapshotRecord) -> list[JobStorage]:
-    """Return the storages that may hold a part of a snapshot; the last is the one it is listed
-    in."""
+    """Return the storages that may hold parts of a snapshot, the one that it is listed in last."""
     last = place(own, record)
     return [last] if record.copy is None else [JobStorage(Path(record.copy), own.root.name), last]
 

@@ -128,7 +128,7 @@ def restore(catalog: SnapshotIndex, request: RestoreRequest) -> Restored:
     return Restored(job_id, folder, stages, found.manifest.number, found.manifest.job_id)
 
 
-# -- what is refused -----------------------------------------------------------------------
+# -- checks --------------------------------------------------------------------------------
 
 
 def _check_restorable(found: OpenSnapshot, job_id: str) -> None:

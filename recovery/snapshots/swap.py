@@ -50,8 +50,7 @@ class RestoreRequest:
     is_stopped: Callable[[str], bool] | None
     progress: transfer.Progress
     left: Record | None = None
-    """The record that an interrupted restore left in the spec's place, if exactly that restore is
-    to be carried out."""
+    """The record of the interrupted restore to carry out, if it must be that one."""
 
 
 def kept_spec(before: Record | None) -> bytes | None:
@@ -128,7 +127,7 @@ def swap(
     epoch: Path | None,
     claimed: Record,
 ) -> Path:
-    """Move what was built into place, and what was there to the trash. Return the epoch's folder,
+    """Move the built folders into place, and the old ones to the trash. Return the epoch's folder,
     which the backend's newest leader can take over.
 
     Args:

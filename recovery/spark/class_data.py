@@ -43,8 +43,7 @@ _QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 
 
 def options() -> str:
-    """Return the options with which a JVM shares classes; empty if there is no archive. Then an
-    archive is requested."""
+    """Return the JVM options to share classes; if no archive exists, request one, return none."""
     archive = place()
     if archive is None:
         return ""
@@ -224,8 +223,7 @@ def main() -> None:
 
 
 def _end_with_stdin() -> None:
-    """End this process and its JVM when the starting process ends: there is no other signal for
-    that."""
+    """End this process and its JVM when the process that started it ends: stdin is its pipe."""
     while os.read(0, 4096):  # Not by a file object, whose lock the interpreter needs at its end.
         pass
     os.killpg(0, signal.SIGKILL)

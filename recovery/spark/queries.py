@@ -200,8 +200,7 @@ def not_computed(error: BaseException) -> bool:
 
 def holds_back(writer: DataStreamWriter) -> str | None:
     """Return why the query holds back rows that no watermark flushes, or None if it does not."""
-    # Called before the query is started: afterwards only its own thread may be the first to plan
-    # it.
+    # Not for a started query: only its own thread may be the first to plan it.
     if str(_peek(writer._jwrite, "outputMode")) == "Complete":
         return (
             "in complete mode no row is ever final, so there is nothing to flush: suspend it, or "

@@ -47,8 +47,7 @@ def check(checkpoint: Path) -> str | None:
 
 
 def rescale(session: SparkSession, checkpoint: Path, wanted: int) -> None:
-    """Spread the state over `wanted` partitions. Durable; does nothing if it has that number
-    already.
+    """Spread the state over `wanted` partitions. Durable and idempotent.
 
     The query must not run, and must be at a batch boundary.
 
@@ -113,8 +112,7 @@ def _entries(log: Path, last: int) -> Iterator[str]:
 
 
 def _conf(checkpoint: Path) -> dict[str, str] | None:
-    """Return the configuration that is pinned with the checkpoint's state; None if it has no
-    state."""
+    """Return the configuration that is pinned with the checkpoint's state; None without state."""
     at = position(checkpoint)
     if at.planned < 0 or not at.stateful:
         return None

@@ -1,5 +1,4 @@
-"""A job's SparkSession, and whether its JVM still lives. Imports pyspark only when a job uses
-it."""
+"""A job's SparkSession, and whether its JVM lives. Imports pyspark only when a job uses it."""
 
 from __future__ import annotations
 
@@ -146,8 +145,7 @@ def _configuration(attempt: AttemptContext, conf: dict[str, str]) -> SparkConf:
         for key, value in LOCAL.items():
             default(key, value)
         if not given.contains("spark.pyspark.python") and "spark.pyspark.python" not in elsewhere:
-            # Otherwise its workers are any python3 on the PATH, without the packages installed
-            # here.
+            # Otherwise its workers are any python3 on the PATH, without the packages of this one.
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     java = [class_data.options()]
     scratch = attempt.scratch()

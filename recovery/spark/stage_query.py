@@ -113,8 +113,7 @@ class StageQuery:
         return f"{self.step.value}, {position(self.checkpoint).committed + 1} batches committed"
 
     def start(self, *, draining: bool) -> None:
-        """Start it for the first time in this attempt; Spark's exceptions are the job
-        function's."""
+        """Start it for the first time in this attempt; Spark's exceptions reach the caller."""
         with self._lock:
             if not self._suspending:
                 self._launch(draining)
@@ -299,8 +298,7 @@ class StageQuery:
             rescaling.fill_sink_log(table, self.checkpoint, int(every or 10))
 
     def _died(self, error: BaseException) -> None:
-        # No check of the fence: every consequence of a death is refused to a replaced leader's
-        # attempt.
+        # No check of the fence: a replaced leader's attempt is refused every consequence.
         if queries.lost_state(error):
             at = position(self.checkpoint).planned
             if at == self._lost_at:
@@ -315,8 +313,7 @@ class StageQuery:
         self.step = Step.WAITING
 
     def _lost(self, error: BaseException) -> StateLost:
-        """Return the error to die of when the state cannot be loaded, and record the damage durably
-        for the next start."""
+        """Record durably that the state cannot be loaded; return the error to die of."""
         self.run.report_damage(self.name, str(error))
         return StateLost(f"stage {self.name!r}: its state cannot be loaded")
 

@@ -97,8 +97,7 @@ class Streams:
         self._hold_back()
         self._check_plan(name, writer, bounded, str(session.version))
         checkpoint = folder / "ck"
-        # Unique in the session, which jobs may share; but a table in memory has the name of its
-        # stage.
+        # Unique in the session, which jobs may share; but a table has the name of its stage.
         title = name if queries.is_table(writer) else f"{job.job_id}/{name}"
         writer = writer.queryName(title).option("checkpointLocation", str(checkpoint))
         if queries.uses_sink(writer):
@@ -137,7 +136,7 @@ class Streams:
             return self._results.get(stream.name)
 
     def wait_for_all(self) -> None:
-        """Wait until every stage has finished; an unbounded stage finishes when the job is
+        """Wait until every stage has finished; an unbounded one finishes when the job is
         drained."""
         for handle in list(self._handles.values()):
             self.wait(handle)
@@ -160,8 +159,7 @@ class Streams:
     # -- stopping ---------------------------------------------------------------------------
 
     def _hold_back(self) -> None:
-        """Wait while the job is being suspended: the next attempt begins the stage, perhaps with
-        other code."""
+        """Wait while the job is being suspended: the next attempt begins the stage."""
         while self._is_to_suspend():
             if self._over.wait(_LOOK) or self._context.lost.is_set():
                 raise Fenced(
@@ -197,8 +195,7 @@ class Streams:
                 list(pool.map(StageQuery.suspend, stages))
 
     def drain(self) -> str | None:
-        """Have every stage process its remaining input, flush and finish. Return why a stage
-        cannot.
+        """Have every stage finish its remaining input and flush. Return why a stage cannot.
 
         A repeated call includes the stages that were started meanwhile.
         """

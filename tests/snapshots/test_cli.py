@@ -121,7 +121,7 @@ def test_fsck_names_what_is_damaged_and_left(run: Run, tmp_path: Path) -> None:
     lines = run("fsck", code=1).stdout.splitlines()
 
     assert any(f"{folder / '7'}: a snapshot that is not listed" in line for line in lines)
-    assert any(f"{folder / '.8.tmp'}: a snapshot that was not" in line for line in lines)
+    assert any(f"{folder / '.8.tmp'}: an unfinished snapshot" in line for line in lines)
 
 
 def test_help_has_examples(run: Run) -> None:

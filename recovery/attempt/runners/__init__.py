@@ -1,5 +1,5 @@
-"""Runners: where an attempt runs. A runner starts attempts, reports each end once, and ends
-them."""
+"""Runners: where an attempt runs. A runner starts attempts, ends them, and reports each end
+once."""
 
 from __future__ import annotations
 
@@ -39,8 +39,7 @@ class RunningAttempt(abc.ABC):
 
     @abc.abstractmethod
     def end(self, deadline: Deadline) -> bool:
-        """End the attempt as a whole and wait; return whether it is known to have ended.
-        Idempotent."""
+        """End the whole attempt and wait; return whether it is known to have ended. Idempotent."""
 
 
 class Runner(abc.ABC):
