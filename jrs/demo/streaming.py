@@ -21,7 +21,7 @@ from jrs.records.model import Json
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.streaming import DataStreamWriter
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     from jrs.recovery.attempt.job import StreamStage
 

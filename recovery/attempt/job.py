@@ -13,7 +13,7 @@ from .context import AttemptContext
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming import DataStreamWriter
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 T = TypeVar("T")
 """What a stage's function returns: JSON."""

@@ -247,7 +247,7 @@ def _train(target: Path, folder: Path) -> None:
         ),
     }
     try:
-        _work_like_a_job(SparkSession.builder.config(map=conf).getOrCreate(), folder)
+        _work_like_a_job(SparkSession.builder.config(map={**conf}).getOrCreate(), folder)
     finally:
         if (gateway := SparkContext._gateway) is not None:
             gateway.shutdown()

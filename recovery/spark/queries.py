@@ -22,7 +22,8 @@ from .sink import FORMAT, JrsSink
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 _registering = threading.Lock()
 _spreading = threading.Lock()
@@ -143,7 +144,7 @@ def spread(writer: DataStreamWriter, partitions: int | None) -> Iterator[None]:
         return
     conf, name = writer._spark.conf, "spark.sql.shuffle.partitions"
     with _spreading:
-        before = conf.get(name)
+        before = str(conf.get(name))
         conf.set(name, str(partitions))
         try:
             yield

@@ -121,7 +121,7 @@ def _pickle_by_value(attempt: AttemptContext) -> None:
 
     module = entry_point.from_file(attempt.spec.entry_point)
     if module is not None:
-        cloudpickle.register_pickle_by_value(module)
+        cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
 
 
 def _configuration(attempt: AttemptContext, conf: dict[str, str]) -> SparkConf:

@@ -34,13 +34,13 @@ FORMAT = "jrs"
 
 
 @attrs.frozen
-class _Staged(WriterCommitMessage):  # type: ignore[misc]
+class _Staged(WriterCommitMessage):
     """The file of one task; no name if the task had no rows."""
 
     name: str | None
 
 
-class JrsSink(DataSource):  # type: ignore[misc]
+class JrsSink(DataSource):
     """The data source that Spark registers; jrs sets its options."""
 
     @classmethod
@@ -51,7 +51,7 @@ class JrsSink(DataSource):  # type: ignore[misc]
         return _Writer(Path(self.options["staging"]), Path(self.options["out"]))
 
 
-class _Writer(DataSourceStreamArrowWriter):  # type: ignore[misc]
+class _Writer(DataSourceStreamArrowWriter):
     def __init__(self, staging: Path, out: Path) -> None:
         self._staging = staging
         self._out = out
@@ -76,7 +76,7 @@ class _Writer(DataSourceStreamArrowWriter):  # type: ignore[misc]
         sync(path)
         return _Staged(name)
 
-    def commit(self, messages: list[_Staged | None], batchId: int) -> None:
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Publish a whole batch; runs on the driver's side."""
         names = _names(messages)
         if not names:
@@ -99,7 +99,7 @@ class _Writer(DataSourceStreamArrowWriter):  # type: ignore[misc]
             shutil.rmtree(whole)  # Another process has just published the same rows.
         sync(self._out)
 
-    def abort(self, messages: list[_Staged | None], batchId: int) -> None:
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         self._discard(_names(messages))
 
     def _discard(self, names: list[str]) -> None:
@@ -107,5 +107,5 @@ class _Writer(DataSourceStreamArrowWriter):  # type: ignore[misc]
             (self._staging / name).unlink(missing_ok=True)
 
 
-def _names(messages: list[_Staged | None]) -> list[str]:
-    return [message.name for message in messages if message is not None and message.name]
+def _names(messages: list[WriterCommitMessage | None]) -> list[str]:
+    return [each.name for each in messages if isinstance(each, _Staged) and each.name]

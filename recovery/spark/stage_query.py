@@ -34,7 +34,8 @@ from . import queries, rescaling
 from .session import jvm_died
 
 if TYPE_CHECKING:
-    from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 _AGAIN = 1.0
 """Seconds before state that could not be loaded is loaded once more."""

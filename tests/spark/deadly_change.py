@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql.streaming import DataStreamWriter
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from jrs import Job
 from jrs.records.model import Json

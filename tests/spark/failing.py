@@ -115,7 +115,7 @@ def frail(job: Job, folder: str, attempts: int, deaths: int) -> Json:
 
 def frail_start(job: Job, folder: str) -> Json:
     """A stage that dies once, and cannot be started again at the first try."""
-    from pyspark.sql.streaming import DataStreamWriter
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     start, starts = DataStreamWriter.start, iter(range(9))
 
