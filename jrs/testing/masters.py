@@ -201,7 +201,7 @@ class Masters:
         self.until(lambda: any(map(wanted, self.events)), what, timeout)
         return next(filter(wanted, self.events))
 
-    def until(self, condition: Callable[[], bool], what: str, timeout: float = _PATIENCE) -> None:
+    def until(self, condition: Callable[[], object], what: str, timeout: float = _PATIENCE) -> None:
         """Wait until `condition` holds.
 
         Raises:

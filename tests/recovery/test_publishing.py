@@ -206,7 +206,7 @@ def test_what_is_half_published_is_named(lead: Lead, place: Path) -> None:
         put(copy / "part", "half")
     named = [
         line
-        for line in left_over(lead.backend, lead.storage.root.parent)
+        for line in left_over(lead.backend, lead.storage)
         if "half published" in line
     ]
     assert named == [f"{copies[0]}: half published by job 'job', which has ended"]
