@@ -363,6 +363,16 @@ class JobHandle:
         name = entry_points.absolute(entry) if isinstance(entry, str) else _name_of(entry)
         self._client._stops.reconfigure(self.id, entry_point=name)
 
+    def sign(self) -> None:
+        """Sign the job's spec as it is stored now, with the client's key. Durable, idempotent.
+
+        Raises:
+            NoSuchJob: it was not submitted, or has ended.
+            InvalidInput: the client has no key, or the job changed at the same moment.
+            CorruptRecord: the spec cannot be read, or the job is being restored.
+        """
+        self._client._catalog.sign(self.id)
+
     def fork(self, as_id: str) -> JobHandle:
         """Start a new job from the state that this one has now; this one keeps running.
 

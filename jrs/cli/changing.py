@@ -9,17 +9,17 @@ from pathlib import Path
 import click
 
 from jrs.cli.common import ClusterRef, echo, json_option, spec_key_option, with_cluster
+from jrs.cli.connecting import connect
 from jrs.cli.snapshots import catalog_of, echo_restored, progress_of
 from jrs.cli.upkeep import job_storage, storage_option
+from jrs.client import JobHandle
 from jrs.contract.backend import Backend
 from jrs.contract.errors import InvalidInput, NotFound
-from jrs.records.model import StopRecord, check_job_id
+from jrs.records.model import check_job_id
 from jrs.records.policies import MOST_PARTITIONS, check_count
 from jrs.records.signing import SpecKey
 from jrs.recovery.attempt import entry_point as entry_points
 from jrs.recovery.spark import rescaling
-from jrs.store.jobs import JobCatalog
-from jrs.store.stops import JobStops
 
 _no_wait = click.option("--no-wait", is_flag=True, help="Store the request and return at once.")
 
@@ -50,10 +50,11 @@ def rescale_command(
     """
     check_count("--partitions", partitions, MOST_PARTITIONS)
     check_job_id(job_id)
-    with place.open() as backend:
-        _check_stores(backend, storage, job_id)
-        JobStops(backend, spec_key=spec_key).reconfigure(job_id, partitions=partitions)
-        return _started_again(backend, job_id, f"has {partitions} partitions", no_wait=no_wait)
+    with connect(place, spec_key=spec_key) as client:
+        _check_stores(client.backend, storage, job_id)
+        job = client.job(job_id)
+        job.rescale(partitions)
+        return _restarted(job, f"has {partitions} partitions", no_wait=no_wait)
 
 
 @click.command("upgrade")
@@ -82,14 +83,14 @@ def upgrade_command(
     Example:  jrs upgrade hourly-delays --entry etl.v2:hourly
     """
     check_job_id(job_id)
-    with place.open() as backend:
+    with connect(place, spec_key=spec_key) as client:
+        job = client.job(job_id)
         if not no_check:
             sys.path.insert(0, "")
-            spec = JobCatalog(backend).view(job_id).spec
+            spec = job.view().spec
             entry_points.check_call(entry_point, spec.arguments if spec else {})
-        absolute = entry_points.absolute(entry_point)
-        JobStops(backend, spec_key=spec_key).reconfigure(job_id, entry_point=absolute)
-        return _started_again(backend, job_id, f"runs {entry_point}", no_wait=no_wait)
+        job.upgrade(entry_point)
+        return _restarted(job, f"runs {entry_point}", no_wait=no_wait)
 
 
 @click.command("fork")
@@ -124,17 +125,16 @@ def fork_command(
     return 0
 
 
-def _started_again(backend: Backend, job_id: str, what: str, *, no_wait: bool) -> int:
-    stops = JobStops(backend)
-    stop: StopRecord | None = stops.get(job_id)
+def _restarted(job: JobHandle, what: str, *, no_wait: bool) -> int:
+    stop = job.view().stop
     if stop is not None and not stop.again:
-        echo(f"{job_id} {what} when it is resumed", err=True)
+        echo(f"{job.id} {what} when it is resumed", err=True)
         return 0
-    echo(f"requested a restart of {job_id} with the change", err=True)
+    echo(f"requested a restart of {job.id} with the change", err=True)
     if not no_wait:
         with contextlib.suppress(NotFound):  # The leader removes the stop when it restarts the job.
-            stops.wait(job_id)
-        echo(f"{job_id} {what} from now on", err=True)
+            job.wait_suspended()
+        echo(f"{job.id} {what} from now on", err=True)
     return 0
 
 

@@ -18,15 +18,14 @@ from jrs.cli.common import (
     spec_key_option,
     with_cluster,
 )
-from jrs.contract.backend import Backend
+from jrs.cli.connecting import connect
+from jrs.client import JobHandle
 from jrs.contract.errors import DuplicateJob, InvalidInput, NoSuchJob
 from jrs.contract.texts import shown
 from jrs.records.model import JobResult, JobSpec, JobStatus, RunnerKind, check_job_id
 from jrs.records.policies import Keep, RestartPolicy, SnapshotPolicy
 from jrs.records.signing import SpecKey
 from jrs.recovery.attempt import entry_point as entry_points
-from jrs.store.jobs import JobCatalog
-from jrs.store.result_store import JobResultStore
 
 
 @click.command(
@@ -110,16 +109,16 @@ def submit_command(
     if not no_check:
         sys.path.insert(0, "")
         entry_points.check_call(entry_point, spec.arguments)
-    with place.open(create=True) as backend:
+    with connect(place, create=True, spec_key=spec_key) as client:
         try:
-            JobCatalog(backend, spec_key=spec_key).submit(spec)
+            client.submit_spec(spec)
         except DuplicateJob as error:
             if not existing:
                 raise
             echo(f"{job_id} was submitted before ({error.state})", err=True)
         else:
             echo(f"submitted {job_id}", err=True)
-        return _wait(backend, job_id, None, as_json=False) if waits else 0
+        return _wait(client.job(job_id), None, as_json=False) if waits else 0
 
 
 @click.command("wait")
@@ -143,12 +142,13 @@ def wait_command(place: ClusterRef, job_id: str, timeout: float | None, as_json:
     check_job_id(job_id)
     if timeout != timeout:
         raise InvalidInput("--timeout must be a number of seconds")
-    with place.open() as backend:
+    with connect(place) as client:
+        job = client.job(job_id)
         try:
-            JobCatalog(backend).view(job_id)
+            job.view()
         except NoSuchJob as error:
             echo(f"jrs: {error} yet; waiting", err=True)
-        return _wait(backend, job_id, timeout, as_json=as_json)
+        return _wait(job, timeout, as_json=as_json)
 
 
 @click.command("cancel")
@@ -162,11 +162,12 @@ def cancel_command(place: ClusterRef, job_id: str, reason: str, waits: bool) -> 
     \b
     Example:  jrs cancel nightly-2026-11-20 --wait
     """
-    with place.open() as backend:
-        JobCatalog(backend).cancel(job_id, reason)
+    with connect(place) as client:
+        job = client.job(job_id)
+        job.cancel(reason)
         echo(f"requested to cancel {job_id}", err=True)
         if waits:
-            result = JobResultStore(backend).wait(job_id)
+            result = job.result()
             echo(f"{job_id} ended {result.status.name}", err=True)
     return 0
 
@@ -204,9 +205,9 @@ def _arguments(pairs: tuple[str, ...], text: str | None) -> dict[str, Any]:
     return dict(found)
 
 
-def _wait(backend: Backend, job_id: str, timeout: float | None, *, as_json: bool) -> int:
+def _wait(job: JobHandle, timeout: float | None, *, as_json: bool) -> int:
     try:
-        result = JobResultStore(backend).wait(job_id, timeout)
+        result = job.result(timeout)
     except TimeoutError as error:
         echo(f"jrs: {error}", err=True)
         return EXIT_TIMEOUT
@@ -237,7 +238,7 @@ def sign_command(place: ClusterRef, job_id: str, spec_key: SpecKey | None) -> in
     \b
     Example:  jrs sign nightly-2026-11-20 --spec-key /etc/jrs/spec.key
     """
-    with place.open() as backend:
-        JobCatalog(backend, spec_key=spec_key).sign(job_id)
+    with connect(place, spec_key=spec_key) as client:
+        client.job(job_id).sign()
     echo(f"{job_id} is signed", err=True)
     return 0

@@ -7,10 +7,9 @@ import math
 import click
 
 from jrs.cli.common import EXIT_DIFFERS, EXIT_TIMEOUT, ClusterRef, echo, with_cluster
+from jrs.cli.connecting import connect
 from jrs.contract.errors import InvalidInput
 from jrs.records.model import JobStatus, StopMode, StopRecord
-from jrs.store.result_store import JobResultStore
-from jrs.store.stops import JobStops
 
 _DURABLE = (
     "The request is durable at once, and a new leader continues it after a failover. 'jrs cancel' "
@@ -102,8 +101,8 @@ def resume_command(place: ClusterRef, job_id: str) -> int:
     \b
     Example:  jrs resume hourly-delays
     """
-    with place.open() as backend:
-        JobStops(backend).resume(job_id)
+    with connect(place) as client:
+        client.job(job_id).resume()
     echo(f"{job_id} resumes", err=True)
     return 0
 
@@ -123,9 +122,10 @@ def _stop(
     for name, seconds in (("--grace", grace), ("--timeout", timeout)):
         if seconds is not None and not (math.isfinite(seconds) and seconds >= 0):
             raise InvalidInput(f"{name} must be a number of seconds")
-    with place.open() as backend:
-        stops = JobStops(backend)
-        stops.request(job_id, wanted, reason=reason, patience=grace)
+    with connect(place) as client:
+        job = client.job(job_id)
+        request = job.suspend if wanted is StopMode.SUSPEND else job.drain
+        request(reason=reason, grace=grace)
         echo(f"requested to {wanted.value} {job_id}", err=True)
         if no_wait:
             return 0
@@ -138,7 +138,7 @@ def _stop(
                     echo(f"  {name}: {step}", err=True)
 
         try:
-            stop = stops.wait(job_id, timeout, tell)
+            stop = job.wait_suspended(timeout, tell)
         except TimeoutError as error:
             echo(f"jrs: {error}", err=True)
             return EXIT_TIMEOUT
@@ -149,7 +149,7 @@ def _stop(
         if stop is not None:
             echo(f"{job_id} is suspended; resume it with 'jrs resume {job_id}'", err=True)
             return 0
-        result = JobResultStore(backend).wait(job_id, 0)
+        result = job.result(timeout=0)
         echo(f"{job_id} ended {result.status.name}", err=True)
         as_wanted = wanted is StopMode.DRAIN and result.status is JobStatus.FINISHED
         return 0 if as_wanted else EXIT_DIFFERS

@@ -204,11 +204,7 @@ def test_what_is_half_published_is_named(lead: Lead, place: Path) -> None:
     copies = [place / f"{publishing._mark(place / 'table', job)}1" for job in ("job", "job.e1")]
     for copy in copies:
         put(copy / "part", "half")
-    named = [
-        line
-        for line in left_over(lead.backend, lead.storage)
-        if "half published" in line
-    ]
+    named = [line for line in left_over(lead.backend, lead.storage) if "half published" in line]
     assert named == [f"{copies[0]}: half published by job 'job', which has ended"]
 
     HalfPublished(lead.backend).clean("job")

@@ -321,7 +321,9 @@ def test_a_job_is_held_when_nothing_of_it_runs_any_more(
     """Whoever sees that a job is held may put other files into its place."""
     held_before: list[bool] = []
     monkeypatch.setattr(
-        AttemptRun, "close", lambda run: held_before.append(memory.get(f"{keys.STOPS}job") is not None)
+        AttemptRun,
+        "close",
+        lambda run: held_before.append(memory.get(f"{keys.STOPS}job") is not None),
     )
 
     def hold(job: Job) -> None:

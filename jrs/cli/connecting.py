@@ -1,0 +1,20 @@
+"""How commands connect to the cluster that they were given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from jrs.cli.common import ClusterRef
+from jrs.client import Client
+from jrs.records.signing import SpecKey
+
+
+def connect(
+    place: ClusterRef,
+    *,
+    create: bool = False,
+    storage: Path | None = None,
+    spec_key: SpecKey | None = None,
+) -> Client:
+    """Connect to the cluster; without `create`, a cluster that does not exist is refused."""
+    return Client(place.open(create=create), storage=storage, spec_key=spec_key)
