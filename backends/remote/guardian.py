@@ -166,7 +166,7 @@ class Guardian:
 
     def _tell(self, message: Mapping[str, Any]) -> None:
         line = json.dumps(message).encode() + b"\n"
-        assert len(line) <= select.PIPE_BUF, "longer than what is written as a whole or not at all"
+        assert len(line) <= select.PIPE_BUF, "longer than an atomic write to a pipe"
         # A full pipe: the guardian is stopped, or a restarted one has not read yet. At worst, the
         # session then ends after its ttl.
         with contextlib.suppress(BlockingIOError):

@@ -1,23 +1,24 @@
 """The ZooKeeper backend: every handle is a client of one ensemble, and a commit is one multi.
 
-What ZooKeeper promises and what it does not, as far as it shows here:
+Guarantees and limits that follow from ZooKeeper:
 
-- Commits are linearizable, their conditions and the fence included: they are judged by a majority.
-- Reads are made by the server a handle is connected to, after it has caught up with the leader of
-  the ensemble. A leader that was cut off from the others is not aware of that for up to `syncLimit`
-  ticks (with ZooKeeper's defaults, 10 seconds), and for so long a reader on its side may see what
-  was true before. It can commit nothing.
-- A commit whose connection is lost before the answer is of unknown outcome, as is one that was sent
-  and not answered within its deadline. One that was not sent is known not to have happened. Nothing
-  is read back here: what proves that a commit happened is known to whoever made it. Read back
-  through the same handle, it is settled: what is not there then will not be there later, since the
-  server takes the requests of a session in order, and none of a connection it has moved on from.
-- Of two commits that delete keys of one shard, and rely on versions in it, one may have to look
-  again and be sent again. It is, unless it was made by `commit_async` and later ones are under way:
-  these must not overtake it, so it is `Unavailable`.
-- Where a user is given, everything that is made belongs to that user alone (`/jrs`, too, if it was
-  not there); else to everyone.
-- Each directory of keys (`results/`, `dirty/`, …) is 257 znodes, however few keys it has.
+- Commits are linearizable, including their conditions and the fence: a majority of the servers
+  decides them.
+- The server that a handle is connected to answers reads, after it has caught up with the ensemble's
+  leader. An ensemble leader that is cut off from the other servers does not notice that for up to
+  `syncLimit` ticks (10 seconds by default). During that time its clients may read an old state, but
+  cannot commit.
+- The outcome of a commit is unknown if the connection is lost before the answer, or if the commit
+  was sent but not answered within its deadline. A commit that was not sent has not happened. The
+  backend does not read back, because only the caller knows how to recognize its commit. A read-back
+  through the same handle is final: a commit that is absent then stays absent, because the server
+  processes the requests of a session in order, and none from an abandoned connection.
+- If two commits delete keys of one shard and rely on versions in it, one of them may have to read
+  again and be sent again. The backend does so, unless `commit_async` made the commit and later
+  commits are under way: they must not overtake it, so it fails with `Unavailable`.
+- If a user is given, all created znodes belong to that user alone (including `/jrs`, if it was
+  created); otherwise to everyone.
+- Each directory of keys (`results/`, `dirty/`, …) has 257 znodes, even with few keys.
 
 Needs ZooKeeper 3.6 or newer.
 """

@@ -1,4 +1,4 @@
-"""ZooKeeperBackend: the contract on a ZooKeeper ensemble, put together from its parts."""
+"""ZooKeeperBackend: the implementation of the contract on a ZooKeeper ensemble."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ from .watch import Hub
 _PAGE = 1000
 _FIRST = 64
 _LONGEST = 24 * 3600.0
-"""Seconds asked for as the timeout of a handle's session: the server grants the most it does."""
+"""The requested timeout of a handle's session, in seconds: the server grants its longest."""
 
 
 def open_zookeeper(url: str, cluster: str, create: bool = True) -> ZooKeeperBackend:
-    """Open ``zookeeper://HOST[:PORT][,…][/PATH]``; the entry point of the scheme."""
+    """Open ``zookeeper://HOST[:PORT][,…][/PATH]``. The entry point of the scheme."""
     return ZooKeeperBackend(Access.parse(url), cluster, create=create)
 
 
 class ZooKeeperBackend(Backend):
-    """A handle on a cluster. It has one session for the map, and one more for each campaign."""
+    """A handle on a cluster, with one session for the map and another one for each campaign."""
 
     def __init__(self, access: Access, cluster: str, *, create: bool = True) -> None:
         self.url = access.where
@@ -85,7 +85,7 @@ class ZooKeeperBackend(Backend):
         limit: int | None = None,
         deadline: Deadline | None = None,
     ) -> Iterator[Record]:
-        # Its own, since the names are read once for many pages.
+        # Not the inherited paging, because one read of the names serves many pages.
         scan = Scan(self._place, prefix, after)
         left = limit
         while left is None or left > 0:

@@ -1,4 +1,4 @@
-"""Ending the session of a master that is dead: what its guardian does."""
+"""Ending the session of a dead master: the guardian's module for ZooKeeper."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .protocol.connection import Connection
 
 
 def ender(config: Mapping[str, Any]) -> Ender:
-    """Return what takes over the session of a secret, and closes it.
+    """Return a function that takes over the session of a secret and closes it.
 
-    If that session is gone already it closes one of its own, and all is well.
+    If the session is already gone, the function only opens and closes a session of its own.
     """
     access = Access.from_config(config)
 
@@ -29,5 +29,5 @@ def ender(config: Mapping[str, Any]) -> Ender:
 
 
 def secret_of(session: tuple[int, bytes]) -> bytes:
-    """Return a session's id and password as one."""
+    """Return a session's id and password in one value."""
     return session[0].to_bytes(8, "big", signed=True) + session[1]

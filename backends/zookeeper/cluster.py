@@ -1,6 +1,6 @@
-"""The cluster's place in ZooKeeper's tree: found, made where it may be, or refused as not ours.
+"""Opening a cluster in ZooKeeper's tree: finds it, creates it, or refuses foreign znodes.
 
-Its `format` znode says what wrote what stands below, and in which version.
+The `format` znode of a cluster is its marker.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ def open_cluster(
     """Return the cluster's layout, the names of its directories, and its marker's format.
 
     Raises:
-        InvalidInput: the root or, without `create`, the cluster does not exist, or what is there
-            was not made by jrs.
-        UnsupportedVersion: it was made by a newer jrs.
-        AccessDenied: it belongs to another user.
+        InvalidInput: the root or, without `create`, the cluster does not exist, or another program
+            uses the path.
+        UnsupportedVersion: a newer jrs made the cluster.
+        AccessDenied: the cluster belongs to another user.
     """
     layout = Layout(f"/{access.address.prefix or _DEFAULT_ROOT}", cluster)
     while True:
@@ -47,7 +47,7 @@ def open_cluster(
 def mark_format(
     connection: Connection, layout: Layout, access: Access, version: int, deadline: Deadline
 ) -> int:
-    """Have the marker name at least `version`; return what it names. Idempotent."""
+    """Raise the marker's format to at least `version`; return its format. Idempotent."""
     while True:
         (marker,) = read(connection, [codec.get_data(layout.format)], deadline)
         if not isinstance(marker, codec.Node):
@@ -76,15 +76,14 @@ def _format_in(data: bytes, layout: Layout, access: Access) -> int:
 
 def _foreign(path: str, access: Access) -> InvalidInput:
     return InvalidInput(
-        f"{path} at {access.where} is in use by something that is not jrs; name an empty or a new "
-        "path"
+        f"{path} at {access.where} is in use by another program: name an empty or a new path"
     )
 
 
 def _is_absent(
     connection: Connection, layout: Layout, access: Access, deadline: Deadline, *, create: bool
 ) -> bool:
-    """Return whether the cluster is still to be made; raise if it may not be."""
+    """Return whether the cluster has to be created; raise if that is not possible."""
     root, names, home, marker = read(
         connection,
         [
@@ -96,7 +95,7 @@ def _is_absent(
         deadline,
     )
     if isinstance(marker, codec.Node):
-        return False  # Somebody made it between our two looks.
+        return False  # Another process has just created it.
     if not isinstance(root, codec.Node) and access.address.prefix:
         hosts = access.address.hosts
         raise InvalidInput(
@@ -107,19 +106,19 @@ def _is_absent(
         raise _foreign(layout.home, access)
     if isinstance(names, list) and names:
         formats = [codec.get_data(Layout(layout.root, name).format) for name in names]
-        # One that may not be read is there, too: a cluster of somebody else's.
+        # A marker that cannot be read counts, too: it belongs to a cluster of another user.
         if all(one == codec.NO_NODE for one in read(connection, formats, deadline, refused=True)):
             raise _foreign(layout.root, access)
     if not create:
         raise InvalidInput(
-            f"there is no jrs cluster {layout.cluster!r} at {access.where}; a master or a submit "
-            "creates it"
+            f"there is no jrs cluster {layout.cluster!r} at {access.where}; jrs master or jrs "
+            "submit creates it"
         )
     return True
 
 
 def _create(connection: Connection, layout: Layout, access: Access, deadline: Deadline) -> None:
-    """Make the cluster in one write; whoever comes first wins."""
+    """Create the cluster in one write; the first process wins."""
     acl = access.acl
     if not access.address.prefix:
         _write(connection, [codec.create(layout.root, b"", acl)], deadline)
@@ -141,7 +140,7 @@ def _write(connection: Connection, ops: list[bytes], deadline: Deadline) -> None
     except OutcomeUnknown as unknown:
         if deadline.expired:
             raise Unavailable(f"{connection.where}: no answer within the deadline") from unknown
-        return  # Looked at again.
+        return  # The caller reads again.
     assert request.reply is not None
     failed = codec.failure(*request.reply)
     if failed is not None and failed[1] not in (codec.NODE_EXISTS, codec.BAD_VERSION):

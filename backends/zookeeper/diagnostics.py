@@ -1,4 +1,4 @@
-"""Findings: what only ZooKeeper can tell the doctor of its members and its sessions."""
+"""Diagnostics: checks of ZooKeeper's members and sessions for ``jrs doctor``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OLDEST = (3, 6)
 
 
 def diagnostics(access: Access, *, granted: float, ttl: float) -> Iterator[Diagnostic]:
-    """Yield what is found; `granted` is the longest session that is granted, in seconds."""
+    """Yield the diagnostics; `granted` is the longest granted session, in seconds."""
     shortest = 0.0
     for host, port in access.address.endpoints:
         where = f"{host}:{port}"
@@ -30,7 +30,7 @@ def diagnostics(access: Access, *, granted: float, ttl: float) -> Iterator[Diagn
             shortest = max(shortest, shortest_session(alone, Deadline.after(_PATIENCE)))
         except Unavailable as error:
             why = str(error).removeprefix(f"{alone.where}: ")
-            yield Diagnostic("member", why, "start it, or take it out of the URL")
+            yield Diagnostic("member", why, "start it, or remove it from the URL")
             continue
         yield _member(where, {} if access.address.tls else _srvr(host, port))
     address = access.address
@@ -41,10 +41,10 @@ def diagnostics(access: Access, *, granted: float, ttl: float) -> Iterator[Diagn
     else:
         yield Diagnostic("encryption", "none", "use TLS: ?ca=FILE in the URL")
     if address.user is None:
-        yield Diagnostic("user", "none: what is written is open to every client of the ensemble")
+        yield Diagnostic("user", "none: every client of the ensemble can read and write the data")
     else:
         yield Diagnostic(
-            "user", f"{address.user}, by {access.scheme}; nobody else may look or write"
+            "user", f"{address.user}, by {access.scheme}; no other user can read or write"
         )
     fits = shortest <= ttl <= granted
     yield Diagnostic(
@@ -61,7 +61,7 @@ def _member(where: str, said: dict[str, str]) -> Diagnostic:
     version = said.get("zookeeper version", "").partition("-")[0]
     if not version:
         return Diagnostic(
-            "member", f"{where}: answers (its version is not told: srvr is not allowed)"
+            "member", f"{where}: answers (its version is unknown: srvr is not allowed)"
         )
     numbers = tuple(int(part) for part in version.split(".") if part.isdigit())
     return Diagnostic(
@@ -72,7 +72,7 @@ def _member(where: str, said: dict[str, str]) -> Diagnostic:
 
 
 def _srvr(host: str, port: int) -> dict[str, str]:
-    """Return what the server says of itself; nothing where it is told not to."""
+    """Return the server's answer to ``srvr``; empty if that command is not allowed."""
     try:
         with socket.create_connection((host, port), _PATIENCE) as connected:
             connected.settimeout(_PATIENCE)

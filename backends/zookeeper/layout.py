@@ -1,20 +1,21 @@
-"""Layout: where in ZooKeeper's tree a key lives.
+"""Layout: the path of a key in ZooKeeper's tree.
 
 ::
 
-    ROOT/CLUSTER/format                 what wrote this, and in which version
-    ROOT/CLUSTER/latch/CANDIDATE        who wants to lead, in the order of creation
-    ROOT/CLUSTER/map                    written when a directory is made
+    ROOT/CLUSTER/format                 the marker: the format of the cluster
+    ROOT/CLUSTER/latch/CANDIDATE        the candidates, in the order of creation
+    ROOT/CLUSTER/map                    written when a directory is created
     ROOT/CLUSTER/map/DIRECTORY          a key up to its first slash; written by every change below
     ROOT/CLUSTER/map/DIRECTORY/SHARD    written by every deletion below
     ROOT/CLUSTER/map/DIRECTORY/SHARD/NAME    the rest of the key, with its value
 
 - A key's path follows from the key alone, so a commit needs no look-up.
-- A directory has 256 shards: with a million keys in it no znode has more than about 4,300 children,
-  and no list of names comes near to a mebibyte. All of them are read in one request.
-- The *directory's* value tells watchers that something below has changed.
-- The *shard's* version tells a commit that nothing below was deleted since a record was read. The
-  version of a znode begins at 0 again when it is deleted and created, so it cannot tell by itself.
+- A directory has 256 shards: with a million keys in it, no znode has more than about 4,300
+  children, and no list of names comes near a mebibyte. One request reads all shards.
+- Writing the *directory* notifies watchers of a change below.
+- The *shard's* version shows a commit that no key below was deleted since a record was read. A
+  record's own version cannot show that, because it begins at 0 again when the znode is deleted and
+  created.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ from jrs.contract.operations import EPOCH_KEY
 
 SHARDS = tuple(f"{number:02x}" for number in range(256))
 _EPOCH_SHARD = "epoch"
-"""Of the fence's record alone, so that no other deletion is taken for one of it."""
+"""The shard of the fence's record alone, so that no other deletion affects the record."""
 _LOOSE = "~"
 """The directory of the keys without a slash; no name of a key has a tilde."""
 
 
 def directory_of(key: str) -> str:
-    """Return the name of the directory that a key lives in."""
+    """Return the name of a key's directory."""
     name, slash, _ = key.partition("/")
     return _escaped(name) if slash else _LOOSE
 
@@ -44,12 +45,12 @@ def shards_of(directory: str) -> tuple[str, ...]:
 
 
 def prefix_of(directory: str) -> str:
-    """Return what the keys in a directory begin with."""
+    """Return the prefix of the keys in a directory."""
     return "" if directory == _LOOSE else f"{_plain(directory)}/"
 
 
 def key_of(directory: str, name: str) -> str:
-    """Return the key that a znode of that name holds."""
+    """Return the key of the znode `name` in a directory."""
     return prefix_of(directory) + _plain(name)
 
 
@@ -96,7 +97,7 @@ class Layout:
         return f"{self.map}/{name}"
 
     def shard(self, key: str) -> str:
-        """Return the path of the shard that a key lives in."""
+        """Return the path of a key's shard."""
         shard = _EPOCH_SHARD if key == EPOCH_KEY else SHARDS[zlib.crc32(key.encode()) & 255]
         return f"{self.map}/{directory_of(key)}/{shard}"
 

@@ -1,17 +1,19 @@
-"""Leading: a latch of our own, on a session of its own whose timeout is the ttl.
+"""Leadership on ZooKeeper: a latch of znodes, on a separate session whose timeout is the ttl.
 
-Every candidate has a znode in the latch that ends with its session; the one that was created first
-leads, and each one watches the one before it. (The order is that of the transactions that created
-them. A sequence number in the name would be 32 bits wide and begin again with its parent.) Who is
-first bumps the epoch, in a write that also checks that its own znode is still there.
+Every candidate has a znode in the latch that ends with its session. The candidate whose znode was
+created first leads, and each candidate watches the one before it. (The creating transactions define
+the order. A sequence number in the name would have only 32 bits and begin again with its parent.)
+The first candidate increments the epoch, in a write that also checks that its own znode still
+exists.
 
-The znode makes it likely that one leads at a time; the fence makes it certain that one writes.
+The znodes make it likely that only one leader exists at a time; the fence guarantees that only one
+can write.
 
-Servers tell each other of their sessions every half tick, so the one that ends a session may count
-from a moment that much earlier than our last heartbeat. That is within the quarter of the ttl which
-a `LeadershipLease` keeps back, since no session is shorter than two ticks (unless
-`minSessionTimeout` says so: then a leader that is cut off may know later than its successor, and
-the fence alone decides).
+Servers report sessions to each other every half tick, so the server that ends a session may count
+from a moment up to half a tick before our last heartbeat. The quarter of the ttl that
+`LeadershipLease` keeps back covers that, because no session is shorter than two ticks (unless
+`minSessionTimeout` allows it: then a leader that is cut off may notice later than its successor,
+and the fence alone decides).
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ from .protocol.request import Request, refusal
 from .versions import CachedVersion
 
 _POLL = 0.02
-"""Seconds between a candidate's looks at whether it is to stop."""
+"""Seconds between a candidate's checks of `stop`."""
 
 
 def campaign(
@@ -51,11 +53,11 @@ def campaign(
     timeout: float,
     stop: threading.Event,
 ) -> LeadershipLease | None:
-    """Wait for the turn of `candidate` and bump the epoch; None once stopped.
+    """Wait for the turn of `candidate` and increment the epoch; None once stopped.
 
     Raises:
         InvalidInput: the server does not grant sessions of that ttl.
-        Unavailable: the server could not be asked for `timeout` seconds.
+        Unavailable: no server answered for `timeout` seconds.
     """
     if stop.is_set():
         return None
@@ -80,7 +82,7 @@ def _wait(candidacy: _Candidacy, timeout: float, stop: threading.Event) -> Leade
                 return won
             patience = Deadline.after(timeout)
         except (Unavailable, OutcomeUnknown) as error:
-            # A candidate loses nothing by waiting: servers come back.
+            # A candidate loses nothing by waiting until a server returns.
             if patience.expired:
                 raise Unavailable(str(error)) from error
         candidacy.rest(stop)
@@ -88,14 +90,14 @@ def _wait(candidacy: _Candidacy, timeout: float, stop: threading.Event) -> Leade
 
 
 class _Candidacy:
-    """One candidate: its session, the guardian of that session, and its place in the latch."""
+    """One candidate: its session, the session's guardian, and its place in the latch."""
 
     def __init__(self, access: Access, planner: Planner, candidate: str, ttl: float) -> None:
         self.ttl = ttl
         self._access = access
         self._planner = planner
         self._candidate = candidate
-        # Before the session: from its first moment on there is someone to end it.
+        # Before the session, so that it has a guardian from its first moment on.
         self._guardian = Guardian(close_session.__name__, access.config(), ttl)
         try:
             self._connection = Connection(
@@ -124,18 +126,18 @@ class _Candidacy:
         self._guardian.dismiss()
 
     def rest(self, stop: threading.Event) -> None:
-        """Wait until there may be something to do."""
+        """Wait until the latch may have changed, or for a third of the ttl."""
         deadline = Deadline.after(self.ttl / 3)
         while not (self._turn.is_set() or deadline.expired or stop.wait(_POLL)):
             pass
         self._turn.clear()
 
     def look(self, deadline: Deadline) -> LeadershipLease | None:
-        """Take a place in the latch, and the lead if that is the first one."""
+        """Take a place in the latch, and lead if it is the first place."""
         self._keep_place(deadline)
         ahead = self._ahead(deadline)
         if ahead is None:
-            self._turn.set()  # Whatever comes of it, there is no reason to rest.
+            self._turn.set()  # If this fails, check again at once.
             return self._take(deadline) if self._session else None
         if ahead != self._watched:
             self._watched = ahead
@@ -148,14 +150,14 @@ class _Candidacy:
         return f"{self._planner.layout.latch}/{name}"
 
     def _keep_place(self, deadline: Deadline) -> None:
-        """Have a znode of the present session in the latch."""
+        """Create a znode of the current session in the latch, unless it exists."""
         session = self._connection.session
         if session is None:
             raise Unavailable(f"{self._access.where}: not connected")
         if session[0] == self._session:
             return
         self._guardian.guard(close_session.secret_of(session))
-        # A name of its own, so that it is found again where the reply is lost.
+        # A unique name, so that the znode can be found if the reply is lost.
         self._place = uuid.uuid4().hex
         made = codec.create(
             self._path(self._place), self._candidate.encode(), self._planner.acl, ephemeral=True
@@ -163,13 +165,13 @@ class _Candidacy:
         try:
             request = self._connection.write([made], deadline)
         except OutcomeUnknown:
-            pass  # Looked for, and in the worst case made under another name.
+            pass  # `_ahead` looks for it; if it is absent, another one is created.
         else:
             _check(request, self._access.where)
         self._session, self._watched = session[0], ""
 
     def _ahead(self, deadline: Deadline) -> str | None:
-        """Return the candidate before us, or None if we are the first or have lost our place."""
+        """Return the candidate before us; None if we are the first or have lost our place."""
         latch = self._planner.layout.latch
         (names,) = read(self._connection, [codec.get_children(latch)], deadline)
         if not isinstance(names, list) or self._place not in names:
@@ -191,7 +193,7 @@ class _Candidacy:
         def told(request: Request) -> None:
             if request.reply is None:
                 self._watched = ""
-                self._turn.set()  # It is gone already, or has to be asked again.
+                self._turn.set()  # The znode is already gone, or the request has to be repeated.
 
         def fired(_: Any) -> None:
             self._watched = ""
@@ -205,7 +207,7 @@ class _Candidacy:
     # -- the epoch -------------------------------------------------------------------------
 
     def _take(self, deadline: Deadline) -> LeadershipLease | None:
-        """Bump the epoch; None if the place is lost, or somebody else was faster."""
+        """Increment the epoch; None if the place is lost or another candidate was faster."""
         sent = lease_time()
         sight, value = self._epoch(deadline)
         current = None if value is None else decode(EpochRecord, value, EPOCH_KEY)
@@ -223,7 +225,7 @@ class _Candidacy:
                 [codec.check(self._path(self._place)), *plan.operations], deadline
             )
         except OutcomeUnknown:
-            pass  # Read back: the token tells whether it was us.
+            pass  # Read back: the token shows which candidate won.
         else:
             assert request.reply is not None
             failed = codec.failure(*request.reply)
@@ -251,8 +253,8 @@ class _Candidacy:
         ]
 
         def beat(deadline: Deadline) -> None:
-            # A write that changes nothing: it has to pass a majority of the servers. A read would
-            # be answered by one that is cut off from the others, while those end the session.
+            # A write that changes nothing, because it needs a majority of the servers. A server
+            # that is cut off would answer a read while the other servers end the session.
             request = self._connection.write(checks, deadline)
             assert request.reply is not None
             failed = codec.failure(*request.reply)

@@ -1,7 +1,7 @@
-"""Pipeline: the commits of one handle, on their way in the order in which they were made.
+"""Pipeline: sends the commits of one handle in the order in which they were made.
 
-Each is one request, sent at once behind the earlier ones. Only where a version is not known in
-ZooKeeper's terms has it to be looked up first; what was made later then waits behind it.
+Each commit is one request, sent at once behind the earlier ones. Only if the version cache lacks a
+version does the commit have to read first; later commits then wait behind it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _Finished = list[tuple["Commit", JrsError | None]]
 
 
 class Commit:
-    """One commit on its way. Whoever waits for it has a lock, whoever does not a future."""
+    """One commit on its way. A caller that waits has a lock, a caller that does not a future."""
 
     def __init__(self, ops: tuple[Op, ...], fence: Fence | None, deadline: Deadline) -> None:
         self.ops = ops
@@ -43,11 +43,11 @@ class Commit:
         self.wake: threading.Lock | None = None
 
     def versioned(self) -> list[str]:
-        """Return the keys that have to be at some version."""
+        """Return the keys with a required version."""
         return [op.key for op in self.ops if getattr(op, "version", None) is not None]
 
     def deliver(self, error: JrsError | None) -> None:
-        """Tell whoever made it; called once, without a lock."""
+        """Report the outcome to the caller. Called once, without a lock."""
         self.error = error
         if self.wake is not None:
             self.wake.release()
@@ -58,14 +58,14 @@ class Commit:
                 else:
                     self.future.set_exception(error)
             except InvalidStateError:
-                pass  # Its caller canceled it; the commit stands all the same.
+                pass  # The caller canceled it; the commit is valid anyway.
 
 
 class Pipeline:
     """The commits of one handle.
 
     Args:
-        directories: the names of those known to be there; completed here.
+        directories: the names of the known directories; extended here.
     """
 
     def __init__(self, connection: Connection, planner: Planner, directories: set[str]) -> None:
@@ -76,12 +76,12 @@ class Pipeline:
         self._held: deque[Commit] = deque()
         self._newest: Commit | None = None
         self._unsettled: deque[Commit] = deque()
-        """Those of `commit_async`, in the order of their deadlines."""
+        """The commits of `commit_async`, in the order of their deadlines."""
 
     def commit(self, ops: tuple[Op, ...], fence: Fence | None, deadline: Deadline) -> None:
         """Commit and wait for the outcome."""
         if deadline.expired:
-            raise Unavailable("the deadline has passed already; nothing was changed")
+            raise Unavailable("the deadline has already passed; nothing was changed")
         commit = Commit(ops, fence, deadline)
         commit.wake = threading.Lock()
         commit.wake.acquire()
@@ -89,11 +89,11 @@ class Pipeline:
             self._begin(commit)
             answered = commit.wake.acquire(timeout=deadline.bounded())
         except BaseException:
-            self._give_up(commit)  # Interrupted by a signal handler, or closed.
+            self._give_up(commit)  # A signal handler interrupted it, or the handle is closed.
             raise
         if not answered:
             self._give_up(commit)
-            commit.wake.acquire()  # Released by whoever settled it.
+            commit.wake.acquire()  # The thread that settled the commit releases it.
         if commit.error is not None:
             raise commit.error
 
@@ -109,7 +109,7 @@ class Pipeline:
         return commit.future
 
     def expire(self) -> None:
-        """Settle what was made without waiting, and whose deadline has passed."""
+        """Settle the commits of `commit_async` whose deadline has passed."""
         late = []
         with self._turn:
             while self._unsettled and (
@@ -122,7 +122,7 @@ class Pipeline:
             self._give_up(commit)
 
     def close(self) -> None:
-        """Settle what the connection, which is closed, has not."""
+        """Settle the remaining commits, after the connection was closed."""
         with self._turn:
             rest, self._unsettled = [*self._unsettled, *self._held], deque()
         for commit in rest:
@@ -134,7 +134,7 @@ class Pipeline:
         self._locked(lambda finished: self._enter(commit, finished))
 
     def _locked(self, do: Callable[[_Finished], None]) -> None:
-        """Change what is on its way, and tell of what has finished by that."""
+        """Run `do` under the lock, then report the commits that it has finished."""
 
         def step() -> None:
             finished: _Finished = []
@@ -152,7 +152,7 @@ class Pipeline:
         self._advance(finished)
 
     def _advance(self, finished: _Finished) -> None:
-        """Send what can be sent, up to the first commit that has to be looked into."""
+        """Send commits, up to the first one that has to read versions."""
         while self._held:
             commit = self._held[0]
             if commit.looking is not None:
@@ -239,11 +239,11 @@ class Pipeline:
             finished.append((commit, verdict))
 
     def _again(self, commit: Commit, finished: _Finished) -> None:
-        """Look again and send again, if that keeps the order in which its caller made it."""
+        """Read again and send again, if that keeps the order of its caller's commits."""
         if commit.deadline.expired or (commit.wake is None and commit is not self._newest):
             finished.append((commit, Unavailable(
                 f"{self._connection.where}: another key was deleted meanwhile, and later commits "
-                "are under way already; nothing was changed"
+                "are already under way; nothing was changed"
             )))  # fmt: skip
             return
         commit.fresh, commit.stale = None, True

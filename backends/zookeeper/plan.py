@@ -1,4 +1,4 @@
-"""Plan: a commit in ZooKeeper's operations, and what their failure says about it."""
+"""Plan: a commit as ZooKeeper's operations, and the meaning of their failures."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from .protocol.request import refusal
 from .versions import CachedVersion, VersionCache
 
 LIMIT = 1_000_000
-"""Bytes of one request. ZooKeeper drops the connection at 1,048,575, which looks like a fault."""
+"""Most bytes of one request. At 1,048,575 ZooKeeper drops the connection, as in a failure."""
 
 _FENCE, _GUARD, _NOTE = "fence", "guard", "note"
 
 
 @attrs.define
 class Plan:
-    """What to send for a commit.
+    """The request for a commit.
 
     Attributes:
         operations: in the order in which ZooKeeper tries them.
-        blame: for each of them, what has failed if it does.
+        blame: for each operation, the part of the commit that fails with it.
         deletions: the shards whose deletions are counted, in order, and the keys deleted there.
-        directories: what the operations need to be there.
-        unseen: keys that have to be read before the plan is any good.
+        directories: the directories that must exist.
+        unseen: keys that have to be read before the plan is valid.
     """
 
     operations: list[bytes] = attrs.field(factory=list)
@@ -60,10 +60,11 @@ class Planner:
         """Plan a commit.
 
         Args:
-            fresh: what was read for this commit; None for a key that is absent.
+            fresh: the versions that were read for this commit; None for an absent key.
 
         Raises:
-            TooLarge: it cannot be sent. Fenced: the fence is known to be an old one.
+            TooLarge: the commit is too large for one request.
+            Fenced: the fence is known to be outdated.
         """
         plan = Plan()
         versioned = [op for op in ops if isinstance(op, (Update, Check, Delete))]
@@ -86,7 +87,7 @@ class Planner:
         return plan
 
     def directory(self, name: str) -> list[bytes]:
-        """Return what makes a directory and its shards, all at once."""
+        """Return the operations that create a directory and its shards in one write."""
         path = self.layout.directory(name)
         return [
             codec.create(path, b"", self.acl),
@@ -95,7 +96,7 @@ class Planner:
         ]
 
     def look(self, keys: Sequence[str]) -> list[bytes]:
-        """Return what reads the keys: for each of them its shard, then its record."""
+        """Return the reads for the keys: for each key its shard, then its record."""
         wanted = []
         for key in keys:
             wanted += [
@@ -105,13 +106,13 @@ class Planner:
         return wanted
 
     def seen(self, key: str, shard: codec.Read, record: codec.Read) -> CachedVersion | None:
-        """Note what the two parts of a look at one key say."""
+        """Record the two answers for one key in the version cache."""
         if not isinstance(record, codec.Node) or not isinstance(shard, codec.Node):
             return None
         return self.sights.saw(key, record, self.layout.shard(key), shard.version)
 
     def settle(self, plan: Plan, reply: tuple[bytes, int]) -> JrsError | Replan | None:
-        """Return what the answer says: done, refused, or that it has to be planned again."""
+        """Return the outcome from the answer: None (done), an error, or `Replan`."""
         failed = codec.failure(*reply)
         if failed is None:
             if plan.deletions:
@@ -144,7 +145,7 @@ class Planner:
         fresh: Mapping[str, CachedVersion | None],
         plan: Plan,
     ) -> None:
-        """Find the sight of `key` at `version`; None where it is known to have another one."""
+        """Find the cached version of `key` at `version`; None if the key has another version."""
         sight = fresh[key] if key in fresh else self.sights.of(key)
         if key not in fresh and (sight is None or sight.version < version):
             plan.unseen.append(key)
@@ -164,7 +165,7 @@ class Planner:
             shard, deletions = self.layout.shard(op.key), sight.guard.deletions
             other = guards.setdefault(shard, (deletions, op.key))
             if other[0] != deletions:
-                plan.unseen += [other[1], op.key]  # Seen at different moments.
+                plan.unseen += [other[1], op.key]  # Read at different moments.
         for shard, (deletions, _) in guards.items():
             plan.add(codec.check(shard, deletions), _GUARD)
 
@@ -194,7 +195,7 @@ class Planner:
                 plan.add(codec.delete(path, codec.ANY if op.version is None else writes), op)
 
     def _take_note(self, ops: Sequence[Op], plan: Plan) -> None:
-        """Count the deletions, and tell the watchers."""
+        """Add the writes that count deletions and notify watchers."""
         changed: dict[str, None] = {}
         for op in ops:
             name = directory_of(op.key)
@@ -212,10 +213,10 @@ class Planner:
 
 @attrs.frozen
 class Replan:
-    """Nothing was changed, and nothing is known to be wrong: look again and send a new plan.
+    """Nothing was changed and no condition is known to fail: read again and send a new plan.
 
     Attributes:
-        directories: they are not all there, other than was thought.
+        directories: a directory that was believed to exist is missing.
     """
 
     directories: bool = False

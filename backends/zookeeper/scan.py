@@ -1,13 +1,13 @@
-"""Scanning: keys in order, page by page, out of directories whose names come in no order at all.
+"""Scanning: yields keys in order, page by page, although ZooKeeper lists names in no order.
 
-The names of a directory are read first, as they are at one moment, and then the records, a page at
-a time, each page as it is at one moment. A page is given out if it is the map of *one* of the two
-moments: if nothing in the directory has changed since its names were read, or at least none of the
-page's own records. Else the names are read again and, in the same request, the records that they
-are likely to name; if that fails, too, for fewer records.
+A scan first reads the names of a directory, as they are at one moment. Then it reads the records,
+page by page, each page as it is at one moment. It returns a page if the page is consistent with
+*one* of the two moments: nothing in the directory has changed since the names were read, or at
+least none of the page's own records. Otherwise it reads the names again and, in the same request,
+the records that they probably name; if that fails as well, fewer records.
 
 A directory of more than 20,000 keys has too many names for one reply. There the records of a page
-are of one moment, but a key that comes while its names are being read may be missed.
+are consistent, but a key that is created while the names are being read may be missed.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from .protocol.multi_read import read
 from .versions import VersionCache
 
 _AT_ONCE = 20_000
-"""Names in one reply."""
+"""Most names in one reply."""
 _WINDOW = 50_000
-"""Names in memory; of more, the first ones, and the rest is read again when they have been used."""
+"""Most names in memory. Of more names, the first are kept; the rest is read again later."""
 _FIRST, _MOST = 64, 1000
-"""Records in the first request, when nobody knows how large they are, and in any later one."""
+"""Most records in the first request, when their size is unknown, and in any later request."""
 _BYTES = 4 << 20
-"""How large a reply may be, judging by the last one."""
+"""Most bytes of a reply, estimated from the last reply."""
 _PATIENCE = 40
-"""Attempts at a page that is of one moment; then it is given out as it is."""
+"""Attempts to read a consistent page; afterwards the page is returned as it is."""
 
 
 def fitting(count: int, size: int) -> int:
-    """Return how many records to ask for when the last `count` ones took `size` bytes."""
+    """Return how many records to request if the last `count` records took `size` bytes."""
     return max(1, min(_MOST, _BYTES * count // max(size, 1)))
 
 
@@ -48,13 +48,13 @@ class _Names:
     """The keys of some directories at one moment.
 
     Attributes:
-        keys: in order, all of them or the first ones.
+        keys: all keys or the first ones, in order.
         changed: for each directory, the transaction that changed it last.
-        deletions: by the shards' paths.
-        whole: there are no more than these.
-        exact: they are of one moment.
+        deletions: the number of deletions by the path of the shard.
+        whole: `keys` has all keys.
+        exact: all names are of one moment.
         there: the directories at that moment.
-        nodes: records of that moment, if any were read along.
+        nodes: records of that moment, if any were read in the same request.
     """
 
     keys: list[str] = attrs.field(factory=list)
@@ -68,10 +68,10 @@ class _Names:
 
 @attrs.frozen
 class ReadContext:
-    """What all scans of a handle share.
+    """The shared context of all scans of a handle.
 
     Attributes:
-        sizes: how many names the directories had when they were last read.
+        sizes: the number of names in each directory when it was last read.
     """
 
     connection: Connection
@@ -128,7 +128,7 @@ class Scan:
         together, names.nodes = names.nodes, {}
         if together:
             if not all(key in together for key in keys) and names.exact:
-                return None  # Somebody was faster than our guess.
+                return None  # Another process changed the names that we had guessed.
             nodes = [together.get(key, codec.NO_NODE) for key in keys]
         else:
             wanted = [codec.get_data(layout.directory(name)) for name in names.changed]
@@ -164,7 +164,7 @@ class Scan:
     # -- names -----------------------------------------------------------------------------
 
     def _list(self, deadline: Deadline, guess: list[str]) -> _Names:
-        """Read the names, and along with them the records that are guessed to be needed."""
+        """Read the names and, in the same request, the records that are probably needed."""
         if "/" in self._prefix:
             return self._list_all([directory_of(self._prefix)], guess, deadline)
         while True:
@@ -234,11 +234,11 @@ class Scan:
     def _batches(
         self, directories: list[str], deadline: Deadline
     ) -> Iterator[list[tuple[str, str]]]:
-        """Yield directories and shards, as many at once as fit into a reply."""
+        """Yield batches of directories and shards that fit into one reply."""
         shards = [(name, shard) for name in directories for shard in shards_of(name)]
         sizes = [self._place.sizes.get(name) for name in directories]
         if None not in sizes and sum(filter(None, sizes)) < _AT_ONCE // 2:
-            yield shards  # As they were small a moment ago.
+            yield shards  # They were small when they were last read.
             return
         paths = [f"{self._layout.directory(name)}/{shard}" for name, shard in shards]
         nodes = read(self._place.connection, [codec.get_data(path) for path in paths], deadline)

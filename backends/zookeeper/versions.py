@@ -1,10 +1,10 @@
-"""Sights: what a handle has read lately, in the terms in which ZooKeeper can be asked to check it.
+"""The version cache: recently read versions, in the form that ZooKeeper can check.
 
-A record's version is the number of the transaction that wrote it, which grows whatever happens to
-the key. ZooKeeper cannot check that. It checks how often a znode was written *since it was
-created*, and that number comes again when the key is deleted and created again. So a commit also
-checks the record's shard, which counts the deletions below it: if that number is what it was when
-the record was read, the record is the same one.
+A record's version is the number of the transaction that wrote it, which always grows. ZooKeeper
+cannot check that number. It checks how often a znode was written *since it was created*, and that
+number repeats when the key is deleted and created again. So a commit also checks the record's
+shard, which counts the deletions below it: if that number is unchanged since the record was read,
+the record is the same one.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ _MOST = 20_000
 
 @attrs.define(eq=False)
 class ShardGeneration:
-    """How many deletions a shard had; shared by what was seen at the same moment."""
+    """The number of deletions of a shard, shared by all records that were read at that number."""
 
     deletions: int
 
 
 @attrs.frozen
 class CachedVersion:
-    """A record as it was seen.
+    """The version of a record when it was read.
 
     Attributes:
-        version: of the record, as the contract has it.
-        writes: how often it was written since it was created.
-        guard: none of the deletions up to this number was one of this record.
+        version: the record's version in the terms of the contract.
+        writes: how often the record was written since it was created.
+        guard: the shard's number of deletions when the record existed at this version.
     """
 
     version: int
@@ -43,7 +43,7 @@ class CachedVersion:
 
 
 class VersionCache:
-    """The sights of one handle, the ones used last. Safe for use by many threads."""
+    """The most recently used versions of one handle. Safe for use by many threads."""
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
@@ -58,13 +58,13 @@ class VersionCache:
             return sight
 
     def saw(self, key: str, node: Node, shard: str, deletions: int) -> CachedVersion:
-        """Note a record that was read with, or after, its shard."""
+        """Cache the version of a record that was read with, or after, its shard."""
         with self._mutex:
             guard = self._guards.get(shard)
             if guard is None or guard.deletions < deletions:
                 guard = self._guards[shard] = ShardGeneration(deletions)
             elif guard.deletions > deletions:
-                guard = ShardGeneration(deletions)  # Read before others were: of no use to them.
+                guard = ShardGeneration(deletions)  # Older than the shared one: do not share it.
             sight = CachedVersion(node.modified, node.version, guard)
             known = self._sights.get(key)
             if known is None or (known.version, known.guard.deletions) <= (
@@ -78,9 +78,9 @@ class VersionCache:
             return sight
 
     def deleted(self, keys: Iterable[str], shard: str, deletions: int) -> None:
-        """Note that we deleted the keys, which was the shard's deletion of that number.
+        """Record that this handle deleted the keys, as the shard's deletion of that number.
 
-        If we know of all the earlier ones, our own one does not outdate what else we saw there.
+        If this handle knows all earlier deletions, the other cached versions stay valid.
         """
         with self._mutex:
             for key in keys:

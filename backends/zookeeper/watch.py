@@ -1,8 +1,8 @@
-"""Watching: one-shot watches of ZooKeeper, one per directory, however many wait and however large.
+"""Watching: one-shot watches of ZooKeeper, one per directory, for any number of readers and keys.
 
-Each commit writes the znodes of the directories that it changes, so one watch on such a znode is
-told of any change below. After it has fired it is set again before anybody is told to read again,
-so that no change falls in between; and only if somebody waits, and not too often.
+Each commit writes the znodes of the directories that it changes, so one watch on such a znode fires
+for every change below. A watch that has fired is set again before any reader is notified, so that
+no change is missed in between; and only if a reader waits, and not too often.
 """
 
 from __future__ import annotations
@@ -23,23 +23,24 @@ from .protocol.multi_read import Reading
 from .protocol.request import Request
 
 POLL = 5.0
-"""Seconds after which a watch fires although nothing was heard of."""
+"""Seconds after which a watch fires without a hint."""
 
 _SILENCE = 15.0
-"""Seconds of silence after which a watch says that anything may have changed. Every master writes a
-sign of life more often, so a watch that sees those is never silent."""
+"""Seconds of silence after which a watch reports that any key may have changed. Masters write
+heartbeats more often, so a watch that sees them is never silent."""
 
 _PAUSE = 0.01
-"""Seconds between two settings of one watch: what happens within them is one hint."""
+"""Least seconds between two settings of one watch: changes in between are one hint."""
 _RETRY = 0.25
 
 
 class _Spot:
-    """A znode that is watched, or is to be.
+    """A znode that is watched or will be watched.
 
     Attributes:
-        mark: the transaction that wrote it last, as far as anybody was told; 0 while it is absent.
-        set_at: when the watch was sent; it is `armed` once that was answered, until it fires.
+        mark: the last reported transaction that wrote the znode; 0 while it is absent.
+        armed: the watch is set and has not fired.
+        set_at: when the watch was sent.
     """
 
     def __init__(self, path: str) -> None:
@@ -74,7 +75,7 @@ class Hub:
             self._watches.discard(watch)
 
     def close(self) -> None:
-        """Wake everybody: there is nothing to wait for any more."""
+        """Wake all readers, whose next wait then fails."""
         with self._mutex:
             self._closed = True
             watches = list(self._watches)
@@ -82,7 +83,7 @@ class Hub:
             watch.ring()
 
     def arm(self, watch: ZooKeeperWatch) -> float:
-        """Set what is to be set for `watch`; return in how many seconds to try again.
+        """Set the missing watches of `watch`; return after how many seconds to try again.
 
         Raises:
             Unavailable: the handle is closed.
@@ -143,13 +144,13 @@ class Hub:
                 self._know_directories,
             )
         except Unavailable:
-            pass  # It is closed.
+            pass  # The connection is closed.
 
     def _know_directories(self, reading: Reading) -> None:
         try:
             (names,) = reading.answers()
         except JrsError:
-            with self._mutex:  # Again, when the next one waits.
+            with self._mutex:  # The next reader that waits tries again.
                 self._spots.pop(self._layout.map, None)
             return
         with self._mutex:
@@ -171,7 +172,7 @@ class Hub:
 
 
 class ZooKeeperWatch(Watch):
-    """Told of changes by a `Hub`; fires every few seconds anyway."""
+    """A watch that a `Hub` notifies; it also fires every few seconds without a hint."""
 
     def __init__(self, hub: Hub, prefix: str) -> None:
         self.prefix = prefix
@@ -183,10 +184,10 @@ class ZooKeeperWatch(Watch):
         self._heard_at = time.monotonic()
 
     def ring(self, *, hint: bool = False, below: str = "") -> None:
-        """Wake who waits: to return, if that is a hint, or else to see to its watches.
+        """Wake the reader: to return if `hint` is True, otherwise to set its watches again.
 
         Args:
-            below: the prefix below which the change is; empty if it may be anywhere.
+            below: the prefix of the changed keys; empty if any key may have changed.
         """
         if hint:
             self._changes.add(below or None)

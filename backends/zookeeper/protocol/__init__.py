@@ -1,1 +1,1 @@
-"""A client of ZooKeeper's protocol. It knows nothing of the map that is kept there."""
+"""A client of ZooKeeper's protocol, independent of jrs's map."""

@@ -1,4 +1,4 @@
-"""Access: which servers, who one is to them, and who may see what one writes."""
+"""Access: the servers, the credentials, and the owner of created znodes."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _SCHEMES = ("digest", "sasl")
 
 @attrs.frozen
 class Access:
-    """What it takes to connect.
+    """Everything that a connection needs.
 
     Attributes:
-        scheme: how a user logs in. ``digest`` proves nothing by itself: ZooKeeper takes any name
-            and password, and compares them with those of a znode's owner. ``sasl`` (DIGEST-MD5) is
-            checked by the server against its own list of users.
+        scheme: how a user logs in. With ``digest`` ZooKeeper accepts any name and password, and
+            only compares them with those of a znode's owner. With ``sasl`` (DIGEST-MD5) the server
+            checks them against its own list of users.
     """
 
     address: Address
@@ -41,7 +41,7 @@ class Access:
         """Parse a URL, whose option ``auth`` (or `JRS_BACKEND_AUTH`) is one of the schemes.
 
         Raises:
-            InvalidInput: it cannot be used; the message holds no secret.
+            InvalidInput: the URL cannot be used; the message contains no secret.
         """
         parts = urlsplit(url)
         options = parse_qsl(parts.query, keep_blank_values=True)
@@ -52,7 +52,7 @@ class Access:
         address = Address.parse(url, default_port=_PORT, environment=environment)
         scheme = (spelled or [environment.get("JRS_BACKEND_AUTH", "digest")])[-1]
         if scheme not in _SCHEMES:
-            raise InvalidInput(f"option auth of {address.url} is {' or '.join(_SCHEMES)}")
+            raise InvalidInput(f"option auth of {address.url} must be {' or '.join(_SCHEMES)}")
         if scheme == "sasl" and address.user is not None:
             _check_sasl()
         return cls(address, scheme, tls_context(address.tls, address.url))
@@ -83,13 +83,13 @@ class Access:
 
     @property
     def acl(self) -> bytes:
-        """Whom everything that is created belongs to: its creator alone, or everyone."""
+        """The ACL of created znodes: for their creator alone, or for everyone."""
         if self.address.user is None:
             return codec.acl(_ALL, "world", "anyone")
         return codec.acl(_ALL, "auth", "")
 
     def config(self) -> dict[str, Any]:
-        """Return this as JSON, secrets and all."""
+        """Return the access as JSON, including its secrets."""
         tls = self.address.tls
         files = None if tls is None else {
             name: None if path is None else str(path)

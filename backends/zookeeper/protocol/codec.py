@@ -1,6 +1,6 @@
-"""Requests and replies in ZooKeeper's own bytes: those kazoo has no words for, or slow ones.
+"""The codec of ZooKeeper's protocol, for requests that kazoo does not support or encodes slowly.
 
-A write is a *multi*: operations that are applied all or none, in order. A read is a *multi-read*
+A write is a *multi*: operations that are applied in order, all or none. A read is a *multi-read*
 (ZooKeeper 3.6 and newer): many znodes as they were at one moment, in one request.
 """
 
@@ -18,10 +18,10 @@ _ERROR, _END = -1, -1
 
 OK, NO_NODE, NO_AUTH, BAD_VERSION, NODE_EXISTS = 0, -101, -102, -103, -110
 ROLLED_BACK, NOT_TRIED = 0, -2
-"""What the operations before and behind the one that failed are said to have."""
+"""The codes of the operations before and behind the operation that failed."""
 
 ANY = -1
-"""The version of whoever does not care about it."""
+"""Matches any version."""
 NEVER = 2**31 - 1
 """A version that no znode has."""
 
@@ -36,9 +36,9 @@ class Node:
     """A znode as it was read.
 
     Attributes:
-        created, modified: the transactions that created it and that wrote it last; they only grow.
+        created, modified: the transactions that created it and wrote it last; they only grow.
         version: how often it was written since it was created.
-        owner: the session it ends with, or 0.
+        owner: the session that it ends with, or 0.
     """
 
     value: bytes
@@ -93,7 +93,7 @@ def get_children(path: str) -> bytes:
 
 
 def frame(xid: int, kind: int, body: bytes) -> bytes:
-    """Return a request as it goes over the network."""
+    """Return a request in its network form."""
     return _REQUEST.pack(len(body) + 8, xid, kind) + body
 
 
@@ -103,7 +103,7 @@ def multi(parts: Iterable[bytes]) -> bytes:
 
 
 END = _HEADER.pack(_END, True, -1)
-"""A multi of nothing, and the end of any other."""
+"""An empty multi, and the end of every other multi."""
 _CREATE = _HEADER.pack(CREATE, False, -1)
 _DELETE = _HEADER.pack(DELETE, False, -1)
 _SET_DATA = _HEADER.pack(SET_DATA, False, -1)
@@ -116,7 +116,7 @@ _GET_CHILDREN = _HEADER.pack(GET_CHILDREN, False, -1)
 
 
 def failure(reply: bytes, at: int) -> tuple[int, int] | None:
-    """Return the index of the operation that made a write fail and why, or None if it succeeded."""
+    """Return the index and the code of the operation that failed; None if the write succeeded."""
     index = 0
     while True:
         kind, done, _ = _HEADER.unpack_from(reply, at)
@@ -130,7 +130,7 @@ def failure(reply: bytes, at: int) -> tuple[int, int] | None:
 
 
 def versions(reply: bytes, at: int) -> list[int]:
-    """Return the versions that the `set_data` of a successful write gave, in order."""
+    """Return the new versions from the `set_data` operations of a successful write, in order."""
     found: list[int] = []
     while True:
         kind, done, _ = _HEADER.unpack_from(reply, at)
@@ -146,7 +146,7 @@ def versions(reply: bytes, at: int) -> list[int]:
 
 
 def modified(reply: tuple[bytes, int] | None) -> int:
-    """Return the transaction that wrote a znode last, from the answer whether it exists."""
+    """Return the transaction that wrote a znode last, from the reply to `EXISTS`; 0 if absent."""
     return 0 if reply is None else int(_STAT.unpack_from(*reply)[1])
 
 

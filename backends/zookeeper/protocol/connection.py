@@ -1,10 +1,12 @@
-"""A connection: one session, its requests in the order they were made, and no surprises of kazoo's.
+"""A connection: one session on kazoo, with its requests in the order in which they were made.
 
-- Nothing is handed to kazoo while it is not connected: what can wait does so here, until its
-  caller's deadline.
-- A server that hangs is noticed although requests keep being sent to it, which kazoo takes for
-  heartbeats: when nothing was heard for a while, the next endpoint has its turn.
-- Requests count as possible only once the session has been authenticated.
+It works around kazoo in three ways:
+
+- Requests are not passed to kazoo while it is not connected, but wait here, until their caller's
+  deadline.
+- A server that hangs is detected although requests are sent to it, which kazoo counts as
+  heartbeats: after some silence, the next endpoint is tried.
+- Requests are sent only after the session has been authenticated.
 """
 
 from __future__ import annotations
@@ -38,30 +40,30 @@ from .request import Request
 from .sockets import PATIENCE, BufferedSocket, Handler
 
 _WINDOW = 128
-"""Requests that kazoo has at a time; more of them would block whoever wakes its thread."""
+"""Most requests in kazoo at a time; more would block the threads that wake kazoo's thread."""
 _SILENCE = 3.0
-"""Seconds without a word from the server while requests wait for answers: then it hangs."""
+"""Seconds without a message from the server, while requests wait, after which it counts as hung."""
 _LONGEST_READ = 8.0
 """Seconds within which an idle connection notices that the server is gone."""
 _AT_ONCE = 65536
-"""Bytes that are sent in one go, if that many wait."""
+"""Most bytes of waiting requests that are sent at once."""
 _TICK = 0.25
 _REVIVAL = 1.0
 """Seconds between two attempts to log in again."""
 _FAREWELL = 1.0
-"""Seconds that closing waits for the server to take note."""
+"""Seconds that `close` waits for the server."""
 
 
 _log = logging.getLogger("jrs.backends.zookeeper")
 _log.addHandler(logging.NullHandler())
 _log.setLevel(logging.WARNING)
-# kazoo logs credentials and session passwords below this level, whoever configures what.
+# Below this level kazoo logs credentials and session passwords: never let them through.
 _log.addFilter(lambda record: record.levelno >= logging.INFO)
 logging.getLogger("kazoo").addHandler(logging.NullHandler())
 
 
 class _Protocol(ConnectionHandler):  # type: ignore[misc]
-    """kazoo's own conversation with a server, with a word when it is ready and less patience."""
+    """kazoo's protocol handler, with a callback when it is ready and shorter timeouts."""
 
     granted = 0.0
     ready: Callable[[], None]
@@ -73,7 +75,7 @@ class _Protocol(ConnectionHandler):  # type: ignore[misc]
         except RetryFailedError:
             raise
         except Exception:
-            # Anything else would end kazoo's thread with a traceback, and the client for good.
+            # Any other error would end kazoo's thread with a traceback, and the client forever.
             self.client._session_callback(KeeperState.CONNECTING)
             return None
 
@@ -84,7 +86,7 @@ class _Protocol(ConnectionHandler):  # type: ignore[misc]
             raise AuthFailedError from error
         except AuthFailedError as error:
             if isinstance(error.__cause__, ConnectionDropped):
-                raise error.__cause__ from None  # That was the network.
+                raise error.__cause__ from None  # The network failed, not the login.
             raise
         self.granted = round(reading * 1.5) / 1000
         self.ready()
@@ -104,7 +106,7 @@ class _Protocol(ConnectionHandler):  # type: ignore[misc]
             super()._write(memoryview(message)[sent:], min(timeout, PATIENCE))
 
     def _send_request(self, reading: float, connecting: float) -> None:
-        # All that wait at once: most of the time of a request goes into sending it alone.
+        # All waiting requests at once: sending each alone takes most of a request's time.
         queue, pending = self.client._queue, self.client._pending
         frames: list[bytes] = []
         size = 0
@@ -115,19 +117,19 @@ class _Protocol(ConnectionHandler):  # type: ignore[misc]
             frames.append(codec.frame(self._xid, request.type, request.serialize()))
             size += len(frames[-1])
         if frames:
-            self._read_sock.recv(len(frames))  # A byte for each of them woke us.
+            self._read_sock.recv(len(frames))  # Each request woke this thread with one byte.
             self._write(b"".join(frames), connecting)
         else:
             super()._send_request(reading, connecting)
 
 
 class Connection:
-    """One session after another, each made again where it ended.
+    """A sequence of sessions: when one ends, the next one begins.
 
     Args:
-        timeout: of the sessions, in seconds; the server may grant less or more.
-        name: of its threads.
-        session: the id and the password of one to take over.
+        timeout: the timeout of the sessions, in seconds; the server may grant less or more.
+        name: the name of its threads.
+        session: the id and the password of a session to take over.
     """
 
     def __init__(
@@ -191,7 +193,7 @@ class Connection:
 
         Raises:
             Unavailable: not within the deadline.
-            AccessDenied: the server does not take the user and the password.
+            AccessDenied: the server rejects the user or the password.
         """
         self._client.start_async()
         self._keeper.start()
@@ -205,13 +207,13 @@ class Connection:
             raise refused or Unavailable(f"{self.where}: no session within the deadline")
 
     def submit(self, *requests: Request) -> None:
-        """Send the requests in this order, behind earlier ones, as soon as there is a connection.
+        """Send the requests in this order, behind earlier ones, as soon as a connection exists.
 
-        Whoever does not want to wait for that any longer cancels them. Nobody is told before this
-        returns, unless by another thread.
+        To stop waiting, cancel the requests. Before this returns, only other threads run the
+        requests' callbacks.
 
         Raises:
-            Unavailable: it was closed.
+            Unavailable: the connection was closed.
         """
         self.shelter.run(lambda: self._submit(requests))
 
@@ -257,7 +259,7 @@ class Connection:
         return self._generation
 
     def _pump(self) -> None:
-        # Not merely our own flag: when the connection is lost, kazoo first fails what it has.
+        # Our own flag is not enough: when the connection is lost, kazoo first fails its requests.
         while (
             self._outbox
             and self._connected
@@ -275,7 +277,7 @@ class Connection:
             try:
                 self._protocol._write_sock.send(b"\0")
             except (OSError, AttributeError):
-                return  # It is being closed, and will fail what it has.
+                return  # kazoo is being closed, and will fail its requests.
 
     def _answered(self, request: Request) -> None:
         with self._mutex:
@@ -285,7 +287,7 @@ class Connection:
             self._flying.discard(request)
             self._heard = time.monotonic()
             self._pump()
-        # What is told holds the request: together they would wait for the garbage collector.
+        # The callback refers to the request: break the cycle, to spare the garbage collector.
         told, request.told = request.told, _nobody
         told(request)
 
@@ -300,11 +302,11 @@ class Connection:
 
     def _changed(self, state: str) -> None:
         if state == KazooState.CONNECTED:
-            return  # Not before it is authenticated.
+            return  # `_up` follows once the session is authenticated.
         with self._mutex:
             self._connected = False
             self._generation += 1
-            # What kazoo knew of has failed by now. The rest came too late to be sent.
+            # kazoo has failed the requests that it knew. The others came too late to be sent.
             stranded = list(self._flying)
             if self._client.client_state == KeeperState.AUTH_FAILED:
                 self._refused = AccessDenied(f"{self.where}: wrong user or password")
@@ -314,7 +316,7 @@ class Connection:
             request.set_exception(ConnectionLoss())
 
     def _cut(self) -> None:
-        """End the present connection, or the attempt to make one; kazoo goes on from there."""
+        """End the current connection, or the attempt to connect; kazoo then connects again."""
         self._handler.given_up = self._closed
         socket = self._protocol._socket
         if isinstance(socket, BufferedSocket):
@@ -336,17 +338,18 @@ class Connection:
                 self._cut()
             routine = self._protocol._connection_routine
             if routine is not None and not routine.is_alive() and time.monotonic() > revive_at:
-                # kazoo gives up for good where a login fails, be it for the lost connection.
+                # kazoo gives up forever if a login fails, even because of a lost connection.
                 self._client.start_async()
                 revive_at = time.monotonic() + _REVIVAL
 
     # -- waiting for one request -----------------------------------------------------------
 
     def write(self, ops: Sequence[bytes], deadline: Deadline) -> Request:
-        """Send one multi and wait; return it answered. Look at `wire.failure` of its reply.
+        """Send one multi and wait; return the answered request. Check its `codec.failure`.
 
         Raises:
-            Unavailable: it was not sent. OutcomeUnknown: it was, and not answered in time.
+            Unavailable: the request was not sent.
+            OutcomeUnknown: the request was sent, but not answered in time.
         """
         answered = threading.Lock()
         answered.acquire()
@@ -360,7 +363,7 @@ class Connection:
         return request
 
     def overdue(self, request: Request) -> JrsError:
-        """Return what to raise for a write whose deadline has passed."""
+        """Return the error for a write whose deadline has passed."""
         if request.cancel():
             return Unavailable(f"{self.where}: no answer within the deadline; nothing was changed")
         request.error = ConnectionLoss()
@@ -370,4 +373,4 @@ class Connection:
 
 
 def _nobody(_: Request) -> None:
-    """Be told nothing more."""
+    """Ignore the request: the callback of a settled request."""

@@ -1,6 +1,6 @@
-"""A session by hand: to learn what a server grants, or why it cannot be spoken to.
+"""A handshake without kazoo: shows the timeouts that a server grants, or why it is unreachable.
 
-No threads, no retries and nothing kept: what takes place takes place within the deadline.
+It uses no threads and no retries, keeps nothing, and ends within the deadline.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _LENGTH = struct.Struct("!i")
 _NOBODY = b"\0" * 16
 _AUTH_XID = -4
 _ENDED = (
-    "ends connections: is it a ZooKeeper, has it a quorum, and has this host too many connections "
-    "(maxClientCnxns)?"
+    "ends connections: check that it is a ZooKeeper, that it has a quorum, and that this host does "
+    "not have too many connections (maxClientCnxns)"
 )
 
 
@@ -35,8 +35,8 @@ def shortest_session(access: Access, deadline: Deadline) -> float:
     """Return the shortest timeout, in seconds, that the server grants a session.
 
     Raises:
-        Unavailable: no endpoint can be spoken to; the message says why, for each of them.
-        WrongAddress: none of them ever can be: the address or the certificates are wrong.
+        Unavailable: no endpoint can be reached; the message gives the reason for each.
+        WrongAddress: the address or the certificates are wrong; waiting does not help.
     """
     faults = []
     for number, (host, port) in enumerate(access.address.endpoints):
@@ -46,7 +46,7 @@ def shortest_session(access: Access, deadline: Deadline) -> float:
             with _Talk(access, host, port, turn) as talk:
                 shortest = talk.connect(timeout=0.001)
                 with contextlib.suppress(OSError):
-                    talk.end()  # Or it ends by itself, soon.
+                    talk.end()  # If this fails, the session soon ends by itself.
                 return shortest
         except (OSError, ssl.SSLError) as error:
             patience = Deadline.after(min(1.0, deadline.remaining() / left * 0.9))
@@ -58,7 +58,7 @@ def shortest_session(access: Access, deadline: Deadline) -> float:
 
 
 class _OtherProtocol(OSError):
-    """What answers is no ZooKeeper."""
+    """The server is not a ZooKeeper."""
 
 
 class _Talk:
@@ -83,7 +83,7 @@ class _Talk:
         self._wire.close()
 
     def connect(self, *, timeout: float) -> float:
-        """Begin a session; return the timeout that was granted."""
+        """Begin a session; return the granted timeout in seconds."""
         self._send(
             _CONNECT.pack(0, 0, round(timeout * 1000), 0)
             + _LENGTH.pack(len(_NOBODY))
@@ -97,7 +97,7 @@ class _Talk:
         return granted / 1000
 
     def end(self) -> None:
-        """End the session, and wait until the server has."""
+        """End the session and wait for the server's answer."""
         for scheme, credential in self._access.auth_data:
             body = _LENGTH.pack(0) + codec.text(scheme) + codec.text(credential)
             self._send(_REQUEST.pack(_AUTH_XID, codec.AUTH) + body)

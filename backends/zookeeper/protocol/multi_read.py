@@ -1,4 +1,4 @@
-"""Reading many znodes as they are at one moment, not earlier than the read began."""
+"""Multi-read: many znodes as they are at one moment, not earlier than the read began."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from .request import Request, refusal
 
 
 class Reading:
-    """A multi-read, made again where the connection was lost: reading twice harms nobody.
+    """A multi-read that is repeated if the connection is lost.
 
-    A server answers reads from what it has, which may be behind the others. So each is preceded by
-    a *sync* on the same connection: the server first catches up with the ensemble's leader. (A
-    leader that was cut off from the others may answer for a few more ticks; see the package.)
+    A server answers reads from its own state, which may be older than that of other servers. So a
+    *sync* on the same connection precedes each read: the server first catches up with the
+    ensemble's leader. (An ensemble leader that is cut off may answer for a few more ticks; see the
+    package.)
 
     Args:
-        told: called once there is an answer, where replies are read; see `answers`.
+        told: called once the read has ended, on the thread that reads replies; see `answers`.
     """
 
     def __init__(
@@ -40,13 +41,14 @@ class Reading:
         self._begin()
 
     def answers(self, *, refused: bool = False) -> list[codec.Read]:
-        """Return the answers to the parts; `wire.NO_NODE` for a znode that is not there.
+        """Return the answers to the parts; `codec.NO_NODE` for an absent znode.
 
         Args:
-            refused: return `wire.NO_AUTH` for a part that may not be read, too.
+            refused: return the error code for a part that may not be read, instead of raising.
 
         Raises:
-            Unavailable: not within the deadline. AccessDenied: a part may not be read.
+            Unavailable: not within the deadline.
+            AccessDenied: a part may not be read.
         """
         where = self._connection.where
         problem = self._closed or self._sync.problem(where) or self._read.problem(where)
@@ -61,7 +63,7 @@ class Reading:
         return answers
 
     def cancel(self) -> None:
-        """Ask no more; nobody is told."""
+        """Stop the read; `told` is not called."""
         self._canceled = True
         self._sync.cancel()
         self._read.cancel()
@@ -75,7 +77,7 @@ class Reading:
         sync = self._sync
         again = read.lost or sync.lost or sync.generation != read.generation
         if sync.error is not None and not sync.lost:
-            again = False  # A server that wants a login says so once, and ends the connection.
+            again = False  # A server that requires a login refuses once and ends the connection.
         if self._canceled:
             return
         if again and not self._deadline.expired:

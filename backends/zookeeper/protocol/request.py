@@ -1,9 +1,9 @@
-"""A request on its way: what is sent, whether it was, and who is told what became of it.
+"""A request: its content, whether it was sent, and its outcome.
 
-kazoo keeps what it is given while it is not connected and sends it after it has reconnected, long
-after its caller was told that it failed. A write that is no longer wanted by then, because its
-caller has given up or because it was meant for an earlier connection, is sent as a write of
-nothing. So it is always known whether a write can have happened.
+kazoo keeps requests while it is not connected and sends them after it has reconnected, long after
+the caller got an error. If a write is no longer wanted by then, because its caller has given up or
+because it was meant for an earlier connection, an empty write is sent instead. So it is always
+known whether a write can have happened.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ _UNIMPLEMENTED = -6
 
 
 class Request:
-    """One request, in the shape in which kazoo takes requests and tells their results.
+    """One request, with the interface that kazoo requires of requests and results.
 
     Args:
         kind: its number in ZooKeeper's protocol.
-        body: what is sent.
-        told: called once with the request, where replies are read: it must not block.
-        path, watcher: kazoo calls the watcher once when the znode changes, or may have.
+        body: the content.
+        told: called once with the request, on the thread that reads replies: it must not block.
+        path, watcher: kazoo calls the watcher once when the znode may have changed.
 
     Attributes:
-        reply: the answer and where in it the body begins.
-        error: why there is no answer.
-        generation: the connection it was meant for.
+        reply: the answer and the offset of its body.
+        error: the reason why there is no answer.
+        generation: the connection that it was meant for.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Request:
         self._turn = threading.Lock()
 
     def cancel(self) -> bool:
-        """Keep it from being sent; return whether that was still possible."""
+        """Cancel the request; return whether it was not sent yet."""
         with self._turn:
             self._canceled = not self.sent
             return self._canceled
@@ -89,7 +89,7 @@ class Request:
         return gone and not isinstance(self.error, ConnectionClosedError)
 
     def problem(self, where: str) -> JrsError | None:
-        """Return what to raise for a request without an answer."""
+        """Return the error for a request without an answer, or None."""
         if self.error is None:
             return None
         if isinstance(self.error, JrsError):
@@ -131,12 +131,12 @@ class Request:
 
 
 def refusal(code: int, where: str) -> JrsError:
-    """Return what to raise for a definite no of the server, by its code."""
+    """Return the error for a refusal by the server, from its code."""
     if code in _NO_AUTH:
         return AccessDenied(
-            f"{where}: no permission, or a wrong user or password (JRS_BACKEND_USER, "
-            "JRS_BACKEND_PASSWORD; and auth=sasl, where the server has its own users)"
+            f"{where}: no permission, or a wrong user or password: check JRS_BACKEND_USER, "
+            "JRS_BACKEND_PASSWORD, and auth=sasl if the server has its own users"
         )
     if code == _UNIMPLEMENTED:
         return Unavailable(f"{where}: the server is older than ZooKeeper 3.6: upgrade it")
-    return Unavailable(f"{where}: the server refuses with code {code}; nothing was changed")
+    return Unavailable(f"{where}: the server refused with code {code}; nothing was changed")

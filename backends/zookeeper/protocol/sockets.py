@@ -1,9 +1,9 @@
-"""Sockets as the client library gets them: made within a deadline, TLS by our rules, read in bulk.
+"""Sockets for kazoo: connected within a deadline, TLS by our rules, read in bulk.
 
-Left to itself kazoo trusts the system's certificate authorities, too, does
-not compare host names, cannot be interrupted while it connects, and does not see what TLS has
-decrypted already, so that a reply may wait there until the next one arrives. A socket of this
-module has none of that; and as it is read in large pieces, a reply costs fewer system calls.
+By itself kazoo also trusts the system's certificate authorities, does not compare host names, and
+cannot be interrupted while it connects. It also does not see data that TLS has already decrypted,
+so that a reply may wait until the next one arrives. The sockets of this module avoid all that; and
+because they read large pieces, a reply needs fewer system calls.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from ...remote.address import Tls
 
 _PIECE = 65536
 PATIENCE = 3.0
-"""Seconds for one attempt to connect, and for any answer while a session is being made: then the
-next endpoint has its turn."""
+"""Seconds for one attempt to connect, and for any answer during the handshake; afterwards the next
+endpoint is tried."""
 
 _SLICE = 0.05
 
 
 class BufferedSocket:
-    """A connected socket with a buffer, in the shape that kazoo takes a TLS socket to have."""
+    """A connected socket with a buffer, with the interface that kazoo expects of a TLS socket."""
 
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
@@ -42,7 +42,7 @@ class BufferedSocket:
         self._at = 0
 
     def pending(self) -> int:
-        """Return how many bytes can be read without the network."""
+        """Return the number of bytes that can be read without the network."""
         here = len(self._buffer) - self._at
         if not here and isinstance(self._socket, ssl.SSLSocket):
             return self._socket.pending()
@@ -73,18 +73,18 @@ class BufferedSocket:
         self._socket.close()
 
     def abort(self) -> None:
-        """End the connection under whoever is reading it."""
+        """End the connection, even while another thread reads it."""
         try:
             socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
         except OSError:
-            pass  # It is gone already.
+            pass  # The connection is already gone.
 
 
 def tls_context(tls: Tls | None, where: str) -> ssl.SSLContext | None:
-    """Return what `tls` asks for; with a `ca`, that one alone is trusted.
+    """Return the TLS context for `tls`; if it has a `ca`, only that authority is trusted.
 
     Raises:
-        InvalidInput: a file holds no certificate or key.
+        InvalidInput: a file contains no valid certificate or key.
     """
     if tls is None:
         return None
@@ -92,7 +92,7 @@ def tls_context(tls: Tls | None, where: str) -> ssl.SSLContext | None:
         context = ssl.create_default_context(cafile=tls.ca)
     except ssl.SSLError:
         raise InvalidInput(
-            f"the ca file {str(tls.ca)!r} for {where} holds no certificate"
+            f"the ca file {str(tls.ca)!r} for {where} contains no certificate"
         ) from None
     if tls.cert is not None:
         try:
@@ -106,7 +106,7 @@ def tls_context(tls: Tls | None, where: str) -> ssl.SSLContext | None:
 
 
 def _refuse_password() -> str:
-    raise ValueError("the key is encrypted")  # Else the terminal would be asked.
+    raise ValueError("the key is encrypted")  # Prevents a prompt on the terminal.
 
 
 def connect(
@@ -116,10 +116,10 @@ def connect(
     deadline: Deadline,
     given_up: Callable[[], bool] = lambda: False,
 ) -> BufferedSocket:
-    """Connect to a numeric `address`, whose certificate has to be made out to `host`.
+    """Connect to a numeric `address`, whose certificate must be issued for `host`.
 
     Raises:
-        OSError: it could not be connected to within the deadline, or `given_up` says to stop.
+        OSError: no connection within the deadline, or `given_up` returned True.
     """
     family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
     made = socket.socket(family, socket.SOCK_STREAM)
@@ -176,10 +176,10 @@ def _await(
 
 
 def resolve(host: str, port: int, deadline: Deadline) -> list[tuple[str, int]]:
-    """Return the numeric addresses of a host within the deadline, which the resolver has not.
+    """Return the numeric addresses of a host within the deadline; the resolver has none.
 
     Raises:
-        OSError: it is not known, or that could not be found out in time.
+        OSError: the host is unknown, or the resolver did not answer in time.
     """
     found: list[Any] = []
 
@@ -193,19 +193,19 @@ def resolve(host: str, port: int, deadline: Deadline) -> list[tuple[str, int]]:
     asking.start()
     asking.join(deadline.bounded())
     if not found:
-        raise TimeoutError("its name could not be looked up in time")
+        raise TimeoutError("its name could not be resolved in time")
     if isinstance(found[0], OSError):
         raise found[0]
     return [(answer[4][0], answer[4][1]) for answer in found[0]]
 
 
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]
-    """kazoo's threads and sockets, with sockets of our own making."""
+    """kazoo's handler of threads and sockets, with our own sockets."""
 
     def __init__(self, name: str, context: ssl.SSLContext | None) -> None:
         super().__init__()
         self.given_up = False
-        """Set while the client is closed: what waits for the network stops waiting."""
+        """True while the client is being closed: connecting then stops waiting."""
         self._name = name
         self._context = context
 
@@ -223,7 +223,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         _broken: Sequence[Any],
         timeout: float | None = None,
     ) -> tuple[list[Any], list[Any], list[Any]]:
-        """Wait like `select.select`, but never for what a `BufferedSocket` has read already."""
+        """Wait like `select.select`, but never for data that a `BufferedSocket` has buffered."""
         poll = select.poll()
         by_number = {}
         at_hand = []
