@@ -64,19 +64,22 @@ def test_public_names() -> None:
     assert all(getattr(jrs, name) is not None for name in jrs.__all__)
 
 
-def test_readme_names_the_public_names() -> None:
-    """The README's list of the library's names is the list of its public names."""
-    text = (ROOT / "README.md").read_text().partition("## The library")[2].partition("\n## ")[0]
-    named = set(re.findall(r"`jrs\.([A-Za-z_]+)`", text))
+def test_reference_names_the_public_names() -> None:
+    """The reference has an entry for each public name, and for nothing else."""
+    text = (ROOT / "docs" / "reference.md").read_text()
+    named = re.findall(r"^\.\. auto(?:class|exception|function):: jrs\.(\w+)$", text, re.MULTILINE)
 
-    assert named == {name for name in jrs.__all__ if not name.startswith("_")}
+    assert sorted(named) == sorted(set(jrs.__all__) - {"__version__"})
+    assert "`jrs.__version__`" in text
 
 
-def test_readme_names_the_commands() -> None:
-    """Each command of `jrs` is in the README's table of commands."""
-    text = (ROOT / "README.md").read_text().partition("## The command line")[2]
-    named = set(re.findall(r"`(?:jrs )?([a-z-]+)[^`]*`", text.partition("\nExit codes")[0]))
+def test_docs_name_the_commands() -> None:
+    """Each command of `jrs` is in the reference, which is generated, and in a page that a person
+    wrote."""
+    pages = [path.read_text() for path in (ROOT / "docs").glob("*.md")]
+    named = set(re.findall(r"\bjrs ([a-z-]+)", "\n".join(pages)))
 
+    assert any("{jrs-commands}" in page for page in pages)
     with click.Context(cli) as context:
         assert named >= set(cli.list_commands(context))
 

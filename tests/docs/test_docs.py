@@ -1,0 +1,321 @@
+"""The documentation works: its Python runs, its commands parse, the tutorial does what it says.
+
+A block of Python runs as a script, in a folder of its page's own, with the file backend there. Its
+first line may name the file that it is saved as (``# etl.py``), for the blocks and commands behind
+it. One that cannot run is marked ``python no-run``, with the reason in a comment in front of it:
+``<!-- no-run: … -->``. It still has to compile, and its imports and names of jrs have to exist.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+import click
+import pytest
+
+import jrs
+from jrs.cli import cli
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+TUTORIAL = ROOT / "docs" / "tutorial.md"
+PLACES = ("/var/lib/jrs", "/tmp/tutorial")
+"""What the pages call the reader's folders; each is a folder of the test here."""
+SLEEP = "time.sleep(600 if job.attempt == 1 else 0)"
+"""In the tutorial's job: the first attempt ends with its master, and by nothing else."""
+KEY = "/etc/jrs/spec.key"
+KINDS = {"bash", "console", "python", "text", "{eval-rst}", "{jrs-commands}", "{toctree}"}
+
+
+@attrs.frozen
+class Block:
+    """A block of code in a page."""
+
+    page: Path
+    line: int
+    kind: str
+    runs: bool
+    text: str
+    before: str
+    """The last line with text in front of it."""
+
+    @property
+    def where(self) -> str:
+        return f"{self.page.name}:{self.line}"
+
+    @property
+    def name(self) -> str:
+        """The file that it is saved as."""
+        named = re.match(r"# ([a-z_]+\.py)\b", self.text)
+        return named[1] if named else f"line_{self.line}.py"
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    """Yield the blocks of a page; those inside of lists, too."""
+    lines = page.read_text(encoding="utf-8").splitlines()
+    number, before = 0, ""
+    while number < len(lines):
+        opened = re.match(r"( *)```(.*)$", lines[number])
+        number += 1
+        if opened is None:
+            before = lines[number - 1].strip() or before
+            continue
+        first, inside = number, []
+        while lines[number].strip() != "```":
+            inside.append(lines[number].removeprefix(opened[1]))
+            number += 1
+        number += 1
+        kind, _, mark = opened[2].partition(" ")
+        assert mark in ("", "no-run"), f"{page.name}:{first}: what does {mark!r} mean?"
+        yield Block(page, first, kind, not mark, "\n".join(inside) + "\n", before)
+
+
+BLOCKS = [block for page in PAGES for block in blocks(page)]
+PYTHON = [block for block in BLOCKS if block.kind == "python"]
+CONSOLE = [block for block in BLOCKS if block.kind == "console"]
+
+
+def of(page: Path) -> list[Block]:
+    return [block for block in PYTHON if block.page == page]
+
+
+def localized(text: str, folder: Path) -> str:
+    """Return the text with the reader's folders inside of `folder`."""
+    for place in PLACES:
+        text = text.replace(place, str(folder / Path(place).name))
+    return text
+
+
+def commands(block: Block) -> Iterator[list[str]]:
+    """Yield the commands of a console, without what they print."""
+    whole = re.sub(r"\\\n *", " ", block.text)
+    for line in whole.splitlines():
+        if line.startswith("$ "):
+            yield from split(line[2:])
+
+
+def split(line: str) -> Iterator[list[str]]:
+    """Yield the simple commands of a line of the shell."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    words: list[str] = []
+    for word in lexer:
+        if set(word) <= set(";&|"):
+            yield words
+            words = []
+        elif set(word) <= set("<>"):
+            next(lexer)  # The file that the output goes to.
+        else:
+            words.append(word)
+    yield words
+
+
+# -- Python ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if of(page) and page != TUTORIAL],  # That one needs its masters.
+    ids=lambda page: page.name,
+)
+def test_python_runs(page: Path, tmp_path: Path) -> None:
+    """Each block runs, behind those that come before it in its page."""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
+    for block in of(page):
+        if not block.runs:
+            continue
+        script = tmp_path / block.name
+        script.write_text(localized(block.text, tmp_path))
+        ended = subprocess.run(
+            [sys.executable, "-W", "error", script],
+            cwd=tmp_path,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert ended.returncode == 0, f"{block.where}:\n{ended.stderr}"
+
+
+@pytest.mark.parametrize("block", PYTHON, ids=lambda block: block.where)
+def test_python_names_what_exists(block: Block) -> None:
+    """Each block compiles, and what it imports, and names of `jrs`, exists."""
+    for node in ast.walk(ast.parse(block.text)):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                importlib.import_module(alias.name)
+        elif isinstance(node, ast.ImportFrom):
+            module = importlib.import_module(node.module or "")
+            assert all(hasattr(module, alias.name) for alias in node.names)
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            assert node.value.id != "jrs" or node.attr in jrs.__all__, f"no jrs.{node.attr}"
+
+
+@pytest.mark.parametrize(
+    "block", [block for block in BLOCKS if not block.runs], ids=lambda block: block.where
+)
+def test_a_block_that_does_not_run_says_why(block: Block) -> None:
+    assert re.match(r"<!-- no-run: .+ -->$", block.before)
+
+
+def test_every_block_has_a_known_kind() -> None:
+    """A block of a kind that is not in this list would not be tested; nor would an indented one."""
+    assert [f"{block.where}: {block.kind}" for block in BLOCKS if block.kind not in KINDS] == []
+    fenced = {
+        (block.page, block.line + n) for block in BLOCKS for n in range(block.text.count("\n"))
+    }
+    for page in PAGES:
+        for number, line in enumerate(page.read_text(encoding="utf-8").splitlines()):
+            indented = re.match(r" {4,}(\$ |jrs )", line) and (page, number) not in fenced
+            assert not indented, f"{page.name}:{number + 1}: give it a fence"
+
+
+# -- commands -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("block", CONSOLE, ids=lambda block: block.where)
+def test_commands_parse(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each `jrs …` names a command that exists, with options and arguments that it takes."""
+    key = tmp_path / "spec.key"
+    key.write_text("0" * 64 + "\n")
+    key.chmod(0o600)
+    monkeypatch.setattr(click.Command, "invoke", lambda command, context: None)
+    for words in commands(block):
+        if words[:1] == ["jrs"]:
+            parse([word.replace(KEY, str(key)) for word in words[1:]])
+
+
+def parse(arguments: list[str]) -> None:
+    try:
+        cli.main(arguments, prog_name="jrs", standalone_mode=False)
+    except click.ClickException as error:
+        pytest.fail(f"jrs {shlex.join(arguments)}: {error.format_message()}")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["no-such"], ["list", "--no-such"], ["show"], ["list", "--limit", "x"]]
+)
+def test_a_wrong_command_is_found(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test above can fail."""
+    monkeypatch.setattr(click.Command, "invoke", lambda command, context: None)
+    with pytest.raises(pytest.fail.Exception):
+        parse(arguments)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_in_the_text_exist(page: Path) -> None:
+    """Commands that the text names exist, and have the options that it gives them."""
+    for words in re.findall(r"`jrs ([^`]+)`", page.read_text(encoding="utf-8")):
+        command: click.Command = cli
+        for word in words.split():
+            if not isinstance(command, click.Group) or word.startswith("-"):
+                break
+            with click.Context(command) as context:
+                found = command.get_command(context, word)
+            assert found is not None, f"{page.name}: jrs {words}"
+            command = found
+        known = {name for each in (cli, command) for param in each.params for name in param.opts}
+        assert set(re.findall(r"(?<!\S)--[a-z-]+", words)) <= {*known, "--help"}, f"jrs {words}"
+
+
+# -- the tutorial ---------------------------------------------------------------------------
+
+
+def test_the_tutorial_works(tmp_path: Path) -> None:
+    """Its commands, run one after the other with real masters, end as it says."""
+    folder = tmp_path / "tutorial"
+    folder.mkdir()
+    program = tmp_path / "jrs"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m jrs "$@"\n')
+    program.chmod(0o755)
+    script = ["trap 'kill -9 $m1 $m2 2> /dev/null' EXIT"]
+    for block in blocks(TUTORIAL):
+        if block.kind == "python":
+            text = localized(block.text, tmp_path).replace("time.sleep(seconds)", SLEEP)
+            (folder / block.name).write_text(text)
+            if block.name != "count.py":
+                script.append(f"{sys.executable} {block.name}")
+        elif block.kind == "console" and block.runs:
+            for line in re.findall(r"^\$ (.*)$", block.text, re.MULTILINE):
+                line = localized(line, tmp_path)
+                if line == "jrs explain first":  # A reader looks again until it shows this.
+                    line = f"until {line} | grep 'write is finished'; do sleep 0.1; done"
+                if line.startswith("kill $"):
+                    line += "; wait " + line.removeprefix("kill ")
+                script.append(line)
+    path = os.pathsep.join([str(tmp_path), os.environ["PATH"]])
+    with subprocess.Popen(
+        ["bash", "-c", "\n".join(script)],
+        cwd=folder,
+        env={**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    ) as running:
+        try:
+            output, _ = running.communicate(timeout=60)
+        finally:
+            if running.poll() is None:
+                os.killpg(running.pid, signal.SIGKILL)
+
+    assert '"attempt": 2' in output, output
+    assert "stage write: attempt 1, 0.0 s, skipped by the last attempt" in output, output
+    assert "JobStatus.FINISHED {'numbers': 4, 'sum': 10, 'attempt': 2} stages skipped: 1" in output
+    assert "job 'first' has ended already; choose another job id to run it again" in output
+    log = (folder / "m2.log").read_text()
+    for line in re.findall(r"epoch 2  (.*)", TUTORIAL.read_text()):
+        assert line in log, log
+    assert not (folder / "cluster").exists()
+
+
+# -- words, events, links -------------------------------------------------------------------
+
+
+def test_every_kind_of_event_is_listed() -> None:
+    """docs/concepts.md has the kinds of events that the code emits, and no others."""
+    text = (ROOT / "docs" / "concepts.md").read_text().partition("\n## Events")[2]
+    kinds = set()
+    for path in (ROOT / "recovery").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and node.func.attr == "_emit"
+                and len(node.args) == 3
+            ):
+                kinds |= {
+                    part.value
+                    for part in ast.walk(node.args[0])
+                    if isinstance(part, ast.Constant) and isinstance(part.value, str)
+                }
+
+    assert set(re.findall(r"^\| `([a-z ]+)` \|", text, re.MULTILINE)) == kinds
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    """Each link to a file of ours has its file, and its heading."""
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        if "://" in target:
+            continue
+        name, _, heading = target.partition("#")
+        other = page.parent / name if name else page
+        assert other.exists(), f"{page.name}: {target}"
+        if heading:
+            titles = re.findall(r"^#+ (.*)$", other.read_text(encoding="utf-8"), re.MULTILINE)
+            assert heading in {slug(title) for title in titles}, f"{page.name}: {target}"
+
+
+def slug(title: str) -> str:
+    return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
