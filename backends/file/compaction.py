@@ -11,7 +11,7 @@ link the file wins.
 A child writes a large base, because a merge in this process would hold the interpreter's lock and
 delay its other threads, such as the heartbeat::
 
-    python -m jrs.backends.file.compaction FOLDER NICENESS
+    python -m jrs.backends.file.base_writer FOLDER NICENESS
 """
 
 from __future__ import annotations

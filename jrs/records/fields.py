@@ -155,7 +155,7 @@ def _number(value: Any) -> float:
             return float(value)
         except OverflowError:
             pass
-    raise InvalidInput(f"must be a finite number, not {shown(value)}")
+    raise InvalidInput(f"must be a finite number for JSON, not {shown(value)}")
 
 
 _SIMPLE: dict[Any, Rule] = {Any: _json, str: _text, bool: _flag, int: _whole, float: _number}

@@ -68,7 +68,7 @@ def test_a_key_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "mode", "why"),
     [
-        (b"s3cret\n", 0o600, "has 6 bytes, of 32 at least"),
+        (b"s3cret\n", 0o600, "has 6 bytes, but needs at least 32"),
         (b"s3cret" * 9, 0o644, "every user can read"),
         (None, 0, "cannot be read: No such file"),
     ],
@@ -253,6 +253,6 @@ def test_on_the_command_line(tmp_path: Path) -> None:
 
     said = jrs(url, "submit", "job", job("add"), "--spec-key", str(key), code=2)
 
-    assert "has 6 bytes, of 32 at least" in said
+    assert "has 6 bytes, but needs at least 32" in said
     assert "sesame" not in said
     assert not (tmp_path / "store").exists()
