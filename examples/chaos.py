@@ -13,24 +13,24 @@ from pathlib import Path
 from typing import Any
 
 import jrs
-from jrs.records.model import JobResult
 from jrs.testing.masters import Masters
 
 JOB = f"{Path(__file__).with_name('orders.py')}:orders"
 ARGUMENTS: dict[str, Any] = {"n": 100_000}
 
 
-def run(folder: Path, *, kill_in: str | None = None) -> JobResult:
+def run(folder: Path, *, kill_in: str | None = None) -> jrs.JobResult:
     """Run the job on two masters; kill -9 the one that leads when stage `kill_in` has begun."""
-    with Masters((folder / "store").as_uri(), storage=folder / "files") as masters:
+    url = (folder / "store").as_uri()
+    with Masters(url, storage=folder / "files") as masters, jrs.connect(url) as client:
         masters.start("m1")
         masters.start("m2")
-        jrs.JobCatalog(masters.backend).submit(jrs.JobSpec("job", JOB, ARGUMENTS))
+        job = client.submit(JOB, id="job", **ARGUMENTS)
         if kill_in is not None:
             staging = folder / "files" / "default" / "job"
             masters.until(lambda: any(staging.glob(f"e*/{kill_in}.*")), f"{kill_in} has begun")
             masters.leader().kill()
-        return jrs.JobResultStore(masters.backend).wait("job", timeout=180)
+        return job.result(timeout=180)
 
 
 def main() -> int:
