@@ -1,7 +1,7 @@
 """SinkLogs: what Spark's own file sinks leave in a job's output next to the rows.
 
-Such a sink writes files first and names those that count in a log, ``_spark_metadata``, that only
-Spark reads: to everybody else, files of batches that were run twice are rows that are there twice.
+Such a sink writes files first and names those that count in a log next to them, that only Spark
+reads: to everybody else, files of batches that were run twice are rows that are there twice.
 And if the log outlives the checkpoint, the next job that writes there loses its first batches
 without a word. So both go when the job has ended: the files that do not count, then the log. What
 stays is the table, the same for every reader.

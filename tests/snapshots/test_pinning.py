@@ -19,7 +19,7 @@ from jrs.records.codec import decode
 from jrs.records.model import AttemptRecord, StreamRecord
 from jrs.records.policies import SnapshotPolicy
 from jrs.recovery.checkpoint_format import checkpoint
-from jrs.recovery.checkpoint_format.final_batch import END_OF_TIME
+from jrs.recovery.checkpoint_format.position import END_OF_TIME
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.leader.recovery_point import RecoveryPoints
 from jrs.recovery.snapshots import SnapshotCatalog
