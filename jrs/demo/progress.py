@@ -6,14 +6,14 @@ next time.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import attrs
 
 from jrs.contract.errors import JobHeld
-from jrs.recovery.checkpoint_format.final_batch import END_OF_TIME, offsets
+from jrs.recovery.checkpoint_format.position import position, read_plan
+from jrs.recovery.checkpoint_format.unreadable import UnreadableCheckpoint
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.spark.rescaling import partitions
 
@@ -63,28 +63,27 @@ class ProgressOf:
         for checkpoint in self._folder.glob(f"e*/streams/{name}/ck"):
             try:
                 return partitions(checkpoint)
-            except (JobHeld, OSError, KeyError):
+            except (JobHeld, OSError):
                 continue
         return None
 
     def _checkpoint(self, name: str) -> Progress | None:
         for checkpoint in self._folder.glob(f"e*/streams/{name}/ck"):
             try:
-                committed = _newest(checkpoint / "commits")
-                planned = _newest(checkpoint / "offsets")
-                if planned < 0:
+                at = position(checkpoint)
+                if at.planned < 0:
                     continue
-                _, meta, sources = offsets(checkpoint, planned)
-            except (JobHeld, OSError):
+                plan = read_plan(checkpoint, at.planned)
+            except (UnreadableCheckpoint, OSError):
                 continue
-            watermark = meta["batchWatermarkMs"]
-            flushing = watermark == END_OF_TIME
+            watermark = None if at.at_the_end else plan.watermark
             return Progress(
-                planned + 1,
-                committed + 1,
-                tuple(map(_files, sources)),
-                None if flushing or watermark == 0 else watermark / 1000,
-                flushing,
+                at.planned + 1,
+                at.committed + 1,
+                # One entry of a file source's log for each time that it was read from.
+                tuple((-1 if each.log_end is None else each.log_end) + 1 for each in plan.sources),
+                watermark / 1000 if watermark else None,
+                at.at_the_end,
             )
         return None
 
@@ -98,15 +97,3 @@ class ProgressOf:
                 self._rows[batch] = sum(found)
             total += self._rows[batch]
         return total
-
-
-def _newest(folder: Path) -> int:
-    return max((int(path.name) for path in folder.iterdir() if path.name.isdigit()), default=-1)
-
-
-def _files(source: str) -> int:
-    """Return how often a file source was read from, as its line of the offset log has it."""
-    try:
-        return int(json.loads(source)["logOffset"]) + 1
-    except (ValueError, KeyError, TypeError):
-        return 0

@@ -1,33 +1,30 @@
-"""What a checkpoint needs to be of another place, or of another query.
+"""Moving a checkpoint to another place, or giving it to another query.
 
-Absolute paths are in two places of Spark's files and no others: the log of a file source and the
-log of a file sink. A checkpoint's query id is in its ``metadata``.
+Two kinds of Spark's files hold absolute paths, and no others do: the logs of file sources and those
+of file sinks. The query's id is in the checkpoint's ``metadata``.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import unicodedata
 import uuid
 from pathlib import Path, PurePosixPath
-from typing import Any
 from urllib.parse import quote, unquote
 
-from jrs.contract.errors import CorruptRecord
-
 from ..files import transfer
-from .checkpoint import read
+from . import file_logs, metadata
+from .file_logs import FileLog, LoggedFile
+from .sink_log import SINK_LOG
 
 _HOLDS_PATHS = re.compile(
     r"streams/[^/]+/ck/sources/[^/]+/[0-9]+(\.compact)?"
-    r"|(out|tmp)/.+/_spark_metadata/[0-9]+(\.compact)?"
+    rf"|(out|tmp)/.+/{SINK_LOG}/[0-9]+(\.compact)?"
 )
-_URI = re.compile(r"(file:(?://)?)(/.*)", re.DOTALL)
 _SAFE = "/!$&'()*+,;=:@~"
 _NO_OTHERS = ("Cc", "Zs", "Zl", "Zp")
-"""Controls and spaces. What else is beyond ASCII, a `java.net.URI` calls "other", and leaves."""
+"""Controls and spaces. A `java.net.URI` calls all else beyond ASCII "other" and leaves it."""
 
 
 def holds_paths(path: str) -> bool:
@@ -36,16 +33,19 @@ def holds_paths(path: str) -> bool:
 
 
 def relocate(file: Path, old: str, new: str) -> None:
-    """Let a log name files below `new` where it named them below `old`. Idempotent.
+    """Make a log name files below `new` where it named them below `old`. Idempotent.
 
-    The file is replaced, never written to: others may share it.
+    This replaces the file and never writes into it: snapshots may share it by a hard link.
 
     Raises:
-        CorruptRecord: it is no such log.
+        UnreadableCheckpoint: the file is no such log.
     """
-    lines = read(file).split("\n")
-    moved = [lines[0], *(_moved(line, old, new, file) for line in lines[1:])]
-    if moved != lines:
+    log = _read(file)
+    moved = [
+        line if named is None else _moved(named, old, new)
+        for line, named in zip(log.lines, log.files, strict=True)
+    ]
+    if moved != list(log.lines):
         _replace(file, "\n".join(moved))
 
 
@@ -53,10 +53,9 @@ def folders_in(log: Path) -> set[Path]:
     """Return the local folders of the files that a log names.
 
     Raises:
-        CorruptRecord: it is no such log.
+        UnreadableCheckpoint: the file is no such log.
     """
-    found = (_entry(line, log)[1] for line in read(log).split("\n")[1:])
-    return {Path(unquote(parent)) for parent in {m[2].rpartition("/")[0] for m in found if m}}
+    return {Path(file.path).parent for file in _read(log).named if file.is_local}
 
 
 def moved_path(path: str, old: str, new: str) -> str:
@@ -65,46 +64,35 @@ def moved_path(path: str, old: str, new: str) -> str:
     return str(PurePosixPath(new) / below.relative_to(old)) if below.is_relative_to(old) else path
 
 
-def give_new_id(metadata: Path) -> str:
-    """Make a checkpoint that of a query of its own; return the new query's id."""
-    try:
-        body = json.loads(metadata.read_bytes())
-        body["id"] = str(uuid.uuid4())
-    except (ValueError, TypeError) as error:
-        raise CorruptRecord(f"{metadata}: not the metadata of a query: {error}") from error
-    _replace(metadata, json.dumps(body, separators=(",", ":")))
-    return str(body["id"])
+def give_new_id(file: Path) -> str:
+    """Give the checkpoint with this ``metadata`` file a new query id, and return the id.
+
+    Raises:
+        UnreadableCheckpoint: the file is no metadata.
+    """
+    changed = metadata.read(file).with_id(str(uuid.uuid4()))
+    _replace(file, changed.text())
+    return changed.id
 
 
 # -- inside --------------------------------------------------------------------------------
 
 
-def _entry(line: str, where: Path) -> tuple[dict[str, Any], re.Match[str] | None]:
-    """Return an entry of a log, and the local path that it names, if it does."""
-    if not line.startswith("{"):
-        return {}, None  # Another source's own log: a number, or what it began with.
-    try:
-        entry = json.loads(line)
-    except ValueError as error:
-        raise CorruptRecord(f"{where}: not a log of files: {error}") from error
-    path = entry.get("path")
-    return entry, _URI.fullmatch(path) if isinstance(path, str) else None
+def _read(log: Path) -> FileLog:
+    of_sink = log.parent.name == SINK_LOG
+    return file_logs.read_sink(log) if of_sink else file_logs.read_source(log)
 
 
-def _moved(line: str, old: str, new: str, where: Path) -> str:
-    entry, match = _entry(line, where)
-    if match is None:
-        return line
-    parts, root = match[2].split("/"), old.rstrip("/").split("/")
-    if [unquote(part) for part in parts[: len(root)]] != root:
-        return line
+def _moved(file: LoggedFile, old: str, new: str) -> str:
+    parts, root = file.quoted.split("/"), old.rstrip("/").split("/")
+    if not file.is_local or [unquote(part) for part in parts[: len(root)]] != root:
+        return file.line
     rest = "/".join(parts[len(root) :])
-    entry["path"] = f"{match[1]}{_quoted(new)}/{rest}"
-    return json.dumps(entry, separators=(",", ":"))
+    return file.at(f"{_quoted(new)}/{rest}")
 
 
 def _quoted(path: str) -> str:
-    """Quote what Java's URIs quote and nothing else: Spark compares them as they are written."""
+    """Quote what a `java.net.URI` quotes and nothing else: Spark compares URIs as strings."""
     return "".join(
         char if char > "\x7f" and unicodedata.category(char) not in _NO_OTHERS
         else quote(char, safe=_SAFE)

@@ -1,7 +1,7 @@
 """SinkLogs: what Spark's own file sinks leave in a job's output next to the rows.
 
-Such a sink writes files first and then names the valid ones in a log, ``_spark_metadata``, that
-only Spark reads. Any other reader sees the rows of batches that were run twice as duplicates. If
+Such a sink writes files first and then names the valid ones in a log that only Spark
+reads. Any other reader sees the rows of batches that were run twice as duplicates. If
 the log outlives the checkpoint, the next job that writes there silently loses its first batches. So
 cleanup removes both when the job has ended: the files that the log does not name, then the log. The
 table stays, and is the same for every reader.

@@ -28,7 +28,7 @@ from jrs.records.policies import SnapshotPolicy
 from jrs.records.signing import SpecKey
 
 from ..checkpoint_format import checkpoint
-from ..checkpoint_format.final_batch import position
+from ..checkpoint_format.position import position
 from ..files.checkpoint_swap import complete_interrupted_rescale
 from ..files.job_folders import JobStorage
 from ..snapshots import folders
@@ -192,7 +192,7 @@ class RecoveryPoints:
             published = max(published_batches(output), default=-1)
         except FileNotFoundError as error:
             return f"{error.filename} is missing"
-        except (CorruptRecord, JobHeld) as error:
+        except CorruptRecord as error:
             return str(error)
         except OSError as error:
             why = f"{error.filename or live} cannot be read: {error.strerror}"

@@ -8,13 +8,11 @@ batch.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 import attrs
 
@@ -26,7 +24,8 @@ from jrs.records.model import StageRecord
 from jrs.records.snapshots import SnapshotStage
 
 from ..checkpoint_format import checkpoint, relocation
-from ..checkpoint_format.sink_log import SINK_LOG
+from ..checkpoint_format.file_logs import LoggedFile
+from ..checkpoint_format.sink_log import SINK_LOG, files_until
 from ..files.job_folders import JobStorage
 
 _BATCH = re.compile(r"batch=([0-9]+)")
@@ -266,9 +265,10 @@ def _until(folder: Path, path: str, batch: int | None) -> Iterator[Item]:
 
 def _logged(folder: Path, path: str, batch: int) -> Iterator[Item]:
     """Yield what a file sink had published by `batch`, according to its log."""
-    for name in checkpoint.log_until(folder / SINK_LOG, batch, whole=True):
-        yield Item(folder / SINK_LOG / name, f"{path}/{SINK_LOG}/{name}")
-        yield from _named_in(folder, path, folder / SINK_LOG / name)
+    for name, files in files_until(folder / SINK_LOG, batch):
+        log = folder / SINK_LOG / name
+        yield Item(log, f"{path}/{SINK_LOG}/{name}")
+        yield from _named_in(folder, path, log, files)
 
 
 def _has_output(folder: Path) -> bool:
@@ -288,16 +288,12 @@ def batch_of(folder: Path) -> int | None:
     return int(match[1]) if names and all(map(_PART.fullmatch, names)) else None
 
 
-def _named_in(folder: Path, path: str, log: Path) -> Iterator[Item]:
+def _named_in(folder: Path, path: str, log: Path, files: Iterable[LoggedFile]) -> Iterator[Item]:
     """Yield the data files that one file of a sink's log names."""
-    for line in checkpoint.read(log).splitlines()[1:]:
-        try:
-            named = json.loads(line)["path"]
-            file = Path(unquote(urlsplit(named).path))
-        except (ValueError, KeyError, TypeError) as error:
-            raise CorruptRecord(f"{log}: not the log of a file sink: {error}") from error
+    for named in files:
+        file = Path(named.path)
         if not file.is_relative_to(folder) or ".." in file.parts:
-            raise InvalidInput(f"{log} names {named!r}, which is not in {folder}: it was moved")
+            raise InvalidInput(f"{log} names {named.uri!r}, which is not in {folder}: it was moved")
         if not os.path.lexists(file):
             continue  # No maintenance removes rows: a user has pruned old ones.
         relative = file.relative_to(folder)

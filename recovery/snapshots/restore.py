@@ -43,8 +43,7 @@ from jrs.records.snapshots import (
 )
 from jrs.store.result_store import JobResultStore
 
-from ..checkpoint_format import relocation
-from ..checkpoint_format.sink_log import SINK_LOG
+from ..checkpoint_format import relocation, sink_log
 from ..files import transfer
 from ..files.job_folders import JobStorage
 from . import folders, pending_restores, swap
@@ -197,10 +196,9 @@ def check_output(storage: JobStorage, stages: Iterable[SnapshotStage], job_id: s
 
 def published_batches(folder: Path) -> Iterator[int]:
     """Yield the batches that a stage's sink has published, according to its folder."""
-    log = folder / SINK_LOG
+    log = folder / sink_log.SINK_LOG
     if log.is_dir():
-        names = (path.name.removesuffix(".compact") for path in log.iterdir())
-        yield from (int(name) for name in names if name.isdigit())
+        yield from sink_log.batches(log)
     else:
         batches = map(batch_of, folder.glob("batch=*"))
         yield from (batch for batch in batches if batch is not None)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from jrs.contract.errors import JobHeld, JrsError
+from jrs.contract.errors import JrsError
 from jrs.contract.operations import Fence
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import StreamRecord
 from jrs.records.policies import SnapshotPolicy
 
-from ..checkpoint_format.final_batch import position
+from ..checkpoint_format.position import position
+from ..checkpoint_format.unreadable import UnreadableCheckpoint
 from .catalog import SnapshotCatalog
 from .retention import retain
 
@@ -42,5 +43,5 @@ def _is_at_its_end(catalog: SnapshotCatalog, job_id: str, stage: str, fence: Fen
         return False  # It has finished: a snapshot holds that mark.
     try:
         return position(catalog.storage.checkpoint(job_id, fence.epoch, stage)).at_the_end
-    except JobHeld:
+    except UnreadableCheckpoint:
         return False  # Taking the snapshot reports the problem.

@@ -10,37 +10,45 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jrs.contract.errors import JobHeld
 
-from ..checkpoint_format.checkpoint import log_until, newest_logged
-from ..checkpoint_format.final_batch import offsets, position
+from ..checkpoint_format import sink_log
+from ..checkpoint_format.offset_log import STATE_STORE, OffsetLog
+from ..checkpoint_format.position import state_plan
 from ..checkpoint_format.sink_log import SINK_LOG
 from ..files.checkpoint_swap import complete_interrupted_rescale, done_folder, work_folder
 from ..files.job_folders import sync_tree
+from .held import or_held, position
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_PARTITIONS = "spark.sql.shuffle.partitions"
-_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
-
 
 def partitions(checkpoint: Path) -> int | None:
-    """Return the number of partitions of the checkpoint's state; None if it has no state."""
-    conf = _conf(checkpoint)
-    return None if conf is None else int(conf[_PARTITIONS])
+    """Return the number of partitions of the checkpoint's state; None if it has no state.
+
+    Raises:
+        JobHeld: the checkpoint cannot be read, or pins no number.
+    """
+    plan = _plan(checkpoint)
+    if plan is not None and plan.partitions is None:
+        raise JobHeld(f"the offset log of {checkpoint} pins no number of partitions")
+    return None if plan is None else plan.partitions
 
 
 def check(checkpoint: Path) -> str | None:
-    """Return why the checkpoint's state cannot be rescaled, or None if it can."""
-    conf = _conf(checkpoint)
-    if conf is None:
+    """Return why the checkpoint's state cannot be rescaled, or None if it can.
+
+    Raises:
+        JobHeld: the checkpoint cannot be read.
+    """
+    plan = _plan(checkpoint)
+    if plan is None:
         return None
-    provider = conf.get(_PROVIDER, "")
+    provider = plan.conf.get(STATE_STORE, "")
     if "RocksDB" in provider:
         return None
     return f"its state store, {provider.rpartition('.')[2]}, cannot be rescaled; RocksDB's can"
@@ -79,42 +87,12 @@ def fill_sink_log(table: Path, checkpoint: Path, default: int) -> None:
         default: after how many entries Spark compacts a new log.
     """
     log = table / SINK_LOG
-    if not log.is_dir():
-        return
-    for batch in range(newest_logged(log) + 1, position(checkpoint).committed + 1):
-        half = log / f".{batch}.half"
-        if (batch + 1) % _compact_interval(log, default):
-            name, lines = str(batch), ["v1"]
-        else:
-            name, lines = f"{batch}.compact", ["v1", *_entries(log, batch - 1)]
-        half.write_text("\n".join(lines), encoding="utf-8")
-        os.rename(half, log / name)
-    sync_tree(log)
+    if log.is_dir():
+        sink_log.fill(log, position(checkpoint).committed, default)
+        sync_tree(log)
 
 
-def _compact_interval(log: Path, default: int) -> int:
-    """Return the interval at which Spark expects compacted entries, derived from the existing ones
-    in the same way as Spark does (`CompactibleFileStreamLog.deriveCompactInterval`)."""
-    latest = sorted(int(path.stem) for path in log.glob("*.compact") if path.stem.isdigit())
-    if not latest:
-        return default
-    if len(latest) > 1:
-        return latest[-1] - latest[-2]
-    count = latest[-1] + 1
-    if default < count / 2:
-        return next((n for n in range(default, count // 2 + 1) if count % n == 0), count)
-    return count
-
-
-def _entries(log: Path, last: int) -> Iterator[str]:
-    for name in log_until(log, last, whole=True):
-        yield from (log / name).read_text(encoding="utf-8").splitlines()[1:]
-
-
-def _conf(checkpoint: Path) -> dict[str, str] | None:
-    """Return the configuration that is pinned with the checkpoint's state; None without state."""
-    at = position(checkpoint)
-    if at.planned < 0 or not at.stateful:
-        return None
-    found: dict[str, str] = offsets(checkpoint, at.planned)[1]["conf"]
-    return found
+def _plan(checkpoint: Path) -> OffsetLog | None:
+    """Return the plan of the newest batch; None if the query has no state."""
+    with or_held():
+        return state_plan(checkpoint)

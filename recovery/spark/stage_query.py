@@ -29,8 +29,8 @@ from jrs.records.policies import RestartPolicy
 
 from ..attempt.engine import StateLost, StreamHost
 from ..checkpoint_format.checkpoint import is_computed
-from ..checkpoint_format.final_batch import plan_flush, position
 from . import queries, rescaling
+from .held import plan_flush, position
 from .session import jvm_died
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from jrs.demo.board import Board, Line, step
 from jrs.demo.progress import Progress, ProgressOf
 from jrs.demo.screen import Screen
 from jrs.demo.watching import Moment
-from jrs.recovery.checkpoint_format.final_batch import END_OF_TIME
+from jrs.recovery.checkpoint_format.position import END_OF_TIME
 from jrs.recovery.files.job_folders import JobStorage
 
 pytest.importorskip("pyarrow")

@@ -19,10 +19,10 @@ from jrs.records.codec import decode
 from jrs.records.model import AttemptRecord, StreamRecord
 from jrs.records.policies import SnapshotPolicy
 from jrs.recovery.checkpoint_format import checkpoint
-from jrs.recovery.checkpoint_format.final_batch import END_OF_TIME
+from jrs.recovery.checkpoint_format.position import END_OF_TIME
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.leader.recovery_point import RecoveryPoints
-from jrs.recovery.snapshots import SnapshotCatalog
+from jrs.recovery.snapshots import SnapshotCatalog, scheduled
 from jrs.store.stops import JobStops
 from tests.recovery.support import FaultyMemory
 from tests.snapshots.fabricate import FakeJob, file_sink, jrs_sink, put
@@ -68,7 +68,7 @@ def test_a_failure_is_only_said(
 
     said: list[tuple[str, str, str]] = []
     monkeypatch.setattr(state, "_emit", lambda *what: said.append(what))
-    monkeypatch.setattr(state if where != "create" else state._catalog, where, fail)
+    monkeypatch.setattr(scheduled if where != "create" else state._catalog, where, fail)
 
     state.take_scheduled_snapshot("job", SnapshotPolicy())
 

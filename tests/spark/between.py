@@ -15,7 +15,7 @@ from typing import Any
 from jrs import Job
 from jrs.records.model import Json
 from jrs.recovery.attempt.job import context_of
-from jrs.recovery.checkpoint_format.final_batch import position
+from jrs.recovery.checkpoint_format.position import position
 from jrs.recovery.snapshots.restore import published_batches
 from jrs.store.stops import JobStops
 

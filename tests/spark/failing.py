@@ -16,7 +16,7 @@ from jrs.contract.errors import InvalidInput
 from jrs.records.model import Json, StopMode
 from jrs.records.policies import RestartPolicy
 from jrs.recovery.attempt.job import context_of
-from jrs.recovery.checkpoint_format import final_batch
+from jrs.recovery.checkpoint_format.position import position, read_plan
 from jrs.store.stops import JobStops
 
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -211,8 +211,8 @@ def left_over(job: Job, folder: str) -> Json:
     job.stream("rate", build).result()
     checkpoint = context_of(job).storage.stream(job.job_id, job.epoch, "rate") / "ck"
     started = float((checkpoint / "sources" / "0" / "0").read_text().split()[-1]) / 1000
-    (last,) = final_batch.offsets(checkpoint, final_batch.position(checkpoint).committed)[2]
-    return [int(last), int(began - started)]
+    (last,) = read_plan(checkpoint, position(checkpoint).committed).sources
+    return [int(last.offset or "-1"), int(began - started)]
 
 
 def stuck(job: Job, folder: str, where: str) -> Json:

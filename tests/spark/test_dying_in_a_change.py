@@ -11,7 +11,7 @@ import pytest
 from jrs import JobSpec
 from jrs.records.model import JobStatus, StopMode, StopState
 from jrs.records.policies import RestartPolicy
-from jrs.recovery.checkpoint_format.final_batch import position
+from jrs.recovery.checkpoint_format.position import position
 from jrs.recovery.spark import rescaling
 from jrs.store.jobs import JobCatalog
 from jrs.store.stops import JobStops

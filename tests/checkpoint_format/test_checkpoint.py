@@ -255,7 +255,7 @@ def test_empty_log_of_rocksdb(tmp_path: Path) -> None:
     """RocksDB's own log files may be empty."""
     query = FakeQuery(tmp_path / "ck", "rocksdb").start().run(1)
     with zipfile.ZipFile(query.ck / "state/0/1/1.zip", "w") as archive:
-        archive.writestr("metadata", json.dumps({"logFiles": [{"dfsLogFileName": "1.log"}]}))
+        archive.writestr("metadata", 'v1\n{"logFiles":[{"dfsLogFileName":"1.log"}]}')
     put(query.ck / "state/0/1/logs/1.log", "")
 
     assert "state/0/1/logs/1.log" in select(query.ck).files

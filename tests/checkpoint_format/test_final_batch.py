@@ -11,9 +11,14 @@ import pytest
 
 from jrs.contract.errors import JobHeld
 from jrs.recovery.checkpoint_format import final_batch
-from jrs.recovery.checkpoint_format.final_batch import END_OF_TIME, Position, plan_flush, position
+from jrs.recovery.checkpoint_format import position as positions
+from jrs.recovery.checkpoint_format.final_batch import plan_flush
+from jrs.recovery.checkpoint_format.listing import newest
+from jrs.recovery.checkpoint_format.position import END_OF_TIME, Position, position
+from jrs.recovery.checkpoint_format.unreadable import UnreadableCheckpoint
+from jrs.recovery.spark import held, rescaling
 
-SOURCES = ['{"logOffset":3}', "-"]
+SOURCES = {"v1": ['{"logOffset":3}', "-"], "v2": ['orders:{"logOffset":3}', "1:-"]}
 
 
 def line(watermark: Any = 1_000, **more: Any) -> str:
@@ -23,11 +28,11 @@ def line(watermark: Any = 1_000, **more: Any) -> str:
 
 def log(checkpoint: Path, planned: int, committed: int, *, version: str = "v1") -> None:
     """Write the logs of a checkpoint whose newest batches are these."""
-    for name, newest in (("offsets", planned), ("commits", committed)):
+    for name, last in (("offsets", planned), ("commits", committed)):
         (checkpoint / name).mkdir(parents=True, exist_ok=True)
-        for batch in range(newest + 1):
-            text = "\n".join([version, line(), *SOURCES]) if name == "offsets" else "v1\n{}"
-            (checkpoint / name / str(batch)).write_text(text)
+        for batch in range(last + 1):
+            lines = [version, line(), *SOURCES[version]] if name == "offsets" else ["v1", "{}"]
+            (checkpoint / name / str(batch)).write_text("\n".join(lines))
     (checkpoint / "state").mkdir(exist_ok=True)
 
 
@@ -61,7 +66,7 @@ def test_the_end_is_planned_behind_the_last_batch(checkpoint: Path, version: str
     said, meta, *sources = after.pop("offsets/3").split("\n")
 
     assert after == before
-    assert (said, sources) == (version, SOURCES)
+    assert (said, sources) == (version, SOURCES[version])
     assert json.loads(meta) == json.loads(line(END_OF_TIME, batchTimestampMs=7500))
     assert position(checkpoint) == Position(3, 2, True, True)
     assert not position(checkpoint).flushed
@@ -113,7 +118,7 @@ def test_somebody_else_has_planned_it(checkpoint: Path, monkeypatch: pytest.Monk
     """Two that plan it at once plan the same: the second finds it there and changes nothing."""
     log(checkpoint, 0, 0)
     link = os.link
-    theirs = "\n".join(["v1", line(END_OF_TIME), *SOURCES])
+    theirs = "\n".join(["v1", line(END_OF_TIME), *SOURCES["v1"]])
 
     def late(source: Path, target: Path) -> None:
         target.write_text(theirs)
@@ -141,8 +146,10 @@ def test_no_end_is_planned_off_a_boundary(checkpoint: Path, planned: int, commit
 def test_logs_that_contradict_each_other(checkpoint: Path, planned: int, committed: int) -> None:
     """A batch that is committed and not planned, or two that are planned: the job is held."""
     log(checkpoint, planned, committed)
-    with pytest.raises(JobHeld, match="is damaged"):
+    with pytest.raises(UnreadableCheckpoint, match="is damaged"):
         position(checkpoint)
+    with pytest.raises(JobHeld, match="is damaged"):
+        held.position(checkpoint)
 
 
 @pytest.mark.parametrize(
@@ -154,8 +161,19 @@ def test_an_offset_log_that_can_not_be_read(checkpoint: Path, text: str | bytes)
     """What is damaged is held, by name, never guessed."""
     log(checkpoint, 1, 1)
     (checkpoint / "offsets" / "1").write_bytes(text if isinstance(text, bytes) else text.encode())
-    with pytest.raises(JobHeld, match=r"ck cannot be read: batch 1"):
-        plan_flush(checkpoint)
+    for read in (plan_flush, position):
+        with pytest.raises(UnreadableCheckpoint, match=r"ck cannot be read: batch 1"):
+            read(checkpoint)
+    for ask in (held.plan_flush, held.position, rescaling.partitions, rescaling.check):
+        with pytest.raises(JobHeld, match=r"ck cannot be read: batch 1"):
+            ask(checkpoint)
+
+
+def test_a_stream_that_pins_no_partitions(checkpoint: Path) -> None:
+    """Nobody knows over how many its state is spread: the job is held."""
+    log(checkpoint, 0, 0)
+    with pytest.raises(JobHeld, match="ck pins no number of partitions"):
+        rescaling.partitions(checkpoint)
 
 
 def test_files_that_are_no_batches(checkpoint: Path) -> None:
@@ -172,7 +190,7 @@ def test_a_batch_that_ends_while_one_looks(
 ) -> None:
     """A query that goes on between two looks at its logs is not taken for a damaged one."""
     log(checkpoint, 1, 1)
-    newest, looks = final_batch._newest, []
+    looks: list[str] = []
 
     def move(folder: Path) -> int:
         found = newest(folder)
@@ -181,6 +199,6 @@ def test_a_batch_that_ends_while_one_looks(
             log(checkpoint, 4, 4)
         return found
 
-    monkeypatch.setattr(final_batch, "_newest", move)
+    monkeypatch.setattr(positions, "newest", move)
 
     assert position(checkpoint) == Position(4, 4, False, True)

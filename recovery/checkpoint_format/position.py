@@ -1,0 +1,80 @@
+"""The position of a checkpoint: its newest planned batch, and its newest committed one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import attrs
+
+from . import offset_log
+from .listing import newest
+from .offset_log import OffsetLog
+from .unreadable import UnreadableCheckpoint
+
+END_OF_TIME = 253402300799583
+"""The watermark of a flushed stream, in milliseconds. It lies in the last second of the year 9999,
+where no date lies that somebody uses for "never"."""
+
+
+@attrs.frozen
+class Position:
+    """How far a checkpoint is."""
+
+    planned: int
+    """The newest batch in the offset log; -1 if the log is empty."""
+    committed: int
+    """The newest batch in the commit log; -1 if the log is empty."""
+    at_the_end: bool
+    """Whether the newest planned batch is the one that flushes."""
+    stateful: bool
+
+    @property
+    def flushed(self) -> bool:
+        return self.at_the_end and self.committed == self.planned
+
+
+def position(checkpoint: Path) -> Position:
+    """Read how far a checkpoint is. A missing checkpoint is before its first batch.
+
+    Raises:
+        UnreadableCheckpoint: the logs cannot be read, or contradict each other.
+    """
+    while True:
+        committed = newest(checkpoint / "commits")
+        planned = newest(checkpoint / "offsets")
+        if newest(checkpoint / "commits") == committed:
+            break  # No batch was committed while the offset log was listed.
+    if not committed <= planned <= committed + 1:
+        raise UnreadableCheckpoint(
+            f"the checkpoint {checkpoint} is damaged: batch {planned} is the newest planned and "
+            f"{committed} the newest committed"
+        )
+    at_the_end = planned >= 0 and read_plan(checkpoint, planned).watermark == END_OF_TIME
+    return Position(planned, committed, at_the_end, (checkpoint / "state").is_dir())
+
+
+def read_plan(checkpoint: Path, batch: int) -> OffsetLog:
+    """Return the plan of a batch, which always names a watermark.
+
+    Raises:
+        UnreadableCheckpoint: the plan is missing, cannot be read, or names no watermark.
+    """
+    try:
+        plan = offset_log.read(checkpoint / "offsets" / str(batch))
+        if plan.watermark is None:
+            raise UnreadableCheckpoint("it names no watermark")
+    except (OSError, UnreadableCheckpoint) as error:
+        raise UnreadableCheckpoint(
+            f"the offset log of {checkpoint} cannot be read: batch {batch}: {error}"
+        ) from None
+    return plan
+
+
+def state_plan(checkpoint: Path) -> OffsetLog | None:
+    """Return the plan of the newest batch; None if the query has no state, or no batch.
+
+    Raises:
+        UnreadableCheckpoint: the logs cannot be read, or contradict each other.
+    """
+    at = position(checkpoint)
+    return read_plan(checkpoint, at.planned) if at.planned >= 0 and at.stateful else None
