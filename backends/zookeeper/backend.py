@@ -71,7 +71,7 @@ class ZooKeeperBackend(Backend):
         )
         self._layout = layout
         self._planner = Planner(layout, access.acl, VersionCache())
-        self._place = ReadContext(self._connection, layout, self._planner.sights)
+        self._place = ReadContext(self._connection, layout, self._planner.cache)
         self._hub = Hub(self._connection, layout, directories)
         self._pipeline = Pipeline(self._connection, self._planner, directories)
         self._connection.on_tick = self._pipeline.expire

@@ -209,15 +209,15 @@ class _Candidacy:
     def _take(self, deadline: Deadline) -> LeadershipLease | None:
         """Increment the epoch; None if the place is lost or another candidate was faster."""
         sent = lease_time()
-        sight, value = self._epoch(deadline)
+        known, value = self._epoch(deadline)
         current = None if value is None else decode(EpochRecord, value, EPOCH_KEY)
         epoch = current.epoch + 1 if current else 1
         ours = encode(EpochRecord(epoch, self._candidate, uuid.uuid4().hex))
-        bump: Op = Create(EPOCH_KEY, ours) if sight is None else (
-            Update(EPOCH_KEY, ours, sight.version)
+        bump: Op = Create(EPOCH_KEY, ours) if known is None else (
+            Update(EPOCH_KEY, ours, known.version)
         )  # fmt: skip
-        plan = self._planner.plan([bump], None, {EPOCH_KEY: sight})
-        if sight is None:
+        plan = self._planner.plan([bump], None, {EPOCH_KEY: known})
+        if known is None:
             made = self._planner.directory(directory_of(EPOCH_KEY))
             _check(self._connection.write(made, deadline), self._access.where, codec.NODE_EXISTS)
         try:
@@ -234,22 +234,22 @@ class _Candidacy:
             if failed is not None:
                 self._session = 0 if failed[0] == 0 else self._session
                 return None
-        sight, value = self._epoch(deadline)
-        if sight is None or value != ours:
+        known, value = self._epoch(deadline)
+        if known is None or value != ours:
             return None
-        return self._lead(epoch, sight, sent)
+        return self._lead(epoch, known, sent)
 
     def _epoch(self, deadline: Deadline) -> tuple[CachedVersion | None, bytes | None]:
         shard, record = read(self._connection, self._planner.look([EPOCH_KEY]), deadline)
-        sight = self._planner.seen(EPOCH_KEY, shard, record)
-        return sight, record.value if isinstance(record, codec.Node) else None
+        known = self._planner.seen(EPOCH_KEY, shard, record)
+        return known, record.value if isinstance(record, codec.Node) else None
 
-    def _lead(self, epoch: int, sight: CachedVersion, sent: float) -> LeadershipLease:
+    def _lead(self, epoch: int, known: CachedVersion, sent: float) -> LeadershipLease:
         layout = self._planner.layout
         checks = [
             codec.check(self._path(self._place)),
-            codec.check(layout.shard(EPOCH_KEY), sight.guard.deletions),
-            codec.check(layout.record(EPOCH_KEY), sight.writes),
+            codec.check(layout.shard(EPOCH_KEY), known.guard.deletions),
+            codec.check(layout.record(EPOCH_KEY), known.writes),
         ]
 
         def beat(deadline: Deadline) -> None:
@@ -264,7 +264,7 @@ class _Candidacy:
 
         return LeadershipLease(
             epoch,
-            Fence(epoch, sight.version),
+            Fence(epoch, known.version),
             ttl=self._connection.granted,
             sent=sent,
             beat=beat,

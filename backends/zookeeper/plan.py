@@ -49,7 +49,7 @@ class Planner:
 
     layout: Layout
     acl: bytes
-    sights: VersionCache
+    cache: VersionCache
 
     def plan(
         self,
@@ -68,18 +68,18 @@ class Planner:
         """
         plan = Plan()
         versioned = [op for op in ops if isinstance(op, (Update, Check, Delete))]
-        sights: dict[str, CachedVersion | None] = {}
+        versions: dict[str, CachedVersion | None] = {}
         for check in versioned if fence is None else (fence.check(), *versioned):
             if check.version is not None:
-                self._look(check.key, check.version, sights, fresh or {}, plan)
+                self._look(check.key, check.version, versions, fresh or {}, plan)
         if fence is not None:
-            sight = sights.get(EPOCH_KEY)
-            if sight is None and not plan.unseen:
+            known = versions.get(EPOCH_KEY)
+            if known is None and not plan.unseen:
                 raise _fenced()
-            self._check_record(EPOCH_KEY, sight, _FENCE, plan)
-        self._guard(versioned, sights, plan)
+            self._check_record(EPOCH_KEY, known, _FENCE, plan)
+        self._guard(versioned, versions, plan)
         for op in ops:
-            self._apply(op, sights, plan)
+            self._apply(op, versions, plan)
         self._take_note(ops, plan)
         size = sum(map(len, plan.operations))
         if size > LIMIT:
@@ -109,7 +109,7 @@ class Planner:
         """Record the two answers for one key in the version cache."""
         if not isinstance(record, codec.Node) or not isinstance(shard, codec.Node):
             return None
-        return self.sights.saw(key, record, self.layout.shard(key), shard.version)
+        return self.cache.record(key, record, self.layout.shard(key), shard.version)
 
     def settle(self, plan: Plan, reply: tuple[bytes, int]) -> JrsError | Replan | None:
         """Return the outcome from the answer: None (done), an error, or `Replan`."""
@@ -119,7 +119,7 @@ class Planner:
                 updates = sum(isinstance(blame, Update) for blame in plan.blame)
                 counted = codec.versions(*reply)[updates:]
                 for (shard, keys), number in zip(plan.deletions.items(), counted, strict=False):
-                    self.sights.deleted(keys, shard, number)
+                    self.cache.deleted(keys, shard, number)
             return None
         index, code = failed
         blame = plan.blame[index]
@@ -141,28 +141,28 @@ class Planner:
         self,
         key: str,
         version: int,
-        sights: dict[str, CachedVersion | None],
+        versions: dict[str, CachedVersion | None],
         fresh: Mapping[str, CachedVersion | None],
         plan: Plan,
     ) -> None:
         """Find the cached version of `key` at `version`; None if the key has another version."""
-        sight = fresh[key] if key in fresh else self.sights.of(key)
-        if key not in fresh and (sight is None or sight.version < version):
+        known = fresh[key] if key in fresh else self.cache.of(key)
+        if key not in fresh and (known is None or known.version < version):
             plan.unseen.append(key)
-        sights[key] = sight if sight is not None and sight.version == version else None
+        versions[key] = known if known is not None and known.version == version else None
 
     def _guard(
         self,
         ops: Sequence[Update | Check | Delete],
-        sights: dict[str, CachedVersion | None],
+        versions: dict[str, CachedVersion | None],
         plan: Plan,
     ) -> None:
         guards: dict[str, tuple[int, str]] = {}
         for op in ops:
-            sight = sights.get(op.key)
-            if sight is None:
+            known = versions.get(op.key)
+            if known is None:
                 continue
-            shard, deletions = self.layout.shard(op.key), sight.guard.deletions
+            shard, deletions = self.layout.shard(op.key), known.guard.deletions
             other = guards.setdefault(shard, (deletions, op.key))
             if other[0] != deletions:
                 plan.unseen += [other[1], op.key]  # Read at different moments.
@@ -170,14 +170,14 @@ class Planner:
             plan.add(codec.check(shard, deletions), _GUARD)
 
     def _check_record(
-        self, key: str, sight: CachedVersion | None, blame: Op | str, plan: Plan
+        self, key: str, known: CachedVersion | None, blame: Op | str, plan: Plan
     ) -> None:
-        if sight is not None and blame == _FENCE:
-            plan.add(codec.check(self.layout.shard(key), sight.guard.deletions), blame)
-        writes = codec.NEVER if sight is None else sight.writes
+        if known is not None and blame == _FENCE:
+            plan.add(codec.check(self.layout.shard(key), known.guard.deletions), blame)
+        writes = codec.NEVER if known is None else known.writes
         plan.add(codec.check(self.layout.record(key), writes), blame)
 
-    def _apply(self, op: Op, sights: dict[str, CachedVersion | None], plan: Plan) -> None:
+    def _apply(self, op: Op, versions: dict[str, CachedVersion | None], plan: Plan) -> None:
         path = self.layout.record(op.key)
         if isinstance(op, Create):
             plan.add(codec.create(path, op.value, self.acl), op)
@@ -185,10 +185,10 @@ class Planner:
             plan.add(codec.create(path, b"", self.acl), op)
             plan.add(codec.delete(path), op)
         elif isinstance(op, Check):
-            self._check_record(op.key, sights[op.key], op, plan)
+            self._check_record(op.key, versions[op.key], op, plan)
         else:
-            sight = sights.get(op.key)
-            writes = codec.NEVER if sight is None else sight.writes
+            known = versions.get(op.key)
+            writes = codec.NEVER if known is None else known.writes
             if isinstance(op, Update):
                 plan.add(codec.set_data(path, op.value, writes), op)
             else:

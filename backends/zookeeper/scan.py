@@ -76,7 +76,7 @@ class ReadContext:
 
     connection: Connection
     layout: Layout
-    sights: VersionCache
+    cache: VersionCache
     sizes: dict[str, int] = attrs.field(factory=dict)
 
 
@@ -142,7 +142,7 @@ class Scan:
         for key, node in zip(keys, nodes, strict=True):
             if isinstance(node, codec.Node):
                 shard = layout.shard(key)
-                self._place.sights.saw(key, node, shard, names.deletions[shard])
+                self._place.cache.record(key, node, shard, names.deletions[shard])
                 found.append(Record(key, node.value, node.modified))
                 size += len(node.value) + 100
         self._size = min(fitting(len(keys), size), self._size * 16)

@@ -47,17 +47,17 @@ class VersionCache:
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
-        self._sights: OrderedDict[str, CachedVersion] = OrderedDict()
+        self._cache: OrderedDict[str, CachedVersion] = OrderedDict()
         self._guards: dict[str, ShardGeneration] = {}
 
     def of(self, key: str) -> CachedVersion | None:
         with self._mutex:
-            sight = self._sights.get(key)
-            if sight is not None:
-                self._sights.move_to_end(key)
-            return sight
+            known = self._cache.get(key)
+            if known is not None:
+                self._cache.move_to_end(key)
+            return known
 
-    def saw(self, key: str, node: Node, shard: str, deletions: int) -> CachedVersion:
+    def record(self, key: str, node: Node, shard: str, deletions: int) -> CachedVersion:
         """Cache the version of a record that was read with, or after, its shard."""
         with self._mutex:
             guard = self._guards.get(shard)
@@ -65,17 +65,14 @@ class VersionCache:
                 guard = self._guards[shard] = ShardGeneration(deletions)
             elif guard.deletions > deletions:
                 guard = ShardGeneration(deletions)  # Older than the shared one: do not share it.
-            sight = CachedVersion(node.modified, node.version, guard)
-            known = self._sights.get(key)
-            if known is None or (known.version, known.guard.deletions) <= (
-                sight.version,
-                deletions,
-            ):
-                self._sights[key] = sight
-                self._sights.move_to_end(key)
-                if len(self._sights) > _MOST:
-                    self._sights.popitem(last=False)
-            return sight
+            read = CachedVersion(node.modified, node.version, guard)
+            known = self._cache.get(key)
+            if known is None or (known.version, known.guard.deletions) <= (read.version, deletions):
+                self._cache[key] = read
+                self._cache.move_to_end(key)
+                if len(self._cache) > _MOST:
+                    self._cache.popitem(last=False)
+            return read
 
     def deleted(self, keys: Iterable[str], shard: str, deletions: int) -> None:
         """Record that this handle deleted the keys, as the shard's deletion of that number.
@@ -84,7 +81,7 @@ class VersionCache:
         """
         with self._mutex:
             for key in keys:
-                self._sights.pop(key, None)
+                self._cache.pop(key, None)
             guard = self._guards.get(shard)
             if guard is not None and guard.deletions == deletions - 1:
                 guard.deletions = deletions

@@ -1,6 +1,6 @@
 """How far each stream of a job is, read from its checkpoint while it runs.
 
-Whoever reads has no part in the job: a folder that is renamed in this moment is looked at again the
+The reader has no part in the job: a folder that is renamed at this moment is checked again the
 next time.
 """
 
@@ -20,7 +20,7 @@ from jrs.recovery.spark.rescaling import partitions
 
 @attrs.frozen
 class Progress:
-    """How far a stream is. It shrinks only if its job goes on from a snapshot."""
+    """How far a stream is. It shrinks only if its job resumes from a snapshot."""
 
     planned: int = 0
     """Batches that have begun."""

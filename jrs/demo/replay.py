@@ -112,7 +112,7 @@ def _by_day(rows: Iterable[Row], first: date, last: date) -> Iterator[tuple[date
 
 
 def _write(folder: Path, day: date, columns: Sequence[str], rows: Iterable[Row]) -> None:
-    """Write a day's file, which nobody sees before it is whole."""
+    """Write a day's file, which appears whole."""
     half = folder / f".{day}"
     with half.open("w", newline="") as file:
         table = csv.writer(file)

@@ -29,7 +29,7 @@ _SERVERS = {"etcd": find_etcd, "zookeeper": find_zookeeper}
 
 
 class CanNotGoOn(Exception):
-    """Something happened that the story cannot go on after; the message says what."""
+    """The story cannot continue; the message says why."""
 
 
 @attrs.frozen

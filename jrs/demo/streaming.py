@@ -45,7 +45,7 @@ _WEATHER = (
 
 
 def delays(job: Job, flights: str, weather: str) -> Json:
-    """Stream the flights and the weather, as long as nobody drains it; then sum up."""
+    """Stream the flights and the weather, until the job is drained; then sum up."""
     _spark(job)
     airports = [
         job.stream(name, partial(_by_the_hour, folder=Path(flights, airport)), bounded=True)

@@ -91,7 +91,7 @@ def _start(watched: Watched) -> None:
         "1. Streams, and leaders that die",
         f"The flights that left New York from {replay.FIRST:%b %d, %Y} on, day by day: {last}.\n"
         "Three bounded streams of their delays by the hour; a fourth, unbounded, joins each flight "
-        "with the weather,\nwhich goes on arriving. Three masters; the one that leads is killed.",
+        "with the weather,\nwhich keeps arriving. Three masters; the one that leads is killed.",
     )
     for name in ("m1", "m2", "m3"):
         scene.masters.start(name)
@@ -103,7 +103,7 @@ def _suspend(watched: Watched, moment: Moment) -> None:
     scene, stops = watched.scene, JobStops(watched.scene.backend)
     scene.screen.act(
         "2. Suspend, and resume",
-        "The job ends its processes, and goes on from its newest committed batches.",
+        "The job ends its processes, and resumes from its newest committed batches.",
     )
     when = watched.until_moment(moment)
     stops.request(JOB, StopMode.SUSPEND)
@@ -119,7 +119,7 @@ def _suspend(watched: Watched, moment: Moment) -> None:
     before = watched.look()
     scene.screen.line("", 0, JOB, "stands", f"without a process: {watched.board().plain()}")
     if not watched.feed.is_over:
-        said = f"the weather of {watched.feed.add():%b %d} arrives, and nobody reads it"
+        said = f"the weather of {watched.feed.add():%b %d} arrives, and no process reads it"
         scene.screen.line("", 0, JOB, "stands", said)
     if watched.look() != before:
         raise CanNotGoOn(f"job {JOB} stands, and has read on")
@@ -135,7 +135,7 @@ def _rescale(watched: Watched, moment: Moment) -> None:
     scene = watched.scene
     scene.screen.act(
         "3. Rescale, and another kill",
-        f"The streams go on with their state over {_PARTITIONS} partitions.",
+        f"The streams resume with their state over {_PARTITIONS} partitions.",
     )
     when = watched.until_moment(moment)
     before = {name: watched.partitions(name) for name in watched.unfinished()}

@@ -1,6 +1,6 @@
 """The streaming job as the demo watches it: how far it is, what it is fed, when its leader dies.
 
-All of it happens at looks, while something is waited for: the weather goes on arriving, the board
+All of it happens at looks, while something is waited for: the weather keeps arriving, the board
 is redrawn, and the random moments come.
 """
 
@@ -110,11 +110,11 @@ class Watched:
 
     def until_it_goes_on(self) -> None:
         """Wait until a batch is committed that was not yet when it was started."""
-        self.until(lambda: self._state == "running", "it goes on")
+        self.until(lambda: self._state == "running", "it runs")
 
     def kill(self, moment: Moment) -> None:
         """Kill the leader at a moment, start another master in its place, and wait until the job
-        goes on."""
+        continues."""
         when = self.until_moment(moment)
         killed, at = self.scene.kill_leader(when)
         self.starts_again()
@@ -198,7 +198,7 @@ class Watched:
             return
         if not self.may_end and self.scene.results.has_entry(JOB):
             result = self.scene.results.wait(JOB, 0)
-            why = result.failure.message if result.failure else "nobody has asked for that"
+            why = result.failure.message if result.failure else "its cancellation was not requested"
             raise CanNotGoOn(f"job {JOB} has ended {result.status.name}: {why}")
         self.look()
 

@@ -1,1 +1,1 @@
-"""For whoever writes a backend, or breaks one: the contract's test suite and its fault kit."""
+"""For authors of backends: the test suite of the contract, and a kit of faults."""

@@ -74,7 +74,7 @@ class MasterProcess:
             stdout=subprocess.PIPE,
             stderr=self._errors,
             env={**os.environ, **environment},
-            # Not of the terminal's group: Ctrl-C is for whoever started it.
+            # Not of the terminal's group: Ctrl-C is for the process that started it.
             start_new_session=True,
         )
 

@@ -17,7 +17,7 @@ from jrs.contract.errors import Conflict, Fenced
 from jrs.contract.operations import EPOCH_KEY, Absent, Check, Create, Delete, Fence, Op, Update
 
 Fresh = Callable[[], tuple[Callable[[str], Backend], str]]
-"""Gives an opener of handles and the name of a cluster that nobody has used."""
+"""Gives an opener of handles and the name of an unused cluster."""
 
 KEYS = ("a", "a.b", "a/b", "a/b/c", "a/c", "b", "b/a")
 _PREFIXES = ("", "a", "a/", "a/b", "b", "c", "leader/")

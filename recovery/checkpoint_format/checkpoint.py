@@ -1,7 +1,7 @@
 """Selecting the files of a checkpoint that a restart at a batch needs.
 
 State of batch N is version N + 1. Spark restores each store of each partition from a base and the
-changes after it. A batch that ran again leaves files of the same version, which nobody may read.
+changes after it. A batch that ran again leaves files of the same version, which must not be read.
 With format 2 the names carry a unique id, and the commit log names the ids that count.
 
 A running query adds files, and its maintenance removes old ones. A missing file raises

@@ -32,8 +32,7 @@ def plan_flush(checkpoint: Path, *, now: float | None = None) -> None:
         return
     if at.planned < 0 or at.planned != at.committed:
         raise JobHeld(
-            f"the checkpoint {checkpoint} does not stand at a batch boundary: its end cannot be "
-            "planned"
+            f"the checkpoint {checkpoint} is not at a batch boundary: its end cannot be planned"
         )
     timestamp = int((time.time() if now is None else now) * 1000)
     plan = read_plan(checkpoint, at.planned).at(END_OF_TIME, timestamp)

@@ -89,7 +89,7 @@ def parse(data: bytes, where: Path) -> OffsetLog:
     if len(lines) < 2:
         raise UnreadableCheckpoint(f"{where}: not {_WHAT} of Spark: it ends behind its version")
     if len(lines) > 2 and not lines[-1]:
-        lines.pop()  # Somebody edited the file. Spark accepts an ended last line as well.
+        lines.pop()  # The file was edited. Spark accepts an ended last line as well.
     body = load_object(lines[1], _WHAT, where)
     conf = _conf(body, where)
     return OffsetLog(

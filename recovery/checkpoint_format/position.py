@@ -13,7 +13,7 @@ from .unreadable import UnreadableCheckpoint
 
 END_OF_TIME = 253402300799583
 """The watermark of a flushed stream, in milliseconds. It lies in the last second of the year 9999,
-where no date lies that somebody uses for "never"."""
+later than any date that stands for "never"."""
 
 
 @attrs.frozen

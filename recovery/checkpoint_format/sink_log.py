@@ -35,7 +35,7 @@ def uncounted(log: Path) -> Iterator[Path]:
     """Yield the data files next to a log that it does not name.
 
     Raises:
-        UnreadableCheckpoint: the log cannot be read, so that nobody knows which rows count.
+        UnreadableCheckpoint: the log cannot be read, so which rows count is not known.
     """
     table = log.parent
     counted = set(_named(log))

@@ -335,12 +335,12 @@ class Actions:
         """Carry out an interrupted restore of the job; a restore in progress is left alone."""
         self._attempts.end(job_id, Deadline.after(_KILL))
 
-        def stand() -> None:
+        def end_all() -> None:
             with suppress(JobHeld):  # A restore replaces the bad state.
                 self._end_left_over(job_id)
 
         # Not before the restore is ours: another process may need the epoch's folder in place.
-        if self._state.finish_restore(job_id, stand):
+        if self._state.finish_restore(job_id, end_all):
             self._emit("restored", job_id, "an interrupted restore was completed")
 
     def take_scheduled_snapshot(self, spec: JobSpec) -> None:

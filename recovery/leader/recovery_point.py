@@ -132,10 +132,10 @@ class RecoveryPoints:
                     f"{error}"
                 ) from error
 
-    def finish_restore(self, job_id: str, stand: Callable[[], None]) -> bool:
+    def finish_restore(self, job_id: str, end_all: Callable[[], None]) -> bool:
         """Carry out an interrupted restore; return whether there was one that no process works on.
 
-        `stand` ensures that nothing of the job runs. It is called once no other process can be
+        `end_all` ensures that nothing of the job runs. It is called once no other process can be
         using the job's folders.
 
         Raises:
@@ -144,7 +144,7 @@ class RecoveryPoints:
         """
 
         def stands(_: str) -> bool:
-            stand()
+            end_all()
             return True
 
         try:

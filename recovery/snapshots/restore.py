@@ -107,7 +107,7 @@ def restore(catalog: SnapshotIndex, request: RestoreRequest) -> Restored:
             swap.check_key(catalog, found.manifest, job_id)
         # Lock first: what is found under the lock still holds at the claim and the swap.
         with _building(storage, job_id) as built:
-            guards = swap.standing(catalog.backend, job_id)
+            guards = swap.suspended_guards(catalog.backend, job_id)
             before = _check_startable(catalog, found.manifest, job_id, request)
             check(str(request.source), found, thorough=True, progress=request.progress)
             if SPEC not in found.manifest.records and swap.kept_spec(before) is None:
@@ -119,7 +119,7 @@ def restore(catalog: SnapshotIndex, request: RestoreRequest) -> Restored:
             with _writing(f"the restore of job {job_id!r}", found):
                 stages = _build(storage, found, job_id, built, request)
             epoch = epoch_folder(storage, job_id)
-            claimed = swap.claim(catalog, found.manifest, job_id, before, guards, request)
+            claimed = swap.reserve(catalog, found.manifest, job_id, before, guards, request)
             folder = swap.swap(catalog, found.manifest, job_id, built, epoch, claimed)
             swap.commit(catalog, found.manifest, job_id, guards, claimed, request)
     if request.claim:

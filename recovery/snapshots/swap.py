@@ -74,7 +74,7 @@ def check_key(catalog: SnapshotIndex, found: Manifest, job_id: str) -> None:
         signing.check_key(spec, catalog.spec_key, found.job_id)
 
 
-def standing(backend: Backend, job_id: str) -> list[Op]:
+def suspended_guards(backend: Backend, job_id: str) -> list[Op]:
     """Return the conditions that the job is not started, stopped or ended from now on."""
     found: list[Op] = [Absent(keys.RESULTS + job_id), Absent(keys.TOMBSTONES + job_id)]
     for guarded in (keys.ATTEMPTS + job_id, keys.STOPS + job_id):
@@ -83,7 +83,7 @@ def standing(backend: Backend, job_id: str) -> list[Op]:
     return found
 
 
-def claim(
+def reserve(
     catalog: SnapshotIndex,
     found: Manifest,
     job_id: str,

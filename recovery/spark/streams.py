@@ -191,7 +191,7 @@ class Streams:
             self._suspending = True
             stages = list(self._stages.values())
         if stages:
-            with ThreadPoolExecutor(len(stages), thread_name_prefix="jrs-stand") as pool:
+            with ThreadPoolExecutor(len(stages), thread_name_prefix="jrs-suspend") as pool:
                 list(pool.map(StageQuery.suspend, stages))
 
     def drain(self) -> str | None:

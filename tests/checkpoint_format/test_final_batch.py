@@ -136,7 +136,7 @@ def test_no_end_is_planned_off_a_boundary(checkpoint: Path, planned: int, commit
     """Before the first batch, or in the middle of one, there is no end to plan."""
     log(checkpoint, planned, committed)
     before = files(checkpoint)
-    with pytest.raises(JobHeld, match="does not stand at a batch boundary"):
+    with pytest.raises(JobHeld, match="is not at a batch boundary"):
         plan_flush(checkpoint)
 
     assert files(checkpoint) == before

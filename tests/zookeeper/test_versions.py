@@ -46,12 +46,12 @@ def test_the_version_of_a_znode_comes_again(handle: Open) -> None:
     backend = handle()
     backend.commit(Create("k/a", b"old"))
     old = present(backend, "k/a")
-    sight = backend._planner.sights.of("k/a")
+    known = backend._planner.cache.of("k/a")
     backend.commit(Delete("k/a"))
     backend.commit(Create("k/a", b"new"))
     path = backend._planner.layout.record("k/a")
-    assert sight is not None
-    naive = codec.set_data(path, b"overwritten", sight.writes)
+    assert known is not None
+    naive = codec.set_data(path, b"overwritten", known.writes)
     request = backend._connection.write([naive], backend._deadline())
 
     assert request.reply is not None

@@ -134,7 +134,7 @@ class Client:
             try:
                 self._catalog.submit(planned.spec)
             except DuplicateJob:
-                pass  # It was there, though nobody could tell.
+                pass  # It was there, though the client could not know.
             self._history.submitted(planned.spec, planned.expected)
             self._left.pop()
             self._next = time.monotonic() + self._pace

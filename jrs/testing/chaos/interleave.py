@@ -199,7 +199,7 @@ class History:
         return next(self._clock)
 
     def value(self) -> bytes:
-        """Return a value that nobody has written."""
+        """Return a value that was never written."""
         return b"value %d" % next(self._values)
 
     def add(self, begun: int, who: str, **what: Any) -> None:

@@ -1,4 +1,4 @@
-"""Bases that are written late: commits and reads go on meanwhile, on a small store, too."""
+"""Bases that are written late: commits and reads continue meanwhile, on a small store, too."""
 
 from __future__ import annotations
 

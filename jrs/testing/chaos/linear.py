@@ -41,7 +41,7 @@ class Call:
         scan: whether `reads` is all of the map.
         conditions: the operations of a commit, its fence's first.
         refused: for a commit that was refused, the number of the condition that did not hold.
-        unknown: nobody knows whether it was carried out.
+        unknown: whether it was carried out is not known.
     """
 
     begun: int

@@ -124,7 +124,7 @@ class NoDescriptors(Lasting):
 
 class FullDisk(Nemesis):
     """Fills the filesystem of a folder with one file, for some seconds. It has to be a small one,
-    of nobody else."""
+    of no other process."""
 
     name = "full disk"
 

@@ -214,7 +214,7 @@ class _Soak:
             return list(self._supervised)
 
     def _running(self) -> list[int]:
-        """Return the masters that do more than to start: nobody starts without descriptors."""
+        """Return the masters that do more than start: no master starts without descriptors."""
         now = time.monotonic()
         with self._lock:
             return [
@@ -224,7 +224,7 @@ class _Soak:
             ]
 
     def _supervise(self, masters: Masters) -> None:
-        """Start as many masters as have died; look what those died of that nobody has killed."""
+        """Start as many masters as have died; report why, unless a nemesis killed them."""
         with suppress(JrsError):  # Asked again each second.
             self._registered |= {info.name for info in Registry(masters.backend).masters()}
         with self._lock:

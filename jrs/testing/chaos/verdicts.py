@@ -1,7 +1,7 @@
 """Opens a damaged store, looks things up, and judges the answers by the truth.
 
 An answer is right if it is the truth, or refuses to say (a `JrsError`). Of a log whose newest bytes
-are missing nobody can tell whether they were ever written: answers that are all the truth of one
+are missing it cannot be told whether they were ever written: answers that are all the truth of one
 earlier moment are counted apart, if the bytes look as a crash leaves them.
 """
 
@@ -60,7 +60,7 @@ class Verdict:
         hangs, raw, silent: endless loops; exceptions that are no `JrsError`; departures from the
             truth that `Backend.check` does not name.
         overreach: damage of a few bytes, not in the log, held everything.
-        newest_tail: the newest commits are gone, and nobody can tell that from a crash.
+        newest_tail: the newest commits are gone, which looks like a crash.
     """
 
     lookups: int = 0
@@ -203,7 +203,7 @@ class _Case:
             with self._open() as backend:
                 led = backend.campaign("next", ttl=0.2, stop=stop)
                 if led is None:
-                    self._verdict.hangs.append("campaign: nobody can lead")
+                    self._verdict.hangs.append("campaign: no master can lead")
                 else:
                     led.resign()
         except JrsError as error:

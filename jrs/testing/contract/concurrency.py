@@ -219,7 +219,7 @@ class MultiProcessContract:
 
     def test_a_forked_child_may_not_use_the_handle(self, backend: Backend, other: Backend) -> None:
         """A handle belongs to the process that opened it: none of its threads lives in a child,
-        which is told at once to open its own. Closing it there harms nobody."""
+        which is told at once to open its own. Closing it there does no harm."""
         if not backend.capabilities.multi_process:
             pytest.skip("one process only, as its capabilities say")
         backend.commit(Create("k", b"1"))

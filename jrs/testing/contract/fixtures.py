@@ -21,7 +21,7 @@ Opener = Callable[[str], Backend]
 """Opens a handle on the cluster of that name, in the one store of the test."""
 
 Hang = Callable[[Backend, float], Fence]
-"""Makes somebody else the leader with that ttl, lets it hang, and returns its fence."""
+"""Makes another process the leader with that ttl, lets it hang, and returns its fence."""
 
 
 class BackendFixtures:

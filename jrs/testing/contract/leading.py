@@ -103,7 +103,7 @@ class WatchContract:
         thread.join(BOUND)
 
     def test_no_last_change_is_missed(self, backend: Backend, other: Backend) -> None:
-        """Whoever re-reads after each hint always ends at the newest state."""
+        """A client that re-reads after each hint always ends at the newest state."""
         last = 200
 
         def write() -> None:
@@ -146,7 +146,7 @@ class ElectionContract:
     """`campaign`: liveness by election, safety by the epoch."""
 
     def test_epochs_only_grow(self, backend: Backend, other: Backend) -> None:
-        """Each leadership's epoch is greater than every earlier one, whoever leads."""
+        """Each leadership's epoch is greater than every earlier one, for every leader."""
         epochs = []
         for number in range(6):
             with lead((backend, other)[number % 2], f"c{number}") as leadership:

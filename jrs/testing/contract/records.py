@@ -111,7 +111,7 @@ class CommitContract:
         assert contents(backend) == {"k": b"1"}
 
     def test_update_needs_the_current_version(self, backend: Backend, other: Backend) -> None:
-        """An update with an old version is refused whoever made the newer one."""
+        """An update with an old version is refused, no matter who made the newer one."""
         backend.commit(Create("k", b"1"))
         old = present(backend, "k")
         other.commit(Update("k", b"2", old.version))

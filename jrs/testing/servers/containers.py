@@ -169,7 +169,7 @@ class Containers(Provisioner):
             container = DockerContainer(image).with_command(command)
             container.with_network(self._network).with_network_aliases(seat.peer_host)
             for inside, outside in ((_CLIENT, seat.port), (_PLAIN, seat.plain_port)):
-                # Of the loopback only: a server for tests is open to whoever reaches it.
+                # Of the loopback only: a server for tests is open to every process that reaches it.
                 container.ports[f"{inside}/tcp"] = (seat.host, outside)  # type: ignore[assignment]
             if files is not None:
                 container.with_volume_mapping(str(files), str(files), "ro")

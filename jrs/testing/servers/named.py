@@ -1,4 +1,4 @@
-"""Named: a server that somebody else runs, found by its URL. It can be used, but not hurt."""
+"""Named: a server that others run, found by its URL. It can be used, but not hurt."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class Hosts:
         return "ip", "netns", "exec", self._name(index), *command
 
     def isolate(self, index: int) -> None:
-        """Let a host reach nobody, and nobody reach it, as if its cable were pulled."""
+        """Cut a host off, as if its cable were pulled."""
         _ip("-n", self._hub, "link", "set", f"j{self._mark}{index}", "down")
 
     def cut(self, one: int, other: int) -> None:

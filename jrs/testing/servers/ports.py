@@ -1,4 +1,4 @@
-"""Ports: free ones, and kept free for whoever holds them while no server listens there.
+"""Ports: free ones, and kept free for their holder while no server listens there.
 
 A port that is merely free is taken by the next process that asks for one, and a server that is to
 come back on its port after a kill then cannot. So ports are chosen below the range from which the
@@ -23,7 +23,7 @@ _TRIES = 200
 
 
 class Ports:
-    """Ports of this machine that nobody else who asks here will get."""
+    """Ports of this machine, reserved among all callers."""
 
     def __init__(self) -> None:
         self._locks: list[int] = []

@@ -248,7 +248,7 @@ class Proxy:
         left = memoryview(data)
         while left:
             await way.open.wait()
-            # Not sock_sendall: that would go on sending in the middle of a freeze.
+            # Not sock_sendall: that would keep sending during a freeze.
             try:
                 left = left[sink.send(left) :]
             except BlockingIOError:
