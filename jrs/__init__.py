@@ -12,10 +12,10 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from jrs.client import Client as Client
-    from jrs.client import JobHandle as JobHandle
-    from jrs.client import JobSnapshots as JobSnapshots
-    from jrs.client import connect as connect
+    from jrs.client.client import Client as Client
+    from jrs.client.client import connect as connect
+    from jrs.client.job import JobHandle as JobHandle
+    from jrs.client.job import JobSnapshots as JobSnapshots
     from jrs.contract.backend import Backend as Backend
     from jrs.contract.backend import Capabilities as Capabilities
     from jrs.contract.backend import Diagnostic as Diagnostic
@@ -88,6 +88,9 @@ if TYPE_CHECKING:
     from jrs.recovery.attempt.job import Stage as Stage
     from jrs.recovery.attempt.job import Stream as Stream
     from jrs.recovery.attempt.job import StreamStage as StreamStage
+    from jrs.recovery.checkpoint_format.unreadable import (
+        UnreadableCheckpoint as UnreadableCheckpoint,
+    )
     from jrs.recovery.cleanup.job_cleanup import CleanupPolicy as CleanupPolicy
     from jrs.recovery.inspect.explain import Explanation as Explanation
     from jrs.recovery.leader.trust import Trust as Trust
@@ -107,12 +110,8 @@ if TYPE_CHECKING:
     from jrs.store.stops import JobStops as JobStops
 
 _ROOMS = {
-    "jrs.client": (
-        "Client",
-        "JobHandle",
-        "JobSnapshots",
-        "connect",
-    ),
+    "jrs.client.client": ("Client", "connect"),
+    "jrs.client.job": ("JobHandle", "JobSnapshots"),
     "jrs.contract.backend": (
         "Backend",
         "Capabilities",
@@ -204,6 +203,7 @@ _ROOMS = {
         "Stream",
         "StreamStage",
     ),
+    "jrs.recovery.checkpoint_format.unreadable": ("UnreadableCheckpoint",),
     "jrs.recovery.cleanup.job_cleanup": ("CleanupPolicy",),
     "jrs.recovery.inspect.explain": ("Explanation",),
     "jrs.recovery.leader.trust": ("Trust",),
@@ -303,6 +303,7 @@ __all__ = [
     "TooLarge",
     "Trust",
     "Unavailable",
+    "UnreadableCheckpoint",
     "UnsupportedVersion",
     "Update",
     "Watch",

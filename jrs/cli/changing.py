@@ -12,7 +12,7 @@ from jrs.cli.common import ClusterRef, echo, json_option, spec_key_option, with_
 from jrs.cli.connecting import connect
 from jrs.cli.snapshots import catalog_of, echo_restored, progress_of
 from jrs.cli.upkeep import job_storage, storage_option
-from jrs.client import JobHandle
+from jrs.client.job import JobHandle
 from jrs.contract.backend import Backend
 from jrs.contract.errors import InvalidInput, NotFound
 from jrs.records.model import check_job_id

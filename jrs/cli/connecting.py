@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from jrs.cli.common import ClusterRef
-from jrs.client import Client
+from jrs.client.client import Client
 from jrs.records.signing import SpecKey
 
 

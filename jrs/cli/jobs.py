@@ -19,7 +19,7 @@ from jrs.cli.common import (
     with_cluster,
 )
 from jrs.cli.connecting import connect
-from jrs.client import JobHandle
+from jrs.client.job import JobHandle
 from jrs.contract.errors import DuplicateJob, InvalidInput, NoSuchJob
 from jrs.contract.texts import shown
 from jrs.records.model import JobResult, JobSpec, JobStatus, RunnerKind, check_job_id

@@ -15,7 +15,17 @@ import jrs
 
 NAMES = sorted(set(jrs.__all__) - {"__version__"})
 
-GIVEN = {"Driver", "Job", "Stage", "FinishedStage", "Stream", "StreamStage", "RecoverySource"}
+GIVEN = {
+    "Driver",
+    "Job",
+    "JobHandle",
+    "JobSnapshots",
+    "Stage",
+    "FinishedStage",
+    "Stream",
+    "StreamStage",
+    "RecoverySource",
+}
 """Users are given these; how they are constructed is our own affair."""
 
 INTERNAL = {"Dispatcher": "`Master.run` hands it to application mode, which is ours"}

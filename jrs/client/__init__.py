@@ -1,0 +1,1 @@
+"""The client: one connection to a cluster, and handles on its jobs."""

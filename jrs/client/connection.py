@@ -1,0 +1,80 @@
+"""What a client and the handles that it hands out share."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from jrs.contract.backend import Backend
+from jrs.contract.errors import InvalidInput
+from jrs.records.signing import SpecKey
+from jrs.recovery.attempt import entry_point as entry_points
+from jrs.recovery.files.job_folders import JobStorage
+from jrs.recovery.snapshot_catalog import SnapshotCatalog
+from jrs.store.jobs import JobCatalog
+from jrs.store.result_store import JobResultStore
+from jrs.store.stops import JobStops
+
+
+@attrs.frozen
+class Connection:
+    """An open backend, and the catalogues of what is stored in it."""
+
+    backend: Backend
+    results: JobResultStore
+    jobs: JobCatalog
+    stops: JobStops
+    storage: Path | None
+    spec_key: SpecKey | None
+
+    @classmethod
+    def to(
+        cls, backend: Backend, storage: str | Path | None, spec_key: SpecKey | None
+    ) -> Connection:
+        """Return the connection over an open backend."""
+        return cls(
+            backend=backend,
+            results=JobResultStore(backend),
+            jobs=JobCatalog(backend, spec_key=spec_key),
+            stops=JobStops(backend, spec_key=spec_key),
+            storage=None if storage is None else Path(storage),
+            spec_key=spec_key,
+        )
+
+    def snapshots(self) -> SnapshotCatalog:
+        """Return the catalogue of snapshots.
+
+        Raises:
+            InvalidInput: where jobs keep their files is not known.
+        """
+        root = self.storage or self.backend.default_storage
+        if root is None:
+            raise InvalidInput("say where jobs keep their files: jrs.connect(…, storage=DIR)")
+        storage = JobStorage(root.absolute(), self.backend.cluster)
+        return SnapshotCatalog(self.backend, storage, spec_key=self.spec_key)
+
+
+def entry_point_of(entry: str | Callable[..., Any]) -> str:
+    """Return the entry point that a name or a function stands for, as masters find it.
+
+    Raises:
+        InvalidInput: another process could not import it.
+    """
+    if isinstance(entry, str):
+        return entry_points.absolute(entry)
+    module = getattr(entry, "__module__", None)
+    name = getattr(entry, "__qualname__", "")
+    if not module or not name or "<" in name:
+        raise InvalidInput(
+            f"{entry!r} cannot be found by name: define it at the top level of a module"
+        )
+    if module == "__main__":
+        path = getattr(sys.modules["__main__"], "__file__", None)
+        if path is None:
+            raise InvalidInput(f"{name} was typed in: save it in a file, which masters can import")
+        return entry_points.absolute(f"{path}:{name}")
+    return f"{module}:{name}"
