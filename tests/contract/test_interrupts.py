@@ -13,7 +13,8 @@ from jrs.testing.servers import EtcdServer, ZooKeeperServer
 
 SCRIPT = r"""
 import json, random, signal, sys, threading
-from jrs.contract.backend import Create, open_backend
+from jrs.contract.operations import Create
+from jrs.store.opening import open_backend
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import Conflict, JrsError, OutcomeUnknown, Unavailable
 

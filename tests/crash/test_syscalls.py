@@ -41,7 +41,7 @@ def deadly(name):
     setattr(os, name, call)
 
 say = os.write
-from jrs.contract.backend import Create, Delete, Update
+from jrs.contract.operations import Create, Delete, Update
 from jrs.backends.file import FileBackend, lines
 from jrs.contract.errors import Conflict
 
@@ -238,7 +238,7 @@ def test_a_failed_sync_fails_the_whole_batch(tmp_path: Path) -> None:
     with Worker(tmp_path.as_uri(), "default", before=EIO) as worker:
         worker.call(
             "run",
-            "from jrs.contract.backend import Create\n"
+            "from jrs.contract.operations import Create\n"
             "os.break_sync()\n"
             "fs = [server.backend.commit_async(Create(f'k/{n}', b'')) for n in range(50)]\n"
             "server.names = lambda: [type(f.exception(60)).__name__ for f in fs]\n",
@@ -271,7 +271,7 @@ def test_a_handle_refuses_in_a_forked_child(tmp_path: Path) -> None:
     script = """
 import os, sys, json, threading
 from pathlib import Path
-from jrs.contract.backend import Create
+from jrs.contract.operations import Create
 from jrs.backends.file import FileBackend
 from jrs.contract.errors import Unavailable
 

@@ -20,7 +20,8 @@ from tests.support import BOUND, until
 
 USES_ALL = """
 import sys, threading
-from jrs.contract.backend import Create, open_backend
+from jrs.contract.operations import Create
+from jrs.store.opening import open_backend
 
 backend = open_backend(sys.argv[1], cluster=sys.argv[2])
 watch = backend.watch("")

@@ -15,7 +15,8 @@ import sys
 if len(sys.argv) > 4:
     import grpc  # Before jrs can turn its fork handlers off.
 import subprocess, threading
-from jrs.contract.backend import Create, open_backend
+from jrs.contract.operations import Create
+from jrs.store.opening import open_backend
 
 backend = open_backend(sys.argv[1], cluster=sys.argv[2])
 over = threading.Event()

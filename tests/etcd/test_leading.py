@@ -28,7 +28,7 @@ from tests.support import BOUND, until
 
 MASTER = """
 import sys, threading
-from jrs.contract.backend import open_backend
+from jrs.store.opening import open_backend
 backend = open_backend(sys.argv[1], cluster=sys.argv[2])
 leadership = backend.campaign("victim", ttl=float(sys.argv[3]), stop=threading.Event())
 print(leadership.epoch, leadership._guardian.pid, flush=True)

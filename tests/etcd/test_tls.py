@@ -17,7 +17,7 @@ from tests.etcd.support import opened
 
 OPEN = """
 import sys
-from jrs.contract.backend import open_backend
+from jrs.store.opening import open_backend
 from jrs.contract.errors import Unavailable
 try:
     open_backend(sys.argv[1], cluster="c")

@@ -231,10 +231,10 @@ def test_an_ordinary_user_finds_its_own_where_others_are_hidden(tmp_path: Path) 
     """B7: ``hidepid=2`` hides the processes of other users, which cannot be of this cluster."""
     source = """
 import os, subprocess
-from jrs.recovery import processes
-processes.check_visible()
+from jrs.recovery.processes import marks
+marks.check_visible()
 sleeper = subprocess.Popen(["sleep", "60"], env={**os.environ, "JRS_MARK": "m"})
-assert processes.marked(processes.marks_of("m")) == [sleeper.pid]
+assert marks.marked(marks.marks_of("m")) == [sleeper.pid]
 assert len([name for name in os.listdir("/proc") if name.isdigit()]) == 2
 sleeper.kill()
 """

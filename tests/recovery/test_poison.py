@@ -290,7 +290,7 @@ def test_what_a_job_has_forked_is_no_attempt_of_it(tmp_path: Path) -> None:
 
     url = (tmp_path / "store").as_uri()
 
-    assert jrs.run(lambda driver: driver.run("job", forks), backend=url) == EXIT_DIED
+    assert jrs.run(lambda driver: driver.run("job", forks), url) == EXIT_DIED
 
 
 # -- jobs that any process can load ---------------------------------------------------------------

@@ -296,7 +296,7 @@ def test_a_forked_child_looks_for_itself(sleeper: Callable[..., int]) -> None:
     pid = sleeper(JRS_MARK="m")
     source = f"""
 import os, threading
-from jrs.recovery import processes
+from jrs.recovery.processes import marks
 listdir = os.listdir
 looking, go = threading.Event(), threading.Event()
 def slow(path="."):
@@ -304,13 +304,13 @@ def slow(path="."):
     go.wait(30)
     return listdir(path)
 os.listdir = slow
-thread = threading.Thread(target=processes.marked, args=(processes.marks_of("m"),))
+thread = threading.Thread(target=marks.marked, args=(marks.marks_of("m"),))
 thread.start()
 looking.wait(30)
 child = os.fork()
 if child == 0:
     os.listdir = listdir
-    os._exit(0 if processes.marked(processes.marks_of("m")) == [{pid}] else 1)
+    os._exit(0 if marks.marked(marks.marks_of("m")) == [{pid}] else 1)
 status = os.waitpid(child, 0)[1]
 go.set()
 thread.join()

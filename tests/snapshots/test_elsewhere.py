@@ -198,7 +198,7 @@ def test_export_refuses(catalog: SnapshotCatalog, job: FakeJob, tmp_path: Path) 
 
     with pytest.raises(InvalidInput, match="exists already"):
         catalog.export("job", 1, tmp_path)
-    with pytest.raises(InvalidInput, match="is no folder"):
+    with pytest.raises(InvalidInput, match="is not a folder"):
         catalog.export("job", 1, tmp_path / "no" / "where")
 
 

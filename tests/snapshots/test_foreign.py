@@ -34,7 +34,7 @@ def test_nested_links(
     catalog.export("job", 1, tmp_path / "copy")
     tampered(tmp_path / "copy", links={name: str(outside) for name in names})
 
-    with pytest.raises(DamagedSnapshot, match=r"'in/a/b.*' is below 'in/a', which is no folder"):
+    with pytest.raises(DamagedSnapshot, match=r"'in/a/b.*' is below 'in/a', which is not a folder"):
         catalog.restore(tmp_path / "copy", as_job="new")
 
     assert sorted(outside.rglob("*")) == [outside / "b"]

@@ -58,6 +58,6 @@ def report(event) -> None:  # type: ignore[no-untyped-def]
         print(json.dumps(attrs.asdict(event)), flush=True)
 
 
-answer = jrs.run(main, backend=url, storage=folder / "files", report=report)
+answer = jrs.run(main, url, storage=folder / "files", report=report)
 with printing:
     print(json.dumps({"answer": answer}), flush=True)

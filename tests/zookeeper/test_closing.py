@@ -111,7 +111,8 @@ def test_a_process_ends_in_silence(
     server = start_zookeeper()
     code = f"""
 import os, signal, sys, threading, time
-from jrs.contract.backend import Create, open_backend
+from jrs.contract.operations import Create
+from jrs.store.opening import open_backend
 backend = open_backend(sys.argv[1])
 how = {how!r}
 watch = backend.watch("")

@@ -328,7 +328,7 @@ def test_interrupted_while_it_leads(handle: Open) -> None:
     """A master that ends by an exception hands over at once and says nothing of threads."""
     backend = handle()
     code = (
-        "import sys, threading\nfrom jrs.contract.backend import open_backend\n"
+        "import sys, threading\nfrom jrs.store.opening import open_backend\n"
         "backend = open_backend(sys.argv[1], cluster=sys.argv[2])\n"
         "backend.campaign('me', ttl=60.0, stop=threading.Event())\n"
         "raise SystemExit(3)"
