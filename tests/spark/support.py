@@ -12,6 +12,7 @@ from jrs.contract.backend import Backend
 from jrs.contract.clock import Deadline
 from jrs.records import keys
 from jrs.recovery.files.job_folders import JobStorage
+from jrs.recovery.process_attempt import PROGRAM
 from jrs.recovery.processes import marks
 
 BOUND = 600.0
@@ -56,7 +57,7 @@ def wardens(backend: Backend) -> list[int]:
     mark = marks.old_mark(backend.url, backend.cluster, "", 0, 0).partition(":")[0]
     pids = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
     lines = command_lines(pids)
-    return [pid for pid, line in lines.items() if f"jrs.recovery.attempt.watchdog {mark}:" in line]
+    return [pid for pid, line in lines.items() if f"watchdog {PROGRAM} {mark}:" in line]
 
 
 def published(storage: JobStorage, job_id: str) -> dict[str, list[str]]:

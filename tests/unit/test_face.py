@@ -93,8 +93,7 @@ def test_public_names_are_at_home_in_jrs(name: str) -> None:
 
 
 def test_every_error_is_public() -> None:
-    """Whatever jrs raises on purpose can be caught by its public name. (Backends raise kinds of their
-    own inside, each of a public kind.)"""
+    """Whatever jrs raises on purpose can be caught by its public name."""
 
     def below(kind: type) -> Iterator[type]:
         for child in kind.__subclasses__():
