@@ -7,12 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from jrs.client.connection import Connection, entry_point_of
-from jrs.records.model import (
-    JobResult,
-    JobStatus,
-    StopMode,
-    StopRecord,
-)
+from jrs.records.model import JobResult, JobStatus, StopMode, StopRecord
 from jrs.records.snapshots import RestoreRecord, SnapshotFormat, SnapshotRecord
 from jrs.recovery.inspect.explain import Explanation, explain
 from jrs.recovery.snapshots.restore import Restored

@@ -23,13 +23,7 @@ from typing import Self
 import attrs
 
 from jrs.contract.clock import Deadline
-from jrs.contract.errors import (
-    Conflict,
-    CorruptRecord,
-    Fenced,
-    InvalidInput,
-    TooLarge,
-)
+from jrs.contract.errors import Conflict, CorruptRecord, Fenced, InvalidInput, TooLarge
 from jrs.contract.formats import NEWEST_FORMAT
 from jrs.contract.leadership import Leadership
 from jrs.contract.operations import Create, Fence, Op, Record, Update

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from jrs.contract.errors import (
-    UnsupportedVersion,
-)
+from jrs.contract.errors import UnsupportedVersion
 
 OLDEST_FORMAT = 2
 """The oldest format of a cluster that this version works with. Format 1 is the format of 0.1,

@@ -6,10 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from jrs.contract.backend import Backend
-from jrs.contract.errors import (
-    OutcomeUnknown,
-    Unavailable,
-)
+from jrs.contract.errors import OutcomeUnknown, Unavailable
 from jrs.contract.operations import Create, Fence, Op, Update
 
 

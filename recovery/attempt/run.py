@@ -14,14 +14,7 @@ from typing import Any
 import tenacity
 
 from jrs.contract.backend import Backend
-from jrs.contract.errors import (
-    Fenced,
-    InvalidInput,
-    JobHeld,
-    OutcomeUnknown,
-    TooLarge,
-    Unavailable,
-)
+from jrs.contract.errors import Fenced, InvalidInput, JobHeld, OutcomeUnknown, TooLarge, Unavailable
 from jrs.contract.operations import Fence
 from jrs.records.model import Failure, JobResult, JobStatus, check_json
 from jrs.store import attempt_fence

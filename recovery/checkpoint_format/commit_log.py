@@ -14,13 +14,7 @@ from typing import Any
 
 import attrs
 
-from .unreadable import (
-    UnreadableCheckpoint,
-    check_version,
-    decode,
-    load_object,
-    optional_long,
-)
+from .unreadable import UnreadableCheckpoint, check_version, decode, load_object, optional_long
 
 KNOWN = ("v1", "v2", "v3")
 

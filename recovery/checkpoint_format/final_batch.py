@@ -14,7 +14,7 @@ from pathlib import Path
 
 from jrs.contract.errors import JobHeld
 
-from ..files.transfer import sync
+from ..files.sync import sync
 from .position import END_OF_TIME, position, read_plan
 
 

@@ -5,12 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from .transfer import sync
-
-if TYPE_CHECKING:
-    pass
+from .sync import sync
 
 
 def complete_interrupted_rescale(checkpoint: Path) -> None:

@@ -13,13 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from jrs.contract.backend import Backend
-from jrs.contract.errors import (
-    CorruptRecord,
-    InvalidInput,
-    JobHeld,
-    SnapshotInUse,
-    Unavailable,
-)
+from jrs.contract.errors import CorruptRecord, InvalidInput, JobHeld, SnapshotInUse, Unavailable
 from jrs.contract.operations import Fence
 from jrs.records import keys
 from jrs.records.codec import decode

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Self
 from jrs.contract import credentials
 from jrs.contract.errors import InvalidInput, Unavailable
 
-from ..files.transfer import sync
+from ..files.sync import sync
 from .settings import LOCAL, STREAMING
 
 if TYPE_CHECKING:

@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    pass
-
-
 DEFAULTS = {
     # Each job of a host would need a port; from the seventeenth on Spark would refuse to start.
     "spark.ui.enabled": "false",

@@ -12,14 +12,7 @@ from jrs.store.stops import JobStops
 
 from . import events
 from .conftest import Cluster
-from .events import (
-    EXPECTED,
-    in_order,
-    published,
-    submit,
-    until_committed,
-    until_or_ended,
-)
+from .events import EXPECTED, in_order, published, submit, until_committed, until_or_ended
 from .support import BOUND, left_over
 
 
