@@ -11,7 +11,7 @@ import click
 from jrs.cli.common import ClusterRef, echo, json_option, spec_key_option, with_cluster
 from jrs.cli.connecting import connect
 from jrs.cli.snapshots import catalog_of, echo_restored, progress_of
-from jrs.cli.upkeep import job_storage, storage_option
+from jrs.cli.upkeep import storage_option
 from jrs.client.job import JobHandle
 from jrs.contract.backend import Backend
 from jrs.contract.errors import InvalidInput, NotFound
@@ -19,6 +19,7 @@ from jrs.records.model import check_job_id
 from jrs.records.policies import MOST_PARTITIONS, check_count
 from jrs.records.signing import SpecKey
 from jrs.recovery.attempt import entry_point as entry_points
+from jrs.recovery.files.job_folders import storage_of
 from jrs.recovery.spark import rescaling
 
 _no_wait = click.option("--no-wait", is_flag=True, help="Store the request and return at once.")
@@ -140,7 +141,7 @@ def _restarted(job: JobHandle, what: str, *, no_wait: bool) -> int:
 
 def _check_stores(backend: Backend, storage: Path | None, job_id: str) -> None:
     """Raise `InvalidInput` if a stream cannot be rescaled; only if its files are accessible."""
-    found = job_storage(backend, storage)
+    found = storage_of(backend, storage)
     if found is None:
         return
     for checkpoint in sorted(found.folder(job_id).glob("e*/streams/*/ck")):

@@ -21,7 +21,7 @@ from jrs.cli.common import (
     when,
     with_cluster,
 )
-from jrs.cli.upkeep import job_storage, storage_option
+from jrs.cli.upkeep import required_storage, storage_option
 from jrs.contract.backend import Backend
 from jrs.contract.errors import InvalidInput
 from jrs.records.model import check_job_id
@@ -284,10 +284,7 @@ def fork_command(
 def catalog_of(
     backend: Backend, storage: Path | None, spec_key: SpecKey | None = None
 ) -> SnapshotCatalog:
-    found = job_storage(backend, storage)
-    if found is None:
-        raise InvalidInput("no storage: give the folder of the jobs' files with --storage DIR")
-    return SnapshotCatalog(backend, found, spec_key=spec_key)
+    return SnapshotCatalog(backend, required_storage(backend, storage), spec_key=spec_key)
 
 
 def _source(

@@ -24,7 +24,7 @@ from jrs.records.model import check_job_id
 from jrs.records.policies import MOST
 from jrs.recovery.cleanup.job_cleanup import JobCleanup
 from jrs.recovery.cleanup.resources import default_resources
-from jrs.recovery.files.job_folders import JobStorage
+from jrs.recovery.files.job_folders import JobStorage, storage_of
 from jrs.recovery.inspect.fsck import left_over, unreadable
 from jrs.recovery.inspect.restore_epoch import restore_epoch
 from jrs.store import cluster_format
@@ -60,7 +60,8 @@ def cleanup_command(
     """
     check_job_id(job_id)
     with place.open() as backend:
-        cleanup = _cleanup(backend, storage)
+        resources = default_resources(backend, required_storage(backend, storage))
+        cleanup = JobCleanup(backend, resources)
         store = JobResultStore(backend)
         if not store.has_entry(job_id):
             raise NoSuchResult(f"job {job_id!r} has no result; there is nothing to clean up")
@@ -132,14 +133,14 @@ def fsck_command(
         for line in backend.accept_damage() if accept_damage else ():
             echo(f"accepted the loss of: {line}", err=True)
         if repair:
-            restored = restore_epoch(backend, job_storage(backend, storage))
+            restored = restore_epoch(backend, storage_of(backend, storage))
             if restored is not None:
                 echo(f"restored {keys.EPOCH}: epoch {restored}", err=True)
         damage = list(backend.check())
         left: list[str] = []
         try:
             damage += unreadable(backend)
-            left += left_over(backend, job_storage(backend, storage))
+            left += left_over(backend, storage_of(backend, storage))
         except CorruptRecord as error:
             if not damage:
                 damage.append(str(error))
@@ -188,13 +189,8 @@ def cluster_format_command(place: ClusterRef, to_raise: bool, as_json: bool) -> 
 # -- inside --------------------------------------------------------------------------------
 
 
-def job_storage(backend: Backend, storage: Path | None) -> JobStorage | None:
-    root = storage or backend.default_storage
-    return None if root is None else JobStorage(root.absolute(), backend.cluster)
-
-
-def _cleanup(backend: Backend, storage: Path | None) -> JobCleanup:
-    found = job_storage(backend, storage)
+def required_storage(backend: Backend, storage: Path | None) -> JobStorage:
+    found = storage_of(backend, storage)
     if found is None:
         raise InvalidInput("no storage: give the folder of the jobs' files with --storage DIR")
-    return JobCleanup(backend, default_resources(backend, found))
+    return found

@@ -13,7 +13,7 @@ from jrs.contract.backend import Backend
 from jrs.contract.errors import InvalidInput
 from jrs.records.signing import SpecKey
 from jrs.recovery.attempt import entry_point as entry_points
-from jrs.recovery.files.job_folders import JobStorage
+from jrs.recovery.files.job_folders import storage_of
 from jrs.recovery.snapshot_catalog import SnapshotCatalog
 from jrs.store.jobs import JobCatalog
 from jrs.store.result_store import JobResultStore
@@ -51,10 +51,9 @@ class Connection:
         Raises:
             InvalidInput: where jobs keep their files is not known.
         """
-        root = self.storage or self.backend.default_storage
-        if root is None:
+        storage = storage_of(self.backend, self.storage)
+        if storage is None:
             raise InvalidInput("say where jobs keep their files: jrs.connect(…, storage=DIR)")
-        storage = JobStorage(root.absolute(), self.backend.cluster)
         return SnapshotCatalog(self.backend, storage, spec_key=self.spec_key)
 
 

@@ -28,6 +28,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from jrs.contract.backend import Backend
 from jrs.contract.errors import Fenced, InvalidInput, Unavailable
 from jrs.records.model import StageRecord, check_job_id
 
@@ -355,6 +356,13 @@ def _is_job_id(name: str) -> bool:
     except InvalidInput:
         return False
     return True
+
+
+def storage_of(backend: Backend, root: Path | None) -> JobStorage | None:
+    """Return the folders of a cluster's jobs below `root`, by default next to the backend's data;
+    None if neither is known."""
+    root = root or backend.default_storage
+    return None if root is None else JobStorage(root.absolute(), backend.cluster)
 
 
 def sync_tree(root: Path) -> None:
