@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from jrs.client.connection import Connection, entry_point_of
@@ -85,12 +84,7 @@ class Client:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -178,5 +172,5 @@ class Client:
                     yield job
 
     def masters(self) -> list[MasterInfo]:
-        """Return the masters that were heard of lately; for people, nothing is decided by it."""
-        return list(Registry(self.backend).masters())
+        """Return the masters that registered lately, for people."""
+        return Registry(self.backend).masters()

@@ -172,7 +172,7 @@ class AttemptRun:
     def report_damage(self, stage: str, why: str) -> None:
         """Record next to a stage's checkpoint that it cannot be loaded."""
         context = self.context
-        context.storage.report_damage(self.context.job_id, self.context.epoch, stage, why)
+        context.storage.report_damage(context.job_id, context.epoch, stage, why)
 
     # -- inside ----------------------------------------------------------------------------
 

@@ -59,16 +59,16 @@ class EventKind(enum.StrEnum):
     """A master or a job waits for something that passes, or that an operator has to mend."""
 
 
-_LEVELS = {
-    EventKind.DAMAGED: logging.WARNING,
-    EventKind.DEPOSED: logging.WARNING,
-    EventKind.DIED: logging.WARNING,
-    EventKind.ERROR: logging.WARNING,
-    EventKind.HELD: logging.WARNING,
-    EventKind.LOST: logging.WARNING,
-    EventKind.SUSPECT: logging.WARNING,
+_WARNINGS = {
+    EventKind.DAMAGED,
+    EventKind.DEPOSED,
+    EventKind.DIED,
+    EventKind.ERROR,
+    EventKind.HELD,
+    EventKind.LOST,
+    EventKind.SUSPECT,
 }
-"""All other kinds are logged as `logging.INFO`."""
+"""The kinds that are logged as warnings; all others are for information."""
 
 
 def _line(text: str) -> str:
@@ -97,13 +97,9 @@ def notify(report: Report, event: Event) -> None:
     is ignored: it must not harm a job.
     """
     about = {"kind": event.kind.value, "job_id": event.job_id, "epoch": event.epoch}
-    _log.log(
-        _LEVELS.get(event.kind, logging.INFO),
-        "%s%s",
-        f"{event.job_id}: " if event.job_id else "",
-        event.message,
-        extra=about,
-    )
+    level = logging.WARNING if event.kind in _WARNINGS else logging.INFO
+    about_job = f"{event.job_id}: " if event.job_id else ""
+    _log.log(level, "%s%s", about_job, event.message, extra=about)
     try:
         report(event)
     except Exception:

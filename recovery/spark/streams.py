@@ -53,7 +53,6 @@ class Streams:
         self._run = run
         self._context = run.context
         self._stages: dict[str, StageQuery] = {}
-        self._handles: dict[str, Stream] = {}
         self._results: dict[str, Json] = {}
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
@@ -112,19 +111,18 @@ class Streams:
         stage.start(draining=self._draining)
         with self._lock:
             self._stages[name] = stage
-            handle = self._handles[name] = Stream(name, output, self.wait)
             suspending = self._suspending
             self._raise_failure()
         if suspending:
             stage.suspend()  # The other stages were suspended before this one was known.
         self._wake.set()
-        return handle
+        return Stream(name, output, lambda stream: self._wait(stream.name))
 
-    def wait(self, stream: Stream) -> Json:
+    def _wait(self, name: str) -> Json:
         """Wait until the stage has finished; return its recorded result."""
         with self._changed:
             self._told.add(threading.get_ident())
-            stage = self._stages.get(stream.name)
+            stage = self._stages.get(name)
             while stage is not None and stage.step is not Step.FINISHED:
                 self._raise_failure()
                 self._changed.wait(_FENCE)
@@ -133,13 +131,13 @@ class Streams:
                         f"job {self._context.job_id!r} stops here: its leader was replaced"
                     )
             self._told.discard(threading.get_ident())
-            return self._results.get(stream.name)
+            return self._results.get(name)
 
     def wait_for_all(self) -> None:
         """Wait until every stage has finished; an unbounded one finishes when the job is
         drained."""
-        for handle in list(self._handles.values()):
-            self.wait(handle)
+        for name in list(self._stages):
+            self._wait(name)
 
     def close(self) -> None:
         """End the supervision, and every query that still runs. Idempotent."""

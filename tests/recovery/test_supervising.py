@@ -21,7 +21,7 @@ from jrs.records.policies import RestartPolicy
 from jrs.recovery.attempt.attempt_run import AttemptRun
 from jrs.recovery.attempt.context import AttemptContext
 from jrs.recovery.attempt.engine import StateLost
-from jrs.recovery.attempt.job import Job, Stream
+from jrs.recovery.attempt.job import Job
 from jrs.recovery.attempt.run import AttemptDied, run_attempt
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.spark import queries, rescaling
@@ -83,7 +83,6 @@ class Scene:
         stage.start(draining=False)
         with self.streams._lock:
             self.streams._stages[name] = stage
-            self.streams._handles[name] = Stream(name, checkpoint, self.streams.wait)
         return writer
 
 
