@@ -103,7 +103,7 @@ class JobHandle:
             NoSuchJob: it was not submitted.
             InvalidInput: it has ended, is suspended, or another stop is under way.
         """
-        self._connection.stops.request(self.id, StopMode.SUSPEND, reason=reason, patience=grace)
+        self._connection.stops.request(self.id, StopMode.SUSPEND, reason=reason, grace=grace)
 
     def drain(self, *, reason: str = "", grace: float = 30.0) -> None:
         """Request that the job process what its streams have read, flush every window, and finish.
@@ -113,7 +113,7 @@ class JobHandle:
         Raises:
             As `suspend`.
         """
-        self._connection.stops.request(self.id, StopMode.DRAIN, reason=reason, patience=grace)
+        self._connection.stops.request(self.id, StopMode.DRAIN, reason=reason, grace=grace)
 
     def wait_suspended(
         self,
@@ -170,8 +170,9 @@ class JobHandle:
 
         Raises:
             NoSuchJob: it was not submitted, or has ended.
-            InvalidInput: the client has no key, or the job changed at the same moment.
-            CorruptRecord: the spec cannot be read, or the job is being restored.
+            InvalidInput: the client has no key, the job is being restored, or it changed at the
+                same moment.
+            CorruptRecord: the spec cannot be read.
         """
         self._connection.jobs.sign(self.id)
 

@@ -24,6 +24,7 @@ from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, overrid
 
 from jrs.contract.errors import CorruptRecord, JrsError, UnsupportedVersion
 from jrs.records import model, snapshots
+from jrs.records.former import FORMER
 from jrs.records.stored import Stored
 
 T = TypeVar("T", bound=Stored)
@@ -38,7 +39,7 @@ _TYPES: dict[type[Stored], tuple[str, int]] = {
     model.JobSpec: ("spec", 1),
     model.MasterInfo: ("master", 1),
     model.StageRecord: ("stage", 1),
-    model.StopRecord: ("stop", 1),
+    model.StopRecord: ("stop", 2),
     model.StreamRecord: ("stream", 1),
     model.Tombstone: ("tombstone", 1),
     snapshots.Manifest: ("manifest", 1),
@@ -134,13 +135,22 @@ _converter = _make_converter()
 _to_json = json.JSONEncoder(allow_nan=False, check_circular=False, separators=(",", ":")).encode
 
 
-def encode(value: Stored) -> bytes:
-    """Return the stored form of a value: ASCII without line breaks."""
+def encode(value: Stored, version: int | None = None) -> bytes:
+    """Return the stored form of a value: ASCII without line breaks.
+
+    Args:
+        version: of the type, for a cluster that needs a former one; None: the oldest one whose
+            readers can act on the value.
+    """
     name, _ = _TYPES[type(value)]
-    body = _to_json(_converter.unstructure(value)).encode("ascii")
+    version = value.least_reader() if version is None else version
+    plain = _converter.unstructure(value)
+    if (former := FORMER.get((type(value), version))) is not None:
+        plain = former.from_present(plain)
+    body = _to_json(plain).encode("ascii")
     return b'{"jrs":"%s/%d","crc":"%08x","body":%s}' % (
         name.encode(),
-        value.least_reader(),
+        version,
         zlib.crc32(body),
         body,
     )
@@ -219,8 +229,12 @@ def decode(kind: type[T], data: bytes, where: str) -> T:
         )
     if b"%08x" % zlib.crc32(body) != crc:
         raise CorruptRecord(f"{where}: checksum mismatch, the record is damaged")
+    former = FORMER.get((kind, int(version)))
     try:
-        return _converter.structure(json.loads(body), kind)
+        plain = json.loads(body)
+        if former is not None and isinstance(plain, dict):
+            plain = former.to_present(plain)
+        return _converter.structure(plain, kind)
     except (
         CattrsError,
         BaseValidationError,

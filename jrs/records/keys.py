@@ -16,6 +16,7 @@ STREAMS = "streams/"
 STOPS = "stops/"
 CANCEL = "cancel/"
 SNAPSHOTS = "snapshots/"
+RESTORES = "restores/"
 CLEANUP = "cleanup/"
 MASTERS = "masters/"
 DOCTOR = "doctor/"
@@ -25,9 +26,10 @@ PER_JOB = (
     *(JOBS, RESULTS, DIRTY, TOMBSTONES, ATTEMPTS, FENCES, STAGES, STREAMS, STOPS, CANCEL),
     CLEANUP,
     SNAPSHOTS,
+    RESTORES,
 )
 """Every prefix whose keys continue with a job id."""
-WHILE_IT_RUNS = (ATTEMPTS, FENCES, STAGES, STREAMS, STOPS, CANCEL, CLEANUP)
+WHILE_IT_RUNS = (ATTEMPTS, FENCES, STAGES, STREAMS, STOPS, CANCEL, CLEANUP, RESTORES)
 """The prefixes whose records are removed once the job has ended and is cleaned up."""
 
 

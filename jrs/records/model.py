@@ -341,7 +341,7 @@ class StopState(enum.Enum):
     """The progress of a stop."""
 
     REQUESTED = "requested"
-    QUIESCED = "stands"
+    QUIESCED = "quiesced"
     """Every query of a job to be suspended has ended; the leader ends the attempt."""
     DONE = "done"
     """The job is suspended or held. It starts again when it is resumed."""
@@ -358,7 +358,7 @@ class StopRecord(Stored):
     state: StopState = StopState.REQUESTED
     requested_at: float = 0.0
     reason: str = attrs.field(default="", converter=_bounded)
-    patience: float = attrs.field(default=30.0, validator=seconds)
+    grace: float = attrs.field(default=30.0, validator=seconds)
     """Grace period of a suspend, in seconds: after it, the leader ends an attempt that has not
     quiesced."""
     again: bool = False
@@ -367,6 +367,9 @@ class StopRecord(Stored):
     """The step of each streaming stage, for callers that wait."""
     drain: StopRecord | None = None
     """The drain that a hold has interrupted; it continues when the job is resumed."""
+
+    def least_reader(self) -> int:
+        return 2  # See `jrs.records.former`.
 
 
 @attrs.frozen

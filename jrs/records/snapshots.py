@@ -187,8 +187,8 @@ class SnapshotRecord(Stored):
 
 @attrs.frozen
 class RestoreRecord(Stored):
-    """A restore under way. It replaces the job's spec, so that every master holds the job and none
-    starts a half-restored job."""
+    """A restore that is under way or was interrupted. It reserves the job: no master starts a
+    half-restored job."""
 
     job_id: str = attrs.field(validator=_job_id)
     source: str
@@ -198,4 +198,4 @@ class RestoreRecord(Stored):
     claim: bool = False
     fork: bool = False
     spec: str | None = None
-    """The replaced record."""
+    """The job's spec, where the restore has taken its place: in clusters before format 4."""

@@ -71,7 +71,7 @@ def let_in_ops(backend: Backend, job_id: str, name: bytes) -> list[Op]:
     """Return the operations that let the attempt of that name in, for the commit that records it.
 
     Empty in a cluster whose format has no fences of attempts."""
-    if cluster_format.format_of(backend) < SINCE_FORMAT:
+    if not cluster_format.is_at_least(backend, SINCE_FORMAT):
         return []
     key = keys.FENCES + job_id
     stored = backend.get(key)

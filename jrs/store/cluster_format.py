@@ -38,6 +38,11 @@ def format_of(backend: Backend) -> int:
     return max(backend.marked_format, decode(FormatRecord, stored.value, stored.key).version)
 
 
+def is_at_least(backend: Backend, version: int) -> bool:
+    """Return whether records of that format may be written. Raises as `format_of`."""
+    return backend.marked_format >= version or format_of(backend) >= version
+
+
 def ensure_supported(backend: Backend, *, convert: bool, now: Clock = time.time) -> None:
     """Check that this version of jrs supports the cluster's format.
 

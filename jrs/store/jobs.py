@@ -28,6 +28,7 @@ from jrs.records.model import (
     check_job_id,
 )
 from jrs.records.signing import SpecKey
+from jrs.store import restores
 from jrs.store.result_store import JobResultStore
 
 
@@ -97,8 +98,9 @@ class JobCatalog:
 
         Raises:
             NoSuchJob: the job was not submitted, or has ended.
-            InvalidInput: no key was given, or the job was changed at the same moment.
-            CorruptRecord: the spec cannot be read, or the job is being restored.
+            InvalidInput: no key was given, the job is being restored, or it was changed at the same
+                moment.
+            CorruptRecord: the spec cannot be read.
         """
         check_job_id(job_id)
         if self._spec_key is None:
@@ -106,10 +108,13 @@ class JobCatalog:
         stored = self._backend.get(keys.JOBS + job_id)
         if stored is None:
             raise NoSuchJob(f"there is no job {job_id!r} to sign")
+        restores.check_none(self._backend, job_id)
         decode(JobSpec, stored.value, stored.key)
         signed = self._spec_key.sign(stored.value, stored.key)
         try:
-            self._backend.commit(Update(stored.key, signed, stored.version))
+            self._backend.commit(
+                Update(stored.key, signed, stored.version), restores.none_of(job_id)
+            )
         except Conflict:
             raise InvalidInput(f"job {job_id!r} has just been changed; check it again") from None
 

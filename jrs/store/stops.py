@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 
 import attrs
 
@@ -22,8 +21,15 @@ from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.model import JobSpec, StopMode, StopRecord, StopState, StreamRecord, check_job_id
 from jrs.records.signing import SpecKey, renewed
-from jrs.records.snapshots import RestoreRecord
+from jrs.store import cluster_format, restores
+from jrs.store.protocols import STOP, StopEvent, StopStep, at_step, step_after, step_of
 from jrs.store.result_store import JobResultStore
+
+_SINCE_FORMAT = 4
+"""The first cluster format with version 2 of a stop's record."""
+_REQUESTS = {StopMode.SUSPEND: StopEvent.SUSPEND, StopMode.DRAIN: StopEvent.DRAIN}
+_REPORTED = (StopStep.SUSPENDING, StopStep.RESTARTING, StopStep.DRAINING)
+"""The steps in which streaming stages still proceed."""
 
 
 class JobStops:
@@ -41,7 +47,7 @@ class JobStops:
         self._now = now
 
     def request(
-        self, job_id: str, mode: StopMode, *, reason: str = "", patience: float = 30.0
+        self, job_id: str, mode: StopMode, *, reason: str = "", grace: float = 30.0
     ) -> StopRecord:
         """Request that the job is suspended or drained; return the stored request.
 
@@ -49,39 +55,49 @@ class JobStops:
         be repeated.
 
         Args:
-            patience: the grace period of a suspend, in seconds. After it, the leader ends an
+            grace: the grace period of a suspend, in seconds. After it, the leader ends an
                 attempt that has not quiesced. Nothing is lost, because the job can resume from
                 every committed batch.
 
         Raises:
             NoSuchJob: no such job was submitted.
-            InvalidInput: the job has ended or is already suspended, or another stop is under way;
-                or the mode is HOLD, which only a leader and its attempts may set.
+            InvalidInput: the job has ended or is already suspended, or another stop or a restore
+                is under way; or the mode is HOLD, which only a leader and its attempts may set.
             CorruptRecord: the job's spec cannot be read.
         """
         check_job_id(job_id)
-        if mode not in (StopMode.SUSPEND, StopMode.DRAIN):
+        event = _REQUESTS.get(mode)
+        if event is None:
             raise InvalidInput(
                 f"a stop request is suspend or drain, not {mode!r}; to keep job {job_id!r} from "
                 "running, suspend it"
             )
         spec = self._waiting(job_id, "stop")
-        before, stored = self._stored(job_id)
-        if before is not None and before.state is not StopState.REFUSED:
-            if before.mode is not mode or before.state is StopState.DONE:
-                raise InvalidInput(f"job {job_id!r} {_said(before)}")
-            if not before.again:
-                return before
-        record = StopRecord(job_id, mode, StopState.REQUESTED, self._now(), reason, patience)
-        if before is not None and before.again:
-            # The job is being suspended for a restart and is now to stay suspended. This must be a
-            # new request, or the process that handles the old one would restart the job.
-            record = attrs.evolve(record, state=before.state, stages=before.stages)
-        key, value = keys.STOPS + job_id, encode(record)
-        op = Create(key, value) if stored is None else Update(key, value, stored.version)
+        before = self._stored(job_id)
+        step = step_after(STOP, before.step, event)
+        if step is None:
+            raise InvalidInput(f"job {job_id!r} {_said(before)}")
+        if before.stop is not None and step is before.step:
+            return before.stop
+        # A new request even where the job is being suspended for a restart: the process that
+        # handles the earlier request must not restart the job.
+        record = at_step(
+            StopRecord(
+                job_id,
+                mode,
+                requested_at=self._now(),
+                reason=reason,
+                grace=grace,
+                stages=before.stop.stages if before.stop is not None else {},
+            ),
+            step,
+        )
         try:
             commit_and_read_back(
-                self._backend, op, Check(spec.key, spec.version), Absent(keys.RESULTS + job_id)
+                self._backend,
+                self._put(before, record),
+                Check(spec.key, spec.version),
+                *_is_free(job_id),
             )
         except Conflict:
             raise InvalidInput(
@@ -96,21 +112,24 @@ class JobStops:
 
         Raises:
             NoSuchJob: no such job was submitted.
-            InvalidInput: the job has ended, or is not suspended. A drained job cannot be resumed.
+            InvalidInput: the job has ended, is not suspended, or is being restored. A drained job
+                cannot be resumed.
             CorruptRecord: the job's spec cannot be read.
             OutcomeUnknown: check whether the job is resumed; repeat the call if it is not.
         """
         check_job_id(job_id)
         self._waiting(job_id, "resume")
-        before, stored = self._stored(job_id)
-        if before is None or stored is None:
+        before = self._stored(job_id)
+        if before.stop is None:
             raise InvalidInput(f"job {job_id!r} is not suspended; there is nothing to resume")
-        if before.state is not StopState.DONE:
+        if step_after(STOP, before.step, StopEvent.RESUME) is None:
             raise InvalidInput(f"job {job_id!r} {_said(before)}; it is not suspended")
-        if before.drain is None:
-            self._backend.commit(Delete(stored.key, stored.version))
-        else:
-            self._backend.commit(Update(stored.key, encode(before.drain), stored.version))
+        drain = before.stop.drain
+        op = _delete(before) if drain is None else self._put(before, drain)
+        try:
+            self._backend.commit(op, restores.none_of(job_id))
+        except Conflict:
+            raise InvalidInput(f"job {job_id!r} has just been changed; check it again") from None
 
     def reconfigure(
         self, job_id: str, *, entry_point: str | None = None, partitions: int | None = None
@@ -124,16 +143,16 @@ class JobStops:
 
         Raises:
             NoSuchJob: no such job was submitted.
-            InvalidInput: the job has ended, a stop is under way, a value is invalid, or the spec is
-                signed and cannot be signed again.
+            InvalidInput: the job has ended, a stop or a restore is under way, a value is invalid,
+                or the spec is signed and cannot be signed again.
             CorruptRecord: the job's spec cannot be read.
             OutcomeUnknown: check the job's spec; repeat the call if it is unchanged.
         """
         check_job_id(job_id)
         spec = self._waiting(job_id, "change")
-        before, stored = self._stored(job_id)
-        waits = before is not None and before.state in (StopState.DONE, StopState.REFUSED)
-        if before is not None and not waits:
+        before = self._stored(job_id)
+        step = step_after(STOP, before.step, StopEvent.RECONFIGURE)
+        if step is None:
             raise InvalidInput(f"job {job_id!r} {_said(before)}")
         changed = decode(JobSpec, spec.value, spec.key)
         ops: list[Op] = []
@@ -144,17 +163,12 @@ class JobStops:
             for plan in self._backend.scan(keys.streams(job_id)):
                 any_plan = decode(StreamRecord, plan.value, plan.key).of_any_plan()
                 ops.append(Update(plan.key, encode(any_plan), plan.version))
-        if before is None or before.state is StopState.REFUSED:
-            again = StopRecord(job_id, StopMode.SUSPEND, requested_at=self._now(), again=True)
-            key, value = keys.STOPS + job_id, encode(again)
-            ops.append(Create(key, value) if stored is None else Update(key, value, stored.version))
+        if step is not before.step:
+            restart = StopRecord(job_id, StopMode.SUSPEND, requested_at=self._now())
+            ops.append(self._put(before, at_step(restart, step)))
         rewritten = renewed(encode(changed), spec.value, self._spec_key, job_id)
         try:
-            self._backend.commit(
-                Update(spec.key, rewritten, spec.version),
-                Absent(keys.RESULTS + job_id),
-                *ops,
-            )
+            self._backend.commit(Update(spec.key, rewritten, spec.version), *_is_free(job_id), *ops)
         except Conflict:
             raise InvalidInput(
                 f"job {job_id!r} has just ended or been changed; check it again"
@@ -167,7 +181,7 @@ class JobStops:
         Raises:
             CorruptRecord: the stop cannot be read.
         """
-        return self._stored(job_id)[0]
+        return self._stored(job_id).stop
 
     def wait(
         self,
@@ -208,34 +222,44 @@ class JobStops:
                     raise TimeoutError(f"job {job_id!r} has not stopped yet; the request stays")
                 watch.wait(min(0.5, deadline.bounded()))
 
-    def update(self, record: StopRecord, fence: Fence) -> bool:
-        """Write the progress of a stop, as the leader or its attempt.
+    def advance(
+        self,
+        stop: StopRecord,
+        event: StopEvent,
+        fence: Fence,
+        *,
+        reason: str | None = None,
+        stages: dict[str, str] | None = None,
+    ) -> StopStep | None:
+        """Record an event of a stop, as the leader or its attempt; return the new step.
 
-        Returns False, and writes nothing, if the stop was replaced or removed. A hold is always
-        written.
+        Returns None, and writes nothing, if the stop was replaced or removed, or if the event is
+        not possible in its step.
+
+        Args:
+            reason: why a drain is refused.
+            stages: the steps of the streaming stages.
 
         Raises:
             Fenced: a newer leader exists.
             Unavailable, OutcomeUnknown: from the backend; the call may be repeated.
         """
-        before, stored = self._stored(record.job_id)
-        if before is None or stored is None:
-            if record.mode is not StopMode.HOLD:
-                return False
-            commit_and_read_back(
-                self._backend,
-                Create(keys.STOPS + record.job_id, encode(record)),
-                fence=fence,
-            )
-            return True
-        if record.mode is not StopMode.HOLD and before.requested_at != record.requested_at:
-            return False
-        if record.mode is StopMode.HOLD:
-            record = attrs.evolve(record, drain=_drain_in(before))
-        commit_and_read_back(
-            self._backend, Update(stored.key, encode(record), stored.version), fence=fence
-        )
-        return True
+        before = self._stored(stop.job_id)
+        if before.stop is None or before.stop.requested_at != stop.requested_at:
+            return None
+        step = step_after(STOP, before.step, event)
+        if step is None:
+            return None
+        if step is StopStep.NONE:
+            self._backend.commit(_delete(before), fence=fence)
+            return step
+        after = at_step(before.stop, step)
+        if reason is not None:
+            after = attrs.evolve(after, reason=reason)
+        if stages is not None:
+            after = attrs.evolve(after, stages=stages)
+        commit_and_read_back(self._backend, self._put(before, after), fence=fence)
+        return step
 
     def hold(self, job_id: str, reason: str, fence: Fence) -> None:
         """Hold the job until an operator has checked it, as the leader or its attempt.
@@ -243,36 +267,42 @@ class JobStops:
         A requested drain is kept in the record.
 
         Raises:
-            Fenced, Unavailable, OutcomeUnknown: as `update`.
-        """
-        held = StopRecord(job_id, StopMode.HOLD, StopState.DONE, self._now(), reason)
-        self.update(held, fence)
-
-    def clear(self, record: StopRecord, fence: Fence) -> None:
-        """Remove a stop that was only made to restart the job, as the leader.
-
-        Raises:
             Fenced: a newer leader exists.
             Unavailable, OutcomeUnknown: from the backend; the call may be repeated.
         """
-        before, stored = self._stored(record.job_id)
-        if before is not None and stored is not None and before.again:
-            self._backend.commit(Delete(stored.key, stored.version), fence=fence)
+        before = self._stored(job_id)
+        held = StopRecord(job_id, StopMode.HOLD, StopState.DONE, self._now(), reason)
+        if step_after(STOP, before.step, StopEvent.HOLD) is StopStep.HELD_IN_DRAIN:
+            assert before.stop is not None
+            held = attrs.evolve(held, drain=before.stop.drain or before.stop)
+        commit_and_read_back(self._backend, self._put(before, held), fence=fence)
 
     def report_progress(self, job_id: str, stages: dict[str, str], fence: Fence) -> None:
         """Record the step of each stage if a stop is under way; best effort."""
-        before = self.get(job_id)
-        if before is not None and before.state is StopState.REQUESTED and before.stages != stages:
-            self.update(attrs.evolve(before, stages=stages), fence)
+        before = self._stored(job_id)
+        if before.step in _REPORTED and before.stop is not None and before.stop.stages != stages:
+            after = attrs.evolve(before.stop, stages=stages)
+            commit_and_read_back(self._backend, self._put(before, after), fence=fence)
 
-    def _stored(self, job_id: str) -> tuple[StopRecord | None, Record | None]:
-        stored = self._backend.get(keys.STOPS + check_job_id(job_id))
+    # -- inside ----------------------------------------------------------------------------
+
+    def _stored(self, job_id: str) -> _StoredStop:
+        key = keys.STOPS + check_job_id(job_id)
+        stored = self._backend.get(key)
         if stored is None:
-            return None, None
-        return decode(StopRecord, stored.value, stored.key), stored
+            return _StoredStop(key)
+        stop = decode(StopRecord, stored.value, stored.key)
+        return _StoredStop(key, stop, step_of(stop), stored.version)
+
+    def _put(self, before: _StoredStop, after: StopRecord) -> Create | Update:
+        version = 2 if cluster_format.is_at_least(self._backend, _SINCE_FORMAT) else 1
+        value = encode(after, version)
+        if before.version is None:
+            return Create(before.key, value)
+        return Update(before.key, value, before.version)
 
     def _waiting(self, job_id: str, what: str) -> Record:
-        """Return the spec of a job that has not ended."""
+        """Return the spec of a job that has not ended and is not being restored."""
         entry = JobResultStore(self._backend).get(job_id)
         if entry is not None:
             status = entry.result.status.name if entry.result else "and was expired"
@@ -280,29 +310,36 @@ class JobStops:
         spec = self._backend.get(keys.JOBS + job_id)
         if spec is None:
             raise NoSuchJob(f"there is no job {job_id!r}")
-        _check_readable(spec, job_id)
+        restores.check_none(self._backend, job_id)
+        try:
+            decode(JobSpec, spec.value, spec.key)
+        except CorruptRecord as error:
+            raise CorruptRecord(f"{error}; the job is held; end it: jrs cancel {job_id}") from None
         return spec
 
 
-def _check_readable(spec: Record, job_id: str) -> None:
-    """Raise `CorruptRecord`, with the remedy, if the job's spec cannot be read."""
-    try:
-        decode(JobSpec, spec.value, spec.key)
-    except CorruptRecord as error:
-        with suppress(CorruptRecord):
-            decode(RestoreRecord, spec.value, spec.key)
-            return
-        raise CorruptRecord(f"{error}; the job is held; end it: jrs cancel {job_id}") from None
+@attrs.frozen
+class _StoredStop:
+    """A job's stop as it is stored, if there is one."""
+
+    key: str
+    stop: StopRecord | None = None
+    step: StopStep = StopStep.NONE
+    version: int | None = None
 
 
-def _drain_in(stop: StopRecord) -> StopRecord | None:
-    """Return the drain that is under way, or that was under way when the job was held."""
-    if stop.mode is StopMode.DRAIN and stop.state is StopState.REQUESTED:
-        return stop
-    return stop.drain
+def _delete(before: _StoredStop) -> Delete:
+    return Delete(before.key, before.version)
 
 
-def _said(stop: StopRecord) -> str:
+def _is_free(job_id: str) -> tuple[Op, ...]:
+    """Return the conditions that the job has not ended and is not being restored."""
+    return Absent(keys.RESULTS + job_id), restores.none_of(job_id)
+
+
+def _said(before: _StoredStop) -> str:
+    stop = before.stop
+    assert stop is not None
     if stop.mode is StopMode.HOLD:
         return f"is held: {stop.reason}"
     if stop.state is StopState.DONE:

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import threading
 
-import attrs
-
 from jrs.contract.errors import Fenced, JrsError, Unavailable
 from jrs.records.model import StopMode, StopRecord, StopState
+from jrs.store.protocols import StopEvent
 from jrs.store.stops import JobStops
 
 from ..snapshots.catalog import SnapshotCatalog
@@ -79,8 +78,8 @@ class StopWatch:
     def _begin(self, stop: StopRecord) -> None:
         if stop.mode is StopMode.SUSPEND:
             self._run.suspend()
-            told = attrs.evolve(stop, state=StopState.QUIESCED, stages=self._run.steps())
-            self._stops.update(told, self._context.fence)
+            steps = self._run.steps()
+            self._stops.advance(stop, StopEvent.QUIESCE, self._context.fence, stages=steps)
         elif stop.mode is StopMode.DRAIN:
             # The last state that can be resumed: the end of a stream cannot.
             context = self._context
@@ -95,5 +94,4 @@ class StopWatch:
     def _drain(self, stop: StopRecord) -> None:
         why = self._run.drain()
         if why is not None:
-            told = attrs.evolve(stop, state=StopState.REFUSED, reason=why)
-            self._stops.update(told, self._context.fence)
+            self._stops.advance(stop, StopEvent.REFUSE, self._context.fence, reason=why)

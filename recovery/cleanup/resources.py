@@ -94,5 +94,6 @@ def default_resources(backend: Backend, storage: JobStorage) -> list[Resource]:
         Records(backend, keys.STREAMS),
         Records(backend, keys.CANCEL),
         Records(backend, keys.STOPS),
+        Records(backend, keys.RESTORES),
         Records(backend, keys.JOBS),
     ]

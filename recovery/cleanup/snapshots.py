@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from jrs.contract.backend import Backend
-from jrs.contract.errors import CorruptRecord, SnapshotInUse, Unavailable
+from jrs.contract.errors import SnapshotInUse, Unavailable
 from jrs.contract.operations import Fence
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import JobSpec, JobStatus
 from jrs.records.policies import Keep
+from jrs.store import restores
 from jrs.store.result_store import JobResultStore
 
 from ..files.job_folders import JobStorage
 from ..rules.resource import Resource
-from ..snapshots import create, delete, folders, pending_restores, swap
+from ..snapshots import create, delete, folders
 from ..snapshots.catalog import SnapshotCatalog
 
 
@@ -40,7 +41,7 @@ class Snapshots(Resource):
         # A job that is held by its own restore has ended here and needs nothing more.
         begun = {
             restore.source: restore.job_id
-            for restore in pending_restores.begun_from(self._backend, job_id)
+            for restore in restores.begun_from(self._backend, job_id)
             if restore.job_id != job_id
         }
         kept = []
@@ -70,21 +71,10 @@ class Snapshots(Resource):
 
     def _deletes(self, job_id: str) -> bool:
         entry = self._results.get(job_id)
-        spec = self._backend.get(keys.JOBS + job_id)
+        spec = restores.spec_of(self._backend.get(keys.JOBS + job_id))
         if entry is None or entry.result is None or spec is None:
-            return False  # It is unknown how it ended; or the spec and what goes with it is gone.
-        text = spec.value
-        if pending_restores.is_one(spec):  # It was canceled while a restore held it.
-            try:
-                text = swap.kept_spec(spec) or b""
-            except CorruptRecord:
-                text = b""
-            if not text:
-                return False
-        try:
-            policy = decode(JobSpec, text, spec.key).snapshots
-        except CorruptRecord:
-            return False  # As if it had no policy: it is unknown what to keep.
+            return False  # It is unknown how it ended, or what to keep: as if it had no policy.
+        policy = decode(JobSpec, spec, keys.JOBS + job_id).snapshots
         at_end = {
             JobStatus.FINISHED: policy.on_finished,
             JobStatus.FAILED: policy.on_failed,

@@ -13,10 +13,10 @@ from jrs.contract.errors import CorruptRecord
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import EpochRecord, StopMode, StopRecord, StopState
+from jrs.store import restores
 from jrs.store.jobs import JobView
 
 from ..rules.decision import Action, Attempt, Facts, Result, Spec, Stop, decide
-from ..snapshots import pending_restores
 from .queue import place_in_queue
 
 
@@ -108,12 +108,12 @@ def _attempt_fact(view: JobView, epoch: EpochRecord | None, now: float) -> Attem
 
 
 def _spec_fact(backend: Backend, view: JobView) -> Spec:
+    if restores.stored(backend, view.job_id) is not None:
+        return Spec.RESTORING
     if view.spec is not None:
         return Spec.READABLE
     stored = backend.get(keys.JOBS + view.job_id)
-    if stored is None:
-        return Spec.NONE
-    return Spec.RESTORING if pending_restores.is_one(stored) else Spec.UNREADABLE
+    return Spec.NONE if stored is None else Spec.UNREADABLE
 
 
 def _result_fact(view: JobView) -> Result:

@@ -22,12 +22,12 @@ from jrs.records.model import (
     StreamRecord,
     Tombstone,
 )
-from jrs.records.snapshots import SnapshotRecord
-from jrs.store import attempt_fence
+from jrs.records.snapshots import RestoreRecord, SnapshotRecord
+from jrs.store import attempt_fence, restores
 
 from ..cleanup.half_published import HalfPublished
 from ..files.job_folders import JobStorage
-from ..snapshots import find_orphans, pending_restores
+from ..snapshots import find_orphans
 
 _KINDS: dict[str, type] = {
     keys.JOBS: JobSpec,
@@ -42,6 +42,7 @@ _KINDS: dict[str, type] = {
     keys.MASTERS: MasterInfo,
     keys.FORMAT: FormatRecord,
     keys.SNAPSHOTS: SnapshotRecord,
+    keys.RESTORES: RestoreRecord,
 }
 
 
@@ -52,8 +53,8 @@ def unreadable(backend: Backend) -> Iterator[str]:
         yield from _problem(EpochRecord, epoch.value, epoch.key)
     for prefix, kind in _KINDS.items():
         for record in backend.scan(prefix):
-            if kind is not JobSpec or not pending_restores.is_one(record):
-                yield from _problem(kind, record.value, record.key)
+            restore = kind is JobSpec and restores.took_place_of(record)
+            yield from _problem(RestoreRecord if restore else kind, record.value, record.key)
 
     for record in backend.scan(keys.FENCES):
         try:

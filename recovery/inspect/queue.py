@@ -33,8 +33,8 @@ def place_in_queue(backend: Backend, spec: JobSpec, epoch: int) -> int:
     }
     if spec.job_id in begun:
         return 0
-    resting = {keys.job_of(record.key) for record in backend.scan(keys.STOPS)}
-    out = ended | resting
+    resting = (keys.STOPS, keys.RESTORES)
+    out = ended.union(keys.job_of(each.key) for prefix in resting for each in backend.scan(prefix))
     in_processes, ahead = 0, 0
     for other in _all(backend, keys.JOBS, JobSpec):
         if other.runner is not RunnerKind.PROCESS:
@@ -51,4 +51,4 @@ def _all(backend: Backend, prefix: str, kind: type[T]) -> Iterator[T]:
         try:
             yield decode(kind, record.value, record.key)
         except CorruptRecord:
-            continue  # It is held, or a restore has taken its place: it waits for no slot.
+            continue  # It is held: it waits for no slot.

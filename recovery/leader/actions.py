@@ -36,7 +36,8 @@ from jrs.records.model import (
     StopRecord,
     StopState,
 )
-from jrs.store import attempt_fence
+from jrs.store import attempt_fence, restores
+from jrs.store.protocols import StopEvent, StopStep
 from jrs.store.result_store import JobResultStore
 from jrs.store.stops import JobStops
 
@@ -48,7 +49,6 @@ from ..processes import last_words, left_running
 from ..processes.last_words import LeaderEnd
 from ..processes.marks import new_mark
 from ..rules.decision import Stop
-from ..snapshots import pending_restores
 from . import suspects
 from .attempts import AttemptHandle, Attempts
 from .recovery_point import RecoveryPoints
@@ -325,10 +325,10 @@ class Actions:
             return
         self._state.settle(job_id)
         self._state.take_scheduled_snapshot(job_id, spec.snapshots)
-        if stop.again:
-            self._stops.clear(stop, self._fence)
+        step = self._stops.advance(stop, StopEvent.COMPLETE, self._fence)
+        if step is StopStep.NONE:
             self._emit("suspended", job_id, "suspended; it starts again with the changes")
-        elif self._stops.update(attrs.evolve(stop, state=StopState.DONE), self._fence):
+        elif step is StopStep.SUSPENDED:
             self._emit("suspended", job_id, "suspended; resume it with `jrs resume`")
 
     def finish_restore(self, job_id: str) -> None:
@@ -388,7 +388,7 @@ class Actions:
 
     def sweep_spec(self, job_id: str) -> None:
         """Remove the spec that a job with a clean result has left: nothing may start from it."""
-        for prefix in (keys.JOBS, keys.CANCEL, keys.STOPS):
+        for prefix in (keys.JOBS, keys.CANCEL, keys.STOPS, keys.RESTORES):
             try:
                 self._backend.commit(Delete(prefix + job_id), fence=self._fence)
             except Conflict:
@@ -479,17 +479,19 @@ class Actions:
         """
         key, stop_key = keys.JOBS + spec.job_id, keys.STOPS + spec.job_id
         stored, stop = self._backend.get(key), self._backend.get(stop_key)
-        if stored is None or pending_restores.is_one(stored):
+        if stored is None or restores.took_place_of(stored):
             return None
         # Not by its version: this leader's own restore changes that, too.
         if decode(JobSpec, stored.value, key) != spec:
             return None
         self._trust.check(spec, stored.value)
         if stop is None:
-            return [Check(key, stored.version), Absent(stop_key)]
-        if Stop.of(decode(StopRecord, stop.value, stop.key)) is not Stop.NONE:
+            unchanged: Op = Absent(stop_key)
+        elif Stop.of(decode(StopRecord, stop.value, stop.key)) is Stop.NONE:
+            unchanged = Check(stop_key, stop.version)
+        else:
             return None
-        return [Check(key, stored.version), Check(stop_key, stop.version)]
+        return [Check(key, stored.version), unchanged, restores.none_of(spec.job_id)]
 
     def _record(
         self, job_id: str, status: JobStatus, failure: Failure, stored: AttemptRecord | None

@@ -20,18 +20,18 @@ from jrs.contract.operations import Record
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import AttemptRecord, CleanupJournal, JobResult, JobSpec, StopRecord
+from jrs.store import restores
 from jrs.store.result_store import JobResultStore
 
 from ..attempt.runners import AttemptExit
 from ..rules.decision import Action, Attempt, Decision, Facts, Result, Spec, Stop
-from ..snapshots import pending_restores
 from . import suspects
 from .attempts import Attempts
 
 Stored = Record | CorruptRecord | None
 """The record stored under a key, or why it cannot be read."""
 
-SCANNED = (keys.JOBS, keys.DIRTY, keys.CANCEL, keys.STOPS, keys.CLEANUP)
+SCANNED = (keys.JOBS, keys.DIRTY, keys.CANCEL, keys.STOPS, keys.CLEANUP, keys.RESTORES)
 """The records that show that a job has changed: every other change comes with one of these."""
 
 _READ = (*SCANNED[:1], keys.RESULTS, *SCANNED[1:], keys.ATTEMPTS, keys.TOMBSTONES)
@@ -213,7 +213,7 @@ class Gatherer:
         self, job_id: str, job: JobMemory, stored: dict[str, Stored], *, driven: bool
     ) -> Look:
         job.seen = tuple(_version(stored[prefix]) for prefix in SCANNED)
-        spec, spec_fact = self._spec(job_id, job, stored[keys.JOBS])
+        spec, spec_fact = self._spec(job_id, job, stored)
         stop, stop_due = self._stop(job_id, job, stored[keys.STOPS])
         result = self._result(job_id, job, stored)
         # A leader that died after the job's result did not die of the job: no attempt is judged.
@@ -228,13 +228,18 @@ class Gatherer:
         )
         return Look(facts, spec, stored[keys.CLEANUP], stop_due)
 
-    def _spec(self, job_id: str, job: JobMemory, record: Stored) -> tuple[JobSpec | None, Spec]:
+    def _spec(
+        self, job_id: str, job: JobMemory, stored: dict[str, Stored]
+    ) -> tuple[JobSpec | None, Spec]:
+        record = stored[keys.JOBS]
+        if stored[keys.RESTORES] is not None:
+            return None, Spec.RESTORING
         if record is None:
             return None, Spec.NONE
         try:
             if isinstance(record, CorruptRecord):
                 raise record
-            if pending_restores.is_one(record):
+            if restores.took_place_of(record):
                 return None, Spec.RESTORING
             return decode(JobSpec, record.value, record.key), Spec.READABLE
         except CorruptRecord as error:
@@ -308,7 +313,7 @@ class Gatherer:
             return Stop.UNREADABLE, None
         if job.stop_since is None or job.stop_since[0] != stop.requested_at:
             job.stop_since = stop.requested_at, self._clock()
-        due = job.stop_since[1] + stop.patience
+        due = job.stop_since[1] + stop.grace
         return Stop.of(stop, overdue=self._clock() >= due), due
 
     def _say_once(self, job_id: str, job: JobMemory, message: str) -> None:

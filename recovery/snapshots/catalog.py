@@ -24,9 +24,10 @@ from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import check_job_id
 from jrs.records.snapshots import Manifest, RestoreRecord, SnapshotFormat, SnapshotRecord
+from jrs.store import restores
 
 from ..files import transfer
-from . import create, delete, folders, move, pending_restores, restore
+from . import create, delete, folders, move, restore
 from .index import SnapshotIndex, SnapshotRef
 from .open import places
 from .restore import Restored
@@ -261,7 +262,7 @@ class SnapshotCatalog(SnapshotIndex):
 
     def pending_restore(self, job_id: str) -> RestoreRecord | None:
         """Return the job's restore that is in progress or was interrupted, if any."""
-        return pending_restores.of_job(self.backend, check_job_id(job_id))
+        return restores.of_job(self.backend, check_job_id(job_id))
 
     def finish_restore(
         self, job_id: str, *, fence: Fence | None = None,

@@ -32,10 +32,11 @@ from jrs.records.snapshots import (
     SnapshotRecord,
     check_snapshot_name,
 )
+from jrs.store import restores
 
 from ..files import transfer
 from ..files.job_folders import JobStorage
-from . import contents, folders, manifest, pending_restores
+from . import contents, folders, manifest
 from .blobs import Blobs
 from .contents import Contents, Item
 from .index import SnapshotIndex
@@ -140,7 +141,7 @@ def take(
         if attempt:
             transfer.remove(folder / folders.FILES)
             sleep(0.01 * attempt)
-        if pending_restores.of_job(backend, job_id) is not None:
+        if restores.of_job(backend, job_id) is not None:
             raise Unavailable(f"job {job_id!r} is being restored: no snapshot is taken of it")
         records = contents.read_records(backend, job_id)
         try:

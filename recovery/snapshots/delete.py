@@ -20,9 +20,10 @@ from jrs.contract.operations import Delete, Fence
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.snapshots import SnapshotFormat, SnapshotRecord
+from jrs.store import restores
 
 from ..files.job_folders import JobStorage
-from . import folders, manifest, pending_restores
+from . import folders, manifest
 from .blobs import Blobs
 from .index import SnapshotIndex
 from .open import places
@@ -186,7 +187,7 @@ def named_blobs(storage: JobStorage) -> set[str]:
 def _check_dispensable(catalog: SnapshotIndex, record: SnapshotRecord) -> None:
     """Raise `SnapshotInUse` if a job could not be recovered without it."""
     backend, job_id = catalog.backend, record.job_id
-    for restore in pending_restores.begun_from(backend, job_id):
+    for restore in restores.begun_from(backend, job_id):
         if restore.source == str(record.number):
             raise SnapshotInUse(
                 f"{record} is the source of a restore of job {restore.job_id!r}; finish that "

@@ -10,9 +10,10 @@ from jrs.contract.errors import CorruptRecord
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.snapshots import SnapshotFormat, SnapshotRecord
+from jrs.store import restores
 
 from ..files.job_folders import JobStorage
-from . import delete, folders, pending_restores
+from . import delete, folders
 from .blobs import Blobs
 from .open import place
 
@@ -81,18 +82,14 @@ def _of_folders(storage: JobStorage, records: list[SnapshotRecord]) -> Iterator[
 
 
 def _of_restores(backend: Backend, storage: JobStorage) -> Iterator[str]:
-    for stored in backend.scan(keys.JOBS):
-        try:
-            restore = pending_restores.read(stored)
-        except CorruptRecord:
-            continue
-        if restore is not None:
-            path = folders.restoring(storage, restore.job_id)
-            if not path.is_dir() or _is_abandoned(path):
-                yield (
-                    f"{stored.key}: a restore was interrupted, the job is held; "
-                    f"jrs snapshot restore --finish {restore.job_id}"
-                )
+    for stored in restores.scan(backend):
+        job_id = keys.job_of(stored.key)
+        path = folders.restoring(storage, job_id)
+        if not path.is_dir() or _is_abandoned(path):
+            yield (
+                f"{stored.key}: a restore was interrupted, the job is held; "
+                f"jrs snapshot restore --finish {job_id}"
+            )
     for job_id in storage.jobs():
         path = folders.restoring(storage, job_id)
         if path.is_dir() and _is_abandoned(path):

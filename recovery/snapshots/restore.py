@@ -2,14 +2,14 @@
 
 ::
 
-    build   <job>/.restore/{epoch,out,tmp,in}      nothing is changed yet
-    claim   a `RestoreRecord` takes the spec's place: no master starts the job
-    swap    the old folders to the trash, the built ones to their place
-    commit  records and spec; a claimed snapshot's entry goes with them
+    build     <job>/.restore/{epoch,out,tmp,in}      nothing is changed yet
+    reserve   a `RestoreRecord` is stored, with the spec: no master starts the job
+    swap      the old folders to the trash, the built ones to their place
+    commit    the records; the restore, and a claimed snapshot's entry, go with them
 
-A crash before the claim leaves a folder that the next restore removes. After a later crash the job
-is held until the restore is repeated; `jrs explain` and `jrs fsck` report that. The snapshot stays
-whole until then.
+A crash before the reservation leaves a folder that the next restore removes. After a later crash
+the job is held until the restore is repeated; `jrs explain` and `jrs fsck` report that. The
+snapshot stays whole until then. `jrs.store.protocols` has the transitions.
 """
 
 from __future__ import annotations
@@ -30,23 +30,25 @@ from jrs.contract.errors import (
     JobIsRunning,
     SnapshotInUse,
 )
-from jrs.contract.operations import Fence, Record
+from jrs.contract.operations import Fence
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import StopRecord, StopState, check_job_id
 from jrs.records.snapshots import (
     Manifest,
+    RestoreRecord,
     SnapshotFile,
     SnapshotFormat,
     SnapshotRecord,
     SnapshotStage,
 )
+from jrs.store import restores
 from jrs.store.result_store import JobResultStore
 
 from ..checkpoint_format import relocation, sink_log
 from ..files import transfer
 from ..files.job_folders import JobStorage
-from . import folders, pending_restores, swap
+from . import folders, swap
 from .contents import batch_of, epoch_folder
 from .index import SnapshotIndex
 from .open import OpenSnapshot, check, opened
@@ -84,10 +86,10 @@ def finish(
     stopped: Callable[[str], bool] | None,
 ) -> Restored:
     """Carry out, from its beginning, the restore that a crash has left."""
-    stored = catalog.backend.get(keys.JOBS + job_id)
-    left = None if stored is None else pending_restores.read(stored)
-    if left is None:
+    stored = restores.stored(catalog.backend, job_id)
+    if stored is None:
         raise InvalidInput(f"job {job_id!r} has no unfinished restore")
+    left = decode(RestoreRecord, stored.value, stored.key)
     source: SnapshotRecord | Path = Path(left.source)
     if left.source.isdigit():
         source = catalog.get(left.from_job, int(left.source))
@@ -105,12 +107,12 @@ def restore(catalog: SnapshotIndex, request: RestoreRequest) -> Restored:
         _check_restorable(found, job_id)
         if request.left is None:  # A leader carries out a restore that was begun.
             swap.check_key(catalog, found.manifest, job_id)
-        # Lock first: what is found under the lock still holds at the claim and the swap.
+        # Lock first: what is found under the lock still holds at the reservation and the swap.
         with _building(storage, job_id) as built:
             guards = swap.suspended_guards(catalog.backend, job_id)
             before = _check_startable(catalog, found.manifest, job_id, request)
             check(str(request.source), found, thorough=True, progress=request.progress)
-            if SPEC not in found.manifest.records and swap.kept_spec(before) is None:
+            if SPEC not in found.manifest.records and restores.spec_of(before.spec) is None:
                 raise InvalidInput(
                     f"{found.folder} was taken of a job without a spec: there is nothing to start"
                 )
@@ -119,9 +121,9 @@ def restore(catalog: SnapshotIndex, request: RestoreRequest) -> Restored:
             with _writing(f"the restore of job {job_id!r}", found):
                 stages = _build(storage, found, job_id, built, request)
             epoch = epoch_folder(storage, job_id)
-            claimed = swap.reserve(catalog, found.manifest, job_id, before, guards, request)
-            folder = swap.swap(catalog, found.manifest, job_id, built, epoch, claimed)
-            swap.commit(catalog, found.manifest, job_id, guards, claimed, request)
+            reserved = swap.reserve(catalog, found.manifest, job_id, before, guards, request)
+            folder = swap.swap(catalog, found.manifest, job_id, built, epoch, reserved)
+            swap.commit(catalog, found.manifest, job_id, guards, reserved, request)
     if request.claim:
         swap.use_up(catalog, request)
     return Restored(job_id, folder, stages, found.manifest.number, found.manifest.job_id)
@@ -155,19 +157,19 @@ def _check_not_ended(backend: Backend, job_id: str) -> None:
 
 def _check_startable(
     catalog: SnapshotIndex, found: Manifest, job_id: str, request: RestoreRequest
-) -> Record | None:
-    """Return the record in the spec's place, or raise."""
+) -> swap.Before:
+    """Return what is stored of the job, or raise."""
     backend = catalog.backend
     _check_not_ended(backend, job_id)
-    stored = backend.get(keys.JOBS + job_id)
-    if request.left is not None and stored != request.left:
+    before = swap.Before(backend.get(keys.JOBS + job_id), restores.stored(backend, job_id))
+    if request.left is not None and before.restore != request.left:
         raise InvalidInput(
             f"job {job_id!r} has no such unfinished restore: another process has finished it, or "
             "has begun another one"
         )
-    if stored is None:
-        return None
-    begun = pending_restores.read(stored)
+    if before == swap.Before():
+        return before
+    begun = restores.of_job(backend, job_id)
     if job_id != found.job_id and (begun is None or begun.from_job != found.job_id):
         raise DuplicateJob(job_id, "submitted")
     if request.is_stopped is not None:
@@ -176,7 +178,7 @@ def _check_startable(
         stopped = begun is not None or is_stopped(backend, job_id)
     if not stopped:
         raise JobIsRunning(f"job {job_id!r} is not suspended; first: jrs suspend {job_id}")
-    return stored
+    return before
 
 
 def check_output(storage: JobStorage, stages: Iterable[SnapshotStage], job_id: str) -> None:

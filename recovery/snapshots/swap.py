@@ -1,6 +1,6 @@
-"""Swapping a restored job into place: the claim, the swap and the commit.
+"""Swapping a restored job into place: the reservation, the swap and the commit.
 
-From the claim to the commit, a `RestoreRecord` has the place of the job's spec.
+From the reservation to the commit a `RestoreRecord` is stored; see `jrs.store.restores`.
 """
 
 from __future__ import annotations
@@ -17,19 +17,21 @@ from jrs.contract.errors import (
     CorruptRecord,
     Fenced,
     JobIsRunning,
+    OutcomeUnknown,
     SnapshotInUse,
     Unavailable,
 )
 from jrs.contract.operations import Absent, Check, Create, Delete, Fence, Op, Record, Update
-from jrs.contract.read_back import commit_and_read_back
+from jrs.contract.read_back import commit_and_read_back, still_unknown
 from jrs.records import keys, signing
 from jrs.records.codec import decode, encode, with_job_id
 from jrs.records.model import EpochRecord, JobSpec, StageRecord, StreamRecord
 from jrs.records.snapshots import Manifest, RestoreRecord, SnapshotRecord
-from jrs.store import attempt_fence
+from jrs.store import attempt_fence, restores
+from jrs.store.result_store import JobResultStore
 
 from ..files import transfer
-from . import delete, pending_restores
+from . import delete
 from .contents import epoch_folder
 from .index import SnapshotIndex
 
@@ -53,18 +55,13 @@ class RestoreRequest:
     """The record of the interrupted restore to carry out, if it must be that one."""
 
 
-def kept_spec(before: Record | None) -> bytes | None:
-    """Return the spec that a job keeps, which may have been upgraded since the snapshot; None if
-    the job has no readable spec."""
-    if before is None:
-        return None
-    restore = pending_restores.read(before)
-    text = before.value if restore is None else (restore.spec or "").encode(*_AS_STORED)
-    try:
-        decode(JobSpec, text, before.key)
-    except CorruptRecord:
-        return None
-    return text
+@attrs.frozen
+class Before:
+    """What is stored of a job that a restore is to reserve."""
+
+    spec: Record | None = None
+    restore: Record | None = None
+    """An earlier restore that was interrupted; it may be the record in the spec's place."""
 
 
 def check_key(catalog: SnapshotIndex, found: Manifest, job_id: str) -> None:
@@ -87,36 +84,69 @@ def reserve(
     catalog: SnapshotIndex,
     found: Manifest,
     job_id: str,
-    before: Record | None,
+    before: Before,
     guards: list[Op],
     request: RestoreRequest,
 ) -> Record:
-    """Take the spec's place, if the job is still as it was found; return the claim."""
-    backend, key = catalog.backend, keys.JOBS + job_id
-    source = request.source
-    value = encode(
-        RestoreRecord(
-            job_id,
-            str(source.resolve()) if isinstance(source, Path) else str(source.number),
-            found.job_id,
-            catalog.now(),
-            request.claim,
-            request.fork,
-            None if (kept := kept_spec(before)) is None else kept.decode(*_AS_STORED),
-        )
+    """Store the restore, if the job is still as it was found; return the stored record.
+
+    The job keeps its spec, which may have been upgraded since the snapshot.
+    """
+    backend, key = catalog.backend, restores.key_for(catalog.backend, job_id)
+    source, kept = request.source, restores.spec_of(before.spec)
+    begun = RestoreRecord(
+        job_id,
+        str(source.resolve()) if isinstance(source, Path) else str(source.number),
+        found.job_id,
+        catalog.now(),
+        request.claim,
+        request.fork,
     )
-    own = Create(key, value) if before is None else Update(key, value, before.version)
+    if key.startswith(keys.JOBS):
+        replaced = before.spec
+        begun = attrs.evolve(begun, spec=None if kept is None else kept.decode(*_AS_STORED))
+        with_spec: list[Op] = []
+    else:
+        replaced = None if before.restore == before.spec else before.restore
+        with_spec = [_put_spec(job_id, before.spec, kept or _spec_in(catalog, found, job_id))]
+    value = encode(begun)
+    own = Create(key, value) if replaced is None else Update(key, value, replaced.version)
     try:
         shut_out = attempt_fence.shut_out_ops(backend, job_id)
-        commit_and_read_back(backend, own, *guards, *shut_out, fence=request.fence)
+        commit_and_read_back(backend, own, *with_spec, *guards, *shut_out, fence=request.fence)
     except Conflict:
         raise JobIsRunning(
             f"job {job_id!r} was just started, resumed or submitted; nothing was changed"
         ) from None
-    claimed = backend.get(key)
-    if claimed is None or claimed.value != value:
+    reserved = backend.get(key)
+    if reserved is None or reserved.value != value:
         raise JobIsRunning(f"job {job_id!r} is being restored by another process")
-    return claimed
+    return reserved
+
+
+def _put_spec(job_id: str, stored: Record | None, spec: bytes) -> Op:
+    if stored is None:
+        return Create(keys.JOBS + job_id, spec)
+    if stored.value == spec:
+        return Check(stored.key, stored.version)
+    return Update(stored.key, spec, stored.version)
+
+
+def _spec_in(catalog: SnapshotIndex, found: Manifest, job_id: str) -> bytes:
+    """Return the spec in a snapshot, for the job that it is restored as.
+
+    Raises:
+        CorruptRecord: it cannot be read: no master can start such a job.
+    """
+    spec = found.records[SPEC].encode(*_AS_STORED)
+    if job_id != found.job_id:
+        signs, before = catalog.spec_key, spec
+        spec = with_job_id(before, job_id, SPEC)
+        # Otherwise the old signature stays, and masters that have a key hold the job.
+        if signs is not None and signs.has_signed(before, SPEC):
+            spec = signs.sign(spec, SPEC)
+    decode(JobSpec, spec, SPEC)
+    return spec
 
 
 def swap(
@@ -125,13 +155,13 @@ def swap(
     job_id: str,
     built: Path,
     epoch: Path | None,
-    claimed: Record,
+    reserved: Record,
 ) -> Path:
     """Move the built folders into place, and the old ones to the trash. Return the epoch's folder,
     which the backend's newest leader can take over.
 
     Args:
-        epoch: the job's epoch folder, as it was at the claim.
+        epoch: the job's epoch folder, as it was at the reservation.
 
     Raises:
         JobIsRunning: another process has carried the restore out, or has moved the epoch's folder.
@@ -157,7 +187,7 @@ def swap(
             if not old.exists():
                 continue
             # Locks may not work between hosts, and this process may have slept since.
-            if catalog.backend.get(claimed.key) != claimed:
+            if catalog.backend.get(reserved.key) != reserved:
                 raise JobIsRunning(
                     f"another process carried out the restore of job {job_id!r}, or began it "
                     f"again; check: jrs explain {job_id}"
@@ -198,10 +228,10 @@ def commit(
     found: Manifest,
     job_id: str,
     guards: list[Op],
-    claimed: Record,
+    reserved: Record,
     request: RestoreRequest,
 ) -> None:
-    """Store the records and, in the same commit or a later one, the spec."""
+    """Store the records and, with the last of them, remove the restore."""
     backend = catalog.backend
     wanted = {}
     for name, text in found.records.items():
@@ -211,16 +241,8 @@ def commit(
         if name != SPEC:
             kind, _, stage = name.partition("/")
             wanted[f"{kind}/{job_id}/{stage}"] = _without_output(catalog, job_id, data, kind, name)
-    spec = kept_spec(claimed)
-    if spec is None:
-        spec = found.records[SPEC].encode(*_AS_STORED)
-        if job_id != found.job_id:
-            signs, before = catalog.spec_key, spec
-            spec = with_job_id(before, job_id, SPEC)
-            # Otherwise the old signature stays, and masters that have a key hold the job.
-            if signs is not None and signs.has_signed(before, SPEC):
-                spec = signs.sign(spec, SPEC)
-        decode(JobSpec, spec, SPEC)  # No master can start a job whose spec is unreadable.
+    stored = backend.get(keys.JOBS + job_id)
+    spec = restores.spec_of(stored) or _spec_in(catalog, found, job_id)
     if SPEC in found.records and _code(spec) != _code(found.records[SPEC].encode(*_AS_STORED)):
         # The job was upgraded since: its new queries continue from these checkpoints.
         for key in wanted:
@@ -240,15 +262,32 @@ def commit(
         entry = backend.get(keys.snapshot(request.source.job_id, request.source.number))
         if entry is not None:
             last.append(Delete(entry.key, entry.version))
-    room = backend.capabilities.max_ops - len(last) - 1
+    room = backend.capabilities.max_ops - len(last) - 2
     while len(ops) > room:
         some, ops = ops[:room], ops[room:]
-        backend.commit(*some, Check(claimed.key, claimed.version), fence=request.fence)
+        backend.commit(*some, Check(reserved.key, reserved.version), fence=request.fence)
     try:
-        own = Update(claimed.key, spec, claimed.version)
-        commit_and_read_back(backend, own, *ops, *last, fence=request.fence)
+        if reserved.key.startswith(keys.JOBS):
+            own = Update(reserved.key, spec, reserved.version)
+            commit_and_read_back(backend, own, *ops, *last, fence=request.fence)
+        else:
+            last.append(_put_spec(job_id, stored, spec))
+            _commit_and_remove(backend, reserved, [*ops, *last], request.fence)
     except Conflict as error:
         raise _changed(job_id) from error
+
+
+def _commit_and_remove(
+    backend: Backend, reserved: Record, ops: list[Op], fence: Fence | None
+) -> None:
+    try:
+        backend.commit(Delete(reserved.key, reserved.version), *ops, fence=fence)
+    except OutcomeUnknown as unknown:
+        with still_unknown(unknown):
+            left = backend.get(reserved.key)
+            ended = JobResultStore(backend).has_entry(reserved.key.removeprefix(keys.RESTORES))
+        if left is not None or ended:
+            raise  # It may still happen; or the job's cleanup has removed the restore.
 
 
 def _code(spec: bytes) -> str:

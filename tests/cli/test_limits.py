@@ -58,7 +58,7 @@ def test_what_nobody_could_read_back(jrs: Jrs, args: list[str]) -> None:
         (["submit", "j", "m:f", "--no-check", "--snapshot-every", LONG], "every must be"),
         (["submit", "j", "m:f", "--no-check", "--snapshot-max-age", LONG], "max_age must be"),
         (["rescale", "there", "--partitions", MANY], "from 1 to 32768"),
-        (["suspend", "there", "--no-wait", "--grace", LONG], "patience must be"),
+        (["suspend", "there", "--no-wait", "--grace", LONG], "grace must be"),
         (["list", "--limit", MANY], "--limit"),
         (["expire", "--older-than", "1d", "--keep", MANY], "--keep"),
         (["snapshot", "create", "there", "--batch", f"s={'9' * 5000}"], "not a batch"),

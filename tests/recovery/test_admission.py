@@ -229,7 +229,7 @@ def test_cleanups_that_hang_hold_up_no_cancel_and_no_suspend(
             JobCatalog(memory).submit(spec(name))
             leader.runner.of(name)
         JobCatalog(memory).cancel("to-cancel")
-        JobStops(memory).request("to-suspend", StopMode.SUSPEND, patience=0.0)
+        JobStops(memory).request("to-suspend", StopMode.SUSPEND, grace=0.0)
 
         assert leader.store.wait("to-cancel", BOUND).status is JobStatus.CANCELED
         leader.until_said("suspended", "to-suspend")

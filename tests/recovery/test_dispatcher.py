@@ -23,6 +23,7 @@ from jrs.recovery.leader.attempts import Attempts
 from jrs.recovery.leader.recovery_point import RecoveryPoints
 from jrs.recovery.rules.events import Event
 from jrs.store.jobs import JobCatalog
+from jrs.store.protocols import StopEvent, StopStep
 from jrs.store.result_store import JobResultStore
 from jrs.store.stops import JobStops
 from tests.recovery.support import (
@@ -285,7 +286,7 @@ def test_a_job_that_is_changed_while_it_is_started_is_started_as_what_it_is(
         stops.reconfigure("job", entry_point="new:code")
         stop = stops.get("job")
         assert stop is not None
-        stops.clear(stop, leader.fence)
+        assert stops.advance(stop, StopEvent.COMPLETE, leader.fence) is StopStep.NONE
 
     meanwhile(monkeypatch, of, step, change)
     JobCatalog(memory).submit(spec("job", "old:code"))
@@ -510,7 +511,7 @@ def test_a_stop_ends_the_attempt_beside_a_snapshot(
         JobCatalog(memory).submit(spec("job", snapshots=SnapshotPolicy(every=0.1)))
         attempt = leader.runner.of("job")
         assert pins.begun.wait(60)
-        stops.request("job", StopMode.SUSPEND, patience=0.0)
+        stops.request("job", StopMode.SUSPEND, grace=0.0)
         until(lambda: attempt.was_ended, "the attempt is ended")
         until(lambda: not leader.dispatcher._attempts.is_running("job"), "nothing runs")
         leader.look()

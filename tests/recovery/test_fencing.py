@@ -112,7 +112,7 @@ def test_whatever_ends_a_job_shuts_its_attempt_out(
             attempt.die()
             until(lambda: leader.store.has_entry("job"), "it has failed")
         else:
-            JobStops(backend).request("job", StopMode.SUSPEND, patience=0.0)
+            JobStops(backend).request("job", StopMode.SUSPEND, grace=0.0)
             JobStops(backend).wait("job", BOUND)
         with pytest.raises(Fenced):
             backend.commit(Create("anything", b""), fence=attempt.context.fence)

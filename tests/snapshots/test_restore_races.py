@@ -184,7 +184,7 @@ def test_late_operator(
     assert tree(job.storage.folder("job")) == live
 
 
-def test_the_claim_is_looked_at_before_each_removal(
+def test_the_reservation_is_checked_before_each_removal(
     catalog: SnapshotCatalog, job: FakeJob, memory: FaultyMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may be lost between one folder and the next."""
@@ -195,9 +195,10 @@ def test_the_claim_is_looked_at_before_each_removal(
     def discarding(job_id: str, path: Path) -> None:
         removed.append(path.name)
         discard(job_id, path)
-        stored = memory.get(keys.JOBS + "job")
+        stored = memory.get(keys.RESTORES + "job")
         assert stored is not None
-        memory.commit(Update(stored.key, stored.value, stored.version))  # Somebody else claims it.
+        # Another process reserves it.
+        memory.commit(Update(stored.key, stored.value, stored.version))
 
     with (
         monkeypatch.context() as patch,

@@ -91,5 +91,5 @@ def hang(masters: Masters, job_id: str, folder: Path, where: str) -> None:
         for pid in marks.marked(marks.mark_of_job(backend.url, backend.cluster, job_id)):
             if b"SparkSubmit" in Path("/proc", str(pid), "cmdline").read_bytes():
                 os.kill(pid, signal.SIGSTOP)
-    JobStops(backend).request(job_id, StopMode.SUSPEND, patience=FOR)
+    JobStops(backend).request(job_id, StopMode.SUSPEND, grace=FOR)
     masters.until((folder / "asked").exists, "the stop has begun", STARTS)

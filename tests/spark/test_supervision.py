@@ -223,7 +223,7 @@ def test_a_job_that_hangs_stands_all_the_same(cluster: Cluster, tmp_path: Path) 
     cluster.masters.start("m")
     submit(cluster, "hangs", folder=str(tmp_path))
     cluster.masters.until((tmp_path / "hangs").exists, "it hangs")
-    stops.request("job", StopMode.SUSPEND, patience=0.5)
+    stops.request("job", StopMode.SUSPEND, grace=0.5)
     stop = stops.wait("job", BOUND)
 
     assert stop is not None

@@ -159,7 +159,7 @@ CALLS: dict[str, Callable[[Backend], Any]] = {
     "cancel": lambda b: JobCatalog(b).cancel("j", None),  # type: ignore[arg-type]
     "request": lambda b: JobStops(b).request("j", StopMode.DRAIN, reason=None),  # type: ignore[arg-type]
     "mode": lambda b: JobStops(b).request("j", "drain"),  # type: ignore[arg-type]
-    "patience": lambda b: JobStops(b).request("j", StopMode.DRAIN, patience=10**5000),
+    "grace": lambda b: JobStops(b).request("j", StopMode.DRAIN, grace=10**5000),
     "change": lambda b: JobStops(b).reconfigure("j", entry_point=5),  # type: ignore[arg-type]
     "partitions": lambda b: JobStops(b).reconfigure("j", partitions="5"),  # type: ignore[arg-type]
     "stop wait": lambda b: JobStops(b).wait("j", "1"),  # type: ignore[arg-type]

@@ -14,6 +14,7 @@ from jrs.contract.operations import Create, Fence, Update
 from jrs.records import keys
 from jrs.records.model import JobResult, JobStatus, StopMode, StopRecord, StopState
 from jrs.store.jobs import JobCatalog
+from jrs.store.protocols import StopEvent, StopStep
 from jrs.store.result_store import JobResultStore
 from jrs.store.stops import JobStops
 from jrs.testing.contract import contents, lead
@@ -38,16 +39,35 @@ def end(backend: Backend, fence: Fence) -> None:
     JobResultStore(backend).create_dirty(JobResult("job", JobStatus.FINISHED), fence)
 
 
-def at(stop: StopRecord, state: StopState, reason: str = "") -> StopRecord:
-    return attrs.evolve(stop, state=state, reason=reason)
+def at(stop: StopRecord, state: StopState) -> StopRecord:
+    return attrs.evolve(stop, state=state)
+
+
+def suspended(stops: JobStops, fence: Fence) -> StopRecord:
+    """Suspend the job; return the request."""
+    stop = stops.request("job", SUSPEND)
+    assert stops.advance(stop, StopEvent.COMPLETE, fence) is StopStep.SUSPENDED
+    return stop
+
+
+def refused(stops: JobStops, fence: Fence) -> None:
+    """Have the job refuse to be drained."""
+    drain = stops.request("job", DRAIN)
+    step = stops.advance(drain, StopEvent.REFUSE, fence, reason="it has timers")
+    assert step is StopStep.REFUSED
+
+
+def reach(stops: JobStops, stop: StopRecord, state: StopState, fence: Fence) -> None:
+    if state is StopState.QUIESCED:
+        assert stops.advance(stop, StopEvent.QUIESCE, fence)
 
 
 def test_a_request_is_stored(stops: JobStops) -> None:
     """What was asked for is there for whoever leads."""
-    stop = stops.request("job", SUSPEND, reason="lunch", patience=5.0)
+    stop = stops.request("job", SUSPEND, reason="lunch", grace=5.0)
 
     assert (stop.mode, stop.state) == (SUSPEND, StopState.REQUESTED)
-    assert (stop.reason, stop.patience) == ("lunch", 5.0)
+    assert (stop.reason, stop.grace) == ("lunch", 5.0)
     assert stops.get("job") == stop
 
 
@@ -57,9 +77,9 @@ def test_the_same_request_again_is_no_other(
 ) -> None:
     """Asked for twice, a job stops once, and does not begin to stop again."""
     first = stops.request("job", SUSPEND)
-    stops.update(at(first, state), fence)
+    reach(stops, first, state, fence)
 
-    assert stops.request("job", SUSPEND, patience=1.0) == at(first, state)
+    assert stops.request("job", SUSPEND, grace=1.0) == at(first, state)
 
 
 @pytest.mark.parametrize("state", [StopState.REQUESTED, StopState.QUIESCED])
@@ -71,14 +91,14 @@ def test_a_job_that_is_changed_is_to_stand_for_good(
     stops.reconfigure("job", partitions=8)
     change = stops.get("job")
     assert change is not None
-    stops.update(at(change, state), fence)
-    stop = stops.request("job", SUSPEND, reason="lunch", patience=5.0)
+    reach(stops, change, state, fence)
+    stop = stops.request("job", SUSPEND, reason="lunch", grace=5.0)
 
     assert (stop.again, stop.state) == (False, state)
-    assert (stop.reason, stop.patience) == ("lunch", 5.0)
+    assert (stop.reason, stop.grace) == ("lunch", 5.0)
 
-    assert not stops.update(at(change, StopState.QUIESCED), fence)
-    stops.clear(change, fence)
+    for event in (StopEvent.QUIESCE, StopEvent.COMPLETE):
+        assert stops.advance(change, event, fence) is None
 
     assert stops.get("job") == stop
     assert stops.request("job", SUSPEND) == stop
@@ -99,14 +119,14 @@ def test_another_stop_is_under_way(
 
 @pytest.mark.parametrize("mode", [SUSPEND, DRAIN])
 def test_a_job_that_is_suspended_already(stops: JobStops, fence: Fence, mode: StopMode) -> None:
-    stops.update(at(stops.request("job", SUSPEND), StopState.DONE), fence)
+    suspended(stops, fence)
     with pytest.raises(InvalidInput, match="'job' is already suspended"):
         stops.request("job", mode)
 
 
 def test_a_job_that_is_held(stops: JobStops, fence: Fence) -> None:
     """A job that is held says why, to whoever wants it to stop."""
-    stops.update(StopRecord("job", HOLD, StopState.DONE, 0.0, "its plan has changed"), fence)
+    stops.hold("job", "its plan has changed", fence)
     with pytest.raises(InvalidInput, match="'job' is held: its plan has changed"):
         stops.request("job", SUSPEND)
 
@@ -115,7 +135,7 @@ def test_a_job_that_is_held(stops: JobStops, fence: Fence) -> None:
 def test_after_a_refusal_anything_may_be_asked_for(
     stops: JobStops, fence: Fence, mode: StopMode
 ) -> None:
-    stops.update(at(stops.request("job", DRAIN), StopState.REFUSED, "it has timers"), fence)
+    refused(stops, fence)
     stop = stops.request("job", mode)
 
     assert (stop.mode, stop.state, stop.reason) == (mode, StopState.REQUESTED, "")
@@ -169,9 +189,9 @@ def test_a_job_that_ends_in_this_moment(
 def test_resuming(stops: JobStops, fence: Fence, mode: StopMode) -> None:
     """A job that stands, or is held, is let go on; there is nothing left of its stop."""
     if mode is SUSPEND:
-        stops.update(at(stops.request("job", SUSPEND), StopState.DONE), fence)
+        suspended(stops, fence)
     else:
-        stops.update(StopRecord("job", HOLD, StopState.DONE), fence)
+        stops.hold("job", "its plan has changed", fence)
     stops.resume("job")
 
     assert stops.get("job") is None
@@ -182,7 +202,7 @@ def test_resuming(stops: JobStops, fence: Fence, mode: StopMode) -> None:
 
 @pytest.mark.parametrize("state", [StopState.REQUESTED, StopState.QUIESCED])
 def test_resuming_what_does_not_stand_yet(stops: JobStops, fence: Fence, state: StopState) -> None:
-    stops.update(at(stops.request("job", SUSPEND), state), fence)
+    reach(stops, stops.request("job", SUSPEND), state, fence)
     with pytest.raises(InvalidInput, match="is not suspended"):
         stops.resume("job")
 
@@ -243,9 +263,10 @@ def test_waiting_for_a_job_that_stands(stops: JobStops, fence: Fence) -> None:
 
     def go_on(stop: StopRecord) -> None:
         told.append(stop)
-        following = {StopState.REQUESTED: StopState.QUIESCED, StopState.QUIESCED: StopState.DONE}
-        if stop.state in following:
-            stops.update(at(stop, following[stop.state]), fence)
+        if stop.state is not StopState.DONE:
+            quiesced = stop.state is StopState.QUIESCED
+            event = StopEvent.COMPLETE if quiesced else StopEvent.QUIESCE
+            stops.advance(stop, event, fence)
 
     done = stops.wait("job", 60.0, go_on)
 
@@ -260,7 +281,7 @@ def test_waiting_for_a_job_that_ends(stops: JobStops, backend: Backend, fence: F
 
 
 def test_waiting_for_what_is_refused(stops: JobStops, fence: Fence) -> None:
-    stops.update(at(stops.request("job", DRAIN), StopState.REFUSED, "it has timers"), fence)
+    refused(stops, fence)
     with pytest.raises(InvalidInput, match="'job' cannot be drained: it has timers"):
         stops.wait("job", 60.0)
 
@@ -284,25 +305,25 @@ def test_waiting_in_vain(stops: JobStops) -> None:
 
 def test_only_the_stop_that_is_meant_is_noted(stops: JobStops, fence: Fence) -> None:
     """What is said of an earlier stop is not said of a later one."""
-    first = stops.request("job", SUSPEND)
-    stops.update(at(first, StopState.DONE), fence)
+    first = suspended(stops, fence)
     stops.resume("job")
 
-    assert not stops.update(at(first, StopState.DONE), fence)
+    assert stops.advance(first, StopEvent.COMPLETE, fence) is None
     assert stops.get("job") is None
 
     second = stops.request("job", SUSPEND)
 
-    assert not stops.update(at(first, StopState.DONE), fence)
+    assert stops.advance(first, StopEvent.COMPLETE, fence) is None
     assert stops.get("job") == second
 
 
 def test_a_job_is_held_whatever_was_asked_for(stops: JobStops, fence: Fence) -> None:
     stops.request("job", SUSPEND)
-    held = StopRecord("job", HOLD, StopState.DONE, 0.0, "its plan has changed")
+    stops.hold("job", "its plan has changed", fence)
+    held = stops.get("job")
 
-    assert stops.update(held, fence)
-    assert stops.get("job") == held
+    assert held is not None
+    assert (held.mode, held.state, held.reason) == (HOLD, StopState.DONE, "its plan has changed")
 
     stops.resume("job")
 
@@ -326,7 +347,7 @@ def test_a_drain_outlives_a_hold(stops: JobStops, fence: Fence) -> None:
 
 def test_a_drain_that_was_refused_ends_with_a_hold(stops: JobStops, fence: Fence) -> None:
     """What was refused is over: nobody is told again that it cannot be done."""
-    stops.update(at(stops.request("job", DRAIN), StopState.REFUSED, "it has timers"), fence)
+    refused(stops, fence)
     stops.hold("job", "its plan has changed", fence)
     stops.resume("job")
 
@@ -339,9 +360,10 @@ def test_a_leader_that_was_replaced_notes_nothing(stops: JobStops, backend: Back
     stop = stops.request("job", SUSPEND)
     old.resign()
     lead(backend)
-    for record in (at(stop, StopState.DONE), StopRecord("job", HOLD, StopState.DONE)):
-        with pytest.raises(Fenced):
-            stops.update(record, fence)
+    with pytest.raises(Fenced):
+        stops.advance(stop, StopEvent.COMPLETE, fence)
+    with pytest.raises(Fenced):
+        stops.hold("job", "its plan has changed", fence)
 
     assert stops.get("job") == stop
 
@@ -357,7 +379,7 @@ def test_the_steps_of_the_stages(stops: JobStops, fence: Fence) -> None:
 
     assert stops.get("job") == attrs.evolve(stop, stages={"one": "running"})
 
-    stops.update(at(stop, StopState.DONE), fence)
-    stops.report_progress("job", {"one": "stands"}, fence)
+    stops.advance(stop, StopEvent.COMPLETE, fence, stages={})
+    stops.report_progress("job", {"one": "quiesced"}, fence)
 
     assert stops.get("job") == at(stop, StopState.DONE)

@@ -93,12 +93,14 @@ class Client:
         self._pace = seconds / max(1, len(planned))
         self._at_once = at_once
         self._next = time.monotonic()
+        self._held_back = False
         self._due: list[tuple[float, Callable[[], bool]]] = []
 
     @property
     def idle(self) -> bool:
-        """Whether everything is submitted and followed up, and has a result."""
-        return not self._left and not self._due and not any(self._history.missing())
+        """Whether everything that may be submitted now is, is followed up, and has a result."""
+        submitted = self._held_back or not self._left
+        return submitted and not self._due and not any(self._history.missing())
 
     def tick(self) -> None:
         """Do what is due; what the backend cannot answer now is tried again at the next tick."""
@@ -113,8 +115,14 @@ class Client:
         except (Unavailable, OutcomeUnknown):
             pass
 
+    def hold_back(self) -> int:
+        """Submit nothing more until `hurry`; return how many jobs are left to submit."""
+        self._held_back = True
+        return len(self._left)
+
     def hurry(self) -> None:
         """Submit what is left without waiting."""
+        self._held_back = False
         self._pace = 0.0
 
     # -- inside ----------------------------------------------------------------------------
@@ -127,7 +135,7 @@ class Client:
                 self._history.problem(entry.problem)
 
     def _submit(self) -> None:
-        while self._left and time.monotonic() >= self._next:
+        while self._left and not self._held_back and time.monotonic() >= self._next:
             if sum(1 for _ in self._history.missing()) >= self._at_once:
                 return
             planned = self._left[-1]
@@ -156,7 +164,7 @@ class Client:
 
     def _suspend(self, job_id: str) -> bool:
         try:
-            self._stops.request(job_id, StopMode.SUSPEND, patience=1.0)
+            self._stops.request(job_id, StopMode.SUSPEND, grace=1.0)
         except (NoSuchJob, InvalidInput):
             return True  # It has ended.
         self._due.append((0.0, lambda: self._resume(job_id)))

@@ -38,7 +38,7 @@ from jrs.testing.masters import MasterProcess, Masters
 from jrs.testing.servers import Server, find_etcd, find_zookeeper
 
 SETTLED_WITHIN = 60.0
-"""Seconds of peace after which all should be done."""
+"""Seconds of peace after which all jobs that were submitted before it should be done."""
 _DISK = "160m"
 _STARTED = 8.0
 """Seconds after which a master has surely started."""
@@ -79,7 +79,8 @@ class Outcome:
 
     Attributes:
         violations: of the checks, a line each.
-        settled: seconds of peace until all was done.
+        settled: seconds of peace until everything that was submitted before it was done.
+        spared: jobs that were submitted only afterwards, because the cluster was too slow.
         exits: masters that ended without having been killed; each is a violation, but for those
             that ended themselves because an attempt in them would not die.
         unstarted: masters that could not open their store, and said so: a supervisor starts them
@@ -89,6 +90,7 @@ class Outcome:
     violations: list[str]
     history: History
     settled: float
+    spared: int
     exits: int
     unstarted: int = 0
 
@@ -102,6 +104,7 @@ class Outcome:
             "masters ended": self.exits,
             "masters unstarted": self.unstarted,
             "violations": len(self.violations),
+            "submitted after the faults": self.spared,
             "settled in (s)": round(self.settled),
         }
 
@@ -167,12 +170,15 @@ class _Soak:
             finally:
                 self._over.set()
                 harm.join()
-            client.hurry()
+            spared = client.hold_back()
             settled = self._settle(masters, client)
-            self._say(f"settled in {settled:.1f} s")
+            self._say(f"settled in {settled:.1f} s; {spared} jobs are left to submit")
+            # The faults had slowed the cluster down, and more than `at_once` were never submitted.
+            client.hurry()
+            self._settle(masters, client)
             violations = [*self._history.problems, *self._checked(masters)]
         violations += checks.no_process_left(self._mark)
-        return Outcome(violations, self._history, settled, self._exits, self._unstarted)
+        return Outcome(violations, self._history, settled, spared, self._exits, self._unstarted)
 
     def _harm(self, masters: Masters) -> None:
         """Strike each second until the time is up; then heal everything."""

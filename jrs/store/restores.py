@@ -1,0 +1,111 @@
+"""Restores that are under way, or that were interrupted: ``restores/<job>``.
+
+A stored restore reserves its job: see `jrs.store.protocols`. Until format 4 of a cluster it had no
+key of its own, and took the place of the job's spec. This module alone knows both forms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from jrs.contract.backend import Backend
+from jrs.contract.errors import CorruptRecord, InvalidInput, UnsupportedVersion
+from jrs.contract.operations import Absent, Record
+from jrs.records import keys
+from jrs.records.codec import decode
+from jrs.records.model import JobSpec
+from jrs.records.snapshots import RestoreRecord
+from jrs.store import cluster_format
+
+SINCE_FORMAT = 4
+"""The first cluster format in which a restore has a key of its own."""
+
+_IN_PLACE_OF_SPEC = b'{"jrs":"restore/'
+
+
+def key_for(backend: Backend, job_id: str) -> str:
+    """Return the key under which a restore that begins now is stored."""
+    own = cluster_format.is_at_least(backend, SINCE_FORMAT)
+    return (keys.RESTORES if own else keys.JOBS) + job_id
+
+
+def took_place_of(spec: Record) -> bool:
+    """Return whether a restore has taken the place of a spec, readable or not."""
+    return spec.value.startswith(_IN_PLACE_OF_SPEC)
+
+
+def spec_of(spec: Record | None) -> bytes | None:
+    """Return the readable spec that is stored under a job's key, also where a restore in the former
+    form has taken its place; None if there is none."""
+    if spec is None:
+        return None
+    try:
+        value = spec.value
+        if took_place_of(spec):
+            kept = decode(RestoreRecord, spec.value, spec.key).spec or ""
+            value = kept.encode("ascii", "surrogateescape")
+        decode(JobSpec, value, spec.key)
+    except CorruptRecord:
+        return None
+    return value
+
+
+def stored(backend: Backend, job_id: str) -> Record | None:
+    """Return the stored restore of a job, readable or not; None if there is none.
+
+    Raises:
+        CorruptRecord: the disk has lost it.
+        Unavailable: the backend did not answer.
+    """
+    own, spec = backend.get(keys.RESTORES + job_id), backend.get(keys.JOBS + job_id)
+    if own is None and spec is not None and took_place_of(spec):
+        return spec
+    return own
+
+
+def of_job(backend: Backend, job_id: str) -> RestoreRecord | None:
+    """Return the job's restore that is under way or was interrupted; None if there is none.
+
+    Raises:
+        CorruptRecord: there is one, and it cannot be read.
+    """
+    found = stored(backend, job_id)
+    return None if found is None else decode(RestoreRecord, found.value, found.key)
+
+
+def scan(backend: Backend) -> Iterator[Record]:
+    """Yield all stored restores, readable or not."""
+    yield from backend.scan(keys.RESTORES)
+    yield from (spec for spec in backend.scan(keys.JOBS) if took_place_of(spec))
+
+
+def begun_from(backend: Backend, job_id: str) -> Iterator[RestoreRecord]:
+    """Yield the restores from a job's snapshots that are under way or were interrupted.
+
+    Raises:
+        UnsupportedVersion: a newer jrs has begun a restore, and its source is unknown.
+    """
+    for found in scan(backend):
+        try:
+            restore = decode(RestoreRecord, found.value, found.key)
+        except UnsupportedVersion:
+            raise
+        except CorruptRecord:
+            continue  # No process can finish it, whatever its source is.
+        if restore.from_job == job_id:
+            yield restore
+
+
+def none_of(job_id: str) -> Absent:
+    """Return the condition that the job is not being restored, for the commit of any event that
+    is not possible meanwhile. A restore in the former form fails a condition on the job's spec."""
+    return Absent(keys.RESTORES + job_id)
+
+
+def check_none(backend: Backend, job_id: str) -> None:
+    """Raise `InvalidInput`, with the remedy, if the job is being restored."""
+    if stored(backend, job_id) is not None:
+        raise InvalidInput(
+            f"job {job_id!r} is being restored; wait for that, or: jrs snapshot restore --finish "
+            f"{job_id}, or: jrs cancel {job_id}"
+        )
