@@ -16,11 +16,18 @@ from jrs.records import keys
 from jrs.recovery.cleanup.job_cleanup import JobCleanup
 from jrs.recovery.cleanup.resources import default_resources
 from jrs.recovery.snapshots import SnapshotCatalog, folders, restore, swap
+from jrs.store import restores
 from jrs.store.jobs import JobCatalog
 from jrs.store.result_store import JobResultStore
 from jrs.store.stops import JobStops
 from tests.recovery.support import FaultyMemory, Leader, result
 from tests.snapshots.fabricate import FakeJob, put, tree
+
+
+@pytest.fixture(autouse=True, params=[restores.SINCE_FORMAT - 1, restores.SINCE_FORMAT])
+def cluster_format(request: pytest.FixtureRequest, memory: FaultyMemory) -> None:
+    """The format of the cluster: a restore is stored in its former form, or under its own key."""
+    memory.marked_format = request.param
 
 
 class Died(BaseException):
@@ -74,6 +81,28 @@ def test_a_finish_that_comes_late_reverts_no_later_restore(
 
     assert not (job.query.ck / "commits/5").exists()
     assert catalog.pending_restore("job") is None
+
+
+def test_a_restore_outlives_the_raising_of_the_format(
+    catalog: SnapshotCatalog, job: FakeJob, memory: FaultyMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A restore that was interrupted in the former form is finished in the present one."""
+    catalog.create("job")
+    job.run(2)
+    job.suspend()
+    spec = memory.get(keys.JOBS + "job")
+    cut_off(catalog, monkeypatch, 1)
+    memory.marked_format = restores.SINCE_FORMAT
+    cut_off(catalog, monkeypatch, 1)
+
+    assert memory.get(keys.RESTORES + "job") is not None
+    assert catalog.finish_restore("job").number == 1
+
+    after = memory.get(keys.JOBS + "job")
+    assert spec is not None
+    assert after is not None
+    assert after.value == spec.value
+    assert not list(restores.scan(memory))
 
 
 def test_resumed_while_it_is_put_together(
@@ -195,7 +224,7 @@ def test_the_reservation_is_checked_before_each_removal(
     def discarding(job_id: str, path: Path) -> None:
         removed.append(path.name)
         discard(job_id, path)
-        stored = memory.get(keys.RESTORES + "job")
+        stored = restores.stored(memory, "job")
         assert stored is not None
         # Another process reserves it.
         memory.commit(Update(stored.key, stored.value, stored.version))

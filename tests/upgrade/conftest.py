@@ -1,8 +1,9 @@
 """Older versions of jrs, to share a cluster with this one.
 
-``tests/fixtures/older-versions.tar.xz`` holds the sources of two commits: ``jrs-format-1`` is the
+``tests/fixtures/older-versions.tar.xz`` holds the sources of three commits: ``jrs-format-1`` is the
 last one that refuses records with fields that it does not know, ``jrs-format-2`` the first one that
-ignores them. Add one only where the format of a cluster is raised.
+ignores them, ``jrs-format-3`` the last one of that format. Add one only where the format of a
+cluster is raised.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ class OlderVersion:
     """The sources of an older version, unpacked."""
 
     folder: Path
+    format: int
 
     def prefix(self) -> Sequence[str]:
         """Return a command that has the one behind it run with this version."""
@@ -59,9 +61,10 @@ def _older(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def format_1(_older: Path) -> OlderVersion:
-    return OlderVersion(_older / "jrs-format-1")
+    return OlderVersion(_older / "jrs-format-1", 1)
 
 
 @pytest.fixture
-def format_2(_older: Path) -> OlderVersion:
-    return OlderVersion(_older / "jrs-format-2")
+def rolling(_older: Path, request: pytest.FixtureRequest) -> OlderVersion:
+    """A version that can share a cluster with this one; its format is given indirectly."""
+    return OlderVersion(_older / f"jrs-format-{request.param}", request.param)

@@ -13,7 +13,7 @@ from jrs.contract.formats import NEWEST_FORMAT
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import AttemptRecord, JobSpec, JobStatus, StopMode, StopState
-from jrs.store import cluster_format
+from jrs.store import attempt_fence, cluster_format
 from jrs.store.jobs import JobCatalog
 from jrs.store.masters import Registry
 from jrs.store.result_store import JobResultStore
@@ -25,7 +25,10 @@ from tests.upgrade.conftest import OlderVersion
 JOBS = Path(__file__).parents[1] / "chaos" / "jobs.py"
 
 
-@pytest.fixture(params=["file", "etcd", "zookeeper"])
+BACKENDS = ["file", "etcd", "zookeeper"]
+
+
+@pytest.fixture
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "file":
         return (tmp_path / "store").as_uri()
@@ -65,29 +68,32 @@ def registered(backend: Backend, name: str) -> bool:
     return any(info.name == name for info in Registry(backend).running())
 
 
+@pytest.mark.parametrize(
+    ("url", "rolling"), [*((name, 2) for name in BACKENDS), ("file", 3)], indirect=True
+)
 def test_leadership_goes_back_and_forth(
-    url: str, cluster: str, tmp_path: Path, format_2: OlderVersion
+    url: str, cluster: str, tmp_path: Path, rolling: OlderVersion
 ) -> None:
-    """S6: masters of the first version that ignores unknown fields and of this one share a cluster:
-    each recovers the other's jobs, nothing of a newer form is written; then the format is raised,
-    and the older version refuses the cluster in one line."""
+    """S6: masters of an older version and of this one share a cluster: each recovers the other's
+    jobs, nothing of a newer form is written; then the format is raised, and the older version
+    refuses the cluster in one line."""
     folder = tmp_path / "stamps"
     folder.mkdir()
-    done = format_2.jrs(url, cluster, "submit", *stamps(folder, "long"))
+    done = rolling.jrs(url, cluster, "submit", *stamps(folder, "long"))
     assert done.returncode == 0, done.stderr
 
     with Masters(url, cluster=cluster, storage=tmp_path / "jobs", ttl=10.0) as masters:
         backend = masters.backend
         jobs, stops, store = JobCatalog(backend), JobStops(backend), JobResultStore(backend)
-        assert cluster_format.format_of(backend) == 2
+        assert cluster_format.format_of(backend) == rolling.format
 
-        leader = format_2.start(masters, "old-1")
+        leader = rolling.start(masters, "old-1")
         masters.until(lambda: attempt_of(backend, "long") == 1, "the older version starts it")
         leader = in_turn(masters, leader, masters.start("new-1"))
         masters.until(lambda: attempt_of(backend, "long") == 2, "this version recovers it")
         jobs.submit(JobSpec("paused", f"{JOBS}:stamp", {"path": str(folder / "paused")}))
         masters.until(lambda: attempt_of(backend, "paused") == 1, "this version starts another")
-        leader = in_turn(masters, leader, format_2.start(masters, "old-2"))
+        leader = in_turn(masters, leader, rolling.start(masters, "old-2"))
         masters.until(
             lambda: (attempt_of(backend, "long"), attempt_of(backend, "paused")) == (3, 2),
             "the older version recovers both",
@@ -100,23 +106,24 @@ def test_leadership_goes_back_and_forth(
         masters.until(lambda: attempt_of(backend, "long") == 4, "this version recovers it again")
         stops.resume("paused")
         masters.until(lambda: attempt_of(backend, "paused") == 3, "this version resumes it")
-        assert not list(backend.scan(keys.FENCES))
+        if rolling.format < attempt_fence.SINCE_FORMAT:
+            assert not list(backend.scan(keys.FENCES))
         assert backend.get(keys.FORMAT) is None
 
-        behind = format_2.start(masters, "old-3")
+        behind = rolling.start(masters, "old-3")
         until(lambda: registered(backend, "old-3"), "the older master is registered")
         with pytest.raises(InvalidInput, match="old-3"):
             cluster_format.raise_format(backend)
-        assert cluster_format.format_of(backend) == 2
+        assert cluster_format.format_of(backend) == rolling.format
         behind.stop()
         until(lambda: not registered(backend, "old-3"), "the older master has signed off")
         gone = {"old-1", "new-1", "old-2"}
         for name in gone:  # They were killed, and would count for some seconds more.
             Registry(backend).remove(name)
-        assert cluster_format.raise_format(backend) == 2
+        assert cluster_format.raise_format(backend) == rolling.format
         assert cluster_format.format_of(backend) == NEWEST_FORMAT
 
-        refused = format_2.jrs(url, cluster, "master", "--storage", str(tmp_path / "jobs"))
+        refused = rolling.jrs(url, cluster, "master", "--storage", str(tmp_path / "jobs"))
         assert refused.returncode == 2
         assert refused.stderr.count("\n") == 1
         assert f"format {NEWEST_FORMAT}" in refused.stderr
@@ -130,6 +137,7 @@ def test_leadership_goes_back_and_forth(
         until(lambda: all(map(store.has_clean, ("long", "paused"))), "both are cleaned up")
 
 
+@pytest.mark.parametrize("url", BACKENDS, indirect=True)
 def test_from_format_1_offline(
     url: str, cluster: str, tmp_path: Path, format_1: OlderVersion
 ) -> None:
