@@ -14,7 +14,7 @@ from typing import Any
 import tenacity
 
 from jrs.contract.backend import Backend
-from jrs.contract.errors import Fenced, InvalidInput, JobHeld, OutcomeUnknown, TooLarge, Unavailable
+from jrs.contract.errors import OutcomeUnknown, Unavailable
 from jrs.contract.operations import Fence
 from jrs.records.model import Failure, JobResult, JobStatus, check_json
 from jrs.store import attempt_fence
@@ -28,6 +28,7 @@ from .engine import NO_SPARK, SparkEngine, StateLost
 from .job import Job
 from .launch import EXIT_DIED
 from .stop_watch import StopWatch
+from .triage import Verdict, triage
 
 
 class AttemptDied(Exception):
@@ -60,27 +61,26 @@ def run_attempt(
         with StopWatch(run):
             payload = check_json(_call(function, run.job, context), "the job's result")
             run.wait()
-    except BaseException as raised:  # SystemExit and CancelledError are the job's own.
+    except BaseException as raised:
         error = run.failure or raised
-        if isinstance(error, (Fenced, Unavailable, OutcomeUnknown, KeyboardInterrupt)):
-            raise error from None
-        if isinstance(error, JobHeld):
-            run.close()  # Close first: nothing of a held job may run.
-            JobStops(context.backend, now=context.now).hold(
-                context.spec.job_id, str(error), context.fence
-            )
-            raise error from None
-        if engine.jvm_died(error):
-            raise JvmDied(f"the JVM of its SparkSession died: {_one_line(str(error))}") from error
-        if isinstance(error, StateLost):
-            raise AttemptDied(_one_line(str(error))) from error
-        if context.spec.restart.on_exception and not isinstance(error, (InvalidInput, TooLarge)):
-            raise AttemptDied(f"{type(error).__name__}: {error}") from error
-        failure = Failure(
-            kind="exception",
-            message=_one_line(f"{type(error).__name__}: {error}"),
-            detail="".join(traceback.format_exception(error)),
-        )
+        said = str(error) if isinstance(error, StateLost) else f"{type(error).__name__}: {error}"
+        retried = context.spec.restart.on_exception
+        match triage(error, jvm_died=lambda: engine.jvm_died(error), retried=retried):
+            case Verdict.PASS_ON:
+                raise error from None
+            case Verdict.HOLD:
+                run.close()  # Close first: nothing of a held job may run.
+                stops = JobStops(context.backend, now=context.now)
+                stops.hold(context.spec.job_id, str(error), context.fence)
+                raise error from None
+            case Verdict.JVM_DIED:
+                why = f"the JVM of its SparkSession died: {_one_line(str(error))}"
+                raise JvmDied(why) from error
+            case Verdict.DIED:
+                raise AttemptDied(_one_line(said)) from error
+            case Verdict.FAILED:
+                detail = "".join(traceback.format_exception(error))
+                failure = Failure(kind="exception", message=_one_line(said), detail=detail)
     finally:
         run.close()
     result = JobResult(
