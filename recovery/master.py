@@ -6,8 +6,8 @@ import os
 import secrets
 import socket
 import threading
-import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from jrs.contract.backend import Backend
@@ -22,6 +22,7 @@ from jrs.contract.errors import (
 )
 from jrs.contract.leadership import Leadership
 from jrs.contract.mounts import check_storage
+from jrs.contract.runtime import RUNTIME, Runtime
 from jrs.records.model import RunnerKind, check_master_name
 from jrs.records.policies import check_count
 from jrs.store import cluster_format
@@ -34,6 +35,7 @@ from .cleanup.job_cleanup import CleanupPolicy, JobCleanup
 from .cleanup.resources import default_resources
 from .files.job_folders import JobStorage
 from .leader.admission import default_slots
+from .leader.context import LeaderContext
 from .leader.dispatcher import Dispatcher
 from .leader.outage import Outage
 from .leader.trust import Trust
@@ -79,6 +81,7 @@ class Master:
         max_attempts: how many attempts in processes of their own run at once while this master
             leads; other jobs wait, ordered by the time of submission. The default depends on cores
             and memory; see `default_slots`.
+        runtime: the clocks, the randomness and the threads, for tests that drive them.
 
     Raises:
         InvalidInput: the storage cannot be used, for example on a filesystem that caches names, or
@@ -100,6 +103,7 @@ class Master:
         trust: Trust = Trust(),  # noqa: B008 - it cannot be changed
         report: Report = lambda event: None,
         max_attempts: int | None = None,
+        runtime: Runtime = RUNTIME,
     ) -> None:
         backend.check_ttl(ttl)
         if max_attempts is not None:
@@ -127,6 +131,7 @@ class Master:
         self.backend = backend
         self.name = default_name() if name is None else check_master_name(name)
         self._ttl = ttl
+        self._runtime = runtime
         self._storage = folders
         self._cleanup = JobCleanup(
             backend, [*default_resources(backend, self._storage), *resources]
@@ -135,7 +140,7 @@ class Master:
         self._max_attempts = max_attempts or default_slots()
         self._trust = trust
         self._report = report
-        self._registry = Registry(backend)
+        self._registry = Registry(backend, now=runtime.now)
         self._runners: dict[RunnerKind, Runner] = {
             RunnerKind.PROCESS: ProcessRunner(url, root.absolute(), PROGRAM),
             RunnerKind.THREAD: ThreadRunner(hold=ttl / 2, engine=ENGINE),
@@ -152,7 +157,9 @@ class Master:
         True if the master has nothing more to do. The default waits for `stop` or a loss.
         """
         lead = lead or _wait_until_over
-        registration = Registration(self._registry, self.name, max_attempts=self._max_attempts)
+        registration = Registration(
+            self._registry, self.name, max_attempts=self._max_attempts, runtime=self._runtime
+        )
         try:
             with class_data.Background():
                 self._campaign(registration, stop, lead)
@@ -198,25 +205,24 @@ class Master:
         epoch = leadership.epoch
         self._emit("elected", epoch, f"{self.name} is elected; recovering")
         dispatcher = Dispatcher(
-            self.backend,
-            leadership,
-            storage=self._storage,
-            runners=self._runners,
-            cleanup=self._cleanup,
-            cleanup_policy=self._policy,
-            report=self._report,
-            master=self.name,
-            max_attempts=self._max_attempts,
-            ttl=self._ttl,
-            trust=self._trust,
+            LeaderContext(
+                backend=self.backend,
+                leadership=leadership,
+                storage=self._storage,
+                runners=self._runners,
+                cleanup=self._cleanup,
+                cleanup_policy=self._policy or CleanupPolicy(),
+                report=self._report,
+                master=self.name,
+                max_attempts=self._max_attempts,
+                ttl=self._ttl,
+                trust=self._trust,
+                runtime=self._runtime,
+            )
         )
         over = threading.Event()
-        guard = threading.Thread(
-            target=self._guard,
-            args=(leadership, dispatcher, over),
-            name=f"jrs-guard-e{epoch}",
-            daemon=True,
-        )
+        watch = partial(self._guard, leadership, dispatcher, over)
+        guard = self._runtime.thread(watch, f"jrs-guard-e{epoch}")
         guard.start()
         try:
             dispatcher.recover()
@@ -261,7 +267,7 @@ class Master:
         os._exit(EXIT_DEPOSED)
 
     def _emit(self, kind: str, epoch: int, message: str) -> None:
-        notify(self._report, Event(kind, "", message, epoch, time.time()))
+        notify(self._report, Event(kind, "", message, epoch, self._runtime.now()))
 
 
 def _wait_until_over(dispatcher: Dispatcher, leadership: Leadership, stop: threading.Event) -> bool:

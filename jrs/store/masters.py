@@ -17,6 +17,7 @@ from jrs.contract.clock import Clock
 from jrs.contract.errors import Conflict, CorruptRecord, JrsError
 from jrs.contract.formats import NEWEST_FORMAT
 from jrs.contract.operations import Create, Delete, Update
+from jrs.contract.runtime import RUNTIME, Runtime
 from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.model import MasterInfo
@@ -76,21 +77,21 @@ class Registration:
     """A registered master: a thread of its own writes the heartbeats until `close`."""
 
     def __init__(
-        self, registry: Registry, name: str, *, max_attempts: int = 0, now: Clock = time.time
+        self, registry: Registry, name: str, *, max_attempts: int = 0, runtime: Runtime = RUNTIME
     ) -> None:
         self._registry = registry
         self._info = MasterInfo(
             name,
             socket.gethostname(),
             os.getpid(),
-            now(),
-            now(),
+            runtime.now(),
+            runtime.now(),
             reads_format=NEWEST_FORMAT,
             max_attempts=max_attempts,
         )
         self._changed = threading.Condition()
         self._closing = False
-        self._thread = threading.Thread(target=self._run, name="jrs-registry", daemon=True)
+        self._thread = runtime.thread(self._run, "jrs-registry")
         self._thread.start()
 
     def leading(self, epoch: int | None) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -209,7 +208,7 @@ class AttemptRun:
                 self._handles[other].result()
             context.check()
             staging = context.storage.staging(context.job_id, context.epoch, name, context.attempt)
-            began = time.monotonic()
+            began = context.runtime.clock()
             returned = function(Stage(self.job, name, staging))
             result = check_json(returned, f"the result of stage {name!r}")
             wrote = context.storage.make_durable(staging)
@@ -219,8 +218,8 @@ class AttemptRun:
                 result=result,
                 attempt=context.attempt,
                 epoch=context.epoch,
-                seconds=round(time.monotonic() - began, 3),
-                finished_at=context.now(),
+                seconds=round(context.runtime.clock() - began, 3),
+                finished_at=context.runtime.now(),
                 published=staging.name if wrote or target is not None else None,
                 temporary=temporary,
                 order=len(self._seen),

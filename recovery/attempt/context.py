@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import threading
-import time
 from pathlib import Path
 
 import attrs
 
 from jrs.contract.backend import Backend
-from jrs.contract.clock import Clock
 from jrs.contract.errors import Fenced
 from jrs.contract.leadership import Lifeline
 from jrs.contract.operations import Fence
+from jrs.contract.runtime import RUNTIME, Runtime
 from jrs.records.model import JobSpec, RunnerKind
 
 from ..files.job_folders import JobStorage
@@ -31,7 +30,7 @@ class AttemptContext:
     first_started_at: float
     lost: threading.Event = attrs.field(factory=threading.Event)
     """Set when the attempt has to stop; only visible in its master's own process."""
-    now: Clock = time.time
+    runtime: Runtime = RUNTIME
     lifeline: Lifeline | None = None
     """Ties a process of its own to the leadership that started it; see `Lifeline`."""
     last_words: LastWords | None = None

@@ -70,7 +70,7 @@ def run_attempt(
                 raise error from None
             case Verdict.HOLD:
                 run.close()  # Close first: nothing of a held job may run.
-                stops = JobStops(context.backend, now=context.now)
+                stops = JobStops(context.backend, now=context.runtime.now)
                 stops.hold(context.spec.job_id, str(error), context.fence)
                 raise error from None
             case Verdict.JVM_DIED:
@@ -91,7 +91,7 @@ def run_attempt(
         attempt=context.attempt,
         epoch=context.fence.epoch,
         started_at=context.first_started_at,
-        finished_at=context.now(),
+        finished_at=context.runtime.now(),
         stages=run.stage_summaries(),
     )
     record_result(context.backend, result, context.fence, context.lost)

@@ -37,9 +37,9 @@ class StopWatch:
     def __init__(self, run: AttemptRun) -> None:
         self._run = run
         self._context = run.context
-        self._stops = JobStops(self._context.backend)
+        self._stops = JobStops(self._context.backend, now=self._context.runtime.now)
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="jrs-stop-watch", daemon=True)
+        self._thread = self._context.runtime.thread(self._watch, "jrs-stop-watch")
 
     def __enter__(self) -> StopWatch:
         try:

@@ -9,7 +9,6 @@ an event. A job that rests costs nothing.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from functools import partial
 from itertools import islice
@@ -17,28 +16,25 @@ from typing import Any, TypeVar
 
 import attrs
 
-from jrs.contract.backend import Backend
-from jrs.contract.clock import Clock, Deadline
+from jrs.contract.clock import Deadline
 from jrs.contract.errors import CorruptRecord, Fenced, JrsError, OutcomeUnknown, Unavailable
-from jrs.contract.leadership import Leadership
 from jrs.records import keys
-from jrs.records.model import JobSpec, RunnerKind
+from jrs.records.model import JobSpec
 
-from ..attempt.runners import AttemptExit, Runner
-from ..cleanup.job_cleanup import CleanupPolicy, JobCleanup
-from ..files.job_folders import JobStorage
-from ..processes.pools import Pool, side_by_side
-from ..rules.decision import Action, Attempt, Decision, Facts, Result, Spec, decide
-from ..rules.events import Event, Report, notify
+from ..attempt.runners import AttemptExit
+from ..processes.pools import side_by_side
+from ..rules.decision import Action, Decision, Facts, Result, Spec, decide
 from . import suspects
-from .actions import Actions, PendingCleanup, RestartPlan
+from .actions import Actions
 from .agenda import Agenda
+from .attempt_records import AttemptRecords, RestartPlan
 from .attempts import AttemptHandle, Attempts
+from .context import LeaderContext
 from .errands import Errands
 from .facts import SCANNED, End, Gatherer, JobMemory, Look, Stored
 from .loop import TICK, Loop
+from .reactions import Case, Reactions
 from .starts import Starts
-from .trust import Trust
 
 _HELD = 30.0
 """Seconds after which a held job is checked although nothing named it."""
@@ -63,73 +59,27 @@ Page = dict[str, dict[str, Stored]]
 
 
 class Dispatcher:
-    """Dispatches the jobs of a cluster for one leadership.
+    """Dispatches the jobs of a cluster for one leadership."""
 
-    Args:
-        runners: how attempts of each kind are started.
-        cleanup: removes a job's resources.
-        report: called with every event, from any thread; must not block.
-        max_attempts: how many attempts in processes of their own run at once; None: any number.
-        ttl: of the leadership, in seconds; None: no attempt is delayed because the leader is late.
-        probation: seconds for which a job that may have killed a leader runs alone.
-    """
-
-    def __init__(
-        self,
-        backend: Backend,
-        leadership: Leadership,
-        *,
-        storage: JobStorage,
-        runners: dict[RunnerKind, Runner],
-        cleanup: JobCleanup,
-        cleanup_policy: CleanupPolicy | None = None,
-        report: Report = lambda event: None,
-        master: str = "",
-        max_attempts: int | None = None,
-        ttl: float | None = None,
-        trust: Trust = Trust(),  # noqa: B008 - it cannot be changed
-        clock: Clock = time.monotonic,
-        now: Clock = time.time,
-        probation: float = suspects.PROBATION,
-    ) -> None:
-        self._backend = backend
-        self._leadership = leadership
-        self._storage = storage
-        self._cleanup = cleanup
-        self._report = report
-        self._clock = clock
-        self._now = now
+    def __init__(self, context: LeaderContext) -> None:
+        self._context = context
+        self._backend = context.backend
+        self._leadership = context.leadership
+        self._emit = context.emit
+        self._clock = clock = context.runtime.clock
         self._attempts = Attempts()
-        self._actions = Actions(
-            backend,
-            leadership,
-            storage=storage,
-            runners=runners,
-            attempts=self._attempts,
-            cleanup=cleanup,
-            policy=cleanup_policy or CleanupPolicy(),
-            emit=self._emit,
-            master=master,
-            now=now,
-            trust=trust,
-            clock=clock,
-            hanging=0.0 if ttl is None else ttl * suspects.LAST_WORDS,
-        )
-        self._turns = suspects.Turns(probation, clock)
+        self._records = AttemptRecords(context)
+        self._actions = Actions(context, self._attempts, self._records)
+        self._turns = suspects.Turns(context.probation, clock)
         self._facts = Gatherer(
-            backend,
-            self._attempts,
-            settle=self._actions.settle,
-            turns=self._turns,
-            emit=self._emit,
-            clock=clock,
+            context, self._attempts, settle=self._records.settle, turns=self._turns
         )
         self._jobs: dict[str, JobMemory] = {}
         self._functions: dict[str, Callable[..., Any]] = {}
         self._agenda = Agenda(clock)
         self._rescan = {*SCANNED}
         self._resync_at = clock() + _RESYNC
-        self._starts = Starts(max_attempts, self._turns, self._attempts)
+        self._starts = Starts(context.max_attempts, self._turns, self._attempts)
         self._stopping = threading.Event()
         self._loop = Loop(
             turn=self._turn,
@@ -138,13 +88,22 @@ class Dispatcher:
             fenced=self._step_down,
             emit=self._emit,
             clock=clock,
-            late_after=float("inf") if ttl is None else ttl * _LATE,
+            late_after=float("inf") if context.ttl is None else context.ttl * _LATE,
         )
         self._errands = Errands(
-            self._loop, self._agenda, fenced=self._step_down, failed=self._failed, clock=clock
+            context.runtime, self._loop, self._agenda, fenced=self._step_down, failed=self._failed
+        )
+        self._reactions = Reactions(
+            context,
+            self._actions,
+            self._records,
+            self._errands,
+            self._agenda,
+            self._turns,
+            self._start,
         )
         self._threads = [
-            threading.Thread(target=target, name=f"jrs-{name}", daemon=True)
+            context.runtime.thread(target, f"jrs-{name}")
             for name, target in (("dispatcher", self._loop.run), ("hints", self._hint))
         ]
 
@@ -313,7 +272,9 @@ class Dispatcher:
         self._plan(job_id, job, decision, look, turn=facts.turn)
         if may_try:
             self._decided(job_id, decision)
-            self._act(job_id, job, decision.action, look)
+            if decision.action is Action.RECOVER and spec is not None:
+                self._starts.begin(job, spec)
+            self._reactions.react(decision.action, Case(job_id, job, look))
         self._forget_if_over(job_id, job, facts)
 
     def _forget_if_over(self, job_id: str, job: JobMemory, facts: Facts) -> None:
@@ -341,66 +302,6 @@ class Dispatcher:
 
     # -- acting ----------------------------------------------------------------------------
 
-    def _act(self, job_id: str, job: JobMemory, action: Action, look: Look) -> None:
-        do, pools, facts, spec = self._actions, self._errands.pools, look.facts, look.spec
-
-        def offload(
-            pool: Pool,
-            work: Callable[[], T],
-            then: Callable[[T], None] = lambda found: None,
-            *,
-            pins: bool = False,
-        ) -> None:
-            self._errands.run(pool, job_id, job, action, work, then, pins=pins)
-
-        if job.pinning and action is not Action.CANCEL:
-            # Any other action would move the job's files or records away while the snapshot is
-            # taken, or take another snapshot; only ending its attempt need not wait.
-            if action in (Action.CLEAN_UP, Action.SUSPEND) and facts.attempt is Attempt.RUNNING:
-                offload(pools.ends, lambda: do.end(job_id))
-        elif action is Action.CLEAN_UP:
-            if facts.attempt is Attempt.RUNNING:
-                offload(pools.ends, lambda: do.end(job_id))
-            elif self._may_clean_up(job_id, job, look):
-                offload(
-                    pools.cleanups,
-                    lambda: do.clean_up(job_id),
-                    lambda left: self._cleaned_up(job, left),
-                )
-        elif action is Action.SKIP and facts.spec is not Spec.NONE:
-            offload(pools.records, lambda: do.sweep_spec(job_id))
-        elif action is Action.RESTORE:
-            offload(
-                pools.snapshots,
-                lambda: do.finish_restore(job_id),
-                lambda _: self._errands.rest(job, action),
-            )
-        elif action is Action.CANCEL and facts.spec is Spec.RESTORING:
-            offload(
-                pools.ends,
-                lambda: do.cancel_restore(job_id),
-                lambda _: self._errands.rest(job, action),
-            )
-        elif action is Action.CANCEL:
-            offload(pools.ends, lambda: do.cancel(job_id))
-        elif spec is None:
-            return
-        elif action is Action.RECOVER:
-            self._starts.begin(job, spec)
-            offload(pools.starts, lambda: self._start(spec))
-        elif action is Action.SUSPEND:
-            offload(pools.ends, lambda: do.suspend(spec))
-        elif action is Action.FAIL:
-            offload(pools.records, lambda: do.fail(spec))
-        elif action is Action.LEAVE and self._turns.has_survived(job_id):
-            offload(
-                pools.records,
-                lambda: do.end_probation(job_id),
-                lambda _: self._turns.acquit(job_id),
-            )
-        elif action is Action.LEAVE and self._snapshot_is_due(job_id, job, spec):
-            offload(pools.snapshots, lambda: do.take_scheduled_snapshot(spec), pins=True)
-
     def _start(self, spec: JobSpec) -> None:
         self._actions.check_stages(spec.job_id)
         function = self._functions.get(spec.job_id) if spec.only_in_driver else None
@@ -412,7 +313,7 @@ class Dispatcher:
             job_id,
             job,
             None,
-            lambda: self._actions.count_death(end.spec, end.how),
+            lambda: self._records.count_death(end.spec, end.how),
             lambda death: self._counted(job, end, death),
         )
 
@@ -422,30 +323,6 @@ class Dispatcher:
             self._agenda.add(job_id)
         for job_id, facts in self._starts.waiting().items():
             self._decided(job_id, decide(facts))
-
-    # -- when things are due -----------------------------------------------------------------
-
-    def _snapshot_is_due(self, job_id: str, job: JobMemory, spec: JobSpec) -> bool:
-        if spec.snapshots.every is None:
-            return False
-        now, due = self._clock(), job.snapshot_at
-        if due is None or now >= due:
-            job.snapshot_at = now + spec.snapshots.every
-            self._agenda.at(job.snapshot_at, job_id)
-        return due is not None and now >= due
-
-    def _may_clean_up(self, job_id: str, job: JobMemory, look: Look) -> bool:
-        journal = look.read_journal()
-        # A new leader tries once: the other leader's host may have been the obstacle.
-        if journal is not None and journal.exhausted and job.cleanup_tries:
-            if not job.said_given_up:
-                job.said_given_up = True
-                left = ", ".join(journal.problems)
-                self._emit("cleanup", job_id, f"given up after {journal.tries} tries; left: {left}")
-            return False
-        job.said_given_up = False
-        asked_for = journal is not None and journal.tries < job.cleanup_tries
-        return asked_for or self._clock() >= job.cleanup_at
 
     # -- events, on the dispatcher's thread ------------------------------------------------
 
@@ -466,12 +343,6 @@ class Dispatcher:
             job.deaths = death.deaths
             job.restart_at = end.at + death.delay
 
-    def _cleaned_up(self, job: JobMemory, left: PendingCleanup | None) -> None:
-        if left is not None:
-            job.cleanup_tries = left.tries
-            job.cleanup_at = self._clock() + left.delay
-            job.said_given_up = True  # If so, the pass has reported it.
-
     def _failed(self, job_id: str, error: BaseException, delay: float) -> None:
         self._starts.give_way(job_id)
         if isinstance(error, CorruptRecord):
@@ -488,14 +359,14 @@ class Dispatcher:
 
     def _empty_trash(self) -> None:
         try:
-            self._storage.empty_trash()
+            self._context.storage.empty_trash()
         except Exception as error:
             self._emit("error", "", f"the trash is not emptied: {type(error).__name__}: {error}")
 
     def _release(self, deadline: Deadline) -> None:
         """Release what this master holds of jobs that continue on another master."""
         jobs = self._attempts.jobs()
-        calls = [partial(self._cleanup.release, job_id) for job_id in jobs]
+        calls = [partial(self._context.cleanup.release, job_id) for job_id in jobs]
         for job_id, end in zip(jobs, side_by_side("jrs-release", calls, deadline), strict=True):
             if end.hangs:
                 self._emit("error", job_id, "not released: the release does not end")
@@ -516,7 +387,3 @@ class Dispatcher:
             job.said = decision
             if decision.action is not Action.LEAVE:
                 self._emit("decision", job_id, f"{decision.action.value}: {decision.reason}")
-
-    def _emit(self, kind: str, job_id: str, message: str) -> None:
-        event = Event(kind, job_id, message, self._leadership.fence.epoch, self._now())
-        notify(self._report, event)

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from jrs.contract.clock import Clock, Deadline
+from jrs.contract.clock import Deadline
 from jrs.contract.errors import Fenced, OutcomeUnknown, Unavailable
+from jrs.contract.runtime import Runtime
 
 from ..processes.pools import Pool, Pools
 from ..rules.decision import Action
@@ -36,19 +37,19 @@ class Errands:
 
     def __init__(
         self,
+        runtime: Runtime,
         loop: Loop,
         agenda: Agenda,
         *,
         fenced: Callable[[Fenced], None],
         failed: Callable[[str, BaseException, float], None],
-        clock: Clock,
     ) -> None:
-        self.pools = Pools()
+        self.pools = Pools.of(runtime)
         self._loop = loop
         self._agenda = agenda
         self._fenced = fenced
         self._failed = failed
-        self._clock = clock
+        self._clock = runtime.clock
 
     def run(
         self,

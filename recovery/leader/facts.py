@@ -13,8 +13,6 @@ from operator import itemgetter
 
 import attrs
 
-from jrs.contract.backend import Backend
-from jrs.contract.clock import Clock
 from jrs.contract.errors import CorruptRecord, Fenced, OutcomeUnknown, Unavailable
 from jrs.contract.operations import Record
 from jrs.records import keys
@@ -27,6 +25,7 @@ from ..attempt.runners import AttemptExit
 from ..rules.decision import Action, Attempt, Decision, Facts, Result, Spec, Stop
 from . import suspects
 from .attempts import Attempts
+from .context import LeaderContext
 
 Stored = Record | CorruptRecord | None
 """The record stored under a key, or why it cannot be read."""
@@ -123,26 +122,23 @@ class Gatherer:
         settle: returns a job's newest attempt, once an earlier leader's end is judged, and the
             seconds until the next attempt may start.
         turns: which jobs may run in this process.
-        emit: called once for a record that cannot be read, until its job's decision changes.
     """
 
     def __init__(
         self,
-        backend: Backend,
+        context: LeaderContext,
         attempts: Attempts,
         *,
         settle: Callable[[JobSpec, Record | None], tuple[AttemptRecord | None, float]],
         turns: suspects.Turns,
-        emit: Callable[[str, str, str], None],
-        clock: Clock,
     ) -> None:
-        self._backend = backend
+        self._backend = context.backend
+        self._emit = context.emit
+        self._clock = context.runtime.clock
         self._attempts = attempts
         self._settle = settle
         self._turns = turns
-        self._emit = emit
-        self._clock = clock
-        self._store = JobResultStore(backend)
+        self._store = JobResultStore(context.backend)
 
     def changed(
         self, jobs: Mapping[str, JobMemory], prefixes: Collection[str]

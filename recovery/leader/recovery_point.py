@@ -12,42 +12,33 @@ import errno
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from jrs.contract.backend import Backend
 from jrs.contract.errors import CorruptRecord, InvalidInput, JobHeld, SnapshotInUse, Unavailable
-from jrs.contract.operations import Fence
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import StreamRecord
 from jrs.records.policies import SnapshotPolicy
-from jrs.records.signing import SpecKey
 
 from ..checkpoint_format import checkpoint
 from ..checkpoint_format.position import position
 from ..files.checkpoint_swap import complete_interrupted_rescale
-from ..files.job_folders import JobStorage
 from ..snapshots import folders
 from ..snapshots.catalog import SnapshotCatalog
 from ..snapshots.restore import published_batches
 from ..snapshots.scheduled import take_scheduled_snapshot
+from .context import LeaderContext
 
 
 class RecoveryPoints:
     """The recovery points of one leader's jobs."""
 
-    def __init__(
-        self,
-        backend: Backend,
-        storage: JobStorage,
-        fence: Fence,
-        emit: Callable[[str, str, str], None],
-        *,
-        spec_key: SpecKey | None = None,
-    ) -> None:
-        self._backend = backend
-        self._storage = storage
-        self._fence = fence
-        self._emit = emit
-        self._catalog = SnapshotCatalog(backend, storage, spec_key=spec_key)
+    def __init__(self, context: LeaderContext) -> None:
+        self._backend = context.backend
+        self._storage = context.storage
+        self._fence = context.fence
+        self._emit = context.emit
+        self._catalog = SnapshotCatalog(
+            context.backend, context.storage, now=context.runtime.now, spec_key=context.trust.key
+        )
 
     def refuse_foreign_files(self, job_id: str) -> None:
         """Raise `JobHeld` if a job that was never started has files in its folder already.

@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import secrets
 import signal
 import threading
 import time
@@ -35,11 +34,6 @@ _NO_PROC = (
     "{}, so the attempts of jobs could not be found and ended; mount it in this PID namespace: "
     "mount -t proc proc /proc"
 )
-
-
-def new_mark() -> str:
-    """Return a mark that no process has: 16 random bytes in hex."""
-    return secrets.token_hex(16)
 
 
 @attrs.frozen

@@ -15,6 +15,7 @@ from typing import Generic, TypeVar
 import attrs
 
 from jrs.contract.clock import Deadline
+from jrs.contract.runtime import RUNTIME, Runtime
 
 T = TypeVar("T")
 
@@ -27,7 +28,8 @@ class Pool:
         size: how many pieces of work run at once, including those that hang.
     """
 
-    def __init__(self, name: str, size: int) -> None:
+    def __init__(self, name: str, size: int, runtime: Runtime = RUNTIME) -> None:
+        self._thread = runtime.thread
         self._name = name
         self._size = size
         self._changed = threading.Condition()
@@ -45,9 +47,7 @@ class Pool:
             if self._idle >= len(self._waiting) or len(self._threads) >= self._size:
                 self._changed.notify()
                 return
-            thread = threading.Thread(
-                target=self._run, name=f"{self._name}-{len(self._threads)}", daemon=True
-            )
+            thread = self._thread(self._run, f"{self._name}-{len(self._threads)}")
             self._threads.append(thread)
         thread.start()
 
@@ -80,11 +80,21 @@ class Pool:
 class Pools:
     """The pools of actions: one for each kind, so that a kind that hangs delays no other."""
 
-    records: Pool = attrs.field(factory=lambda: Pool("jrs-record", 4))
-    starts: Pool = attrs.field(factory=lambda: Pool("jrs-start", 4))
-    ends: Pool = attrs.field(factory=lambda: Pool("jrs-end", 32))
-    cleanups: Pool = attrs.field(factory=lambda: Pool("jrs-clean-up", 16))
-    snapshots: Pool = attrs.field(factory=lambda: Pool("jrs-snapshot", 8))
+    records: Pool
+    starts: Pool
+    ends: Pool
+    cleanups: Pool
+    snapshots: Pool
+
+    @classmethod
+    def of(cls, runtime: Runtime) -> Pools:
+        return cls(
+            records=Pool("jrs-record", 4, runtime),
+            starts=Pool("jrs-start", 4, runtime),
+            ends=Pool("jrs-end", 32, runtime),
+            cleanups=Pool("jrs-clean-up", 16, runtime),
+            snapshots=Pool("jrs-snapshot", 8, runtime),
+        )
 
     def all(self) -> tuple[Pool, ...]:
         return (self.records, self.starts, self.ends, self.cleanups, self.snapshots)

@@ -17,12 +17,13 @@ from __future__ import annotations
 import enum
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from jrs.contract.clock import Deadline
+from jrs.contract.clock import Clock, Deadline
 from jrs.contract.errors import JobHeld, JrsError
 from jrs.records.model import Json, StageRecord
 from jrs.records.policies import RestartPolicy
@@ -78,7 +79,8 @@ class StageQuery:
     step: Step = Step.WAITING
     holds_back: str | None = attrs.field(init=False)
     """Why it holds back rows that no watermark flushes; None if it does not."""
-    _began: float = attrs.field(factory=time.monotonic)
+    _clock: Clock = attrs.field(init=False)
+    _began: float = attrs.field(init=False)
     _trigger: Any = attrs.field(init=False)
     _keeps_one_partition: bool = attrs.field(init=False)
     _query: StreamingQuery | None = None
@@ -98,6 +100,8 @@ class StageQuery:
     """Held during each check, so that nothing is started once the stage is to be suspended."""
 
     def __attrs_post_init__(self) -> None:
+        self._clock = self.run.context.runtime.clock
+        self._began = self._clock()
         # Not while it runs: only its own thread may be the first to plan it.
         self.holds_back = queries.holds_back(self.writer)
         self._keeps_one_partition = self.partitions is not None and queries.keeps_one_partition(
@@ -131,17 +135,13 @@ class StageQuery:
             if self._suspending or self.step in (Step.DRAINED, Step.FINISHED):
                 return
             if self._query is None:
-                if time.monotonic() >= self._start_at:
+                if self._clock() >= self._start_at:
                     self._relaunch(draining)
             elif self._query.isActive:
                 if draining and self.step is Step.RUNNING and not self._stopping:
                     self._stopping = True
-                    threading.Thread(
-                        target=_stop_at_boundary,
-                        args=(self._query, self.checkpoint),
-                        name=f"jrs-stop-{self.name}",
-                        daemon=True,
-                    ).start()
+                    stop = partial(_stop_at_boundary, self._query, self.checkpoint)
+                    self.run.context.runtime.thread(stop, f"jrs-stop-{self.name}").start()
             elif queries.is_over(self._query):
                 self._ended(self._query, draining)
 
@@ -167,8 +167,8 @@ class StageQuery:
             result={"batches": position(self.checkpoint).committed + 1, "progress": self._progress},
             attempt=self.run.context.attempt,
             epoch=self.run.context.epoch,
-            seconds=round(time.monotonic() - self._began, 3),
-            finished_at=self.run.context.now(),
+            seconds=round(self._clock() - self._began, 3),
+            finished_at=self.run.context.runtime.now(),
             order=self.order,
             after=self.after,
         )
@@ -305,12 +305,12 @@ class StageQuery:
             if at == self._lost_at:
                 raise self._lost(error) from error
             # Its storage may have been out of reach for a moment.
-            self._lost_at, self._start_at = at, time.monotonic() + _AGAIN
+            self._lost_at, self._start_at = at, self._clock() + _AGAIN
         else:
             self._deaths += 1
             if self._deaths >= self.restart.attempts:
                 raise StageDied(f"stage {self.name!r} died: {error}") from error
-            self._start_at = time.monotonic() + self.restart.delay_after(self._deaths)
+            self._start_at = self._clock() + self.restart.delay_after(self._deaths)
         self.step = Step.WAITING
 
     def _lost(self, error: BaseException) -> StateLost:

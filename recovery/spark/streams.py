@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import signal
 import threading
-import time
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -66,7 +65,7 @@ class Streams:
         self._fence_at = 0.0
         self._marks: list[StageRecord] = []
         """The records of the stages that are being marked as finished."""
-        self._supervisor = threading.Thread(target=self._supervise, name="jrs-streams", daemon=True)
+        self._supervisor = self._context.runtime.thread(self._supervise, "jrs-streams")
         self._supervisor.start()
 
     # -- what the job's function does -------------------------------------------------------
@@ -235,7 +234,7 @@ class Streams:
                     self._fail(error)
 
     def _check_fence(self) -> None:
-        now = time.monotonic()
+        now = self._context.runtime.clock()
         if now >= self._fence_at:
             self._fence_at = now + _FENCE
             try:
@@ -273,7 +272,7 @@ class Streams:
         context, job_id = self._context, self._context.job_id
         folder = str(context.storage.folder(job_id))
         plan = queries.plan_hash(writer, folder)
-        record = StreamRecord(job_id, name, bounded, plan, spark, context.now())
+        record = StreamRecord(job_id, name, bounded, plan, spark, context.runtime.now())
         key = keys.stream(job_id, name)
         try:
             commit_and_read_back(context.backend, Create(key, encode(record)), fence=context.fence)

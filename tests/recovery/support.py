@@ -18,6 +18,7 @@ from jrs.contract.clock import Clock, Deadline
 from jrs.contract.errors import Unavailable
 from jrs.contract.leadership import Leadership
 from jrs.contract.operations import Create, Delete, Fence, Op, Record, Update
+from jrs.contract.runtime import Runtime
 from jrs.contract.watch import Watch
 from jrs.records.codec import encode
 from jrs.records.model import JobResult, JobSpec, JobStatus, RunnerKind
@@ -26,6 +27,7 @@ from jrs.recovery.attempt.runners import AttemptExit, OnEnd, Runner, RunningAtte
 from jrs.recovery.cleanup.job_cleanup import CleanupPolicy, JobCleanup
 from jrs.recovery.cleanup.resources import default_resources
 from jrs.recovery.files.job_folders import JobStorage
+from jrs.recovery.leader.context import LeaderContext
 from jrs.recovery.leader.dispatcher import Dispatcher
 from jrs.recovery.rules.events import Event
 from jrs.recovery.rules.resource import Resource
@@ -310,17 +312,19 @@ class Leader:
         self.cleanup = JobCleanup(backend, [*default_resources(backend, self.storage), *resources])
         self.store = JobResultStore(backend)
         self.dispatcher = Dispatcher(
-            backend,
-            leadership,
-            storage=self.storage,
-            runners=dict.fromkeys(RunnerKind, self.runner),
-            cleanup=self.cleanup,
-            cleanup_policy=policy,
-            report=self._report,
-            master=candidate,
-            max_attempts=max_attempts,
-            ttl=ttl,
-            clock=clock,
+            LeaderContext(
+                backend=backend,
+                leadership=leadership,
+                storage=self.storage,
+                runners=dict.fromkeys(RunnerKind, self.runner),
+                cleanup=self.cleanup,
+                cleanup_policy=policy or CleanupPolicy(),
+                report=self._report,
+                master=candidate,
+                max_attempts=max_attempts,
+                ttl=ttl,
+                runtime=Runtime(clock=clock),
+            )
         )
 
     def _report(self, event: Event) -> None:

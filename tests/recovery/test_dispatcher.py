@@ -18,7 +18,7 @@ from jrs.recovery.attempt.context import AttemptContext
 from jrs.recovery.attempt.job import Job
 from jrs.recovery.attempt.runners import AttemptExit
 from jrs.recovery.attempt.runners.thread import ThreadRunner
-from jrs.recovery.leader.actions import Actions
+from jrs.recovery.leader.attempt_records import AttemptRecords
 from jrs.recovery.leader.attempts import Attempts
 from jrs.recovery.leader.recovery_point import RecoveryPoints
 from jrs.recovery.rules.events import Event
@@ -255,7 +255,7 @@ def test_a_job_of_the_driver_waits_for_its_function(memory: FaultyMemory, root: 
 
 BEFORE_IT_IS_RECORDED = pytest.mark.parametrize(
     ("of", "step"),
-    [(Actions, "stored_attempt"), (RecoveryPoints, "ensure_recoverable"), (Actions, "_put")],
+    [(AttemptRecords, "newest"), (RecoveryPoints, "ensure_recoverable"), (AttemptRecords, "_put")],
     ids=["between-two-looks", "before-the-last-look", "behind-it"],
 )
 

@@ -534,7 +534,7 @@ def test_every_write_of_a_deposed_leader_is_refused(open_faulty: Open, root: Pat
         "stage": lambda: AttemptRun(context).job.stage("s", lambda stage: 1),
         "stage record": lambda: AttemptRun(context).commit_stages([_stage_record()]),
         "attempt": lambda: actions.start(stored, None, lambda begun, ended: None),
-        "death": lambda: actions.count_death(spec("job"), AttemptExit("it died")),
+        "death": lambda: old.dispatcher._records.count_death(spec("job"), AttemptExit("it died")),
         "failed": lambda: actions.fail(spec("job")),
         "canceled": lambda: actions.cancel("job"),
         "swept spec": lambda: actions.sweep_spec("job"),

@@ -16,6 +16,7 @@ from urllib.parse import quote
 import pytest
 
 from jrs.contract.clock import Deadline
+from jrs.contract.runtime import random_token
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import AttemptRecord, Failure, JobResult, JobStatus
@@ -213,7 +214,7 @@ def test_an_attempt_outlives_the_thread_that_started_it(tmp_path: Path) -> None:
                 backend=backend,
                 storage=JobStorage(tmp_path / "jobs", CLUSTER),
                 first_started_at=0.0,
-                mark=marks.new_mark(),
+                mark=random_token(),
             )
             runner = ProcessRunner(url, tmp_path / "jobs", PROGRAM)
             starter = threading.Thread(

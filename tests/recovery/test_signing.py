@@ -195,20 +195,20 @@ def test_restoring(catalog: SnapshotCatalog, tmp_path: Path) -> None:
 
 
 def test_a_restore_that_was_cut_off(catalog: SnapshotCatalog) -> None:
-    """X3: a leader carries it out with or without the key; who has none signs nothing."""
+    """X3: the spec was signed when the job was reserved; a leader finishes it without a key."""
     backend = catalog.backend
     FakeJob(backend, catalog.storage).run(2)
     JobCatalog(backend, spec_key=KEY).sign("job")
     taken = catalog.create("job")
-    for job_id, key in (("signed", KEY), ("unsigned", None)):
+    for job_id, key in (("with", KEY), ("without", None)):
         fault = backend.fault(keys.STAGES + job_id, RuntimeError)  # type: ignore[attr-defined]
         with pytest.raises(RuntimeError):
             with_key(catalog, KEY).restore(taken, as_job=job_id)
         backend.faults.remove(fault)  # type: ignore[attr-defined]
         with_key(catalog, key).finish_restore(job_id)
 
-    assert runs(backend, "signed")
-    assert not runs(backend, "unsigned")
+    assert runs(backend, "with")
+    assert runs(backend, "without")
 
 
 # -- real masters --------------------------------------------------------------------------------

@@ -39,13 +39,13 @@ PROCESSES = {
         "import jrs.recovery.process_attempt",
         RUNS,
         {"cattrs", "tenacity"},
-        85,
+        87,
     ),
     "a master": (
         "import jrs.cli.master",
         RUNS | {"jrs.cli", "jrs.recovery.cleanup", "jrs.recovery.leader", "jrs.recovery.rules"},
         {"cattrs", "click", "tenacity"},
-        125,
+        129,
     ),
 }
 """A program; the rooms of ours that it loads; the heavy packages; and the most modules of ours."""

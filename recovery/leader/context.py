@@ -1,0 +1,58 @@
+"""LeaderContext: what the parts of one leadership share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import attrs
+
+from jrs.contract.backend import Backend
+from jrs.contract.leadership import Leadership
+from jrs.contract.operations import Fence
+from jrs.contract.runtime import RUNTIME, Runtime
+from jrs.records.model import RunnerKind
+
+from ..attempt.runners import Runner
+from ..cleanup.job_cleanup import CleanupPolicy, JobCleanup
+from ..files.job_folders import JobStorage
+from ..rules.events import Event, Report, notify
+from . import suspects
+from .trust import Trust
+
+
+def _ignore(event: Event) -> None:
+    pass
+
+
+@attrs.frozen(kw_only=True)
+class LeaderContext:
+    """What the parts of one leadership share."""
+
+    backend: Backend
+    leadership: Leadership
+    storage: JobStorage
+    runners: Mapping[RunnerKind, Runner]
+    """How attempts of each kind are started."""
+    cleanup: JobCleanup
+    """Removes a job's resources."""
+    cleanup_policy: CleanupPolicy = attrs.field(factory=CleanupPolicy)
+    report: Report = _ignore
+    """Called with every event, from any thread; must not block."""
+    master: str = ""
+    max_attempts: int | None = None
+    """How many attempts in processes of their own run at once; None: any number."""
+    ttl: float | None = None
+    """Of the leadership, in seconds; None: no attempt is delayed because the leader is late."""
+    trust: Trust = attrs.field(factory=Trust)
+    probation: float = suspects.PROBATION
+    """Seconds for which a job that may have killed a leader runs alone."""
+    runtime: Runtime = RUNTIME
+
+    @property
+    def fence(self) -> Fence:
+        return self.leadership.fence
+
+    def emit(self, kind: str, job_id: str, message: str) -> None:
+        """Report an event."""
+        now = self.runtime.now()
+        notify(self.report, Event(kind, job_id, message, self.fence.epoch, now))

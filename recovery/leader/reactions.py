@@ -1,0 +1,224 @@
+"""Reactions: what a leader does about each decision, as one table.
+
+A decision says what is to become of a job (`decide`). This table says which action carries it out,
+in which pool, and what follows on the dispatcher's thread. The first row that applies is taken; a
+decision without a row needs no action.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+from jrs.records.model import JobSpec
+
+from ..rules.decision import Action, Attempt, Facts, Spec
+from . import suspects
+from .actions import Actions, PendingCleanup
+from .agenda import Agenda
+from .attempt_records import AttemptRecords
+from .context import LeaderContext
+from .errands import Errands
+from .facts import JobMemory, Look
+
+
+@attrs.frozen
+class Case:
+    """A job, and what was found of it."""
+
+    job_id: str
+    job: JobMemory
+    look: Look
+
+    @property
+    def facts(self) -> Facts:
+        return self.look.facts
+
+    @property
+    def spec(self) -> JobSpec:
+        assert self.look.spec is not None, "a decision that needs the spec comes with one"
+        return self.look.spec
+
+
+class Reactions:
+    """Reacts to the decisions of one leadership; used by its dispatcher's thread."""
+
+    def __init__(
+        self,
+        context: LeaderContext,
+        actions: Actions,
+        records: AttemptRecords,
+        errands: Errands,
+        agenda: Agenda,
+        turns: suspects.Turns,
+        start: Callable[[JobSpec], None],
+    ) -> None:
+        self.actions = actions
+        self.records = records
+        self.errands = errands
+        self.turns = turns
+        self.start = start
+        self._emit = context.emit
+        self._clock = context.runtime.clock
+        self._agenda = agenda
+
+    def react(self, action: Action, case: Case) -> None:
+        """Have done what the decision requires."""
+        for row in TABLE:
+            possible = row.during_snapshot or not case.job.pinning
+            if row.action is action and possible and row.when(self, case):
+                self._run(row, case)
+                return
+
+    def _run(self, row: Reaction, case: Case) -> None:
+        self.errands.run(
+            getattr(self.errands.pools, row.pool),
+            case.job_id,
+            case.job,
+            row.action,
+            lambda: row.work(self, case),
+            lambda found: row.then(self, case, found),
+            pins=row.pins,
+        )
+
+    # -- conditions and consequences -------------------------------------------------------
+
+    def may_clean_up(self, case: Case) -> bool:
+        job, journal = case.job, case.look.read_journal()
+        # A new leader tries once: the other leader's host may have been the obstacle.
+        if journal is not None and journal.exhausted and job.cleanup_tries:
+            if not job.said_given_up:
+                job.said_given_up = True
+                left = ", ".join(journal.problems)
+                said = f"given up after {journal.tries} tries; left: {left}"
+                self._emit("cleanup", case.job_id, said)
+            return False
+        job.said_given_up = False
+        asked_for = journal is not None and journal.tries < job.cleanup_tries
+        return asked_for or self._clock() >= job.cleanup_at
+
+    def cleaned_up(self, case: Case, left: PendingCleanup | None) -> None:
+        if left is not None:
+            case.job.cleanup_tries = left.tries
+            case.job.cleanup_at = self._clock() + left.delay
+            case.job.said_given_up = True  # If so, the pass has reported it.
+
+    def snapshot_is_due(self, case: Case) -> bool:
+        every = case.spec.snapshots.every
+        if every is None:
+            return False
+        now, due = self._clock(), case.job.snapshot_at
+        if due is None or now >= due:
+            case.job.snapshot_at = now + every
+            self._agenda.at(case.job.snapshot_at, case.job_id)
+        return due is not None and now >= due
+
+
+def _always(reactions: Reactions, case: Case) -> bool:
+    return True
+
+
+def _runs(reactions: Reactions, case: Case) -> bool:
+    return case.facts.attempt is Attempt.RUNNING
+
+
+def _runs_during_a_snapshot(reactions: Reactions, case: Case) -> bool:
+    return case.job.pinning and _runs(reactions, case)
+
+
+def _none(reactions: Reactions, case: Case, found: Any) -> None:
+    pass
+
+
+def _again_later(action: Action) -> Callable[[Reactions, Case, Any], None]:
+    """Another process may be working on it."""
+    return lambda reactions, case, found: reactions.errands.rest(case.job, action)
+
+
+@attrs.frozen
+class Reaction:
+    """What carries a decision out."""
+
+    action: Action
+    pool: str
+    """The name of one of `Pools`."""
+    work: Callable[[Reactions, Case], Any]
+    """Runs in the pool."""
+    when: Callable[[Reactions, Case], bool] = _always
+    then: Callable[[Reactions, Case, Any], None] = _none
+    """Gets what the work returned, on the dispatcher's thread."""
+    pins: bool = False
+    """The job is still checked while the work is under way."""
+    during_snapshot: bool = False
+    """Possible while a snapshot of the job is being taken. Everything else would move the job's
+    files or records away, or take another snapshot."""
+
+
+def _end(reactions: Reactions, case: Case) -> None:
+    reactions.actions.end(case.job_id)
+
+
+TABLE = (
+    Reaction(Action.CLEAN_UP, "ends", _end, when=_runs, during_snapshot=True),
+    Reaction(
+        Action.CLEAN_UP,
+        "cleanups",
+        lambda reactions, case: reactions.actions.clean_up(case.job_id),
+        when=Reactions.may_clean_up,
+        then=Reactions.cleaned_up,
+    ),
+    Reaction(
+        Action.SKIP,
+        "records",
+        lambda reactions, case: reactions.actions.sweep_spec(case.job_id),
+        when=lambda reactions, case: case.facts.spec is not Spec.NONE,
+    ),
+    Reaction(
+        Action.RESTORE,
+        "snapshots",
+        lambda reactions, case: reactions.actions.finish_restore(case.job_id),
+        then=_again_later(Action.RESTORE),
+    ),
+    Reaction(
+        Action.CANCEL,
+        "ends",
+        lambda reactions, case: reactions.actions.cancel_restore(case.job_id),
+        when=lambda reactions, case: case.facts.spec is Spec.RESTORING,
+        then=_again_later(Action.CANCEL),
+        during_snapshot=True,
+    ),
+    Reaction(
+        Action.CANCEL,
+        "ends",
+        lambda reactions, case: reactions.actions.cancel(case.job_id),
+        during_snapshot=True,
+    ),
+    Reaction(Action.RECOVER, "starts", lambda reactions, case: reactions.start(case.spec)),
+    Reaction(Action.SUSPEND, "ends", _end, when=_runs_during_a_snapshot, during_snapshot=True),
+    Reaction(
+        Action.SUSPEND,
+        "ends",
+        lambda reactions, case: reactions.actions.suspend(case.spec),
+    ),
+    Reaction(
+        Action.FAIL,
+        "records",
+        lambda reactions, case: reactions.actions.fail(case.spec),
+    ),
+    Reaction(
+        Action.LEAVE,
+        "records",
+        lambda reactions, case: reactions.records.end_probation(case.job_id),
+        when=lambda reactions, case: reactions.turns.has_survived(case.job_id),
+        then=lambda reactions, case, found: reactions.turns.acquit(case.job_id),
+    ),
+    Reaction(
+        Action.LEAVE,
+        "snapshots",
+        lambda reactions, case: reactions.actions.take_scheduled_snapshot(case.spec),
+        when=Reactions.snapshot_is_due,
+        pins=True,
+    ),
+)

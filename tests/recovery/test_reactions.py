@@ -1,0 +1,119 @@
+"""The table of what a leader does about each decision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import attrs
+import pytest
+
+from jrs import JobSpec, SnapshotPolicy
+from jrs.contract.runtime import Runtime
+from jrs.recovery.leader.agenda import Agenda
+from jrs.recovery.leader.facts import JobMemory, Look
+from jrs.recovery.leader.reactions import TABLE, Case, Reactions
+from jrs.recovery.processes.pools import Pools
+from jrs.recovery.rules.decision import Action, Attempt, Facts, Result, Spec
+
+NOW = 100.0
+
+
+@attrs.define
+class Recorder:
+    """Takes the place of the pools and of the actions: keeps what was called, and where."""
+
+    pools: Any
+    calls: list[tuple[str, str]] = attrs.field(factory=list)
+    pool: str = ""
+
+    def run(
+        self, pool: object, job_id: str, job: JobMemory, action: Action,
+        work: Callable[[], Any], then: Callable[[Any], None], *, pins: bool,
+    ) -> None:  # fmt: skip
+        self.pool = next(name for name in attrs.fields_dict(Pools) if name == pool)
+        work()
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *args: self.calls.append((self.pool, name))
+
+
+def reaction(
+    action: Action,
+    *,
+    attempt: Attempt = Attempt.NONE,
+    spec: Spec = Spec.READABLE,
+    pinning: bool = False,
+    survived: bool = False,
+    every: float | None = None,
+    snapshot_at: float | None = None,
+) -> list[tuple[str, str]]:
+    """Return the pool and the action that a decision leads to, if any."""
+    record = Recorder(SimpleNamespace(**{name: name for name in attrs.fields_dict(Pools)}))
+    runtime = Runtime(clock=lambda: NOW)
+    context: Any = SimpleNamespace(runtime=runtime, emit=lambda *event: None)
+    turns: Any = SimpleNamespace(has_survived=lambda job_id: survived)
+    them: Any = record
+    reactions = Reactions(context, them, them, them, Agenda(runtime.clock), turns, them.start)
+    job = JobMemory(pinning=pinning, snapshot_at=snapshot_at)
+    facts = Facts(spec=spec, result=Result.NONE, attempt=attempt)
+    stored = JobSpec("j", "m:f", snapshots=SnapshotPolicy(every=every))
+    reactions.react(action, Case("j", job, Look(facts, stored, None, None)))
+    return record.calls
+
+
+RUNNING = Attempt.RUNNING
+WITHOUT_A_SNAPSHOT: list[tuple[Action, dict[str, Any], list[tuple[str, str]]]] = [
+    (Action.RECOVER, {}, [("starts", "start")]),
+    (Action.CLEAN_UP, {}, [("cleanups", "clean_up")]),
+    (Action.CLEAN_UP, {"attempt": RUNNING}, [("ends", "end")]),
+    (Action.SKIP, {}, [("records", "sweep_spec")]),
+    (Action.SKIP, {"spec": Spec.NONE}, []),
+    (Action.RESTORE, {"spec": Spec.RESTORING}, [("snapshots", "finish_restore")]),
+    (Action.CANCEL, {}, [("ends", "cancel")]),
+    (Action.CANCEL, {"attempt": RUNNING}, [("ends", "cancel")]),
+    (Action.CANCEL, {"spec": Spec.RESTORING}, [("ends", "cancel_restore")]),
+    (Action.SUSPEND, {}, [("ends", "suspend")]),
+    (Action.SUSPEND, {"attempt": RUNNING}, [("ends", "suspend")]),
+    (Action.FAIL, {}, [("records", "fail")]),
+    (Action.LEAVE, {"attempt": RUNNING}, []),
+    (Action.LEAVE, {"survived": True}, [("records", "end_probation")]),
+    (Action.LEAVE, {"every": 60.0}, []),
+    (Action.LEAVE, {"every": 60.0, "snapshot_at": NOW + 1}, []),
+    (Action.LEAVE, {"every": 60.0, "snapshot_at": NOW}, [("snapshots", "take_scheduled_snapshot")]),
+    (Action.WAIT, {}, []),
+    (Action.HOLD, {}, []),
+    (Action.NOTHING, {}, []),
+]
+DURING_A_SNAPSHOT: list[tuple[Action, dict[str, Any], list[tuple[str, str]]]] = [
+    (Action.CANCEL, {"attempt": RUNNING}, [("ends", "cancel")]),
+    (Action.CLEAN_UP, {"attempt": RUNNING}, [("ends", "end")]),
+    (Action.SUSPEND, {"attempt": RUNNING}, [("ends", "end")]),
+    *((action, {}, []) for action in Action if action is not Action.CANCEL),
+    (Action.LEAVE, {"every": 60.0, "snapshot_at": NOW}, []),
+]
+
+
+@pytest.mark.parametrize(("action", "found", "expected"), WITHOUT_A_SNAPSHOT)
+def test_what_follows_from_a_decision(
+    action: Action, found: dict[str, Any], expected: list[tuple[str, str]]
+) -> None:
+    assert reaction(action, **found) == expected
+
+
+@pytest.mark.parametrize(("action", "found", "expected"), DURING_A_SNAPSHOT)
+def test_what_is_possible_while_a_snapshot_is_taken(
+    action: Action, found: dict[str, Any], expected: list[tuple[str, str]]
+) -> None:
+    """Everything else would move the job's files or records away, or take another snapshot."""
+    assert reaction(action, pinning=True, **found) == expected
+
+
+def test_every_row_is_reached() -> None:
+    """No row is hidden by an earlier one, and each names a pool and an action of its own."""
+    tried = [(case[0], *call) for case in (*WITHOUT_A_SNAPSHOT, *DURING_A_SNAPSHOT)
+             for call in case[2]]  # fmt: skip
+
+    assert len({*tried}) == len(TABLE)
+    assert {row.action for row in TABLE} == {action for action, *_ in tried}
