@@ -97,6 +97,8 @@ if TYPE_CHECKING:
     from jrs.recovery.cleanup.job_cleanup import CleanupPolicy as CleanupPolicy
     from jrs.recovery.inspect.explain import Explanation as Explanation
     from jrs.recovery.inspect.fsck import FsckReport as FsckReport
+    from jrs.recovery.inspect.history import HistoryEntry as HistoryEntry
+    from jrs.recovery.inspect.history import HistoryKind as HistoryKind
     from jrs.recovery.leader.trust import Trust as Trust
     from jrs.recovery.master import Master as Master
     from jrs.recovery.rules.decision import Action as Action
@@ -217,6 +219,7 @@ _ROOMS = {
     "jrs.recovery.cleanup.job_cleanup": ("CleanupPolicy",),
     "jrs.recovery.inspect.explain": ("Explanation",),
     "jrs.recovery.inspect.fsck": ("FsckReport",),
+    "jrs.recovery.inspect.history": ("HistoryEntry", "HistoryKind"),
     "jrs.recovery.leader.trust": ("Trust",),
     "jrs.recovery.master": ("Master",),
     "jrs.recovery.rules.decision": ("Action",),
@@ -264,6 +267,8 @@ __all__ = [
     "Fenced",
     "FinishedStage",
     "FsckReport",
+    "HistoryEntry",
+    "HistoryKind",
     "InvalidInput",
     "Job",
     "JobHandle",

@@ -13,6 +13,7 @@ from jrs.recovery.cleanup.job_cleanup import JobCleanup
 from jrs.recovery.cleanup.resources import default_resources
 from jrs.recovery.files.transfer import Progress, silent
 from jrs.recovery.inspect.explain import Explanation, explain
+from jrs.recovery.inspect.history import HistoryEntry, history
 from jrs.recovery.snapshots.restore import Restored
 from jrs.recovery.spark import rescaling
 from jrs.store.jobs import JobView
@@ -82,6 +83,24 @@ class JobHandle:
             NoSuchJob: the cluster knows nothing of the job.
         """
         return explain(self._connection.backend, self.view())
+
+    def history(self) -> tuple[HistoryEntry, ...]:
+        """Return what the present records tell of the job's past, in the order of time.
+
+        It is no log: of the attempts the records name the first and the newest, of the stops and
+        the restores the present one, and of the snapshots those that are listed. Once the job is
+        cleaned up, only its result is left. The times are of several hosts' clocks. `explain` tells
+        what has no time: the deaths of attempts, and the progress of a cleanup.
+
+        Raises:
+            NoSuchJob: the cluster knows nothing of the job.
+
+        Example::
+
+            for entry in job.history():
+                print(time.ctime(entry.at), entry.kind.value, entry.text)
+        """
+        return history(self._connection.backend, self.view())
 
     # -- changing ----------------------------------------------------------------------------
 
