@@ -82,16 +82,15 @@ def diagnose(
 ) -> Iterator[Diagnostic]:
     """Yield what a check of a backend finds, as it is reached from this host: is it fit for use?
 
-    Safe next to running masters: it writes one key of its own, and never campaigns. It creates the
-    cluster if it does not exist.
+    A check that fails has a remedy. Safe next to running masters: it writes one key of its own, and
+    never campaigns. It creates the cluster if it does not exist.
 
     Args:
         url, cluster, storage: as in `connect`.
         ttl: of the masters, in seconds.
 
     Raises:
-        As `connect`, when the first diagnostic is asked for. A check that fails yields a diagnostic
-            with a remedy.
+        As `connect`, when the first diagnostic is asked for.
     """
     with (
         open_backend(url, cluster=cluster) as backend,
