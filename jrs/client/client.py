@@ -284,7 +284,7 @@ class Client:
     def accept_damage(self) -> list[str]:
         """Discard damaged parts of the backend's log, and the commits that depend on them.
 
-        Permanent. Return what was lost, one line for each part.
+        Permanent. Return the text of the discarded parts, as far as it can still be read.
         """
         return list(self.backend.accept_damage())
 

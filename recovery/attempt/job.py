@@ -130,7 +130,7 @@ class Job:
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
-        """Logs as the logger ``jrs.job``, with the job in every record.
+        """The logger ``jrs.job``, which adds the job to every record.
 
         Records have the attributes ``job_id``, ``attempt`` and ``epoch``. In a process that has
         configured no logging they are printed to stderr, from INFO up. The stderr of an attempt in

@@ -1,8 +1,8 @@
 """The log of a job: the logger `jrs.job`, with the job and its attempt in every record.
 
-A process that has configured no logging prints the records to stderr, which of an attempt in a
-process of its own is its log. Once a handler would get the records, that handler alone has them:
-`logging.basicConfig()` in a job works as in any program.
+A process that has configured no logging prints the records to stderr; for an attempt in a process
+of its own, that is the attempt's log. As soon as the process has a handler of its own for them,
+that handler alone gets them: `logging.basicConfig()` in a job works as in any program.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def log_of(context: AttemptContext) -> JobLog:
 
 
 class _UnlessConfigured(logging.Handler):
-    """Prints to stderr what no handler of the application would get."""
+    """Prints to stderr the records that no handler of the application gets."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if _is_handled(_LOGGER):
