@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from jrs.client.client import Client as Client
     from jrs.client.client import connect as connect
+    from jrs.client.client import diagnose as diagnose
     from jrs.client.job import JobHandle as JobHandle
-    from jrs.client.job import JobSnapshots as JobSnapshots
+    from jrs.client.snapshots import JobSnapshots as JobSnapshots
     from jrs.contract.backend import Backend as Backend
     from jrs.contract.backend import Capabilities as Capabilities
     from jrs.contract.backend import Diagnostic as Diagnostic
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from jrs.records.model import AttemptRecord as AttemptRecord
     from jrs.records.model import CancelRequest as CancelRequest
     from jrs.records.model import CleanupJournal as CleanupJournal
+    from jrs.records.model import EpochRecord as EpochRecord
     from jrs.records.model import Failure as Failure
     from jrs.records.model import JobNotFinished as JobNotFinished
     from jrs.records.model import JobResult as JobResult
@@ -83,6 +85,7 @@ if TYPE_CHECKING:
     from jrs.records.snapshots import SnapshotStage as SnapshotStage
     from jrs.recovery.application import Driver as Driver
     from jrs.recovery.application import run as run
+    from jrs.recovery.attempt.entry_point import check_entry as check_entry
     from jrs.recovery.attempt.job import FinishedStage as FinishedStage
     from jrs.recovery.attempt.job import Job as Job
     from jrs.recovery.attempt.job import Stage as Stage
@@ -93,6 +96,9 @@ if TYPE_CHECKING:
     )
     from jrs.recovery.cleanup.job_cleanup import CleanupPolicy as CleanupPolicy
     from jrs.recovery.inspect.explain import Explanation as Explanation
+    from jrs.recovery.inspect.fsck import FsckReport as FsckReport
+    from jrs.recovery.inspect.history import HistoryEntry as HistoryEntry
+    from jrs.recovery.inspect.history import HistoryKind as HistoryKind
     from jrs.recovery.leader.trust import Trust as Trust
     from jrs.recovery.master import Master as Master
     from jrs.recovery.rules.decision import Action as Action
@@ -103,15 +109,19 @@ if TYPE_CHECKING:
     from jrs.recovery.snapshots.catalog import RecoverySource as RecoverySource
     from jrs.recovery.snapshots.restore import Restored as Restored
     from jrs.recovery.spark.session import spark as spark
+    from jrs.store.cluster_format import ClusterFormat as ClusterFormat
     from jrs.store.jobs import JobCatalog as JobCatalog
     from jrs.store.jobs import JobView as JobView
+    from jrs.store.masters import MasterRole as MasterRole
+    from jrs.store.masters import MasterView as MasterView
     from jrs.store.opening import open_backend as open_backend
     from jrs.store.result_store import JobResultStore as JobResultStore
     from jrs.store.stops import JobStops as JobStops
 
 _ROOMS = {
-    "jrs.client.client": ("Client", "connect"),
-    "jrs.client.job": ("JobHandle", "JobSnapshots"),
+    "jrs.client.client": ("Client", "connect", "diagnose"),
+    "jrs.client.job": ("JobHandle",),
+    "jrs.client.snapshots": ("JobSnapshots",),
     "jrs.contract.backend": (
         "Backend",
         "Capabilities",
@@ -163,6 +173,7 @@ _ROOMS = {
         "AttemptRecord",
         "CancelRequest",
         "CleanupJournal",
+        "EpochRecord",
         "Failure",
         "JobNotFinished",
         "JobResult",
@@ -196,6 +207,7 @@ _ROOMS = {
         "Driver",
         "run",
     ),
+    "jrs.recovery.attempt.entry_point": ("check_entry",),
     "jrs.recovery.attempt.job": (
         "FinishedStage",
         "Job",
@@ -206,6 +218,8 @@ _ROOMS = {
     "jrs.recovery.checkpoint_format.unreadable": ("UnreadableCheckpoint",),
     "jrs.recovery.cleanup.job_cleanup": ("CleanupPolicy",),
     "jrs.recovery.inspect.explain": ("Explanation",),
+    "jrs.recovery.inspect.fsck": ("FsckReport",),
+    "jrs.recovery.inspect.history": ("HistoryEntry", "HistoryKind"),
     "jrs.recovery.leader.trust": ("Trust",),
     "jrs.recovery.master": ("Master",),
     "jrs.recovery.rules.decision": ("Action",),
@@ -214,7 +228,9 @@ _ROOMS = {
     "jrs.recovery.snapshots.catalog": ("RecoverySource",),
     "jrs.recovery.snapshots.restore": ("Restored",),
     "jrs.recovery.spark.session": ("spark",),
+    "jrs.store.cluster_format": ("ClusterFormat",),
     "jrs.store.jobs": ("JobView",),
+    "jrs.store.masters": ("MasterRole", "MasterView"),
     "jrs.store.opening": ("open_backend",),
     "jrs.store.result_store": ("JobResultStore",),
 }
@@ -232,6 +248,7 @@ __all__ = [
     "CleanupJournal",
     "CleanupPolicy",
     "Client",
+    "ClusterFormat",
     "Conflict",
     "CorruptRecord",
     "Create",
@@ -241,6 +258,7 @@ __all__ = [
     "Diagnostic",
     "Driver",
     "DuplicateJob",
+    "EpochRecord",
     "Event",
     "EventKind",
     "Explanation",
@@ -248,6 +266,9 @@ __all__ = [
     "Fence",
     "Fenced",
     "FinishedStage",
+    "FsckReport",
+    "HistoryEntry",
+    "HistoryKind",
     "InvalidInput",
     "Job",
     "JobHandle",
@@ -268,6 +289,8 @@ __all__ = [
     "Manifest",
     "Master",
     "MasterInfo",
+    "MasterRole",
+    "MasterView",
     "NoSuchJob",
     "NoSuchResult",
     "NoSuchSnapshot",
@@ -309,7 +332,9 @@ __all__ = [
     "Watch",
     "WrongAddress",
     "__version__",
+    "check_entry",
     "connect",
+    "diagnose",
     "open_backend",
     "run",
     "spark",

@@ -8,19 +8,22 @@ from pathlib import Path
 
 import click
 
-from jrs.cli.common import ClusterRef, echo, json_option, spec_key_option, with_cluster
+from jrs.cli.common import (
+    ClusterRef,
+    echo,
+    json_option,
+    spec_key_option,
+    storage_option,
+    with_cluster,
+)
 from jrs.cli.connecting import connect
-from jrs.cli.snapshots import catalog_of, echo_restored, progress_of
-from jrs.cli.upkeep import storage_option
+from jrs.cli.snapshots import echo_restored, progress_of
 from jrs.client.job import JobHandle
-from jrs.contract.backend import Backend
-from jrs.contract.errors import InvalidInput, NotFound
+from jrs.contract.errors import NotFound
 from jrs.records.model import check_job_id
 from jrs.records.policies import MOST_PARTITIONS, check_count
 from jrs.records.signing import SpecKey
-from jrs.recovery.attempt import entry_point as entry_points
-from jrs.recovery.files.job_folders import storage_of
-from jrs.recovery.spark import rescaling
+from jrs.recovery.attempt.entry_point import check_entry
 
 _no_wait = click.option("--no-wait", is_flag=True, help="Store the request and return at once.")
 
@@ -51,8 +54,7 @@ def rescale_command(
     """
     check_count("--partitions", partitions, MOST_PARTITIONS)
     check_job_id(job_id)
-    with connect(place, spec_key=spec_key) as client:
-        _check_stores(client.backend, storage, job_id)
+    with connect(place, storage=storage, spec_key=spec_key) as client:
         job = client.job(job_id)
         job.rescale(partitions)
         return _restarted(job, f"has {partitions} partitions", no_wait=no_wait)
@@ -89,7 +91,7 @@ def upgrade_command(
         if not no_check:
             sys.path.insert(0, "")
             spec = job.view().spec
-            entry_points.check_call(entry_point, spec.arguments if spec else {})
+            check_entry(entry_point, spec.arguments if spec else {})
         job.upgrade(entry_point)
         return _restarted(job, f"runs {entry_point}", no_wait=no_wait)
 
@@ -118,10 +120,11 @@ def fork_command(
     Example:  jrs fork hourly-delays --as hourly-delays-v2
               jrs upgrade hourly-delays-v2 --entry etl.v2:hourly
     """
-    check_job_id(job_id)
-    with place.open() as backend, progress_of("forking") as progress:
-        catalog = catalog_of(backend, storage, spec_key)
-        restored = catalog.fork(job_id, as_job, progress=progress)
+    with (
+        connect(place, storage=storage, spec_key=spec_key) as client,
+        progress_of("forking") as progress,
+    ):
+        restored = client.job(job_id).fork(as_job, progress=progress)
     echo_restored(restored, as_json)
     return 0
 
@@ -137,14 +140,3 @@ def _restarted(job: JobHandle, what: str, *, no_wait: bool) -> int:
             job.wait_suspended()
         echo(f"{job.id} {what} from now on", err=True)
     return 0
-
-
-def _check_stores(backend: Backend, storage: Path | None, job_id: str) -> None:
-    """Raise `InvalidInput` if a stream cannot be rescaled; only if its files are accessible."""
-    found = storage_of(backend, storage)
-    if found is None:
-        return
-    for checkpoint in sorted(found.folder(job_id).glob("e*/streams/*/ck")):
-        why = rescaling.check(checkpoint)
-        if why is not None:
-            raise InvalidInput(f"stage {checkpoint.parent.name!r} of job {job_id!r}: {why}")

@@ -12,13 +12,11 @@ from typing import Any
 import attrs
 import click
 
-from jrs.contract.backend import Backend
 from jrs.contract.credentials import SPEC_KEY_FILE
 from jrs.contract.errors import InvalidInput
 from jrs.contract.texts import printable
 from jrs.records.codec import to_plain
 from jrs.records.signing import SpecKey
-from jrs.store.opening import open_backend
 
 EXIT_DIFFERS = 1
 EXIT_REFUSED = 2
@@ -36,16 +34,12 @@ class ClusterRef:
     def url(self) -> str:
         if not self.backend:
             raise InvalidInput("no backend: give --backend file:///var/lib/jrs or set JRS_BACKEND")
-        return self.backend
-
-    def open(self, *, create: bool = False) -> Backend:
-        """Open the backend. Without `create`, a cluster that does not exist is refused."""
-        if self.url.startswith("memory:"):
+        if self.backend.startswith("memory:"):
             raise InvalidInput(
                 "memory:// ends with its process; give a backend that outlives this command, for "
                 "example file:///var/lib/jrs"
             )
-        return open_backend(self.url, cluster=self.cluster, create=create)
+        return self.backend
 
 
 def with_cluster(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -74,6 +68,12 @@ spec_key_option = click.option(
     show_envvar=True,
     callback=_read_key,
     help="The file with the key that signs job specs.",
+)
+
+storage_option = click.option(
+    "--storage",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    help="Where jobs keep their files; the same as for the masters.",
 )
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from jrs.cli.common import ClusterRef
+from jrs.client import client
 from jrs.client.client import Client
 from jrs.records.signing import SpecKey
 
@@ -17,4 +18,6 @@ def connect(
     spec_key: SpecKey | None = None,
 ) -> Client:
     """Connect to the cluster; without `create`, a cluster that does not exist is refused."""
-    return Client(place.open(create=create), storage=storage, spec_key=spec_key)
+    return client.connect(
+        place.url, cluster=place.cluster, storage=storage, create=create, spec_key=spec_key
+    )

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import chain
 from pathlib import Path
 
 import click
 
 from jrs.cli.common import EXIT_DIFFERS, ClusterRef, echo, echo_json, json_option, with_cluster
+from jrs.client.client import diagnose
 from jrs.contract.backend import Diagnostic
-from jrs.contract.texts import redacted
-from jrs.recovery.inspect.doctor import examine
 
 
 @click.command("doctor")
@@ -34,12 +32,10 @@ def doctor_command(place: ClusterRef, ttl: float, storage: Path | None, as_json:
     Example:  jrs doctor --backend etcd://10.0.0.1,10.0.0.2,10.0.0.3/jrs
     """
     found: list[Diagnostic] = []
-    with place.open(create=True) as backend, place.open(create=True) as other:
-        opened = Diagnostic("open", f"cluster {backend.cluster!r} at {redacted(place.url)}")
-        for finding in chain([opened], examine(backend, other, ttl=ttl, storage=storage)):
-            found.append(finding)
-            if not as_json:
-                echo(_line(finding))
+    for finding in diagnose(place.url, cluster=place.cluster, storage=storage, ttl=ttl):
+        found.append(finding)
+        if not as_json:
+            echo(_line(finding))
     wrong = sum(finding.remedy is not None for finding in found)
     if as_json:
         echo_json(found)

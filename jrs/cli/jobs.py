@@ -19,13 +19,14 @@ from jrs.cli.common import (
     with_cluster,
 )
 from jrs.cli.connecting import connect
+from jrs.client.connection import entry_point_of
 from jrs.client.job import JobHandle
 from jrs.contract.errors import DuplicateJob, InvalidInput, NoSuchJob
 from jrs.contract.texts import shown
 from jrs.records.model import JobResult, JobSpec, JobStatus, RunnerKind, check_job_id
 from jrs.records.policies import Keep, RestartPolicy, SnapshotPolicy
 from jrs.records.signing import SpecKey
-from jrs.recovery.attempt import entry_point as entry_points
+from jrs.recovery.attempt.entry_point import check_entry
 
 
 @click.command(
@@ -94,7 +95,7 @@ def submit_command(
     """
     spec = JobSpec(
         job_id=job_id,
-        entry_point=entry_points.absolute(entry_point),
+        entry_point=entry_point_of(entry_point),
         arguments=_arguments(pairs, arguments),
         runner=RunnerKind(runner),
         restart=RestartPolicy(attempts=attempts, delay=delay, on_exception=on_exception),
@@ -108,7 +109,7 @@ def submit_command(
     )
     if not no_check:
         sys.path.insert(0, "")
-        entry_points.check_call(entry_point, spec.arguments)
+        check_entry(entry_point, spec.arguments)
     with connect(place, create=True, spec_key=spec_key) as client:
         try:
             client.submit_spec(spec)

@@ -22,6 +22,7 @@ from jrs.recovery.leader.trust import Trust
 from jrs.recovery.master import Master
 from jrs.recovery.rules.events import Event
 from jrs.recovery.rules.resource import Resource
+from jrs.store.opening import open_backend
 
 
 @click.command(
@@ -83,12 +84,13 @@ def master_command(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     outage = Outage(stop, lambda why: echo(f"jrs: {why}; waiting for it", err=True))
-    opened = outage.open(lambda: place.open(create=True))
+    url = place.url
+    opened = outage.open(lambda: open_backend(url, cluster=place.cluster))
     if opened is None:
         return
     with opened as backend:
         master = Master(
-            backend, url=place.url, storage=storage, ttl=ttl, name=name, resources=found,
+            backend, url=url, storage=storage, ttl=ttl, name=name, resources=found,
             report=report, max_attempts=max_attempts, trust=trust,
         )  # fmt: skip
         credentials.take()  # The master has read them; its children must not inherit them.

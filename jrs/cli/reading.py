@@ -10,22 +10,27 @@ import attrs
 import click
 
 from jrs.cli.common import ClusterRef, echo, echo_json, json_option, table, took, when, with_cluster
-from jrs.records import keys
+from jrs.cli.connecting import connect
+from jrs.records.codec import to_plain
 from jrs.records.model import JobStatus, ResultState
 from jrs.records.policies import MOST
-from jrs.recovery.inspect.explain import epoch_of, explain, stop_line
-from jrs.store.jobs import JobCatalog, JobView
-from jrs.store.masters import GONE_AFTER, Registry
+from jrs.store.jobs import JobView
+from jrs.store.masters import MasterRole
 
 _MOST_OF_A_NOTE = 200
 """Characters of a failure or a reason that `jrs list` shows; `jrs show` shows the whole text."""
+_ROLES = {
+    MasterRole.LEADER: "leads, epoch {}",
+    MasterRole.STANDBY: "stands by",
+    MasterRole.GONE: "gone",
+}
 
 
 @click.command("list")
 @click.option("--status", type=click.Choice([status.value for status in JobStatus]))
 @click.option("--state", type=click.Choice([state.value for state in ResultState]),
               help="Only jobs whose result is dirty, clean or expired.")  # fmt: skip
-@click.option("--after", metavar="JOB_ID", help="Begin after this job.")
+@click.option("--after", metavar="JOB_ID", default="", help="Begin after this job.")
 @click.option("--limit", type=click.IntRange(1, MOST), default=50, show_default=True)
 @json_option
 @with_cluster
@@ -33,7 +38,7 @@ def list_command(
     place: ClusterRef,
     status: str | None,
     state: str | None,
-    after: str | None,
+    after: str,
     limit: int,
     as_json: bool,
 ) -> int:
@@ -45,18 +50,13 @@ def list_command(
       jrs list --state dirty
       jrs list --status FAILED --json
     """
-    with place.open() as backend:
-        catalog = JobCatalog(backend)
-        expired = (keys.job_of(record.key) for record in backend.scan(keys.TOMBSTONES))
-        ids = expired if state == ResultState.EXPIRED.value else catalog.ids()
-        views = (catalog.view(job_id) for job_id in ids if after is None or job_id > after)
-        wanted = (
-            view
-            for view in views
-            if (status is None or (view.status is not None and view.status.value == status))
-            and (state is None or (view.entry is not None and view.entry.state.value == state))
+    with connect(place) as client:
+        views = client.views(
+            status=None if status is None else JobStatus(status),
+            state=None if state is None else ResultState(state),
+            after=after,
         )
-        found = list(islice(wanted, limit + 1))
+        found = list(islice(views, limit + 1))
     if as_json:
         echo_json(found[:limit])
         return 0
@@ -82,8 +82,8 @@ def show_command(place: ClusterRef, job_id: str, as_json: bool) -> int:
     \b
     Example:  jrs show nightly-2026-11-20
     """
-    with place.open() as backend:
-        view = JobCatalog(backend).view(job_id)
+    with connect(place) as client:
+        view = client.job(job_id).view()
     if as_json:
         echo_json(view)
         return 0
@@ -102,9 +102,8 @@ def explain_command(place: ClusterRef, job_id: str, as_json: bool) -> int:
     \b
     Example:  jrs explain nightly-2026-11-20
     """
-    with place.open() as backend:
-        view = JobCatalog(backend).view(job_id)
-        found = explain(backend, view)
+    with connect(place) as client:
+        found = client.job(job_id).explain()
     if as_json:
         echo_json(
             {
@@ -130,19 +129,17 @@ def masters_command(place: ClusterRef, as_json: bool) -> int:
     \b
     Example:  jrs masters
     """
-    with place.open() as backend:
-        masters = Registry(backend).masters()
-        epoch = epoch_of(backend)
+    with connect(place) as client:
+        masters = client.masters()
+        epoch = client.epoch()
     if as_json:
-        echo_json({"epoch": attrs.asdict(epoch) if epoch else None, "masters": masters})
+        listed = [{**to_plain(view.info), "role": view.role.value} for view in masters]
+        echo_json({"epoch": attrs.asdict(epoch) if epoch else None, "masters": listed})
         return 0
-    now = time.time()
     rows = []
-    for info in masters:
-        gone = now - info.seen_at > GONE_AFTER
-        leads = epoch is not None and info.leading == epoch.epoch and not gone
-        role = f"leads, epoch {info.leading}" if leads else ("gone" if gone else "stands by")
-        ago = f"{took(max(0.0, now - info.seen_at))} ago"
+    for view in masters:
+        info, role = view.info, _ROLES[view.role].format(view.info.leading)
+        ago = f"{took(max(0.0, time.time() - info.seen_at))} ago"
         rows.append([info.name, role, info.host, str(info.pid), when(info.started_at), ago])
     if rows:
         table(["MASTER", "ROLE", "HOST", "PID", "STARTED (UTC)", "SEEN"], rows)
@@ -193,7 +190,7 @@ def _note(view: JobView) -> str:
     if view.attempt is not None and view.attempt.failure and view.entry is None:
         return f"died {view.attempt.deaths} times: {view.attempt.failure.message}"
     if view.stop is not None and view.entry is None and view.cancel is None:
-        return stop_line(view.stop)
+        return str(view.stop)
     return "cancel requested" if view.cancel and view.entry is None else ""
 
 
@@ -232,7 +229,7 @@ def _facts_of(view: JobView) -> list[tuple[str, str]]:
         else:
             found += _lines("payload", json.dumps(result.payload, indent=2))
     if view.stop is not None and view.entry is None:
-        found.append(("stop", stop_line(view.stop)))
+        found.append(("stop", str(view.stop)))
         found += [(f"stage {name}", step) for name, step in view.stop.stages.items()]
     found += [("problem", problem) for problem in view.problems]
     return found

@@ -17,19 +17,17 @@ from jrs.cli.common import (
     echo_json,
     json_option,
     spec_key_option,
+    storage_option,
     table,
     when,
     with_cluster,
 )
-from jrs.cli.upkeep import required_storage, storage_option
-from jrs.contract.backend import Backend
+from jrs.cli.connecting import connect
+from jrs.client.client import Client
+from jrs.client.job import JobHandle
 from jrs.contract.errors import InvalidInput
-from jrs.records.model import check_job_id
-from jrs.records.signing import SpecKey
 from jrs.records.snapshots import SnapshotFormat, SnapshotRecord, SnapshotStage
-from jrs.recovery.snapshot_catalog import SnapshotCatalog
-from jrs.recovery.snapshots import Restored
-from jrs.store.jobs import JobCatalog
+from jrs.recovery.snapshots.restore import Restored
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -51,13 +49,13 @@ def snapshot_command() -> None:
 
 
 def _command(name: str) -> Callable[[Callable[..., Any]], click.Command]:
-    """Make a command of the group that works on an open catalogue, with the common options."""
+    """Make a command of the group that works with a client, with the common options."""
 
     def wrap(function: Callable[..., Any]) -> click.Command:
         def command(place: ClusterRef, storage: Path | None, **options: Any) -> Any:
             spec_key = options.pop("spec_key", None)
-            with place.open() as backend:
-                return function(catalog_of(backend, storage, spec_key), **options)
+            with connect(place, storage=storage, spec_key=spec_key) as client:
+                return function(client, **options)
 
         command.__doc__ = function.__doc__
         command.__click_params__ = getattr(  # type: ignore[attr-defined]
@@ -79,7 +77,7 @@ def _command(name: str) -> Callable[[Callable[..., Any]], click.Command]:
 @click.option("--no-output", is_flag=True, help="Leave out the published output.")
 @json_option
 def create_command(
-    catalog: SnapshotCatalog, job_id: str, name: str | None, how: str,
+    client: Client, job_id: str, name: str | None, how: str,
     batches: tuple[str, ...], no_output: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Take a snapshot of a running, suspended or dead job.
@@ -91,8 +89,8 @@ def create_command(
       jrs snapshot create orders --batch hourly=41
     """
     with progress_of("taking") as progress:
-        record = catalog.create(
-            job_id, name=name, format=SnapshotFormat(how), output=not no_output,
+        record = client.job(job_id).snapshots.create(
+            name, format=SnapshotFormat(how), output=not no_output,
             batches=dict(map(_batch, batches)), progress=progress,
         )  # fmt: skip
     if as_json:
@@ -104,7 +102,7 @@ def create_command(
 @_command("list")
 @click.argument("job_id", required=False)
 @json_option
-def list_command(catalog: SnapshotCatalog, job_id: str | None, as_json: bool) -> None:
+def list_command(client: Client, job_id: str | None, as_json: bool) -> None:
     """List the snapshots of a job, or of all jobs, oldest first.
 
     \b
@@ -112,10 +110,12 @@ def list_command(catalog: SnapshotCatalog, job_id: str | None, as_json: bool) ->
       jrs snapshot list
       jrs snapshot list orders --json
     """
-    jobs = [check_job_id(job_id)] if job_id else list(catalog.jobs())
-    records = [record for each in jobs for record in catalog.list(each)]
-    if job_id and not records:
-        JobCatalog(catalog.backend).view(job_id)  # Raises if the job does not exist.
+    if job_id:
+        records = client.job(job_id).snapshots.list()
+        if not records:
+            client.job(job_id).view()  # Raises if the job does not exist.
+    else:
+        records = list(client.snapshots())
     if as_json:
         echo_json(records)
         return
@@ -129,13 +129,14 @@ def list_command(catalog: SnapshotCatalog, job_id: str | None, as_json: bool) ->
 @click.argument("job_id")
 @click.argument("snapshot")
 @json_option
-def show_command(catalog: SnapshotCatalog, job_id: str, snapshot: str, as_json: bool) -> None:
+def show_command(client: Client, job_id: str, snapshot: str, as_json: bool) -> None:
     """Show the stages, records and files of a snapshot.
 
     \b
     Example:  jrs snapshot show orders 3
     """
-    record, manifest = catalog.get(job_id, snapshot), catalog.manifest(job_id, snapshot)
+    snapshots = client.job(job_id).snapshots
+    record, manifest = snapshots.get(snapshot), snapshots.manifest(snapshot)
     if as_json:
         echo_json(manifest)
         return
@@ -153,9 +154,7 @@ def show_command(catalog: SnapshotCatalog, job_id: str, snapshot: str, as_json: 
 @click.argument("job_id")
 @click.argument("snapshot", required=False)
 @json_option
-def verify_command(
-    catalog: SnapshotCatalog, job_id: str, snapshot: str | None, as_json: bool
-) -> int | None:
+def verify_command(client: Client, job_id: str, snapshot: str | None, as_json: bool) -> int:
     """Verify every byte of a snapshot; without SNAPSHOT, find the job's newest intact one.
 
     Exit code 0: it is intact; 2: it is damaged, or no snapshot is intact.
@@ -165,16 +164,12 @@ def verify_command(
       jrs snapshot verify orders 3
       jrs snapshot verify orders
     """
+    job = client.job(job_id)
     with progress_of("verifying") as progress:
         if snapshot is not None:
-            record: SnapshotRecord | None = catalog.verify(job_id, snapshot, progress=progress)
+            record = job.snapshots.verify(snapshot, progress=progress)
         else:
-            usable = catalog.newest_usable(check_job_id(job_id))
-            record = usable.record
-            for skipped, why in usable.skipped:
-                echo(f"{skipped}: {why}", err=True)
-    if record is None:
-        raise InvalidInput(f"job {job_id!r} has no snapshot that could be restored")
+            record = _newest(job)
     echo_json(record) if as_json else echo(f"{record} is intact")
     return 0
 
@@ -182,13 +177,13 @@ def verify_command(
 @_command("delete")
 @click.argument("job_id")
 @click.argument("snapshot")
-def delete_command(catalog: SnapshotCatalog, job_id: str, snapshot: str) -> None:
+def delete_command(client: Client, job_id: str, snapshot: str) -> None:
     """Delete a snapshot, unless it is the newest that an unfinished job could resume from.
 
     \b
     Example:  jrs snapshot delete orders 3
     """
-    catalog.delete(check_job_id(job_id), snapshot)
+    client.job(job_id).snapshots.delete(snapshot)
     echo(f"snapshot {snapshot} of job {job_id!r} is deleted", err=True)
 
 
@@ -196,14 +191,14 @@ def delete_command(catalog: SnapshotCatalog, job_id: str, snapshot: str) -> None
 @click.argument("job_id")
 @click.argument("snapshot")
 @click.argument("to", type=click.Path(path_type=Path, file_okay=False))
-def move_command(catalog: SnapshotCatalog, job_id: str, snapshot: str, to: Path) -> None:
+def move_command(client: Client, job_id: str, snapshot: str, to: Path) -> None:
     """Move a snapshot to another storage, on any filesystem. It stays listed.
 
     \b
     Example:  jrs snapshot move orders 3 /mnt/backup
     """
     with progress_of("moving") as progress:
-        record = catalog.move(check_job_id(job_id), snapshot, to, progress=progress)
+        record = client.job(job_id).snapshots.move(snapshot, to, progress=progress)
     echo(f"{record} is in {to}", err=True)
 
 
@@ -211,7 +206,7 @@ def move_command(catalog: SnapshotCatalog, job_id: str, snapshot: str, to: Path)
 @click.argument("job_id")
 @click.argument("snapshot")
 @click.argument("folder", type=click.Path(path_type=Path))
-def export_command(catalog: SnapshotCatalog, job_id: str, snapshot: str, folder: Path) -> None:
+def export_command(client: Client, job_id: str, snapshot: str, folder: Path) -> None:
     """Copy a snapshot to a new, self-contained folder that can be copied anywhere.
 
     \b
@@ -220,7 +215,7 @@ def export_command(catalog: SnapshotCatalog, job_id: str, snapshot: str, folder:
       jrs --backend etcd://other:2379 snapshot restore --from /mnt/usb/orders-3
     """
     with progress_of("exporting") as progress:
-        catalog.export(check_job_id(job_id), snapshot, folder.absolute(), progress=progress)
+        client.job(job_id).snapshots.export(snapshot, folder, progress=progress)
     echo(f"snapshot {snapshot} of job {job_id!r} is in {folder}", err=True)
 
 
@@ -235,7 +230,7 @@ def export_command(catalog: SnapshotCatalog, job_id: str, snapshot: str, folder:
 @spec_key_option
 @json_option
 def restore_command(
-    catalog: SnapshotCatalog, job_id: str | None, snapshot: str | None, folder: Path | None,
+    client: Client, job_id: str | None, snapshot: str | None, folder: Path | None,
     as_job: str | None, claim: bool, finish: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Restore a suspended job from a snapshot: by default, from its newest intact one.
@@ -251,10 +246,20 @@ def restore_command(
     """
     with progress_of("restoring") as progress:
         if finish is not None:
-            restored = catalog.finish_restore(finish)
+            restored = client.job(finish).snapshots.finish_restore()
+        elif folder is not None:
+            if job_id is not None:
+                raise InvalidInput("give either JOB_ID [SNAPSHOT] or --from FOLDER, not both")
+            restored = client.restore(folder, as_id=as_job, claim=claim, progress=progress)
+        elif job_id is not None:
+            job = client.job(job_id)
+            restored = job.snapshots.restore(
+                snapshot or _newest(job).number, as_id=as_job, claim=claim, progress=progress
+            )
         else:
-            source = _source(catalog, job_id, snapshot, folder)
-            restored = catalog.restore(source, as_job=as_job, claim=claim, progress=progress)
+            raise InvalidInput(
+                "nothing to restore: give JOB_ID [SNAPSHOT], --from FOLDER or --finish JOB"
+            )
     echo_restored(restored, as_json)
 
 
@@ -265,7 +270,7 @@ def restore_command(
 @spec_key_option
 @json_option
 def fork_command(
-    catalog: SnapshotCatalog, job_id: str, snapshot: str | None, as_job: str, as_json: bool
+    client: Client, job_id: str, snapshot: str | None, as_job: str, as_json: bool
 ) -> None:
     """Start a new job from a snapshot of another job; its queries get new ids.
 
@@ -273,38 +278,22 @@ def fork_command(
     Example:  jrs snapshot fork orders --as orders-test
     """
     with progress_of("restoring") as progress:
-        source = _source(catalog, job_id, snapshot, None)
-        restored = catalog.restore(source, as_job=as_job, fork=True, progress=progress)
+        job = client.job(job_id)
+        which = snapshot or _newest(job).number
+        restored = job.snapshots.fork(which, as_job, progress=progress)
     echo_restored(restored, as_json)
 
 
 # -- inside --------------------------------------------------------------------------------
 
 
-def catalog_of(
-    backend: Backend, storage: Path | None, spec_key: SpecKey | None = None
-) -> SnapshotCatalog:
-    return SnapshotCatalog(backend, required_storage(backend, storage), spec_key=spec_key)
-
-
-def _source(
-    catalog: SnapshotCatalog, job_id: str | None, snapshot: str | None, folder: Path | None
-) -> SnapshotRecord | Path:
-    if folder is not None:
-        if job_id is not None:
-            raise InvalidInput("give either JOB_ID [SNAPSHOT] or --from FOLDER, not both")
-        return folder.absolute()
-    if job_id is None:
-        raise InvalidInput(
-            "nothing to restore: give JOB_ID [SNAPSHOT], --from FOLDER or --finish JOB"
-        )
-    if snapshot is not None:
-        return catalog.get(check_job_id(job_id), snapshot)
-    usable = catalog.newest_usable(check_job_id(job_id))
+def _newest(job: JobHandle) -> SnapshotRecord:
+    """Return the job's newest snapshot that can be restored; name the newer ones."""
+    usable = job.snapshots.newest_usable()
     for skipped, why in usable.skipped:
         echo(f"skipped: {skipped}: {why}", err=True)
     if usable.record is None:
-        raise InvalidInput(f"job {job_id!r} has no snapshot that could be restored")
+        raise InvalidInput(f"job {job.id!r} has no snapshot that could be restored")
     return usable.record
 
 

@@ -14,29 +14,16 @@ from jrs.cli.common import (
     echo,
     echo_json,
     json_option,
+    storage_option,
     with_cluster,
 )
-from jrs.contract.backend import Backend
-from jrs.contract.errors import CorruptRecord, InvalidInput, NoSuchResult
-from jrs.contract.formats import NEWEST_FORMAT
+from jrs.cli.connecting import connect
+from jrs.contract.errors import InvalidInput
 from jrs.records import keys
-from jrs.records.model import check_job_id
 from jrs.records.policies import MOST
-from jrs.recovery.cleanup.job_cleanup import JobCleanup
-from jrs.recovery.cleanup.resources import default_resources
-from jrs.recovery.files.job_folders import JobStorage, storage_of
-from jrs.recovery.inspect.fsck import left_over, unreadable
-from jrs.recovery.inspect.restore_epoch import restore_epoch
-from jrs.store import cluster_format
-from jrs.store.result_store import JobResultStore
 
 _AGE = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhd]?)")
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
-
-storage_option = click.option(
-    "--storage", type=click.Path(path_type=Path, file_okay=False, exists=True),
-    help="Where jobs keep their files; the same as for the masters.",
-)  # fmt: skip
 
 
 @click.command("cleanup")
@@ -58,24 +45,13 @@ def cleanup_command(
       jrs cleanup dry-run nightly-7
       jrs cleanup retry nightly-7
     """
-    check_job_id(job_id)
-    with place.open() as backend:
-        resources = default_resources(backend, required_storage(backend, storage))
-        cleanup = JobCleanup(backend, resources)
-        store = JobResultStore(backend)
-        if not store.has_entry(job_id):
-            raise NoSuchResult(f"job {job_id!r} has no result; there is nothing to clean up")
+    with connect(place, storage=storage) as client:
+        job = client.job(job_id)
         if action == "retry":
-            again = cleanup.retry(job_id)
-            says = "is retried at once" if again else "has nothing left to do"
+            says = "is retried at once" if job.retry_cleanup() else "has nothing left to do"
             echo(f"the cleanup of {job_id} {says}", err=True)
             return 0
-        if action == "force":
-            if not store.has_dirty(job_id):
-                raise InvalidInput(f"the result of job {job_id!r} is not dirty")
-            left = cleanup.force(job_id)
-        else:
-            left = cleanup.left(job_id)
+        left = job.force_cleanup() if action == "force" else job.left()
     if as_json:
         echo_json(left)
         return 0
@@ -103,8 +79,8 @@ def expire_command(place: ClusterRef, age: str, keep: int, as_json: bool) -> int
     match = _AGE.fullmatch(age)
     if match is None:
         raise InvalidInput(f"not an age: {age!r}; write 90s, 30m, 12h or 7d")
-    with place.open() as backend:
-        gone = JobResultStore(backend).expire(float(match[1]) * _UNITS[match[2]], keep)
+    with connect(place) as client:
+        gone = client.results.expire(float(match[1]) * _UNITS[match[2]], keep)
     echo_json(gone) if as_json else echo(f"expired {len(gone)} results")
     return 0
 
@@ -129,31 +105,24 @@ def fsck_command(
     \b
     Example:  jrs fsck
     """
-    with place.open() as backend:
-        for line in backend.accept_damage() if accept_damage else ():
+    with connect(place, storage=storage) as client:
+        for line in client.accept_damage() if accept_damage else ():
             echo(f"accepted the loss of: {line}", err=True)
         if repair:
-            restored = restore_epoch(backend, storage_of(backend, storage))
+            restored = client.restore_epoch()
             if restored is not None:
                 echo(f"restored {keys.EPOCH}: epoch {restored}", err=True)
-        damage = list(backend.check())
-        left: list[str] = []
-        try:
-            damage += unreadable(backend)
-            left += left_over(backend, storage_of(backend, storage))
-        except CorruptRecord as error:
-            if not damage:
-                damage.append(str(error))
+        found = client.fsck()
     if as_json:
-        echo_json({"damaged": damage, "left_over": left})
+        echo_json(found)
     else:
-        for line in (*damage, *left):
+        for line in (*found.damaged, *found.left_over):
             echo(line)
-        if not damage and not left:
+        if not found.damaged and not found.left_over:
             echo("all is well", err=True)
-    if damage:
+    if found.damaged:
         return EXIT_REFUSED
-    return EXIT_DIFFERS if left else 0
+    return EXIT_DIFFERS if found.left_over else 0
 
 
 @click.command("cluster-format")
@@ -171,26 +140,14 @@ def cluster_format_command(place: ClusterRef, to_raise: bool, as_json: bool) -> 
     \b
     Example:  jrs cluster-format --raise
     """
-    with place.open() as backend:
-        before = (
-            cluster_format.raise_format(backend) if to_raise else cluster_format.format_of(backend)
-        )
-    found = NEWEST_FORMAT if to_raise else before
+    with connect(place) as client:
+        before = client.raise_cluster_format() if to_raise else client.cluster_format()
+    found = before.newest if to_raise else before.version
     if as_json:
-        echo_json({"format": found, "newest": NEWEST_FORMAT, "before": before})
+        echo_json({"format": found, "newest": before.newest, "before": before.version})
     elif to_raise:
-        raised = f"raised from {before} to {found}" if before < found else f"already {found}"
-        echo(f"the cluster's format is {raised}")
+        raised = f"raised from {before.version} to" if before.version < found else "already"
+        echo(f"the cluster's format is {raised} {found}")
     else:
-        echo(f"format {found}; this version supports up to {NEWEST_FORMAT}")
+        echo(f"format {found}; this version supports up to {before.newest}")
     return 0
-
-
-# -- inside --------------------------------------------------------------------------------
-
-
-def required_storage(backend: Backend, storage: Path | None) -> JobStorage:
-    found = storage_of(backend, storage)
-    if found is None:
-        raise InvalidInput("no storage: give the folder of the jobs' files with --storage DIR")
-    return found

@@ -16,12 +16,28 @@ from typing import Any, Self
 
 from jrs.client.connection import Connection, entry_point_of
 from jrs.client.job import JobHandle
-from jrs.contract.backend import Backend
+from jrs.contract.backend import Backend, Diagnostic
 from jrs.contract.errors import DuplicateJob
-from jrs.records.model import JobSpec, JobStatus, MasterInfo, RunnerKind, check_job_id
+from jrs.contract.texts import redacted
+from jrs.records.model import (
+    EpochRecord,
+    JobSpec,
+    JobStatus,
+    ResultState,
+    RunnerKind,
+    check_job_id,
+)
 from jrs.records.policies import RestartPolicy, SnapshotPolicy
 from jrs.records.signing import SpecKey
-from jrs.store.masters import Registry
+from jrs.records.snapshots import SnapshotRecord
+from jrs.recovery.files.transfer import Progress, silent
+from jrs.recovery.inspect.doctor import examine
+from jrs.recovery.inspect.fsck import FsckReport, fsck
+from jrs.recovery.inspect.restore_epoch import restore_epoch
+from jrs.recovery.snapshots.restore import Restored
+from jrs.store.cluster_format import ClusterFormat, format_of, raise_format
+from jrs.store.jobs import JobView
+from jrs.store.masters import MasterView, Registry, newest_epoch
 from jrs.store.opening import open_backend
 
 
@@ -59,6 +75,30 @@ def connect(
     """
     opened = open_backend(url, cluster=cluster, create=create)
     return Client(opened, storage=storage, spec_key=spec_key)
+
+
+def diagnose(
+    url: str, *, cluster: str = "default", storage: str | Path | None = None, ttl: float = 15.0
+) -> Iterator[Diagnostic]:
+    """Yield what a check of a backend finds, as it is reached from this host: is it fit for use?
+
+    A check that fails has a remedy. Safe next to running masters: it writes one key of its own, and
+    never campaigns. It creates the cluster if it does not exist.
+
+    Args:
+        url, cluster, storage: as in `connect`.
+        ttl: of the masters, in seconds.
+
+    Raises:
+        As `connect`, when the first diagnostic is asked for.
+    """
+    with (
+        open_backend(url, cluster=cluster) as backend,
+        open_backend(url, cluster=cluster) as other,
+    ):
+        yield Diagnostic("open", f"cluster {backend.cluster!r} at {redacted(url)}")
+        root = None if storage is None else Path(storage)
+        yield from examine(backend, other, ttl=ttl, storage=root)
 
 
 class Client:
@@ -158,19 +198,131 @@ class Client:
         """
         return JobHandle(self._connection, check_job_id(id))
 
-    def jobs(self, *, status: JobStatus | None = None, prefix: str = "") -> Iterator[JobHandle]:
+    def jobs(
+        self,
+        *,
+        status: JobStatus | None = None,
+        state: ResultState | None = None,
+        prefix: str = "",
+        after: str = "",
+    ) -> Iterator[JobHandle]:
         """Yield a handle on each job, in the order of their ids.
 
         Args:
             status: only jobs of that status.
+            state: only jobs whose result has that state. Jobs whose result was expired are yielded
+                only for ``ResultState.EXPIRED``.
             prefix: only jobs whose id begins so.
+            after: only jobs whose id comes after this one.
         """
-        for id in self._connection.jobs.ids():
-            if id.startswith(prefix):
-                job = JobHandle(self._connection, id)
-                if status is None or job.view().status is status:
-                    yield job
+        ids = self._ids(state, prefix, after)
+        if status is None and state is None:
+            return (JobHandle(self._connection, id) for id in ids)
+        views = self._views(ids, status, state)
+        return (JobHandle(self._connection, view.job_id) for view in views)
 
-    def masters(self) -> list[MasterInfo]:
-        """Return the masters that registered lately, for people."""
-        return Registry(self.backend).masters()
+    def views(
+        self,
+        *,
+        status: JobStatus | None = None,
+        state: ResultState | None = None,
+        prefix: str = "",
+        after: str = "",
+    ) -> Iterator[JobView]:
+        """Yield everything the cluster knows of each job, as `jobs` and `JobHandle.view` do."""
+        return self._views(self._ids(state, prefix, after), status, state)
+
+    def snapshots(self) -> Iterator[SnapshotRecord]:
+        """Yield the snapshots of all jobs, in the order of the jobs' ids, a job's oldest first.
+
+        Raises:
+            InvalidInput: no storage is known.
+            CorruptRecord: a record cannot be read.
+        """
+        catalog = self._connection.snapshots()
+        return (record for id in catalog.jobs() for record in catalog.list(id))
+
+    def restore(
+        self,
+        folder: Path,
+        *,
+        as_id: str | None = None,
+        claim: bool = False,
+        progress: Progress = silent,
+    ) -> Restored:
+        """Restore a job from the folder of an exported snapshot, of this or another cluster.
+
+        Args:
+            as_id: the id of a new job; by default the job gets the id that it had.
+            claim: use the folder up; by default it stays.
+            progress: called with the number of files that are done, and the number of all files.
+
+        Raises:
+            As `JobSnapshots.restore`.
+        """
+        return self._connection.snapshots().restore(
+            folder.absolute(), as_job=as_id, claim=claim, progress=progress
+        )
+
+    # -- the cluster -------------------------------------------------------------------------
+
+    def masters(self) -> list[MasterView]:
+        """Return the masters that registered in the last hour, and what each of them does."""
+        return Registry(self.backend).views()
+
+    def epoch(self) -> EpochRecord | None:
+        """Return the newest epoch; None if no master has ever led, or its record cannot be read."""
+        return newest_epoch(self.backend)
+
+    def fsck(self) -> FsckReport:
+        """Check the whole cluster for damage, unreadable records and left-overs. Changes nothing.
+
+        Where the storage of the jobs is known, their files are checked, too.
+        """
+        return fsck(self.backend, self._connection.known_storage())
+
+    def accept_damage(self) -> list[str]:
+        """Discard damaged parts of the backend's log, and the commits that depend on them.
+
+        Permanent. Return the text of the discarded parts, as far as it can still be read.
+        """
+        return list(self.backend.accept_damage())
+
+    def restore_epoch(self) -> int | None:
+        """Restore a damaged or lost epoch, so that masters can lead again.
+
+        Return the epoch that was written; None if there was nothing to restore. Durable,
+        idempotent.
+        """
+        return restore_epoch(self.backend, self._connection.known_storage())
+
+    def cluster_format(self) -> ClusterFormat:
+        """Return the format of the cluster's records; see docs/upgrading.md.
+
+        Raises:
+            CorruptRecord: its record cannot be read.
+        """
+        return ClusterFormat(format_of(self.backend))
+
+    def raise_cluster_format(self) -> ClusterFormat:
+        """Raise the cluster's format to the newest; return what it was. Permanent, idempotent.
+
+        Raises:
+            InvalidInput: a running master does not know the newest format. Nothing was changed.
+            OutcomeUnknown: repeat the call.
+        """
+        return ClusterFormat(raise_format(self.backend))
+
+    # -- inside ------------------------------------------------------------------------------
+
+    def _ids(self, state: ResultState | None, prefix: str, after: str) -> Iterator[str]:
+        jobs = self._connection.jobs
+        ids = jobs.expired_ids() if state is ResultState.EXPIRED else jobs.ids()
+        return (id for id in ids if id.startswith(prefix) and id > after)
+
+    def _views(
+        self, ids: Iterator[str], status: JobStatus | None, state: ResultState | None
+    ) -> Iterator[JobView]:
+        for view in map(self._connection.jobs.view, ids):
+            if status in (None, view.status) and state in (None, view.entry and view.entry.state):
+                yield view

@@ -13,7 +13,7 @@ from jrs.contract.backend import Backend
 from jrs.contract.errors import InvalidInput
 from jrs.records.signing import SpecKey
 from jrs.recovery.attempt import entry_point as entry_points
-from jrs.recovery.files.job_folders import storage_of
+from jrs.recovery.files.job_folders import JobStorage, storage_of
 from jrs.recovery.snapshot_catalog import SnapshotCatalog
 from jrs.store.jobs import JobCatalog
 from jrs.store.result_store import JobResultStore
@@ -28,7 +28,7 @@ class Connection:
     results: JobResultStore
     jobs: JobCatalog
     stops: JobStops
-    storage: Path | None
+    storage_root: Path | None
     spec_key: SpecKey | None
 
     @classmethod
@@ -41,9 +41,27 @@ class Connection:
             results=JobResultStore(backend),
             jobs=JobCatalog(backend, spec_key=spec_key),
             stops=JobStops(backend, spec_key=spec_key),
-            storage=None if storage is None else Path(storage),
+            storage_root=None if storage is None else Path(storage),
             spec_key=spec_key,
         )
+
+    def known_storage(self) -> JobStorage | None:
+        """Return where jobs keep their files; None if that is not known."""
+        return storage_of(self.backend, self.storage_root)
+
+    def storage(self) -> JobStorage:
+        """Return where jobs keep their files.
+
+        Raises:
+            InvalidInput: that is not known.
+        """
+        storage = self.known_storage()
+        if storage is None:
+            raise InvalidInput(
+                "no storage: give the folder of the jobs' files, with --storage DIR or "
+                "jrs.connect(…, storage=DIR)"
+            )
+        return storage
 
     def snapshots(self) -> SnapshotCatalog:
         """Return the catalogue of snapshots.
@@ -51,10 +69,7 @@ class Connection:
         Raises:
             InvalidInput: where jobs keep their files is not known.
         """
-        storage = storage_of(self.backend, self.storage)
-        if storage is None:
-            raise InvalidInput("say where jobs keep their files: jrs.connect(…, storage=DIR)")
-        return SnapshotCatalog(self.backend, storage, spec_key=self.spec_key)
+        return SnapshotCatalog(self.backend, self.storage(), spec_key=self.spec_key)
 
 
 def entry_point_of(entry: str | Callable[..., Any]) -> str:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from jrs.client.connection import Connection, entry_point_of
+from jrs.client.snapshots import JobSnapshots
+from jrs.contract.errors import InvalidInput, NoSuchResult
 from jrs.records.model import JobResult, JobStatus, StopMode, StopRecord
-from jrs.records.snapshots import RestoreRecord, SnapshotFormat, SnapshotRecord
+from jrs.recovery.cleanup.job_cleanup import JobCleanup
+from jrs.recovery.cleanup.resources import default_resources
+from jrs.recovery.files.transfer import Progress, silent
 from jrs.recovery.inspect.explain import Explanation, explain
+from jrs.recovery.inspect.history import HistoryEntry, history
 from jrs.recovery.snapshots.restore import Restored
+from jrs.recovery.spark import rescaling
 from jrs.store.jobs import JobView
 
 
@@ -78,6 +83,24 @@ class JobHandle:
             NoSuchJob: the cluster knows nothing of the job.
         """
         return explain(self._connection.backend, self.view())
+
+    def history(self) -> tuple[HistoryEntry, ...]:
+        """Return what the present records tell of the job's past, in the order of time.
+
+        It is no log: of the attempts the records name the first and the newest, of the stops and
+        the restores the present one, and of the snapshots those that are listed. Once the job is
+        cleaned up, only its result is left. The times are of several hosts' clocks. `explain` tells
+        what has no time: the deaths of attempts, and the progress of a cleanup.
+
+        Raises:
+            NoSuchJob: the cluster knows nothing of the job.
+
+        Example::
+
+            for entry in job.history():
+                print(time.ctime(entry.at), entry.kind.value, entry.text)
+        """
+        return history(self._connection.backend, self.view())
 
     # -- changing ----------------------------------------------------------------------------
 
@@ -149,8 +172,12 @@ class JobHandle:
 
         Raises:
             NoSuchJob: it was not submitted.
-            InvalidInput: it has ended, a stop is under way, or the number makes no sense.
+            InvalidInput: it has ended, a stop is under way, or the number makes no sense; or,
+                where the job's files are on this host, a stream has a state store that cannot be
+                rescaled.
+            JobHeld: a checkpoint cannot be read.
         """
+        self._check_state_stores()
         self._connection.stops.reconfigure(self.id, partitions=partitions)
 
     def upgrade(self, entry: str | Callable[..., Any]) -> None:
@@ -176,8 +203,11 @@ class JobHandle:
         """
         self._connection.jobs.sign(self.id)
 
-    def fork(self, as_id: str) -> JobHandle:
+    def fork(self, as_id: str, *, progress: Progress = silent) -> Restored:
         """Start a new job from the state that this one has now; this one keeps running.
+
+        Args:
+            progress: called with the number of files that are done, and the number of all files.
 
         Raises:
             NoSuchJob: the job has neither records nor files.
@@ -185,84 +215,57 @@ class JobHandle:
             InvalidInput: no storage is known.
             CorruptRecord: the job could not be restarted from what is stored.
         """
-        self._connection.snapshots().fork(self.id, as_id)
-        return JobHandle(self._connection, as_id)
+        return self._connection.snapshots().fork(self.id, as_id, progress=progress)
 
+    # -- cleaning up -------------------------------------------------------------------------
 
-class JobSnapshots:
-    """The snapshots of one job; see `JobHandle.snapshots`."""
+    def left(self) -> dict[str, list[str]]:
+        """Return what the ended job has left, by resource. Changes nothing.
 
-    def __init__(self, connection: Connection, id: str) -> None:
-        self._connection = connection
-        self._id = id
-
-    def create(
-        self, name: str | None = None, *, format: SnapshotFormat = SnapshotFormat.LINK
-    ) -> SnapshotRecord:
-        """Take a snapshot of the job's newest consistent state, running or not.
-
-        Durable and listed when it returns; each call takes another one.
+        It is what is found from this host, and what the leader's journal names of resources that
+        only masters know.
 
         Raises:
-            NoSuchJob: the job has neither records nor files.
-            InvalidInput: the name is taken, or no storage is known.
-            CorruptRecord: the job could not be restarted from what is stored.
-            Unavailable: the disk is full, or the backend is away; nothing is listed.
-            OutcomeUnknown: it may be listed: check.
+            NoSuchResult: the job has not ended.
+            InvalidInput: no storage is known.
         """
-        return self._connection.snapshots().create(self._id, name=name, format=format)
+        return self._cleanup().left(self.id)
 
-    def list(self) -> list[SnapshotRecord]:
-        """Return the job's snapshots, oldest first."""
-        return self._connection.snapshots().list(self._id)
-
-    def verify(self, which: int | str) -> SnapshotRecord:
-        """Return a snapshot, given by number or name, if every byte of it is as it was.
+    def retry_cleanup(self) -> bool:
+        """Have the leader retry a failed cleanup at once; return whether one was left. Durable.
 
         Raises:
-            NoSuchSnapshot: the job has no such snapshot.
-            DamagedSnapshot: it is not what it was; `.problems` names each file.
+            NoSuchResult: the job has not ended.
+            InvalidInput: no storage is known.
         """
-        return self._connection.snapshots().verify(self._id, which)
+        return self._cleanup().retry(self.id)
 
-    def delete(self, which: int | str) -> None:
-        """Delete a snapshot, given by number or name.
+    def force_cleanup(self) -> dict[str, list[str]]:
+        """Mark the job's result clean whatever is left, and return that: the last resort. Durable.
 
         Raises:
-            NoSuchSnapshot: the job has no such snapshot.
-            SnapshotInUse: the job would continue from it, or it is being read.
+            NoSuchResult: the job has not ended.
+            InvalidInput: its result is not dirty, or no storage is known.
         """
-        self._connection.snapshots().delete(self._id, which)
+        cleanup = self._cleanup()
+        if not self._connection.results.has_dirty(self.id):
+            raise InvalidInput(f"the result of job {self.id!r} is not dirty")
+        return cleanup.force(self.id)
 
-    def restore(self, which: int | str | Path) -> Restored:
-        """Put the suspended job back to a snapshot.
+    # -- inside ------------------------------------------------------------------------------
 
-        Args:
-            which: a number, a name, or the path of an exported snapshot.
+    def _cleanup(self) -> JobCleanup:
+        backend = self._connection.backend
+        cleanup = JobCleanup(backend, default_resources(backend, self._connection.storage()))
+        if not self._connection.results.has_entry(self.id):
+            raise NoSuchResult(f"job {self.id!r} has no result; there is nothing to clean up")
+        return cleanup
 
-        Raises:
-            NoSuchSnapshot, DamagedSnapshot: it cannot be restored.
-            JobIsRunning: suspend the job first.
-            SnapshotInUse: another restore of the job is under way.
-            OutcomeUnknown: the job may be held until the restore is repeated.
-        """
-        catalog = self._connection.snapshots()
-        source = which if isinstance(which, Path) else catalog.get(self._id, which)
-        return catalog.restore(source, as_job=self._id)
-
-    def fork(self, which: int | str | Path, as_id: str) -> JobHandle:
-        """Start a new job from a snapshot of this one.
-
-        Raises:
-            NoSuchSnapshot, DamagedSnapshot: it cannot be restored.
-            DuplicateJob: the new id is taken.
-            OutcomeUnknown: the new job may be held until this is repeated.
-        """
-        catalog = self._connection.snapshots()
-        source = which if isinstance(which, Path) else catalog.get(self._id, which)
-        catalog.restore(source, as_job=as_id, fork=True)
-        return JobHandle(self._connection, as_id)
-
-    def pending_restore(self) -> RestoreRecord | None:
-        """Return the restore of the job that is under way, or was cut off."""
-        return self._connection.snapshots().pending_restore(self._id)
+    def _check_state_stores(self) -> None:
+        storage = self._connection.known_storage()
+        if storage is None:
+            return
+        for checkpoint in sorted(storage.folder(self.id).glob("e*/streams/*/ck")):
+            why = rescaling.check(checkpoint)
+            if why is not None:
+                raise InvalidInput(f"stage {checkpoint.parent.name!r} of job {self.id!r}: {why}")

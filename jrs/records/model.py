@@ -371,6 +371,17 @@ class StopRecord(Stored):
     def least_reader(self) -> int:
         return 2  # See `jrs.records.former`.
 
+    def __str__(self) -> str:
+        """Return the state of the stop for people."""
+        why = f": {self.reason}" if self.reason else ""
+        if self.mode is StopMode.HOLD:
+            return f"held{why}; 'jrs resume' tries again"
+        if self.state is StopState.DONE:
+            return f"suspended{why}; resume it with 'jrs resume'"
+        if self.state is StopState.REFUSED:
+            return f"cannot be drained{why}; the job keeps running"
+        return f"{self.mode.value} requested{why}"
+
 
 @attrs.frozen
 class CleanupJournal(Stored):
@@ -420,10 +431,11 @@ class FormatRecord(Stored):
 
 @attrs.frozen
 class EpochRecord(Stored):
-    """The value of the fence's record."""
+    """The newest epoch: the value of the fence's record."""
 
     epoch: int
     candidate: str
+    """The master that was elected."""
     token: str = ""
     """Names this leadership among those of its candidate; backends may keep a lock under it."""
 

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import time
 
+import attrs
+
 from jrs.contract.backend import Backend
 from jrs.contract.clock import Clock
 from jrs.contract.errors import Conflict, CorruptRecord, InvalidInput, UnsupportedVersion
@@ -23,6 +25,16 @@ from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.model import FormatRecord, MasterInfo
 from jrs.store.masters import GONE_AFTER, Registry
+
+
+@attrs.frozen
+class ClusterFormat:
+    """The format of a cluster."""
+
+    version: int
+    """The format in force."""
+    newest: int = NEWEST_FORMAT
+    """The newest format that this version of jrs supports."""
 
 
 def format_of(backend: Backend) -> int:

@@ -173,8 +173,7 @@ class JobCatalog:
 
     def ids(self) -> Iterator[str]:
         """Yield the id of every job that has a spec or a result, in order, each once."""
-        specs = (keys.job_of(record.key) for record in self._backend.scan(keys.JOBS))
-        results = (keys.job_of(record.key) for record in self._backend.scan(keys.RESULTS))
+        specs, results = self._ids_in(keys.JOBS), self._ids_in(keys.RESULTS)
         left, right = next(specs, None), next(results, None)
         while left is not None or right is not None:
             if right is None or (left is not None and left <= right):
@@ -186,6 +185,13 @@ class JobCatalog:
             else:
                 yield right
                 right = next(results, None)
+
+    def expired_ids(self) -> Iterator[str]:
+        """Yield the id of every job whose result was expired, in order."""
+        return self._ids_in(keys.TOMBSTONES)
+
+    def _ids_in(self, prefix: str) -> Iterator[str]:
+        return (keys.job_of(record.key) for record in self._backend.scan(prefix))
 
     def _check_free(self, job_id: str) -> None:
         """Raise `DuplicateJob` if the id is taken, to save the commit, which decides."""

@@ -5,6 +5,7 @@ No decision of a leader depends on it: people read it, and raising the cluster's
 
 from __future__ import annotations
 
+import enum
 import os
 import socket
 import threading
@@ -20,13 +21,41 @@ from jrs.contract.operations import Create, Delete, Update
 from jrs.contract.runtime import RUNTIME, Runtime
 from jrs.records import keys
 from jrs.records.codec import decode, encode
-from jrs.records.model import MasterInfo
+from jrs.records.model import EpochRecord, MasterInfo
 
 INTERVAL = 5.0
 """Seconds between two heartbeats."""
 GONE_AFTER = 3 * INTERVAL
 """Seconds without a heartbeat after which a master is shown as gone."""
 _FORGET_AFTER = 3600.0
+
+
+class MasterRole(enum.Enum):
+    """What a master does now, as far as its heartbeats tell."""
+
+    LEADER = "leader"
+    """It has recovered the jobs of the newest epoch, and leads."""
+    STANDBY = "standby"
+    """It campaigns, or recovers the jobs before it leads."""
+    GONE = "gone"
+    """Its heartbeats have stopped, and it was not closed."""
+
+
+@attrs.frozen
+class MasterView:
+    """A registered master, for people and for tools."""
+
+    info: MasterInfo
+    role: MasterRole
+
+
+def newest_epoch(backend: Backend) -> EpochRecord | None:
+    """Return the newest epoch; None if no master has ever led, or its record cannot be read."""
+    try:
+        record = backend.get(keys.EPOCH)
+        return None if record is None else decode(EpochRecord, record.value, keys.EPOCH)
+    except CorruptRecord:
+        return None
 
 
 class Registry:
@@ -48,7 +77,13 @@ class Registry:
 
     def running(self) -> list[MasterInfo]:
         """Return the masters whose heartbeat is at most `GONE_AFTER` seconds old."""
-        return [info for info in self.masters() if info.seen_at >= self._now() - GONE_AFTER]
+        return [info for info in self.masters() if self._is_running(info)]
+
+    def views(self) -> list[MasterView]:
+        """Return the registered masters with their roles, in the order of their names."""
+        masters = self.masters()
+        newest = newest_epoch(self._backend)
+        return [MasterView(info, self._role(info, newest)) for info in masters]
 
     def put(self, info: MasterInfo) -> None:
         """Write a master's heartbeat."""
@@ -71,6 +106,15 @@ class Registry:
         for info in self.masters():
             if info.seen_at < self._now() - _FORGET_AFTER:
                 self.remove(info.name)
+
+    def _is_running(self, info: MasterInfo) -> bool:
+        return info.seen_at >= self._now() - GONE_AFTER
+
+    def _role(self, info: MasterInfo, newest: EpochRecord | None) -> MasterRole:
+        if not self._is_running(info):
+            return MasterRole.GONE
+        leads = newest is not None and info.leading == newest.epoch
+        return MasterRole.LEADER if leads else MasterRole.STANDBY
 
 
 class Registration:

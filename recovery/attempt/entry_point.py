@@ -52,8 +52,15 @@ def load(entry_point: str) -> Callable[..., Any]:
     return function
 
 
-def check_call(entry_point: str, arguments: dict[str, Any]) -> None:
-    """Raise `InvalidInput` unless the function can be loaded and called with `arguments`."""
+def check_entry(entry_point: str, arguments: dict[str, Any]) -> None:
+    """Check that this process can import an entry point and call it with `arguments`.
+
+    Imports the module, and calls nothing. Masters may find another module under the same name.
+
+    Raises:
+        InvalidInput: the entry point has another form, does not exist, is not callable, raises on
+            import, or does not take the arguments.
+    """
     function = load(entry_point)
     try:
         signature = inspect.signature(function)

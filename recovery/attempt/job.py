@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
@@ -10,6 +11,7 @@ from jrs.records.model import Json, StageRecord
 from jrs.records.policies import RestartPolicy
 
 from .context import AttemptContext
+from .job_log import log_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -125,6 +127,22 @@ class Job:
     def spark(self) -> SparkSession:
         """The SparkSession of this attempt, started on first use; see `jrs.spark`."""
         return self._run.session()
+
+    @property
+    def log(self) -> logging.LoggerAdapter[logging.Logger]:
+        """The logger ``jrs.job``, which adds the job to every record.
+
+        Records have the attributes ``job_id``, ``attempt`` and ``epoch``. In a process that has
+        configured no logging they are printed to stderr, from INFO up. The stderr of an attempt in
+        a process of its own is kept until the job is cleaned up, in ``logs/attempt-<n>.err`` of its
+        folder. Where ``logging.basicConfig()`` or the like was called, the records go there alone.
+        Set another level with ``logging.getLogger("jrs.job").setLevel(…)``.
+
+        Example::
+
+            job.log.info("%d rows are left out", bad)
+        """
+        return log_of(self._run.context)
 
     def check(self) -> None:
         """Raise `Fenced` if this attempt's leader was replaced. Cheap; call it in long loops."""

@@ -1,1 +1,1 @@
-"""Inspecting a cluster without changing its jobs: doctor, the queue, and restoring an epoch."""
+"""Inspecting a cluster: doctor, explain, fsck, history, the queue, and restoring an epoch."""

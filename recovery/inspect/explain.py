@@ -9,27 +9,14 @@ import attrs
 
 from jrs.contract.backend import Backend
 from jrs.contract.clock import Clock
-from jrs.contract.errors import CorruptRecord
 from jrs.records import keys
-from jrs.records.codec import decode
-from jrs.records.model import EpochRecord, StopMode, StopRecord, StopState
+from jrs.records.model import EpochRecord
 from jrs.store import restores
 from jrs.store.jobs import JobView
+from jrs.store.masters import newest_epoch
 
 from ..rules.decision import Action, Attempt, Facts, Result, Spec, Stop, decide
 from .queue import place_in_queue
-
-
-def stop_line(stop: StopRecord) -> str:
-    """Return the state of a stop for people."""
-    why = f": {stop.reason}" if stop.reason else ""
-    if stop.mode is StopMode.HOLD:
-        return f"held{why}; 'jrs resume' tries again"
-    if stop.state is StopState.DONE:
-        return f"suspended{why}; resume it with 'jrs resume'"
-    if stop.state is StopState.REFUSED:
-        return f"cannot be drained{why}; the job keeps running"
-    return f"{stop.mode.value} requested{why}"
 
 
 @attrs.frozen
@@ -52,7 +39,7 @@ def explain(backend: Backend, view: JobView, *, now: Clock = time.time) -> Expla
     Raises:
         Unavailable: the backend could not be asked.
     """
-    epoch = epoch_of(backend)
+    epoch = newest_epoch(backend)
     facts = Facts(
         spec=_spec_fact(backend, view),
         result=_result_fact(view),
@@ -82,7 +69,7 @@ def _details(view: JobView, epoch: EpochRecord | None) -> Iterator[str]:
         for stage in view.stages:
             yield f"stage {stage.name} is finished and will be skipped on recovery"
         if view.stop is not None:
-            yield stop_line(view.stop)
+            yield str(view.stop)
             yield from (f"stage {name}: {step}" for name, step in view.stop.stages.items())
     if view.cleanup is not None:
         yield from (f"cleaned up: {name}" for name in view.cleanup.done)
@@ -120,11 +107,3 @@ def _result_fact(view: JobView) -> Result:
     if view.entry is None:
         return Result.NONE
     return Result.UNREADABLE if view.entry.problem else Result(view.entry.state.value)
-
-
-def epoch_of(backend: Backend) -> EpochRecord | None:
-    try:
-        record = backend.get(keys.EPOCH)
-        return None if record is None else decode(EpochRecord, record.value, keys.EPOCH)
-    except CorruptRecord:
-        return None

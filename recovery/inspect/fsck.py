@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import attrs
+
 from jrs.contract.backend import Backend
 from jrs.contract.errors import CorruptRecord
 from jrs.records import keys
@@ -44,6 +46,33 @@ _KINDS: dict[str, type] = {
     keys.SNAPSHOTS: SnapshotRecord,
     keys.RESTORES: RestoreRecord,
 }
+
+
+@attrs.frozen
+class FsckReport:
+    """What is wrong with a cluster, one line for each thing."""
+
+    damaged: tuple[str, ...]
+    """Damage of the backend, and records that cannot be read."""
+    left_over: tuple[str, ...]
+    """Records, files and folders without an owner."""
+
+
+def fsck(backend: Backend, folders: JobStorage | None) -> FsckReport:
+    """Check the whole cluster; change nothing.
+
+    Args:
+        folders: where jobs keep their files; without it, only records are checked.
+    """
+    damaged = list(backend.check())
+    left: list[str] = []
+    try:
+        damaged += unreadable(backend)
+        left += left_over(backend, folders)
+    except CorruptRecord as error:
+        if not damaged:
+            damaged.append(str(error))
+    return FsckReport(tuple(damaged), tuple(left))
 
 
 def unreadable(backend: Backend) -> Iterator[str]:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
+import operator
 import os
 import re
 import shlex
@@ -227,6 +229,46 @@ def test_commands_in_the_text_exist(page: Path) -> None:
             command = found
         known = {name for each in (cli, command) for param in each.params for name in param.opts}
         assert set(re.findall(r"(?<!\S)--[a-z-]+", words)) <= {*known, "--help"}, f"jrs {words}"
+
+
+def leaves(group: click.Group = cli, name: str = "jrs") -> Iterator[str]:
+    """Yield the whole name of each command that does something itself."""
+    with click.Context(group) as context:
+        for part in group.list_commands(context):
+            command = group.get_command(context, part)
+            if isinstance(command, click.Group):
+                yield from leaves(command, f"{name} {part}")
+            else:
+                yield f"{name} {part}"
+
+
+def test_each_command_has_its_call() -> None:
+    """The reference names the Python for each command, and a client takes each of these calls."""
+    page = (ROOT / "docs" / "reference.md").read_text()
+    table = page.partition("\n### The same from Python\n")[2].partition("\n### ")[0]
+    rows = re.findall(r"^\| `(jrs [a-z -]+)` \| (.*) \|$", table, re.MULTILINE)
+
+    assert [command for command, _ in rows] == list(leaves())
+    with jrs.connect("memory://calls") as client:
+        roots = {"jrs": jrs, "client": client, "job": client.job("job")}
+        for command, python in rows:
+            calls = [call for code in re.findall("`([^`]+)`", python) for call in calls_in(code)]
+            assert calls or python.startswith(("none: ", "as `jrs ")), command
+            for call in calls:
+                root, _, path = ast.unparse(call.func).partition(".")
+                function = operator.attrgetter(path)(roots[root])
+                given = {str(keyword.arg): keyword.value for keyword in call.keywords}
+                inspect.signature(function).bind(*call.args, **given)
+
+
+def calls_in(code: str) -> Iterator[ast.Call]:
+    """Yield the calls of what a reader has, as `job.cancel(reason)`."""
+    if "(" in code:
+        for node in ast.walk(ast.parse(code.replace("…", "..."))):
+            if isinstance(node, ast.Call) and not any(
+                isinstance(part, ast.Call) for part in ast.walk(node.func)
+            ):
+                yield node
 
 
 # -- the tutorial ---------------------------------------------------------------------------

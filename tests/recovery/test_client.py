@@ -5,27 +5,47 @@ from __future__ import annotations
 import functools
 import time
 from pathlib import Path
+from typing import Any
 
+import attrs
 import pytest
 
 import jrs
 from jrs import (
     Action,
     AttemptRecord,
+    CancelRequest,
+    CleanupJournal,
     Client,
     Create,
     DuplicateJob,
+    Failure,
+    FsckReport,
+    HistoryKind,
     InvalidInput,
+    JobResult,
+    JobSpec,
     JobStatus,
+    MasterInfo,
+    MasterRole,
     NoSuchJob,
+    NoSuchResult,
     RestartPolicy,
+    ResultState,
     RunnerKind,
+    SnapshotFormat,
+    SnapshotRecord,
+    StageRecord,
     StopMode,
+    StopRecord,
+    StopState,
     Unavailable,
 )
 from jrs.records import keys
 from jrs.records.codec import encode
+from jrs.records.model import FormatRecord, StreamRecord
 from jrs.recovery.attempt.runners.thread import ThreadRunner
+from jrs.store.masters import Registry
 from jrs.testing.contract import lead
 from tests.recovery.support import FaultyMemory, Leader
 from tests.support import until
@@ -188,4 +208,202 @@ def test_prefix(client: Client) -> None:
 
     assert [job.id for job in client.jobs()] == ["a-1", "a-2", "b-1"]
     assert [job.id for job in client.jobs(prefix="a-")] == ["a-1", "a-2"]
-    assert client.masters() == []
+    assert [job.id for job in client.jobs(prefix="a-", after="a-1")] == ["a-2"]
+
+
+def test_views(client: Client) -> None:
+    """What is known of many jobs is read at once, by status and by the state of the result."""
+    end(client, "dirty")
+    end(client, "clean")
+    client.results.mark_clean("clean", None)
+    end(client, "expired")
+    client.results.mark_clean("expired", None)
+    client.results.delete("expired")
+    client.submit("m:f", id="submitted")
+
+    def ids(**filters: Any) -> list[str]:
+        found = [view.job_id for view in client.views(**filters)]
+        assert [job.id for job in client.jobs(**filters)] == found
+        return found
+
+    assert ids() == ["clean", "dirty", "submitted"]
+    assert ids(status=JobStatus.CREATED) == ["submitted"]
+    assert ids(status=JobStatus.FINISHED, state=ResultState.DIRTY) == ["dirty"]
+    assert ids(state=ResultState.CLEAN) == ["clean"]
+    assert ids(state=ResultState.EXPIRED) == ["expired"]
+    assert ids(state=ResultState.EXPIRED, status=JobStatus.FINISHED) == []
+    assert ids(after="clean") == ["dirty", "submitted"]
+
+
+# -- the cluster --------------------------------------------------------------------------------
+
+
+def test_masters(client: Client) -> None:
+    """Each master is named with what it does; one whose heartbeats have stopped is gone."""
+    backend = client.backend
+    assert (client.masters(), client.epoch()) == ([], None)
+    with lead(backend) as leadership:
+        now = Registry(backend)
+        for name, leading in (("a", leadership.epoch), ("b", leadership.epoch - 1), ("c", None)):
+            now.put(MasterInfo(name, "host", 1, 1.0, 0.0, leading=leading))
+        before = Registry(backend, now=lambda: time.time() - 60)
+        before.put(MasterInfo("d", "host", 1, 1.0, 0.0, leading=leadership.epoch))
+        roles = {view.info.name: view.role for view in client.masters()}
+        epoch = client.epoch()
+
+    assert epoch is not None
+    assert epoch.epoch == leadership.epoch
+    assert roles == {
+        "a": MasterRole.LEADER,
+        "b": MasterRole.STANDBY,
+        "c": MasterRole.STANDBY,
+        "d": MasterRole.GONE,
+    }
+
+
+def test_fsck(client: Client, root: Path) -> None:
+    """Damage and left-overs are told apart; where the storage is known, its files are checked."""
+    client.submit("m:f", id="job")
+    assert client.fsck() == FsckReport((), ())
+    client.backend.commit(Create(keys.JOBS + "torn", b"no record"))
+    client.backend.commit(Create(keys.CANCEL + "ghost", encode(CancelRequest("ghost"))))
+    orphan = root / client.backend.cluster / "unknown"
+    orphan.mkdir(parents=True)
+    found = client.fsck()
+
+    assert ["jobs/torn" in line for line in found.damaged] == [True]
+    assert [line.partition(":")[0] for line in found.left_over] == ["cancel/ghost", str(orphan)]
+    assert client.accept_damage() == []
+
+
+def test_a_damaged_epoch(client: Client) -> None:
+    """It is restored above every epoch on record, and only if it is damaged."""
+    with lead(client.backend):
+        assert client.restore_epoch() is None
+    put(client, keys.ATTEMPTS + "job", AttemptRecord("job", epoch=7))
+    client.backend.overwrite(keys.EPOCH, b"garbage")
+    assert client.epoch() is None
+
+    assert client.restore_epoch() == 8
+    newest = client.epoch()
+    assert newest is not None
+    assert newest.epoch == 8
+
+
+def test_the_format(client: Client) -> None:
+    """It is shown, and raising it returns what it was."""
+    before = client.cluster_format()
+    client.backend.commit(Create(keys.FORMAT, encode(FormatRecord(before.newest))))
+
+    assert client.raise_cluster_format() == client.cluster_format()
+    assert client.cluster_format().version == before.newest
+    client.backend.overwrite(keys.FORMAT, encode(FormatRecord(before.newest + 1)))
+    assert client.cluster_format().version == before.newest + 1
+
+
+def test_diagnose(tmp_path: Path) -> None:
+    """A backend is checked by its URL; what is wrong comes with a remedy."""
+    url = (tmp_path / "store").as_uri()
+    found = list(jrs.diagnose(url, cluster="etl", storage=tmp_path / "jobs"))
+
+    assert found[0].what == "open"
+    assert "'etl'" in found[0].detail
+    assert {"write", "fence", "commits", "watch", "storage"} <= {one.what for one in found}
+    with pytest.raises(InvalidInput, match="unknown backend"):
+        next(jrs.diagnose("redis://h/0"))
+
+
+# -- what a job leaves behind -------------------------------------------------------------------
+
+
+def test_left_and_cleanup(client: Client, root: Path) -> None:
+    """What is left of an ended job is named, retried, and given up, by its handle."""
+    job = client.submit("m:f", id="job")
+    for call in (job.left, job.retry_cleanup, job.force_cleanup):
+        with pytest.raises(NoSuchResult):
+            call()
+    end(client, "job")
+
+    assert job.left() == {"jobs records": ["jobs/job"]}
+    assert not job.retry_cleanup()
+    journal = CleanupJournal("job", tries=3, problems={"table": "it is locked"}, exhausted=True)
+    client.backend.commit(Create(keys.CLEANUP + "job", encode(journal)))
+    assert job.retry_cleanup()
+    cleanup = job.view().cleanup
+    assert cleanup is not None
+    assert (cleanup.exhausted, cleanup.tries) == (False, 0)
+    assert job.force_cleanup() == {"jobs records": ["jobs/job"], "table": ["it is locked"]}
+    assert client.results.has_clean("job")
+    with pytest.raises(InvalidInput, match="not dirty"):
+        job.force_cleanup()
+
+
+def end(client: Client, id: str) -> None:
+    """Record how a job ended."""
+    client.results.create_dirty(JobResult(id, JobStatus.FINISHED, finished_at=40.0), None)
+
+
+# -- the past -----------------------------------------------------------------------------------
+
+
+def test_history(client: Client) -> None:
+    """What the records of a job tell is put in the order of time."""
+    job = client.job("job")
+    with pytest.raises(NoSuchJob):
+        job.history()
+    put(client, keys.JOBS + "job", JobSpec("job", "m:f", submitted_at=1.0))
+    newest = AttemptRecord(
+        "job", attempt=3, epoch=2, master="m2", started_at=5.0, first_started_at=2.0
+    )
+    put(client, keys.ATTEMPTS + "job", newest)
+    put(client, keys.stream("job", "sums"), StreamRecord("job", "sums", False, "p", "4", 3.0))
+    put(client, keys.stage("job", "a"), StageRecord("job", "a", None, 1, 1, 0.5, 4.0))
+    put(client, keys.snapshot("job", 7), SnapshotRecord(
+        "job", 7, SnapshotFormat.LINK, 6.0, "0" * 64, 1, 1, 1, name="nightly"
+    ))  # fmt: skip
+    drain = StopRecord("job", StopMode.DRAIN, requested_at=7.0, reason="a release\nforged")
+    put(client, keys.STOPS + "job", StopRecord(
+        "job", StopMode.HOLD, StopState.DONE, 8.0, "no disk", drain=drain
+    ))  # fmt: skip
+    put(client, keys.CANCEL + "job", CancelRequest("job", 9.0))
+    failed = JobResult("job", JobStatus.CANCELED, None, Failure("cancel", "enough"), 3,
+                       started_at=2.0, finished_at=10.0)  # fmt: skip
+    client.results.create_dirty(failed, None)
+
+    assert [(entry.at, entry.kind.value, entry.text) for entry in job.history()] == [
+        (1.0, "submitted", "submitted"),
+        (2.0, "attempt", "attempt 1 was started"),
+        (3.0, "stream", "stage sums was started"),
+        (4.0, "stage", "stage a finished in attempt 1"),
+        (5.0, "attempt", "attempt 3 was started by m2 in epoch 2"),
+        (6.0, "snapshot", "snapshot 7 (nightly) was taken"),
+        (7.0, "stop", "a drain was requested: a release\\nforged"),
+        (8.0, "stop", "held: no disk"),
+        (9.0, "cancel", "a cancel was requested"),
+        (10.0, "ended", "CANCELED in attempt 3: enough"),
+    ]
+
+
+def test_the_history_of_a_job_that_was_cleaned_up(client: Client) -> None:
+    """Only its result is left of it, and later only the remains of that."""
+    result = JobResult("job", JobStatus.FINISHED, started_at=2.0, finished_at=10.0)
+    client.results.create_dirty(result, None)
+    client.results.mark_clean("job", None)
+    job = client.job("job")
+
+    assert [entry.kind for entry in job.history()] == [HistoryKind.ATTEMPT, HistoryKind.ENDED]
+    client.results.delete("job")
+    assert [entry.kind for entry in job.history()] == [HistoryKind.ENDED, HistoryKind.EXPIRED]
+
+
+def test_a_history_with_records_that_cannot_be_read(client: Client) -> None:
+    """They are left out, and hide nothing else."""
+    client.submit("m:f", id="job")
+    for key in (keys.stream("job", "s"), keys.snapshot("job", 1), keys.STOPS + "job"):
+        client.backend.commit(Create(key, b"garbage"))
+
+    assert [entry.kind for entry in client.job("job").history()] == [HistoryKind.SUBMITTED]
+
+
+def put(client: Client, key: str, value: attrs.AttrsInstance) -> None:
+    client.backend.commit(Create(key, encode(value)))

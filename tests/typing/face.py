@@ -21,6 +21,7 @@ def stages(job: jrs.Job) -> dict[str, int]:
     assert_type(names.output, Path)
     published = job.publish("/warehouse/day=1", counted, names)
     assert_type(published.skipped, bool)
+    job.log.info("%d rows", counted.result())
     return {"rows": counted.result()}
 
 
@@ -45,6 +46,30 @@ def client() -> None:
         assert_type(job.snapshots.create("before"), jrs.SnapshotRecord)
         for each in connected.jobs(status=jrs.JobStatus.FAILED, prefix="nightly-"):
             assert_type(each, jrs.JobHandle)
+        for entry in job.history():
+            assert_type(entry.kind, jrs.HistoryKind)
+        assert_type(job.left(), dict[str, list[str]])
+        assert_type(job.fork("copy").stages[0].batch, int | None)
+        assert_type(job.snapshots.newest_usable().record, jrs.SnapshotRecord | None)
+        assert_type(job.snapshots.restore(Path("exported"), as_id="copy"), jrs.Restored)
+
+
+def operator() -> None:
+    """What the commands for operators find out has types, too."""
+    with jrs.connect("file:///var/lib/jrs", storage=Path("/srv/jobs")) as connected:
+        for view in connected.views(state=jrs.ResultState.DIRTY, after="nightly-"):
+            assert_type(view.entry, jrs.JobResultEntry | None)
+        for master in connected.masters():
+            assert_type(master.role, jrs.MasterRole)
+            assert_type(master.info, jrs.MasterInfo)
+        assert_type(connected.epoch(), jrs.EpochRecord | None)
+        assert_type(connected.fsck().damaged, tuple[str, ...])
+        assert_type(connected.cluster_format().version, int)
+        assert_type(connected.restore(Path("exported")), jrs.Restored)
+        for snapshot in connected.snapshots():
+            assert_type(snapshot, jrs.SnapshotRecord)
+    for found in jrs.diagnose("file:///var/lib/jrs", ttl=5.0):
+        assert_type(found.remedy, str | None)
 
 
 def errors() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import pickle
 import typing
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -13,6 +15,7 @@ import pytest
 
 import jrs
 
+ROOT = Path(__file__).parents[2]
 NAMES = sorted(set(jrs.__all__) - {"__version__"})
 
 GIVEN = {
@@ -112,6 +115,34 @@ def test_every_error_is_public() -> None:
 def is_internal(name: str) -> bool:
     """Return whether an error is caught before a user could see it."""
     return name in {"NotBegun", "Replan"} or name.startswith("_")
+
+
+RUNS = {"demo": "a show", "master": "a master is no client", "prepare": "it works on no cluster"}
+"""The commands that a client has no call for, and why."""
+COMMANDS = sorted(set((ROOT / "jrs" / "cli").glob("*.py")) - {
+    ROOT / "jrs" / "cli" / f"{name}.py" for name in RUNS
+})  # fmt: skip
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=lambda path: path.stem)
+def test_commands_format_what_a_client_returns(path: Path) -> None:
+    """What a command finds out, a program gets from a client: a command imports of the rooms behind
+    the client only what is public."""
+    behind = [
+        f"{node.module}.{alias.name}"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom)
+        and (node.module or "").startswith(("jrs.backends", "jrs.recovery", "jrs.store"))
+        for alias in node.names
+        if alias.name not in NAMES
+    ]
+    assert not behind
+
+
+def test_commands_without_a_client_are_seen() -> None:
+    """The test above can fail: `jrs master` imports what is not public."""
+    with pytest.raises(AssertionError):
+        test_commands_format_what_a_client_returns(ROOT / "jrs" / "cli" / "master.py")
 
 
 @pytest.mark.parametrize("name", ["JobCatalog", "JobStops", "SnapshotCatalog"])

@@ -20,6 +20,12 @@ RUNS = STORE | {
     "jrs.recovery.spark",
 }
 """The rooms that an attempt needs."""
+CLIENT = {
+    "jrs.client",
+    *(f"jrs.recovery.{name}" for name in ("attempt", "checkpoint_format", "cleanup", "files")),
+    *(f"jrs.recovery.{name}" for name in ("inspect", "processes", "rules", "snapshots", "spark")),
+}
+"""The rooms that a client needs, which does by itself whatever needs no leader."""
 
 PROCESSES = {
     "import jrs": ("import jrs", set(), set(), 1),
@@ -28,6 +34,12 @@ PROCESSES = {
         STORE,
         {"cattrs"},
         24,
+    ),
+    "a client": (
+        "import jrs; jrs.connect; jrs.Client",
+        STORE | CLIENT,
+        {"cattrs", "tenacity"},
+        110,
     ),
     "the watchdog of an attempt": (
         "import jrs.recovery.attempt.watchdog",

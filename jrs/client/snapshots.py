@@ -1,0 +1,186 @@
+"""JobSnapshots: the snapshots of one job, and what is done with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from jrs.client.connection import Connection
+from jrs.records.snapshots import Manifest, RestoreRecord, SnapshotFormat, SnapshotRecord
+from jrs.recovery.files.transfer import Progress, silent
+from jrs.recovery.snapshots.catalog import RecoverySource
+from jrs.recovery.snapshots.restore import Restored
+
+
+class JobSnapshots:
+    """The snapshots of one job; see `JobHandle.snapshots`.
+
+    A snapshot is given by its number or its name. What takes long calls `progress` with the number
+    of files that are done and the number of all files.
+    """
+
+    def __init__(self, connection: Connection, id: str) -> None:
+        self._connection = connection
+        self._id = id
+
+    # -- reading -----------------------------------------------------------------------------
+
+    def list(self) -> list[SnapshotRecord]:
+        """Return the job's snapshots, oldest first.
+
+        Raises:
+            CorruptRecord: a record cannot be read.
+        """
+        return self._connection.snapshots().list(self._id)
+
+    def get(self, which: int | str) -> SnapshotRecord:
+        """Return a snapshot.
+
+        Raises:
+            NoSuchSnapshot: the job has no such snapshot.
+        """
+        return self._connection.snapshots().get(self._id, which)
+
+    def manifest(self, which: int | str) -> Manifest:
+        """Return the contents of a snapshot: its stages, its records, and its files by digest.
+
+        Raises:
+            NoSuchSnapshot: the job has no such snapshot.
+            DamagedSnapshot: its manifest is missing or damaged.
+        """
+        return self._connection.snapshots().manifest(self._id, which)
+
+    def verify(self, which: int | str, *, progress: Progress = silent) -> SnapshotRecord:
+        """Return a snapshot if every byte of it is as it was.
+
+        Raises:
+            NoSuchSnapshot: the job has no such snapshot.
+            DamagedSnapshot: it is not what it was; `.problems` names each file.
+            Unavailable: its storage is missing.
+        """
+        return self._connection.snapshots().verify(self._id, which, progress=progress)
+
+    def newest_usable(self) -> RecoverySource:
+        """Return the newest snapshot that can be restored, verified, and those skipped before it.
+
+        Raises:
+            Unavailable: a snapshot that may be whole cannot be read now.
+        """
+        return self._connection.snapshots().newest_usable(self._id)
+
+    def pending_restore(self) -> RestoreRecord | None:
+        """Return the restore of the job that is under way, or was cut off."""
+        return self._connection.snapshots().pending_restore(self._id)
+
+    # -- changing ----------------------------------------------------------------------------
+
+    def create(
+        self,
+        name: str | None = None,
+        *,
+        format: SnapshotFormat = SnapshotFormat.LINK,
+        output: bool = True,
+        batches: Mapping[str, int] | None = None,
+        progress: Progress = silent,
+    ) -> SnapshotRecord:
+        """Take a snapshot of the job's newest consistent state, running or not.
+
+        Durable and listed when it returns; each call takes another one.
+
+        Args:
+            output: whether to include the published output. Without it, the snapshot can only be
+                restored where that output still is as it was.
+            batches: older batches to pin, by stage, out of those that Spark still retains.
+
+        Raises:
+            NoSuchJob: the job has neither records nor files.
+            InvalidInput: the name is taken, a batch is not retained, or no storage is known.
+            CorruptRecord: the job could not be restarted from what is stored.
+            Unavailable: the disk is full, or the backend is away; nothing is listed.
+            OutcomeUnknown: it may be listed: check.
+        """
+        return self._connection.snapshots().create(
+            self._id, name=name, format=format, output=output, batches=batches, progress=progress
+        )
+
+    def delete(self, which: int | str) -> None:
+        """Delete a snapshot.
+
+        Raises:
+            NoSuchSnapshot: the job has no such snapshot.
+            SnapshotInUse: the job would continue from it, or it is being read.
+        """
+        self._connection.snapshots().delete(self._id, which)
+
+    def move(self, which: int | str, to: Path, *, progress: Progress = silent) -> SnapshotRecord:
+        """Move a snapshot to another storage, on any filesystem. It stays listed.
+
+        Raises:
+            NoSuchSnapshot, DamagedSnapshot, SnapshotInUse: it stays where it is.
+            InvalidInput: it is in that storage already.
+            Unavailable: the disk is full, or the storage that it was in is not mounted.
+        """
+        return self._connection.snapshots().move(self._id, which, to, progress=progress)
+
+    def export(self, which: int | str, folder: Path, *, progress: Progress = silent) -> Manifest:
+        """Copy a snapshot to a new, self-contained folder, which any cluster can restore.
+
+        Raises:
+            NoSuchSnapshot, DamagedSnapshot: the folder is not created.
+            InvalidInput: the folder exists, or its parent does not.
+            Unavailable: the disk is full; the folder is not created.
+        """
+        folder = folder.absolute()
+        return self._connection.snapshots().export(self._id, which, folder, progress=progress)
+
+    def restore(
+        self,
+        which: int | str | Path,
+        *,
+        as_id: str | None = None,
+        claim: bool = False,
+        progress: Progress = silent,
+    ) -> Restored:
+        """Put the suspended job back to a snapshot, or make a new job of it.
+
+        Args:
+            which: a number, a name, or the path of an exported snapshot.
+            as_id: the id of a new job.
+            claim: use the snapshot up; by default it stays.
+
+        Raises:
+            NoSuchSnapshot, DamagedSnapshot: it cannot be restored.
+            JobIsRunning: suspend the job first.
+            DuplicateJob: the job has ended, or the new id is taken.
+            SnapshotInUse: another restore of the job is under way.
+            OutcomeUnknown: the job may be held until the restore is repeated.
+        """
+        return self._connection.snapshots().restore(
+            self._source(which), as_job=as_id or self._id, claim=claim, progress=progress
+        )
+
+    def finish_restore(self) -> Restored:
+        """Carry out a restore of the job that was cut off, from its beginning.
+
+        Raises:
+            InvalidInput: there is none.
+            As `restore`.
+        """
+        return self._connection.snapshots().finish_restore(self._id)
+
+    def fork(self, which: int | str | Path, as_id: str, *, progress: Progress = silent) -> Restored:
+        """Start a new job from a snapshot of this one; its queries get new ids.
+
+        Raises:
+            NoSuchSnapshot, DamagedSnapshot: it cannot be restored.
+            DuplicateJob: the new id is taken.
+            OutcomeUnknown: the new job may be held until this is repeated.
+        """
+        return self._connection.snapshots().restore(
+            self._source(which), as_job=as_id, fork=True, progress=progress
+        )
+
+    def _source(self, which: int | str | Path) -> SnapshotRecord | Path:
+        if isinstance(which, Path):
+            return which.absolute()
+        return self._connection.snapshots().get(self._id, which)
