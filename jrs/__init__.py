@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from jrs.contract.operations import Fence as Fence
     from jrs.contract.operations import Record as Record
     from jrs.contract.operations import Update as Update
+    from jrs.contract.runtime import Runtime as Runtime
     from jrs.contract.watch import Watch as Watch
     from jrs.records.model import AttemptRecord as AttemptRecord
     from jrs.records.model import CancelRequest as CancelRequest
@@ -168,6 +169,7 @@ _ROOMS = {
         "Record",
         "Update",
     ),
+    "jrs.contract.runtime": ("Runtime",),
     "jrs.contract.watch": ("Watch",),
     "jrs.records.model": (
         "AttemptRecord",
@@ -308,6 +310,7 @@ __all__ = [
     "ResultIsDirty",
     "ResultState",
     "RunnerKind",
+    "Runtime",
     "SnapshotFile",
     "SnapshotFormat",
     "SnapshotInUse",
