@@ -35,11 +35,11 @@ from jrs.contract.errors import CorruptRecord, Unavailable, UnsupportedVersion
 from jrs.records import keys
 
 from .base import Base
+from .base.index import TRAILER_MOST, Trailer, digest_of
+from .base.merge import Change, write_all, write_base, write_run
 from .batches import head_at
 from .folder import sync_folder
-from .index import TRAILER_MOST, Trailer, digest_of
 from .lines import checked, sealed
-from .merge import Change, write_all, write_base, write_run
 from .overlay import Layer
 
 OLD_FORM, NEW_FORM = 2, 3

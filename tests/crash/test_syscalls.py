@@ -10,7 +10,7 @@ import pytest
 
 from jrs.backends.file import FileBackend
 from jrs.backends.file.base import Base
-from jrs.backends.file.index import Trailer
+from jrs.backends.file.base.index import Trailer
 from jrs.contract.errors import OutcomeUnknown, Unavailable
 from jrs.contract.operations import Create, Update
 from jrs.testing.contract import contents

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jrs.backends.file import base as base_module
-from jrs.backends.file import merge as merge_module
 from jrs.backends.file.base import Base
-from jrs.backends.file.merge import Change, write_base
+from jrs.backends.file.base import merge as merge_module
+from jrs.backends.file.base import reader as base_module
+from jrs.backends.file.base.merge import Change, write_base
 from jrs.contract.errors import CorruptRecord
 
 KEYS = st.sets(st.from_regex(r"[a-c]{1,3}/[a-z0-9]{1,12}", fullmatch=True), max_size=60)

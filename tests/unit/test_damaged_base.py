@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from jrs.backends.file import base as base_module
-from jrs.backends.file import merge as merge_module
 from jrs.backends.file.base import UNREADABLE, Base
-from jrs.backends.file.index import Trailer
-from jrs.backends.file.merge import Change, write_base, write_run
+from jrs.backends.file.base import merge as merge_module
+from jrs.backends.file.base import reader as base_module
+from jrs.backends.file.base.index import Trailer
+from jrs.backends.file.base.merge import Change, write_base, write_run
 from jrs.contract.errors import CorruptRecord
 
 KEYS = [f"{folder}/{number:03}" for folder in ("dirty", "jobs", "results") for number in range(60)]

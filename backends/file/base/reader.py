@@ -1,6 +1,6 @@
 """A base: the live records at a seal, one line each, sorted by key and searched in the file.
 
-A base is mapped, never loaded. Its index (`jrs.backends.file.index`) has the first key of every
+A base is mapped, never loaded. Its index has the first key of every
 block of about 16 KB and the block's checksum. A look-up reads one block and trusts it only if the
 checksum matches. Damage affects only the keys that the damaged part may have contained:
 
@@ -29,9 +29,9 @@ from typing import NamedTuple
 from jrs.contract.errors import CorruptRecord, Unavailable
 from jrs.contract.operations import Record
 
+from ..lines import checked, held_line, unescape
 from . import index as indexes
 from .index import Index, Trailer
-from .lines import checked, held_line, unescape
 
 BLOCK = 16 << 10
 """Bytes after which a block ends: searching it takes a few microseconds."""

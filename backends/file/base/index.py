@@ -23,7 +23,7 @@ from bisect import bisect_left
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from .lines import checked, sealed
+from ..lines import checked, sealed
 
 TRAILER_MOST = 256
 """Bytes of the longest trailer."""

@@ -11,9 +11,9 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator
 
-from .base import BLOCK, Base, Block, check_of
+from ..lines import base_line, held_line
 from .index import Trailer, digest_of
-from .lines import base_line, held_line
+from .reader import BLOCK, Base, Block, check_of
 
 _CHUNK = 1 << 20
 _SYNC = 8 << 20
