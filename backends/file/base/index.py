@@ -25,6 +25,9 @@ from typing import NamedTuple, Self
 
 from ..lines import checked, sealed
 
+BLOCK = 16 << 10
+"""Bytes after which a block ends: searching it takes a few microseconds."""
+
 TRAILER_MOST = 256
 """Bytes of the longest trailer."""
 
