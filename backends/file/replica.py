@@ -512,7 +512,9 @@ class Replica:
                 self._await_base()
                 return
             if self._may_go_on(sealed):
-                following = segments.go_on(self.folder, sealed, self._identity, self._judge.overlay)
+                following = segments.open_next(
+                    self.folder, sealed, self._identity, self._judge.overlay
+                )
                 if following is not None:
                     os.close(self._fd)
                     self._begin(following, pending=True)
@@ -578,7 +580,7 @@ class Replica:
     def _write_base(self) -> None:
         assert self._sealed is not None
         changes = self._judge.changes.after("", inclusive=True)
-        segments.begin(
+        segments.write_base(
             self.folder, self._sealed, self._base, changes, self._next_form(), self._identity
         )
 
@@ -603,7 +605,7 @@ class Replica:
 
     @property
     def _identity(self) -> bytes:
-        header = segments.parse_header(self._first)
+        header = segments.Header.parse(self._first)
         return b"" if header is None else header.identity
 
     def reload(self) -> None:

@@ -188,7 +188,7 @@ def test_a_base_of_the_old_form_behind_the_raise(
         assert backend.replica.form == segments.OLD_FORM
         backend.commit(Create("more", b"1"))
         start = segments.newest(log)
-        segments.begin(log, start, Base(None), [], segments.NEW_FORM)
+        segments.write_base(log, start, Base(None), [], segments.NEW_FORM)
         assert not segments.log_path(log, start, segments.NEW_FORM).exists()
         backend.compact()
         assert backend.replica.form == segments.NEW_FORM

@@ -11,6 +11,7 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator
 
+from ..folder import write_all
 from . import index as indexes
 from .blocks import Block
 from .index import Trailer, digest_of
@@ -209,11 +210,3 @@ class _Writer:
         if self._unsynced >= _SYNC:
             os.fdatasync(self._fd)
             self._unsynced = 0
-
-
-def write_all(fd: int, data: bytes | bytearray) -> None:
-    """Write all of `data`, with as many writes as necessary."""
-    with memoryview(data) as view:
-        written = 0
-        while written < len(view):
-            written += os.write(fd, view[written:])
