@@ -72,7 +72,8 @@ for step in range(3):
         backend.replica.seal()
     if step == 1:
         # Another process has sealed the segment: help with its base.
-        os.write(backend.replica._fd, backend.replica._reader.batch([lines.SEAL]))
+        log = backend.replica.segment.log
+        os.write(log.fd, log.reader.batch([lines.SEAL]))
 say(1, b"calls %d\n" % calls)
 backend.close()
 """

@@ -22,8 +22,9 @@ of a segment above all others, which has no log. No other code reads the file.
 from .begin import create, write_base
 from .forms import NEW_FORM, OLD_FORM, VERSION_KEY, form_at, form_in
 from .header import Header
-from .names import FENCE, log_path, newest, suspect_path, sweep
+from .names import FENCE, log_path, newest, sweep
 from .open import Segment, open_newest, open_next
+from .suspects import Suspects
 
 __all__ = [
     "FENCE",
@@ -32,6 +33,7 @@ __all__ = [
     "VERSION_KEY",
     "Header",
     "Segment",
+    "Suspects",
     "create",
     "form_at",
     "form_in",
@@ -39,7 +41,6 @@ __all__ = [
     "newest",
     "open_newest",
     "open_next",
-    "suspect_path",
     "sweep",
     "write_base",
 ]

@@ -34,14 +34,6 @@ def header_path(folder: Path, start: int) -> Path:
     return folder / f"{start:020}.segment"
 
 
-def suspect_path(folder: Path, start: int) -> Path:
-    """Return the file whose existence says that a sync of this segment's log has failed.
-
-    It need not be durable, because a power cut also discards the page cache in doubt.
-    """
-    return folder / f"{start:020}.suspect"
-
-
 def newest(folder: Path) -> int:
     """Return the offset of the newest segment that continues no other one; 0 for the first."""
     return newest_with_form(folder)[0]
