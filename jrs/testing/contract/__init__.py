@@ -14,11 +14,13 @@ A case that needs something the backend does not declare in its `capabilities` i
 what is missing. Cases wait for conditions with a generous bound; none asserts how long one took.
 """
 
+from jrs.testing.contract.commits import CommitContract, LimitsContract
 from jrs.testing.contract.concurrency import (
     ConcurrencyContract,
     MultiProcessContract,
     StatefulContract,
 )
+from jrs.testing.contract.fencing import FencingContract
 from jrs.testing.contract.fixtures import (
     BOUND,
     BackendFixtures,
@@ -29,13 +31,7 @@ from jrs.testing.contract.fixtures import (
     present,
 )
 from jrs.testing.contract.leading import ElectionContract, WatchContract
-from jrs.testing.contract.records import (
-    CommitContract,
-    FencingContract,
-    LimitsContract,
-    PagingContract,
-    ReadContract,
-)
+from jrs.testing.contract.reads import PagingContract, ReadContract
 
 ALL = (ReadContract, CommitContract, FencingContract, PagingContract, LimitsContract,
        WatchContract, ElectionContract, ConcurrencyContract, MultiProcessContract,
