@@ -15,7 +15,7 @@ from jrs.cli.upkeep import storage_option
 from jrs.client.job import JobHandle
 from jrs.contract.backend import Backend
 from jrs.contract.errors import InvalidInput, NotFound
-from jrs.records.model import check_job_id
+from jrs.records.checks import check_job_id
 from jrs.records.policies import MOST_PARTITIONS, check_count
 from jrs.records.signing import SpecKey
 from jrs.recovery.attempt import entry_point as entry_points

@@ -24,7 +24,7 @@ from jrs.cli.common import (
 from jrs.cli.upkeep import required_storage, storage_option
 from jrs.contract.backend import Backend
 from jrs.contract.errors import InvalidInput
-from jrs.records.model import check_job_id
+from jrs.records.checks import check_job_id
 from jrs.records.signing import SpecKey
 from jrs.records.snapshots import SnapshotFormat, SnapshotRecord, SnapshotStage
 from jrs.recovery.snapshot_catalog import SnapshotCatalog

@@ -20,7 +20,7 @@ from jrs.contract.backend import Backend
 from jrs.contract.errors import CorruptRecord, InvalidInput, NoSuchResult
 from jrs.contract.formats import NEWEST_FORMAT
 from jrs.records import keys
-from jrs.records.model import check_job_id
+from jrs.records.checks import check_job_id
 from jrs.records.policies import MOST
 from jrs.recovery.cleanup.job_cleanup import JobCleanup
 from jrs.recovery.cleanup.resources import default_resources

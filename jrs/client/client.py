@@ -18,7 +18,8 @@ from jrs.client.connection import Connection, entry_point_of
 from jrs.client.job import JobHandle
 from jrs.contract.backend import Backend
 from jrs.contract.errors import DuplicateJob
-from jrs.records.model import JobSpec, JobStatus, MasterInfo, RunnerKind, check_job_id
+from jrs.records.checks import check_job_id
+from jrs.records.model import JobSpec, JobStatus, MasterInfo, RunnerKind
 from jrs.records.policies import RestartPolicy, SnapshotPolicy
 from jrs.records.signing import SpecKey
 from jrs.store.masters import Registry

@@ -32,17 +32,9 @@ from jrs.contract.operations import Absent, Create, Delete, Fence, Op, Record
 from jrs.contract.read_back import still_unknown
 from jrs.contract.texts import shown
 from jrs.records import keys
+from jrs.records.checks import MAX_PAYLOAD, check_job_id, check_json
 from jrs.records.codec import decode, encode
-from jrs.records.model import (
-    MAX_PAYLOAD,
-    JobResult,
-    JobResultEntry,
-    JobStatus,
-    ResultState,
-    Tombstone,
-    check_job_id,
-    check_json,
-)
+from jrs.records.model import JobResult, JobResultEntry, JobStatus, ResultState, Tombstone
 
 _PAGE = 256
 """Dirty results per read."""
