@@ -1,8 +1,8 @@
-"""The streaming demo's story: three airports and the weather as streams, and leaders that die.
+"""The streaming demo's story: streams of three airports and the weather, and leaders that die.
 
-What happens when is drawn from a seed: within or after which batch of which stream a leader is
-killed, the job suspended, or rescaled. Nothing waits for the clock, so that a slow machine sees the
-same story.
+A seed determines the moments: within or after which batch of which stream a leader is killed or the
+job is suspended or rescaled. Nothing waits for the clock, so that a slow machine sees the same
+story.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from jrs.recovery.processes import marks
 from jrs.store.stops import JobStops
 
 BATCH = "batch"
-"""The job that everything is compared with, and its only stage."""
+"""The job whose tables all streams are compared with, and its only stage."""
 _PARTITIONS = 4
 _SEEDS = 1_000_000
 
 
 @attrs.frozen
 class _Plan:
-    """What is done when; the same for the same seed."""
+    """The moments of all actions; the same for the same seed."""
 
     kills: tuple[Moment, ...]
     suspend: Moment
@@ -187,7 +187,7 @@ def _in_one_batch(scene: Scene) -> dict[str, JobResult]:
 
 
 def _failures(results: dict[str, JobResult]) -> list[str]:
-    """Return why jobs did not finish, or how their reports differ."""
+    """Return the reasons why jobs did not finish, or the differences of their reports."""
     failed = [
         f"{one.job_id} ended {one.status.name}: {one.failure and one.failure.message}"
         for one in results.values()
@@ -200,7 +200,8 @@ def _failures(results: dict[str, JobResult]) -> list[str]:
 
 
 def _compare(scene: Scene, differences: list[str]) -> int:
-    """Compare each stream with the batch's table; add to what differs, return the rows in all."""
+    """Compare each stream with the batch's table; add differences to the list, and return the
+    number of rows."""
     table = Table("stream", "rows", "of the batch", "missing", "too many")
     for column in table.columns[1:]:
         column.justify = "right"

@@ -11,7 +11,7 @@
     class TestCommit(MyStore, CommitContract): ...
 
 A case that needs something the backend does not declare in its `capabilities` is skipped and says
-what is missing. Cases wait for conditions with a generous bound; none asserts how long one took.
+what is missing. Cases wait for conditions with a generous bound; none asserts a duration.
 """
 
 from jrs.testing.contract.commits import CommitContract, LimitsContract
@@ -36,7 +36,7 @@ from jrs.testing.contract.reads import PagingContract, ReadContract
 ALL = (ReadContract, CommitContract, FencingContract, PagingContract, LimitsContract,
        WatchContract, ElectionContract, ConcurrencyContract, MultiProcessContract,
        StatefulContract)  # fmt: skip
-"""Every class of the suite; a backend that does not run all of them says why."""
+"""Every class of the suite; a backend that does not run all of them has to say why."""
 
 __all__ = [
     "ALL",

@@ -25,7 +25,7 @@ class CommitContract:
         assert contents(backend) == {"k": b"1"}
 
     def test_update_needs_the_current_version(self, backend: Backend, other: Backend) -> None:
-        """An update with an old version is refused, no matter who made the newer one."""
+        """An update with an old version is refused, whichever client wrote the newer one."""
         backend.commit(Create("k", b"1"))
         old = present(backend, "k")
         other.commit(Update("k", b"2", old.version))
@@ -36,7 +36,7 @@ class CommitContract:
         assert present(backend, "k").value == b"2"
 
     def test_versions_grow(self, backend: Backend) -> None:
-        """Every write of a key gives it a greater version, through deletion and creation too."""
+        """Every write of a key gives it a greater version, even after deletion and creation."""
         backend.commit(Create("k", b"same"))
         seen = [present(backend, "k").version]
         for _ in range(3):
@@ -49,7 +49,7 @@ class CommitContract:
         assert sorted(set(seen)) == seen
 
     def test_a_version_does_not_survive_deletion(self, backend: Backend) -> None:
-        """A key that was deleted and created again is not at its old version."""
+        """A key that was deleted and created again does not get its old version again."""
         backend.commit(Create("k", b"1"))
         old = present(backend, "k").version
         backend.commit(Delete("k"))
@@ -95,7 +95,7 @@ class CommitContract:
         ids=repr,
     )
     def test_all_or_nothing(self, backend: Backend, other: Backend, losing: Op, at: int) -> None:
-        """One losing operation, wherever it stands, leaves every other one undone; it is named."""
+        """One failing operation at any position undoes all others, and the error names it."""
         backend.commit(Create("there", b"1"), Create("also", b"2"))
         ops: list[Op] = [Create("new", b"3"), Delete("also")]
         ops.insert(at, losing)
@@ -106,7 +106,7 @@ class CommitContract:
         assert contents(other) == {"there": b"1", "also": b"2"}
 
     def test_the_first_losing_operation_is_named(self, backend: Backend) -> None:
-        """Of several losing operations the first one is the conflict's."""
+        """Of several failing operations, the conflict names the first one."""
         backend.commit(Create("k", b""))
 
         with pytest.raises(Conflict) as caught:
@@ -114,7 +114,7 @@ class CommitContract:
         assert Delete("m") == caught.value.op
 
     def test_every_kind_in_one_commit(self, backend: Backend, other: Backend) -> None:
-        """All five operations can stand in one commit."""
+        """One commit can have all five kinds of operations."""
         backend.commit(*(Create(key, b"1") for key in "abc"))
         a, b, c = (present(backend, key).version for key in "abc")
         backend.commit(Update("a", b"2", a), Delete("b", b), Check("c", c), Absent("d"),
@@ -136,10 +136,11 @@ class CommitContract:
 
 
 class LimitsContract:
-    """Declared limits, both ways: what is within passes, what is over is refused unsent."""
+    """Declared limits: what is within a limit passes, and what is over it is refused before it is
+    sent."""
 
     def test_the_largest_value(self, backend: Backend, other: Backend) -> None:
-        """A value of the declared size passes whatever its bytes; one more byte is `TooLarge`."""
+        """A value of the declared size passes with any bytes; one more byte is `TooLarge`."""
         size = backend.capabilities.max_value
         for key, byte in (("text", b"x"), ("escaped", b"\n"), ("high", b"\xff")):
             backend.commit(Create(key, byte * size))
@@ -155,14 +156,15 @@ class LimitsContract:
         assert before == contents(other)
 
     def test_one_byte_less_than_the_largest_value(self, backend: Backend, other: Backend) -> None:
-        """The byte below the limit is as good as the limit."""
+        """A value of one byte less than the limit passes, too."""
         value = b"z" * (backend.capabilities.max_value - 1)
         backend.commit(Create("k", value))
 
         assert value == present(other, "k").value
 
     def test_the_most_operations(self, backend: Backend, other: Backend) -> None:
-        """A commit of the declared size passes, under a fence too; one operation more does not."""
+        """A commit with the declared number of operations passes, even with a fence; one more does
+        not."""
         most = backend.capabilities.max_ops
         with lead(backend) as leadership:
             backend.commit(*(Create(f"a/{n}", b"") for n in range(most)), fence=leadership.fence)
@@ -172,7 +174,8 @@ class LimitsContract:
         assert most == len(contents(other))
 
     def test_the_longest_key(self, backend: Backend, other: Backend) -> None:
-        """A key of the declared length is written, read, scanned and removed; a longer one not."""
+        """A key of the declared length can be written, read, scanned and removed; a longer one is
+        refused."""
         longest = "k" * backend.capabilities.max_key
         backend.commit(Create(longest, b"1"))
         assert {longest: b"1"} == contents(other)
@@ -186,7 +189,7 @@ class LimitsContract:
         assert contents(other) == {}
 
     def test_a_commit_of_large_values(self, backend: Backend, other: Backend) -> None:
-        """Values that are each within the limit pass together, or are refused together."""
+        """Values that are each within the limit pass together or are refused together."""
         value = b"v" * backend.capabilities.max_value
         ops = [Create(f"k/{n}", value) for n in range(4)]
         try:
@@ -197,7 +200,7 @@ class LimitsContract:
             assert {op.key: value for op in ops} == contents(other)
 
     def test_the_range_of_ttls(self, backend: Backend) -> None:
-        """Both ends of the declared range lead; beyond them a campaign is refused at once."""
+        """Both ends of the declared range are accepted; a ttl outside of it is refused at once."""
         limits = backend.capabilities
         for ttl in (limits.min_ttl, limits.max_ttl):
             lead(backend, ttl=ttl).resign()

@@ -13,17 +13,17 @@ from jrs.testing.contract.fixtures import BOUND, contents, lead, present
 
 
 def attempt_of(backend: Backend, leadership: Leadership) -> tuple[Fence, Check]:
-    """Let an attempt in; return its fence, and the condition of its own that is in it."""
+    """Register an attempt; return its fence, and the attempt's own condition in it."""
     backend.commit(Create("fence/j", b"1.1.a"))
     let_in = Check("fence/j", present(backend, "fence/j").version)
     return attrs.evolve(leadership.fence, attempt=let_in), let_in
 
 
 class FencingContract:
-    """A fence is a condition of the commit like any other."""
+    """A fence is a condition of a commit, like any other."""
 
     def test_a_fence_that_holds(self, backend: Backend, other: Backend) -> None:
-        """The newest epoch's fence lets a commit through, from every client."""
+        """A commit with the newest epoch's fence is accepted from every client."""
         with lead(backend) as leadership:
             backend.commit(Create("k", b"1"), fence=leadership.fence)
             other.commit(Create("l", b"1"), fence=leadership.fence)
@@ -33,7 +33,7 @@ class FencingContract:
         assert contents(other) == {"k": b"1", "l": b"1"}
 
     def test_an_old_fence_is_refused(self, backend: Backend, other: Backend) -> None:
-        """A write under an older epoch is `Fenced` on every client and changes nothing."""
+        """A write with an older epoch's fence is `Fenced` on every client and changes nothing."""
         with lead(backend) as leadership:
             old = leadership.fence
         with lead(other) as leadership:
@@ -48,7 +48,7 @@ class FencingContract:
         assert contents(backend) == {}
 
     def test_the_fence_comes_before_the_conditions(self, backend: Backend) -> None:
-        """A fenced write is `Fenced` even where its operations would conflict as well."""
+        """A write with an old fence is `Fenced` even if its operations conflict as well."""
         backend.commit(Create("k", b""))
         with lead(backend) as leadership:
             old = leadership.fence
@@ -56,7 +56,7 @@ class FencingContract:
             backend.commit(Create("k", b""), fence=old)
 
     def test_a_losing_commit_under_a_good_fence(self, backend: Backend) -> None:
-        """A conflict under a fence that holds is a `Conflict` that names the caller's operation."""
+        """A conflict with a current fence is a `Conflict` that names the caller's operation."""
         backend.commit(Create("k", b""))
         with lead(backend) as leadership:
             with pytest.raises(Conflict) as caught:
@@ -65,15 +65,16 @@ class FencingContract:
         assert Create("k", b"") == caught.value.op
 
     def test_resigning_does_not_lower_the_fence(self, backend: Backend) -> None:
-        """A resigned leader's fence holds until another epoch begins: it alone can be harmed."""
+        """A resigned leader's fence stays valid until the next epoch begins, which harms nobody
+        else."""
         with lead(backend) as leadership:
             pass
 
         assert present(backend, EPOCH_KEY).version == leadership.fence.version
 
     def test_the_fence_of_an_attempt(self, backend: Backend, other: Backend) -> None:
-        """An attempt's write is refused on every client, and changes nothing, once the record that
-        let it in has changed or is gone; also under an epoch that still holds."""
+        """Once the record that registered an attempt has changed or is deleted, the attempt's
+        writes are refused on every client and change nothing, even in the same epoch."""
         with lead(backend) as leadership:
             fence, let_in = attempt_of(backend, leadership)
             backend.commit(Create("k", b""), fence=fence)
@@ -94,7 +95,8 @@ class FencingContract:
         assert contents(backend) == {"k": b"", "l": b""}
 
     def test_an_attempt_closes_its_own_fence(self, backend: Backend) -> None:
-        """A commit may change the record that lets its writer in: once, and then no more."""
+        """A commit may change the record that registered its own attempt: afterwards that attempt
+        is refused."""
         with lead(backend) as leadership:
             fence, let_in = attempt_of(backend, leadership)
             last = Update("fence/j", b"none", let_in.version)
@@ -105,7 +107,7 @@ class FencingContract:
         assert contents(backend) == {"fence/j": b"none", "k": b""}
 
     def test_the_fence_of_an_attempt_has_room(self, backend: Backend) -> None:
-        """The largest commit fits under an attempt's fence, too."""
+        """The largest commit is accepted with an attempt's fence, too."""
         with lead(backend) as leadership:
             fence, _ = attempt_of(backend, leadership)
             most = backend.capabilities.max_ops
@@ -115,7 +117,7 @@ class FencingContract:
         assert len(contents(backend, "k/")) == most
 
     def test_a_fence_that_never_was(self, backend: Backend) -> None:
-        """A fence is refused where no epoch has begun."""
+        """A fence is refused if no epoch has begun."""
         with pytest.raises(Fenced):
             backend.commit(Create("k", b""), fence=Fence(1, 1))
         assert contents(backend) == {}

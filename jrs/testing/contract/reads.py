@@ -28,13 +28,13 @@ class ReadContract:
 
     @pytest.mark.parametrize("value", [b"", b"\n", b"\\", b"\0", b"~", b"~\n", b"\t-\t", b"\xff"])
     def test_short_awkward_values(self, backend: Backend, other: Backend, value: bytes) -> None:
-        """Values that could be mistaken for a format's own signs are kept as they are."""
+        """Values that look like parts of a storage format are stored unchanged."""
         backend.commit(Create("k", value), Create("l", value * 3))
 
         assert {"k": value, "l": value * 3} == contents(other)
 
     def test_a_read_is_linearizable(self, backend: Backend, other: Backend) -> None:
-        """A client sees what another one was told is committed, every time."""
+        """A client always sees what another client was told is committed."""
         for number in range(50):
             writer, reader = (backend, other) if number % 2 else (other, backend)
             writer.commit(Create(f"n/{number}", b"%d" % number))
@@ -42,14 +42,14 @@ class ReadContract:
             assert b"%d" % number == present(reader, f"n/{number}").value
 
     def test_both_clients_agree_on_the_version(self, backend: Backend, other: Backend) -> None:
-        """A version read by one client is good for a commit of the other."""
+        """A version that one client has read is valid in a commit of another one."""
         backend.commit(Create("k", b"1"))
         other.commit(Update("k", b"2", present(backend, "k").version))
 
         assert present(backend, "k") == present(other, "k")
 
     def test_clusters_are_apart(self, handles: Opener, backend: Backend, cluster: str) -> None:
-        """What one cluster stores is invisible to another one of the same store."""
+        """Clusters in one store do not see each other's records."""
         neighbour = handles(f"{cluster}-2")
         backend.commit(Create("k", b"mine"))
         neighbour.commit(Create("k", b"yours"))
@@ -59,7 +59,7 @@ class ReadContract:
 
     @pytest.mark.parametrize("key", ["", "/", "a/", "/a", "a//b", "ä", "a b", "a\n", "a\0", "a*"])
     def test_what_is_no_key_is_refused(self, backend: Backend, key: str) -> None:
-        """A key outside of the declared alphabet is refused by `get` and `commit` alike."""
+        """`get` and `commit` refuse a key outside of the declared alphabet."""
         with pytest.raises(InvalidInput):
             backend.get(key)
         with pytest.raises(InvalidInput):
@@ -83,7 +83,7 @@ class ReadContract:
         assert contents(other) == {"k": b""}
 
     def test_many_at_once(self, backend: Backend) -> None:
-        """Many keys give what each of them alone gives, in the order they were asked for."""
+        """Reading many keys at once gives the same as reading each of them, in the same order."""
         for name in ("m/b", "m/a"):
             backend.commit(Create(name, name.encode()))
         asked = ["m/b", "m/none", "m/a", "m/b"]
@@ -99,7 +99,8 @@ class PagingContract:
 
     @pytest.fixture
     def keys(self, backend: Backend) -> list[str]:
-        """2,500 keys among neighbours of the prefix, written in no order; more than two pages."""
+        """2,500 keys among neighbors of the prefix, written in random order; more than two
+        pages."""
         keys = [f"p/{number * 7919 % 10007:05d}" for number in range(2500)]
         ops: list[Op] = [Create(key, key.encode()) for key in keys]
         ops += [Create(key, b"") for key in ("o", "p", "p.", "p-", "p0", "pp/1", "q/1")]
@@ -132,7 +133,7 @@ class PagingContract:
             assert expected == [r.key for r in backend.scan("p/", after=after, limit=limit)]
 
     def test_after_a_key_that_is_not_there(self, keys: list[str], backend: Backend) -> None:
-        """`after` need not exist: a deleted key is a good place to continue behind."""
+        """`after` need not exist: a scan can continue behind a deleted key."""
         middle = keys[1200]
         backend.commit(Delete(middle))
         assert keys[1201:1204] == [r.key for r in backend.scan("p/", after=middle, limit=3)]
@@ -142,7 +143,8 @@ class PagingContract:
             assert list(backend.scan("p/", after=behind)) == []
 
     def test_prefixes_are_literal(self, backend: Backend) -> None:
-        """A prefix is a string, no folder and no pattern: `a/b` matches `a/bc`, `a.` no `ab`."""
+        """A prefix is a string, not a folder or a pattern: `a/b` matches `a/bc`, and `a.` does not
+        match `ab`."""
         keys = ["a-b", "a.b", "a/b", "a/b/c", "a/bc", "a/c", "ab", "aXb"]
         backend.commit(*(Create(key, b"") for key in keys))
 
@@ -151,7 +153,7 @@ class PagingContract:
             assert expected == [record.key for record in backend.scan(prefix)]
 
     def test_a_scan_over_changes(self, keys: list[str], backend: Backend, other: Backend) -> None:
-        """What is not touched while a scan runs is yielded exactly once, in order."""
+        """A scan yields all records that do not change meanwhile exactly once, in order."""
         found = []
         for count, record in enumerate(backend.scan("p/")):
             found.append(record.key)
