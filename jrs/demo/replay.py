@@ -20,8 +20,7 @@ import attrs
 
 FIRST = date(2013, 2, 1)
 LAST_DAYS = {"EWR": date(2013, 2, 28), "JFK": date(2013, 2, 21), "LGA": date(2013, 2, 14)}
-"""The last replayed day of each airport's flights; the newest of them is also the last day of the
-weather."""
+"""The last replayed day of each airport's flights; the newest is also that of the weather."""
 FLIGHT_COLUMNS = ("at", "origin", "carrier", "flight", "dest", "dep_delay", "arr_delay")
 WEATHER_COLUMNS = ("hour", "station", "temp", "wind_speed", "precip", "visib")
 

@@ -131,8 +131,7 @@ class Scene:
         return {job_id: self.results.wait(job_id, 0) for job_id in self.specs}
 
     def problems(self) -> tuple[str, ...]:
-        """Return, once the jobs have ended, which finished stages ran again and what was left
-        behind."""
+        """Return which finished stages ran again, and what the ended jobs have left behind."""
         found = []
         for job_id, result in self.ended().items():
             for stage in result.stages:

@@ -77,8 +77,7 @@ def batch(job: Job, flights: str, weather: str) -> Json:
 
 
 def windows(flights: DataFrame) -> DataFrame:
-    """Return for each hour and carrier the number of departures, canceled and late ones, and the
-    delay."""
+    """Return the departures of each hour and carrier: all, canceled, late, and the delay."""
     from pyspark.sql import functions as F
 
     hours = flights.withWatermark("at", "1 hour").groupBy(F.window("at", "1 hour"), "carrier")

@@ -276,8 +276,7 @@ class _Server:
         return refused
 
     def attempt(self, key: str, times: int) -> int:
-        """Try `times` times to add one, without repeating a try; return how many were
-        acknowledged."""
+        """Try `times` times to add one; return how many tries were acknowledged."""
         done = 0
         for _ in range(times):
             record = self.backend.get(key)

@@ -15,8 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 
 Observer = Callable[[str, tuple[Any, ...], dict[str, Any], Callable[..., Any]], Any]
-"""Called with the name of a call, its arguments and the real function; returns the call's
-result."""
+"""Called with a call's name, its arguments and the real function; returns the call's result."""
 
 WRITING = (
     "open", "close", "write", "writev", "pwrite", "fsync", "fdatasync", "link", "unlink", "remove",
@@ -84,8 +83,7 @@ class Owners:
 
 
 class Layer:
-    """Passes the named calls to an observer while it is entered. Only one at a time in a
-    process."""
+    """Passes the named calls to an observer while it is entered. Only one per process."""
 
     _entered = False
 

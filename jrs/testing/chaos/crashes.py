@@ -56,8 +56,7 @@ class _Folder:
 
 
 def crashes(events: Sequence[Event], rng: random.Random, most: int) -> Iterator[Crash]:
-    """Yield the states after each event, without consecutive repeats: all of them, or `most` per
-    event."""
+    """Yield the states after each event, without consecutive repeats; at most `most` per event."""
     disk = _Disk()
     for at, event in enumerate(events, 1):
         disk.add(event)

@@ -227,7 +227,8 @@ class Intruder:
         self._owners = owners
         self._lock = threading.Lock()
         self._acting: threading.Thread | None = None
-        # How often: from once in every call to once in a long compaction.
+        # The chance to act at each system call: about once per call, down to once per long
+        # compaction.
         self._chance = rng.choice((0.5, 0.1, 0.03))
 
     def observe(

@@ -87,8 +87,7 @@ class Call:
 
 
 def is_linearizable(calls: Sequence[Call], before: Values) -> bool:
-    """Return whether some sequential order of the calls on the map `before` explains the
-    answers."""
+    """Return whether a sequential order of the calls on the map `before` explains all answers."""
     start = frozenset(before.items())
     seen: set[tuple[frozenset[int], State]] = set()
     stack: list[tuple[frozenset[int], State]] = [(frozenset(), start)]

@@ -209,8 +209,7 @@ def masters_of(masters: Callable[[], Sequence[MasterProcess]]) -> Pids:
 
 
 def others_of(mark: str, masters: Pids) -> Pids:
-    """Return a function that returns all living descendants of masters: watchdogs, attempts,
-    guardians."""
+    """Return a function that returns the living descendants of masters."""
 
     def found() -> Sequence[int]:
         own = set(masters())

@@ -66,8 +66,7 @@ def choose(rng: random.Random, truth: Truth, foreign: Truth) -> Damage:
 
 
 def _place(rng: random.Random, data: bytes) -> int:
-    """Return an offset: anywhere, near an end of the file, or near the end of a line or a
-    sector."""
+    """Return an offset: anywhere, near the file's ends, or near the end of a line or sector."""
     size = len(data)
     near = rng.choice(("any", "any", "begin", "end", "line", "sector"))
     at = rng.randrange(size)

@@ -99,8 +99,7 @@ def simulate(
 
 
 def judge(root: Path, crash: Crash, history: History) -> Iterator[tuple[str, str]]:
-    """Yield the problems of the store at `root` after that power cut: the kind, and a
-    description."""
+    """Yield the kind and a description of each problem of the store at `root`."""
     events, commits = history.events[: crash.at], history.commits
     try:
         with FileBackend(root) as backend:

@@ -126,8 +126,7 @@ class Run:
         return total
 
     def _judge(self, cases: range) -> Tally:
-        """Judge a chunk in a process; start another process after a case that ended the first
-        one."""
+        """Judge a chunk in a process; start another one after a case that ended it."""
         total, first = Tally(), cases.start
         while first < cases.stop:
             command = [sys.executable, "-m", self.module, "--worker", *self.arguments,

@@ -237,8 +237,7 @@ class _Soak:
                 self._supervised.append(masters.start(name))
 
     def _look_at_end(self, master: MasterProcess) -> None:
-        """Judge the end of a master: no temporary fault may end a master that has opened its
-        store."""
+        """Judge a master's end: no temporary fault may end a master that has opened its store."""
         status = master.process.returncode
         if status in (-9, 0):
             return

@@ -1,5 +1,4 @@
-"""The workload of a recorded history: commits, batches, compactions and leaderships of two
-handles."""
+"""The workload of a recorded history: commits, compactions and leaderships of two handles."""
 
 from __future__ import annotations
 
@@ -35,8 +34,7 @@ Commit = dict[str, bytes | None]
 
 @attrs.frozen
 class History:
-    """A recorded run: the events of the disk with notes of each commit, and the effects of the
-    commits."""
+    """A recorded run: the disk's events with a note of each commit, and the commits' effects."""
 
     events: list[Event]
     commits: list[Commit]
@@ -196,8 +194,7 @@ class _Workload:
             self._overhead = len(written[0].data) - size
 
     def _peek(self) -> None:
-        """Let the other handle read unsynced data: everything that it has seen counts as
-        acknowledged."""
+        """Let the other handle read unsynced data; what it has seen counts as acknowledged."""
         if self._committing is None or self._rng.random() < 0.7:
             return
         (who, number), self._committing = self._committing, None

@@ -136,8 +136,7 @@ class CommitContract:
 
 
 class LimitsContract:
-    """Declared limits: what is within a limit passes, and what is over it is refused before it is
-    sent."""
+    """A commit within the declared limits passes; one over a limit is refused before it is sent."""
 
     def test_the_largest_value(self, backend: Backend, other: Backend) -> None:
         """A value of the declared size passes with any bytes; one more byte is `TooLarge`."""
@@ -163,8 +162,7 @@ class LimitsContract:
         assert value == present(other, "k").value
 
     def test_the_most_operations(self, backend: Backend, other: Backend) -> None:
-        """A commit with the declared number of operations passes, even with a fence; one more does
-        not."""
+        """A commit with the most operations passes, even with a fence; one more does not."""
         most = backend.capabilities.max_ops
         with lead(backend) as leadership:
             backend.commit(*(Create(f"a/{n}", b"") for n in range(most)), fence=leadership.fence)
@@ -174,8 +172,7 @@ class LimitsContract:
         assert most == len(contents(other))
 
     def test_the_longest_key(self, backend: Backend, other: Backend) -> None:
-        """A key of the declared length can be written, read, scanned and removed; a longer one is
-        refused."""
+        """The longest key can be written, read, scanned and removed; a longer one is refused."""
         longest = "k" * backend.capabilities.max_key
         backend.commit(Create(longest, b"1"))
         assert {longest: b"1"} == contents(other)

@@ -172,8 +172,7 @@ class MultiProcessContract:
     def test_a_killed_process_loses_nothing(
         self, backend: Backend, worker: Callable[[], Worker]
     ) -> None:
-        """All commits acknowledged before a kill -9 are stored, at most one more, and without a
-        gap."""
+        """A kill -9 loses no acknowledged commit; at most one more is stored, without a gap."""
         process = worker()
         process.send("pour", "k/")
         acknowledged = max(process.receive() for _ in range(100))
@@ -203,8 +202,7 @@ class MultiProcessContract:
     def test_one_leader_among_processes(
         self, backend: Backend, worker: Callable[[], Worker]
     ) -> None:
-        """Processes that campaign at the same time lead one after the other, with growing
-        epochs."""
+        """Processes that campaign at once lead one after the other, with growing epochs."""
         workers = {worker(): name for name in ("a", "b", "c")}
         fences: list[Fence] = []
         for process, name in workers.items():

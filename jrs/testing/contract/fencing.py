@@ -65,8 +65,7 @@ class FencingContract:
         assert Create("k", b"") == caught.value.op
 
     def test_resigning_does_not_lower_the_fence(self, backend: Backend) -> None:
-        """A resigned leader's fence stays valid until the next epoch begins, which harms nobody
-        else."""
+        """A resigned leader's fence stays valid until the next epoch begins."""
         with lead(backend) as leadership:
             pass
 

@@ -65,8 +65,7 @@ class WatchContract:
                 named(watch, "w/k", "v/k")
 
     def test_names_are_of_the_watched_prefix(self, backend: Backend) -> None:
-        """B5: a watch names no key outside of the directory of its prefix, and finally no key at
-        all."""
+        """B5: a watch names only keys in the directory of its prefix, and finally no key at all."""
         with backend.watch("w/") as watch:
             assert watch.changes(BOUND) is None
             backend.commit(Create("v/k", b"1"))

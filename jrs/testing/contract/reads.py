@@ -99,8 +99,7 @@ class PagingContract:
 
     @pytest.fixture
     def keys(self, backend: Backend) -> list[str]:
-        """2,500 keys among neighbors of the prefix, written in random order; more than two
-        pages."""
+        """2,500 keys among neighbors of the prefix, in random order; more than two pages."""
         keys = [f"p/{number * 7919 % 10007:05d}" for number in range(2500)]
         ops: list[Op] = [Create(key, key.encode()) for key in keys]
         ops += [Create(key, b"") for key in ("o", "p", "p.", "p-", "p0", "pp/1", "q/1")]
