@@ -18,7 +18,7 @@ _COLOURS = {
     "catching up": "green",
     "flushing": "magenta",
     "finished": "dim",
-    "stands": "yellow",
+    "suspended": "yellow",
     "recovering": "red",
 }
 

@@ -27,7 +27,7 @@ _SERVERS = {"etcd": find_etcd, "zookeeper": find_zookeeper}
 """The servers that the demo can start by itself."""
 
 
-class CanNotGoOn(Exception):
+class Stuck(Exception):
     """The story cannot continue; the message says why."""
 
 
@@ -76,7 +76,7 @@ def perform(
             differences = play(Setting(url, folder, screen, clusters))
         keep = keep or bool(differences)
         return 1 if differences else 0
-    except (TimeoutError, CanNotGoOn) as error:
+    except (TimeoutError, Stuck) as error:
         keep = True
         screen.say(f"\nThe demo is stuck: {error}", "bold red")
         return 1

@@ -17,7 +17,7 @@ from rich.table import Table
 from jrs.demo import comparison, data, replay
 from jrs.demo.scene import Scene
 from jrs.demo.screen import Screen
-from jrs.demo.setting import CanNotGoOn, Setting, perform
+from jrs.demo.setting import Setting, Stuck, perform
 from jrs.demo.streaming import STREAMS
 from jrs.demo.watching import JOB, Moment, Watched
 from jrs.records.model import JobResult, JobSpec, JobStatus, Json, StopMode, StopState
@@ -96,7 +96,7 @@ def _start(watched: Watched) -> None:
     for name in ("m1", "m2", "m3"):
         scene.masters.start(name)
     scene.submit(JOB)
-    watched.until_it_goes_on()
+    watched.until_it_continues()
 
 
 def _suspend(watched: Watched, moment: Moment) -> None:
@@ -110,25 +110,25 @@ def _suspend(watched: Watched, moment: Moment) -> None:
     scene.screen.line("client", 0, JOB, "suspend", f"when {when}")
     mark = marks.mark_of_job(scene.backend.url, scene.backend.cluster, JOB)
 
-    def stands() -> bool:
+    def is_suspended() -> bool:
         stop = stops.get(JOB)
         return stop is not None and stop.state is StopState.DONE and not marks.marked(mark)
 
-    watched.until(stands, "the job stands")
-    watched.stands()
+    watched.until(is_suspended, "the job is suspended")
+    watched.suspended()
     before = watched.look()
-    scene.screen.line("", 0, JOB, "stands", f"without a process: {watched.board().plain()}")
+    scene.screen.line("", 0, JOB, "suspended", f"without a process: {watched.board().plain()}")
     if not watched.feed.is_over:
         said = f"the weather of {watched.feed.add():%b %d} arrives, and no process reads it"
-        scene.screen.line("", 0, JOB, "stands", said)
+        scene.screen.line("", 0, JOB, "suspended", said)
     if watched.look() != before:
-        raise CanNotGoOn(f"job {JOB} stands, and has read on")
+        raise Stuck(f"job {JOB} is suspended, but has read more")
     watched.starts_again()
     resumed = time.time()
     stops.resume(JOB)
-    scene.screen.line("client", 0, JOB, "resume", "from where it stands")
+    scene.screen.line("client", 0, JOB, "resume", "from its newest committed batches")
     watched.until_started(resumed)
-    watched.until_it_goes_on()
+    watched.until_it_continues()
 
 
 def _rescale(watched: Watched, moment: Moment) -> None:
@@ -154,7 +154,7 @@ def _rescale(watched: Watched, moment: Moment) -> None:
     )
     said = ", ".join(f"{name} {before[name]} to {_PARTITIONS}" for name in rescaled())
     scene.screen.line("", 0, JOB, "rescaled", f"partitions of state: {said}")
-    watched.until_it_goes_on()
+    watched.until_it_continues()
 
 
 def _drain(watched: Watched) -> None:

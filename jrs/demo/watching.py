@@ -17,7 +17,7 @@ from jrs.demo.board import Board, Line, step
 from jrs.demo.progress import Progress, ProgressOf
 from jrs.demo.replay import FIRST, WeatherFeed
 from jrs.demo.scene import Scene
-from jrs.demo.setting import CanNotGoOn
+from jrs.demo.setting import Stuck
 from jrs.demo.streaming import AIRPORTS, STREAMS, WEATHER, WEATHER_SOURCE
 from jrs.testing.masters import MasterEvent
 
@@ -78,7 +78,7 @@ class Watched:
 
         Raises:
             TimeoutError: it does not; see `Scene.until`.
-            CanNotGoOn: the job has ended without being asked to.
+            Stuck: the job has ended without being asked to.
         """
         self.scene.until(condition, what)
 
@@ -109,7 +109,7 @@ class Watched:
         self.starts_again()
         return started
 
-    def until_it_goes_on(self) -> None:
+    def until_it_continues(self) -> None:
         """Wait until a batch is committed after the start."""
         self.until(lambda: self._state == "running", "it runs")
 
@@ -125,7 +125,7 @@ class Watched:
             "leading": self._event("leading", at) - at,
             "attempt started": self.until_started(at) - at,
         }
-        self.until_it_goes_on()
+        self.until_it_continues()
         times["next batch committed"] = time.time() - at
         self.failovers.append((f"{killed.name}: {when}", times))
 
@@ -137,7 +137,7 @@ class Watched:
         self._progress = self._progress_of.look()
         self._finished = {stage.name: stage for stage in self.scene.stages(JOB)}
         batches = self._batches()
-        if self._state != "stands" and batches > self._before:
+        if self._state != "suspended" and batches > self._before:
             self._state = "running"
         self._feed()
         self.scene.screen.show(self.board())
@@ -182,9 +182,9 @@ class Watched:
         """Return the number of partitions of a stream's state, if it can be read now."""
         return self._progress_of.partitions(name)
 
-    def stands(self) -> None:
+    def suspended(self) -> None:
         """Record that the job is suspended."""
-        self._state = "stands"
+        self._state = "suspended"
         self.look()
 
     def starts_again(self) -> None:
@@ -200,12 +200,12 @@ class Watched:
         if not self.may_end and self.scene.results.has_entry(JOB):
             result = self.scene.results.wait(JOB, 0)
             why = result.failure.message if result.failure else "its cancellation was not requested"
-            raise CanNotGoOn(f"job {JOB} has ended {result.status.name}: {why}")
+            raise Stuck(f"job {JOB} has ended {result.status.name}: {why}")
         self.look()
 
     def _feed(self) -> None:
         """Add a day of weather once the flights of that day are read."""
-        if self._state == "stands" or self.feed.is_over:
+        if self._state == "suspended" or self.feed.is_over:
             return
         read = [self._progress[name].read(0) for name in AIRPORTS if name not in self._finished]
         if self.feed.fed <= min([*read, self._read_weather()], default=0) + 1:

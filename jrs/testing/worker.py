@@ -113,7 +113,7 @@ class Worker:
         """Return once any process has stopped it."""
         os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOWAIT)
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         os.kill(self.pid, signal.SIGCONT)
 
     def kill(self) -> None:
