@@ -97,7 +97,7 @@ class Client:
 
     @property
     def idle(self) -> bool:
-        """Whether all jobs are submitted, followed up, and have a result."""
+        """Whether everything is submitted and followed up, and has a result."""
         return not self._left and not self._due and not any(self._history.missing())
 
     def tick(self) -> None:
@@ -114,7 +114,7 @@ class Client:
             pass
 
     def hurry(self) -> None:
-        """Submit all remaining jobs without waiting."""
+        """Submit what is left without waiting."""
         self._pace = 0.0
 
     # -- inside ----------------------------------------------------------------------------

@@ -38,7 +38,7 @@ from jrs.testing.masters import MasterProcess, Masters
 from jrs.testing.servers import Server, find_etcd, find_zookeeper
 
 SETTLED_WITHIN = 60.0
-"""Seconds after the last fault by which all should be done."""
+"""Seconds of peace after which all should be done."""
 _DISK = "160m"
 _STARTED = 8.0
 """Seconds after which a master has certainly started."""
@@ -78,11 +78,11 @@ class Outcome:
     """The outcome of a soak.
 
     Attributes:
-        violations: a line for each violation of a check.
-        settled: seconds from the last fault until all was done.
-        exits: masters that ended without being killed; each is a violation, unless the master ended
-            itself because one of its attempts did not end.
-        unstarted: masters that could not open their store and said so; a supervisor starts them
+        violations: of the checks, a line each.
+        settled: seconds of peace until all was done.
+        exits: masters that ended without having been killed; each is a violation, but for those
+            that ended themselves because an attempt in them would not die.
+        unstarted: masters that could not open their store, and said so: a supervisor starts them
             again.
     """
 
