@@ -19,6 +19,7 @@ from jrs.contract.errors import (
     Unavailable,
 )
 from jrs.contract.leadership import Leadership
+from jrs.records.checks import check_job_id, check_json
 from jrs.records.model import (
     JobNotFinished,
     JobResult,
@@ -28,8 +29,6 @@ from jrs.records.model import (
     Json,
     ResultState,
     RunnerKind,
-    check_job_id,
-    check_json,
 )
 from jrs.records.policies import RestartPolicy
 from jrs.store.jobs import JobCatalog

@@ -1,8 +1,8 @@
-"""EtcdBackend: the contract on an etcd, and the opening of a cluster there.
+"""EtcdBackend: the contract on an etcd.
 
 ::
 
-    /<prefix>/<cluster>/format          the marker: the format of the cluster
+    /<prefix>/<cluster>/format          the marker: the format of the cluster; see `cluster`
     /<prefix>/<cluster>/map/<key>       the records
     /<prefix>/<cluster>/latch           the current leader's latch, in its lease; see `leader`
     /<prefix>/<cluster>/gate/<handle>   after an unknown outcome, for an hour; see `write_barrier`
@@ -12,7 +12,6 @@ A record's version is the revision of the whole store at its last write.
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -29,18 +28,16 @@ from jrs.contract.errors import (
     Refused,
     TooLarge,
     Unavailable,
-    WrongAddress,
 )
-from jrs.contract.formats import NEWEST_FORMAT, read_marker
 from jrs.contract.leadership import Leadership
 from jrs.contract.operations import Fence, Op, Record
 from jrs.contract.watch import Watch
 
 from ..remote.address import Address
-from ..remote.diagnostics import diagnose, look_at_each
 from ..shared.group_commit import GroupCommit
-from . import leader, transaction
+from . import diagnostics, leader, transaction
 from ._etcd3 import rpc
+from .cluster import Marker, check_version, reach
 from .connection import ATTEMPT, WRITE, Connection, behind
 from .error_mapping import Compacted, OutOfSpace
 from .transaction import Commit
@@ -49,10 +46,6 @@ from .write_barrier import WriteBarrier
 
 DEFAULT_PORT = 2379
 DEFAULT_PREFIX = "jrs"
-OLDEST = (3, 4)
-
-_AT_FIRST = 1.0
-"""Seconds to wait for an answer before the cause of the silence is examined."""
 
 _GETS = 128
 _FIRST_PAGE, _LARGEST_PAGE, _GROWTH = 1000, 10_000, 4
@@ -81,60 +74,12 @@ def open_etcd(url: str, cluster: str, create: bool = True) -> EtcdBackend:
     backend = EtcdBackend(connection, cluster)
     try:
         deadline = Deadline.after(address.timeout)
-        _check_version(reach(connection, deadline), address)
+        check_version(reach(connection, deadline), address)
         backend.enter(create, deadline)
     except BaseException:
         backend.close()
         raise
     return backend
-
-
-def reach(connection: Connection, deadline: Deadline) -> Any:
-    """Return the status of a member, without useless waiting.
-
-    Waits until the deadline for a server that starts, hangs or is cut off. Reports a wrong name,
-    port or certificate as soon as it is found.
-    """
-    address = connection.address
-
-    def ask(patience: Deadline) -> Any:
-        return connection.read(
-            lambda stubs: stubs.maintenance.Status, rpc.StatusRequest(), patience
-        )
-
-    try:
-        return ask(Deadline.after(min(_AT_FIRST, deadline.remaining() / 2)))
-    except Unavailable:
-        # Half of the time, so that the rest is left for the server.
-        patience = Deadline.after(deadline.remaining() / 2)
-        faults = look_at_each(address.endpoints, address.tls, patience)
-    why = "; ".join(dict.fromkeys(fault.what for fault in faults if fault))
-    if all(fault and fault.wrong for fault in faults):
-        raise WrongAddress(f"{address.url} cannot be reached: {why}")
-    if all(fault and fault.lasting for fault in faults):
-        raise Unavailable(f"{address.url} cannot be reached: {why}")
-    try:
-        return ask(deadline)
-    except Unavailable as error:
-        if not why:
-            raise
-        raise Unavailable(f"{address.url} cannot be reached: {why}") from error
-
-
-def _check_version(status: Any, address: Address) -> None:
-    if _version(status.version) < OLDEST:
-        raise InvalidInput(
-            f"{address.url} is etcd {status.version}; 3.4 or newer is needed: upgrade it"
-        )
-
-
-def _marker(version: int) -> bytes:
-    return json.dumps({"jrs": "cluster", "version": version}).encode()
-
-
-def _version(text: str) -> tuple[int, ...]:
-    numbers = text.partition("-")[0].split(".")
-    return tuple(int(number) if number.isdigit() else 0 for number in numbers)
 
 
 class EtcdBackend(Backend):
@@ -161,6 +106,7 @@ class EtcdBackend(Backend):
         self.root = f"/{address.prefix or DEFAULT_PREFIX}/{cluster}/".encode()
         self._map = self.root + b"map/"
         self._gate = WriteBarrier(connection, self.root)
+        self._marker = Marker(connection, cluster, self.root, self._range)
         self._sending = threading.Lock()
         self._group: GroupCommit[Commit] = GroupCommit(
             self._append,
@@ -170,71 +116,13 @@ class EtcdBackend(Backend):
             on_leaving=self._leave,
         )
 
-    # -- opening ---------------------------------------------------------------------------
-
     def enter(self, create: bool, deadline: Deadline) -> None:
         """Find the cluster, or create it."""
-        key = self.root + b"format"
-        found = self._range(key, deadline)
-        if not found.kvs:
-            inside = self._range(self.root, deadline, range_end=behind(self.root), limit=1)
-            # Another process may have created the cluster meanwhile; the marker is created first.
-            found = self._range(key, deadline)
-            if inside.kvs and not found.kvs:
-                raise self._foreign()
-        if not found.kvs:
-            if not create:
-                raise InvalidInput(
-                    f"there is no cluster {self.cluster!r} at {self.url}: start a master, or check "
-                    "the prefix and the cluster's name"
-                )
-            value = _marker(NEWEST_FORMAT)
-            compare = rpc.Compare(
-                result=rpc.Compare.EQUAL, target=rpc.Compare.CREATE, key=key, create_revision=0
-            )
-            put = rpc.RequestOp(request_put=rpc.PutRequest(key=key, value=value))
-            self._write_marker(rpc.TxnRequest(compare=[compare], success=[put]), deadline)
-            found = self._range(key, deadline)
-        self.marked_format = self._format_in(found.kvs[0].value)
+        self.marked_format = self._marker.find(deadline, create=create)
 
     def mark_format(self, version: int) -> None:
-        deadline = self._deadline()
-        key = self.root + b"format"
-        while self.marked_format < version:
-            found = self._range(key, deadline).kvs[0]
-            self.marked_format = self._format_in(found.value)
-            if self.marked_format >= version:
-                return
-            compare = rpc.Compare(
-                result=rpc.Compare.EQUAL,
-                target=rpc.Compare.MOD,
-                key=key,
-                mod_revision=found.mod_revision,
-            )
-            put = rpc.RequestOp(request_put=rpc.PutRequest(key=key, value=_marker(version)))
-            self._write_marker(rpc.TxnRequest(compare=[compare], success=[put]), deadline)
-
-    def _write_marker(self, request: Any, deadline: Deadline) -> None:
-        try:
-            self.connection.write(lambda stubs: stubs.kv.Txn, request, deadline)
-        except OutcomeUnknown as error:
-            raise Unavailable(str(error)) from error  # The next call finds the marker or writes it.
-
-    def _format_in(self, value: bytes) -> int:
-        try:
-            form = json.loads(value)
-            kind, version = form["jrs"], form["version"]
-        except (ValueError, TypeError, KeyError):
-            raise self._foreign() from None
-        if kind != "cluster" or type(version) is not int:
-            raise self._foreign()
-        return read_marker(version, f"cluster {self.cluster!r} at {self.url}")
-
-    def _foreign(self) -> InvalidInput:
-        return InvalidInput(
-            f"{self.root.decode()} at {self.url} is in use by another program: choose another "
-            "prefix"
-        )
+        if self.marked_format < version:
+            self.marked_format = self._marker.raise_to(version, self._deadline())
 
     # -- reading ---------------------------------------------------------------------------
 
@@ -399,43 +287,12 @@ class EtcdBackend(Backend):
         return leader.campaign(self, candidate, ttl, stop)
 
     def diagnostics(self, ttl: float) -> Iterator[Diagnostic]:
-        address = self.connection.address
-        answers = self.connection.each(
-            lambda stubs: stubs.maintenance.Status, rpc.StatusRequest(), self.timeout
-        )
-        for (host, port), answer in zip(address.endpoints, answers, strict=True):
-            where = f"{host}:{port}"
-            if isinstance(answer, Exception):
-                why = diagnose(host, port, address.tls, self._deadline()) or "it does not answer"
-                yield Diagnostic("member", f"{where}: {why}", "start it, or remove it from the URL")
-                continue
-            yield Diagnostic(
-                "member",
-                f"{where}: etcd {answer.version}, {answer.dbSize / 1e6:.1f} MB stored"
-                + (", leads" if answer.leader == answer.header.member_id else ""),
-                None if answer.leader else "it knows no leader: most members are down; start them",
-            )
-            if _version(answer.version)[:2] == (3, 4) and _version(answer.version) < (3, 4, 24):
-                yield Diagnostic(
-                    "version",
-                    f"{where}: etcd before 3.4.24 is slow at transactions next to writes; it works",
-                )
-        if address.tls is None:
-            local = all(host in ("localhost", "127.0.0.1", "::1") for host, _ in address.endpoints)
-            yield Diagnostic(
-                "encryption",
-                "none" + (", on this host" if local else ""),
-                None if local else "use TLS: ?ca=FILE in the URL",
-            )
-        else:
-            yield Diagnostic("encryption", "TLS" + (", mutual" if address.tls.cert else ""))
+        yield from diagnostics.members(self.connection, self.timeout)
+        yield diagnostics.encryption(self.connection.address)
         began = time.monotonic()
         lease, granted = leader.grant(self, ttl, self._deadline())
         leader.revoke(self, lease, self._deadline())
-        detail = f"lease of {granted} s granted and revoked in {time.monotonic() - began:.3f} s"
-        yield Diagnostic(
-            "session", detail, None if granted <= ttl + 1 else f"the actual ttl is {granted} s"
-        )
+        yield diagnostics.session(ttl, granted, time.monotonic() - began)
 
     def close(self) -> None:
         if self.connection.forked:

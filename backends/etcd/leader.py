@@ -55,7 +55,7 @@ def campaign(
         with EtcdWatch(backend.connection, latch) as watch:
             while not stop.is_set():
                 guardian.beat()
-                if not _stands(backend, latch):
+                if not _exists(backend, latch):
                     won = _take(backend, latch, candidate, ttl, guardian)
                     if won is not None:
                         return won
@@ -75,7 +75,7 @@ def _await(watch: EtcdWatch, stop: threading.Event, seconds: float) -> None:
             return
 
 
-def _stands(backend: Handle, latch: bytes) -> bool:
+def _exists(backend: Handle, latch: bytes) -> bool:
     request = rpc.RangeRequest(key=latch, keys_only=True)
     deadline = Deadline.after(backend.timeout)
     return bool(backend.connection.read(lambda stubs: stubs.kv.Range, request, deadline).kvs)

@@ -12,12 +12,12 @@ from pathlib import Path
 from jrs.contract.errors import JrsError
 
 from .compaction import Compaction
-from .replica import Replica
+from .replica import NEVER, Replica
 
 
 def write_next(folder: Path) -> None:
     """Write the next base of the log in `folder`, if its newest segment is sealed."""
-    replica = Replica(folder, seal_at=1 << 62, compaction=Compaction(folder, here=True))
+    replica = Replica(folder, seal_at=NEVER, compaction=Compaction(folder, here=True))
     start = replica.start
     try:
         while replica.start == start and not replica.step():

@@ -1,4 +1,4 @@
-"""The folder of a file backend: its marker and the supported filesystems.
+"""The folder of a file backend: its marker, its filesystem, and durable writing in it.
 
 ::
 
@@ -13,6 +13,7 @@ import contextlib
 import json
 import os
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 from jrs.contract.errors import InvalidInput, Unavailable
@@ -84,24 +85,42 @@ def children(root: Path) -> list[Path]:
 
 def publish(path: Path, data: bytes, *, replace: bool = False) -> None:
     """Write a file atomically and durably. An existing file stays, unless `replace` is True."""
+    with published(path, replace=replace) as fd:
+        write_all(fd, data)
+        os.fsync(fd)
+    sync_folder(path.parent)
+
+
+@contextlib.contextmanager
+def published(path: Path, *, replace: bool = False) -> Iterator[int]:
+    """Write a file that appears atomically under its name when the block ends without an error.
+
+    The block syncs the file, and its caller syncs the folder.
+
+    Args:
+        replace: replace an existing file; otherwise the existing file stays.
+    """
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         try:
-            os.write(fd, data)
-            os.fsync(fd)
+            yield fd
         finally:
             os.close(fd)
-        if replace:
-            os.replace(temporary, path)
-        else:
-            os.link(temporary, path)
-    except FileExistsError:
-        pass
+        # The file exists already, or processes in a later segment have swept the temporary file.
+        with contextlib.suppress(FileExistsError, FileNotFoundError):
+            (os.replace if replace else os.link)(temporary, path)
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
-    sync_folder(path.parent)
+
+
+def write_all(fd: int, data: bytes | bytearray) -> None:
+    """Write all of `data`, with as many writes as necessary."""
+    with memoryview(data) as view:
+        written = 0
+        while written < len(view):
+            written += os.write(fd, view[written:])
 
 
 def sync_folder(path: Path) -> None:

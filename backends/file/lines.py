@@ -1,4 +1,4 @@
-"""The lines of a log and of a base: text with one checksum each, no state and no I/O.
+"""The lines of a log: text with one checksum each, no state and no I/O.
 
 ::
 
@@ -6,7 +6,6 @@
     <crc> C <fence> <op> <op> …                   a commit; fence is KEY:VERSION, or -
     <crc> R <key> <value>                         an unconditional write; only fsck writes it
     <crc> S                                       the seal: the segment ends here
-    <crc> <version> <key> <value>                 a line of a base
 
 In a log of format 3 a batch begins with a head that vouches for the batches before it
 (`jrs.backends.file.batches`); in a log of format 2 it begins with ``~~`` alone.
@@ -127,16 +126,6 @@ def _operations(fields: list[bytes]) -> Iterator[tuple[bytes, str, bytes]]:
 def overwrite(key: str, value: bytes) -> Commit:
     """Return an unconditional write of a record; an operator's last resort."""
     return b"R\t%s\t%s" % (key.encode(), escape(value)), []
-
-
-def base_line(version: int, key: bytes, value: bytes) -> bytes:
-    """Return a line of a base; `value` is already escaped."""
-    return sealed(b"%d\t%s\t%s" % (version, key, value))
-
-
-def held_line(key: bytes) -> bytes:
-    """Return a line of a base that holds `key`, whose state is unknown."""
-    return b"????????\t0\t%s\t\n" % key
 
 
 def checked(line: bytes) -> bytes | None:

@@ -15,7 +15,7 @@ from jrs.contract.operations import Record
 
 from ..shared.ordered_map import OrderedMap
 from . import lines
-from .merge import HELD
+from .base.merge import HELD
 
 Stored = tuple[bytes | None, int]
 """An escaped value and its version. The value None is a deletion or, at version `HELD`, a held

@@ -20,7 +20,7 @@ from jrs.cli.connecting import connect
 from jrs.cli.snapshots import echo_restored, progress_of
 from jrs.client.job import JobHandle
 from jrs.contract.errors import NotFound
-from jrs.records.model import check_job_id
+from jrs.records.checks import check_job_id
 from jrs.records.policies import MOST_PARTITIONS, check_count
 from jrs.records.signing import SpecKey
 from jrs.recovery.attempt.entry_point import check_entry

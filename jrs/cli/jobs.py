@@ -23,7 +23,8 @@ from jrs.client.connection import entry_point_of
 from jrs.client.job import JobHandle
 from jrs.contract.errors import DuplicateJob, InvalidInput, NoSuchJob
 from jrs.contract.texts import shown
-from jrs.records.model import JobResult, JobSpec, JobStatus, RunnerKind, check_job_id
+from jrs.records.checks import check_job_id
+from jrs.records.model import JobResult, JobSpec, JobStatus, RunnerKind
 from jrs.records.policies import Keep, RestartPolicy, SnapshotPolicy
 from jrs.records.signing import SpecKey
 from jrs.recovery.attempt.entry_point import check_entry

@@ -19,13 +19,13 @@ from jrs.client.job import JobHandle
 from jrs.contract.backend import Backend, Diagnostic
 from jrs.contract.errors import DuplicateJob
 from jrs.contract.texts import redacted
+from jrs.records.checks import check_job_id
 from jrs.records.model import (
     EpochRecord,
     JobSpec,
     JobStatus,
     ResultState,
     RunnerKind,
-    check_job_id,
 )
 from jrs.records.policies import RestartPolicy, SnapshotPolicy
 from jrs.records.signing import SpecKey

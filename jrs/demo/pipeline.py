@@ -1,8 +1,8 @@
 """The demo's jobs: which carriers are late on which routes out of New York, in 2013.
 
-`flights` is one PySpark job of four stages; `airlines` and `weather_summary` are small ones without
+`flights` is one PySpark job of four stages; `airlines` and `weather_summary` are small jobs without
 Spark. Each is a pure function of its input: sums are of whole numbers, ties are broken, rounding is
-the last step. So two runs can be compared for equality, whatever died in between.
+the last step. So two runs can be compared for equality, even if processes died in one of them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 WORST = 10
 MIN_FLIGHTS = 100
-"""Routes that a carrier flew less often are not ranked: one bad day would decide."""
+"""Least flights of a ranked route: with fewer, one bad day would decide."""
 LATE = 15
 """Minutes of arrival delay from which a flight counts as late."""
 
@@ -121,7 +121,7 @@ def statistics(stage: Stage, joined: Path) -> Json:
 
 
 def report(stage: Stage, numbers: Path) -> Json:
-    """Return the carrier-route pairs with the worst mean delay, the worst one first."""
+    """Return the carrier-route pairs with the worst mean delay, worst first."""
     from pyspark.sql import functions as F
 
     routes = _spark(stage).read.csv(str(numbers / "by_route"), header=True, inferSchema=True)
@@ -198,7 +198,7 @@ def _spark(stage: Stage) -> SparkSession:
         stage.job,
         spark_sql_shuffle_partitions="4",
         spark_sql_session_timeZone="UTC",
-        # A minute's work: the time to compile well is more than what it would save.
+        # The job runs for a minute: the JVM's optimizing compiler would take longer than it saves.
         spark_driver_extraJavaOptions="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     )
 

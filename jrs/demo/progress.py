@@ -1,7 +1,6 @@
-"""How far each stream of a job is, read from its checkpoint while it runs.
+"""The progress of each stream of a job, read from its checkpoint while it runs.
 
-The reader has no part in the job: a folder that is renamed at this moment is checked again the
-next time.
+The reader takes no part in the job: if the job renames a folder meanwhile, the next look finds it.
 """
 
 from __future__ import annotations
@@ -20,23 +19,23 @@ from jrs.recovery.spark.rescaling import partitions
 
 @attrs.frozen
 class Progress:
-    """How far a stream is. It shrinks only if its job resumes from a snapshot."""
+    """The progress of a stream. It shrinks only if its job resumes from a snapshot."""
 
     planned: int = 0
     """Batches that have begun."""
     committed: int = 0
     """Batches that have ended."""
     files: tuple[int, ...] = ()
-    """How often each source was read from: for one file at a time, the files."""
+    """The number of reads from each source: of files, if each read takes one file."""
     watermark: float | None = None
-    """In seconds since 1970; None before there is one, and at the end of time."""
+    """In seconds since 1970; None before the first watermark, and at the end of time."""
     flushing: bool = False
     """Whether the newest batch is the one at the end of time."""
     rows: int = 0
     """Rows that are published."""
 
     def read(self, source: int) -> int:
-        """Return how many files were read of a source that gives one at a time."""
+        """Return the number of files that were read from a source that gives one at a time."""
         return self.files[source] if source < len(self.files) else 0
 
 
@@ -47,10 +46,10 @@ class ProgressOf:
         self._folder = storage.folder(job_id)
         self._seen = dict.fromkeys(streams, Progress())
         self._rows: dict[Path, int] = {}
-        """Of each batch that was published: it does not change."""
+        """Rows of each published batch, which never change."""
 
     def look(self) -> Mapping[str, Progress]:
-        """Return how far each stream is by now."""
+        """Return the current progress of each stream."""
         for name, before in list(self._seen.items()):
             rows = self._published(name)
             now = self._checkpoint(name) or before
@@ -58,8 +57,7 @@ class ProgressOf:
         return dict(self._seen)
 
     def partitions(self, name: str) -> int | None:
-        """Return over how many partitions a stream's state is spread; None if that is not to be
-        seen now."""
+        """Return the number of partitions of a stream's state; None if it cannot be read now."""
         for checkpoint in self._folder.glob(f"e*/streams/{name}/ck"):
             try:
                 return partitions(checkpoint)
@@ -80,7 +78,7 @@ class ProgressOf:
             return Progress(
                 at.planned + 1,
                 at.committed + 1,
-                # One entry of a file source's log for each time that it was read from.
+                # The log of a file source has one entry for each read.
                 tuple((-1 if each.log_end is None else each.log_end) + 1 for each in plan.sources),
                 watermark / 1000 if watermark else None,
                 at.at_the_end,

@@ -1,8 +1,8 @@
 """The streaming demo's input: February 2013 in New York, replayed as small files ordered by time.
 
-The flights of each airport are in a folder of its own, a file for each day: they are bounded, and
-end on different days. The weather is not: `WeatherFeed` adds a day to its folder now and then, as
-long as the demo lets it.
+Each airport has a folder with one file of flights for each day: these inputs are bounded and end on
+different days. The weather is unbounded: `WeatherFeed` adds a day to its folder now and then, until
+the demo ends it.
 
 Spark reads the files of a folder in the order of their times of modification, so those are set.
 """
@@ -20,31 +20,31 @@ import attrs
 
 FIRST = date(2013, 2, 1)
 LAST_DAYS = {"EWR": date(2013, 2, 28), "JFK": date(2013, 2, 21), "LGA": date(2013, 2, 14)}
-"""The last day that is replayed of each airport's flights; that of the weather is the last one."""
+"""The last replayed day of each airport's flights; the newest is also that of the weather."""
 FLIGHT_COLUMNS = ("at", "origin", "carrier", "flight", "dest", "dep_delay", "arr_delay")
 WEATHER_COLUMNS = ("hour", "station", "temp", "wind_speed", "precip", "visib")
 
 _LAST = max(LAST_DAYS.values())
 _EPOCH = datetime(2020, 1, 1, tzinfo=UTC).timestamp()
-"""The time of modification of the files of the first day; any would do that has passed."""
+"""The modification time of the files of the first day; any time in the past would do."""
 
 Row = tuple[str, ...]
 
 
 @attrs.frozen
 class Replay:
-    """What is there to replay."""
+    """The input of a replay."""
 
     flights: Path
-    """A folder with one for each airport, complete."""
+    """A folder with one complete folder for each airport."""
     weather: Path
-    """The folder that the weather is added to; empty at first."""
+    """The folder of the weather; empty at first."""
     days: tuple[tuple[date, tuple[Row, ...]], ...]
-    """The weather of each day, to be added."""
+    """The weather of each day that will be added."""
 
 
 def export(source: Path, folder: Path) -> Replay:
-    """Write the flights below `folder`, and return what there is to replay.
+    """Write the flights below `folder`, and return the input.
 
     Args:
         source: where `jrs.demo.data` has put its CSV files.
@@ -61,12 +61,12 @@ def export(source: Path, folder: Path) -> Replay:
 
 
 class WeatherFeed:
-    """Adds the weather to its folder, day by day: a source that has no end of its own."""
+    """Adds the weather to its folder, day by day: a source without an end."""
 
     def __init__(self, replay: Replay) -> None:
         self._replay = replay
         self.fed = 0
-        """How many days there are by now."""
+        """The number of days that were added."""
 
     @property
     def is_over(self) -> bool:
@@ -74,7 +74,7 @@ class WeatherFeed:
         return self.fed == len(self._replay.days)
 
     def add(self) -> date:
-        """Add the next day, whole, and return which."""
+        """Add the next day atomically, and return it."""
         day, rows = self._replay.days[self.fed]
         _write(self._replay.weather, day, WEATHER_COLUMNS, rows)
         self.fed += 1
@@ -85,7 +85,7 @@ def _flights(source: Path) -> Iterator[Row]:
     with (source / "flights.csv").open(newline="") as file:
         for row in csv.DictReader(file):
             if not str(FIRST) <= row["time_hour"][:10] <= str(_LAST):
-                continue  # Most of the year; the rest takes time to read.
+                continue  # Skip most of the year, which takes time to read.
             hour = datetime.fromisoformat(row["time_hour"])
             at = hour + timedelta(minutes=int(row["minute"]))
             yield (f"{at:%Y-%m-%dT%H:%M:%SZ}", *(row[name] for name in FLIGHT_COLUMNS[1:]))
@@ -112,7 +112,7 @@ def _by_day(rows: Iterable[Row], first: date, last: date) -> Iterator[tuple[date
 
 
 def _write(folder: Path, day: date, columns: Sequence[str], rows: Iterable[Row]) -> None:
-    """Write a day's file, which appears whole."""
+    """Write the file of a day; it appears atomically."""
     half = folder / f".{day}"
     with half.open("w", newline="") as file:
         table = csv.writer(file)

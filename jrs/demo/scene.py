@@ -1,4 +1,4 @@
-"""A scene: one cluster, its masters and its jobs, and what is seen of them while they run."""
+"""A scene: one cluster, its masters and jobs, and the events that are seen while they run."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from jrs.testing.masters import MasterEvent, MasterProcess, Masters
 
 _TTL = 5.0
 _PATIENCE = 300.0
-"""Seconds after which something that was waited for is taken to be broken."""
+"""Seconds to wait for a condition before the demo counts as broken."""
 
 
 class Scene:
-    """A context manager: leaving it ends the masters and whatever they have started.
+    """A context manager: leaving it ends the masters and everything that they have started.
 
     Args:
-        specs: the jobs that are played, by what they are called.
-        looking: called at each look while something is waited for.
+        specs: the jobs of the scene, by name.
+        looking: called at each look while the scene waits for something.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Scene:
         self.specs = {spec.job_id: spec for spec in specs}
         self.looking = looking
         self._seen: dict[tuple[str, str], int] = {}
-        """The attempt by which each job's stage was first seen finished."""
+        """The attempt in which each stage of a job was first seen finished."""
         files = setting.folder / "files"
         self.masters = Masters(
             setting.url,
@@ -70,7 +70,7 @@ class Scene:
             self.screen.line("client", 0, job_id, "submit", self.specs[job_id].entry_point)
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
-        """Wait until `condition` holds, and show stages as they finish meanwhile."""
+        """Wait until `condition` holds; meanwhile show stages that finish."""
         self.screen.doing(f"until {what} …")
 
         def look() -> bool:
@@ -106,12 +106,12 @@ class Scene:
         return self.results.has_dirty(job_id)
 
     def writes(self, job_id: str, stage: str) -> bool:
-        """Return whether files of the stage are in staging: it is in its middle."""
+        """Return whether the stage has files in staging, so that it is half done."""
         staged = self.storage.folder(job_id).glob(f"e*/{stage}.*/**/*")
         return any(path.is_file() for path in staged)
 
     def said(self, kind: str, epoch: int, job_id: str = "") -> MasterEvent:
-        """Return the event, waiting for it."""
+        """Wait for the event and return it."""
 
         def wanted(event: MasterEvent) -> bool:
             return (event.kind, event.epoch, event.job_id) == (kind, epoch, job_id)
@@ -127,12 +127,11 @@ class Scene:
         return leader, at
 
     def ended(self) -> dict[str, JobResult]:
-        """Return what became of the jobs."""
+        """Return the results of the jobs."""
         return {job_id: self.results.wait(job_id, 0) for job_id in self.specs}
 
     def problems(self) -> tuple[str, ...]:
-        """Return what is wrong by itself, when the jobs have ended: a finished stage that ran
-        again, or something left behind."""
+        """Return which finished stages ran again, and what the ended jobs have left behind."""
         found = []
         for job_id, result in self.ended().items():
             for stage in result.stages:

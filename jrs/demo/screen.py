@@ -1,5 +1,4 @@
-"""What the demos show: one line for whatever happens, a board below them that moves, and tables at
-the end."""
+"""The output of the demos: a line for each event, a live board below, and tables at the end."""
 
 from __future__ import annotations
 
@@ -28,11 +27,11 @@ _COLOURS = {
     "stage": "green",
 }
 _SILENT = {"resigned"}
-"""Kinds of events that tell nothing of the story."""
+"""Kinds of events that do not matter for the story."""
 
 
 class Screen:
-    """Prints, from any thread: on a terminal in colour, with what moves below; elsewhere plain."""
+    """Prints from any thread: on a terminal in color above a live board, otherwise plain text."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(highlight=False)
@@ -61,20 +60,20 @@ class Screen:
         self._live.stop()
 
     def act(self, title: str, text: str) -> None:
-        """Open a part of the story."""
+        """Begin a part of the story."""
         with self._lock:
             self._console.print(f"\n[bold]{title}[/bold]\n[dim]{escape(text)}[/dim]")
 
     def doing(self, text: str) -> None:
-        """Say what is being waited for, on a terminal."""
+        """Show on a terminal what the demo waits for."""
         self._spinner.update(text=Text(text, "dim"))
 
     def show(self, board: RenderableType | None) -> None:
-        """Have `board` at the bottom, on a terminal, until another one or None takes its place."""
+        """Show `board` at the bottom of a terminal, until another board or None replaces it."""
         self._board = board
 
     def event(self, event: MasterEvent) -> None:
-        """Show what a master said."""
+        """Show an event of a master."""
         if event.kind not in _SILENT:
             what = event.kind
             message = event.message
@@ -110,12 +109,12 @@ class Screen:
             )
 
     def say(self, text: str, style: str = "") -> None:
-        """Print a line of its own."""
+        """Print a separate line."""
         with self._lock:
             self._console.print(escape(text), style=style or None)
 
     def verdict(self, differences: list[str], *, other: str, equal: str) -> None:
-        """Show how two outcomes differ, or that they are equal."""
+        """Show the differences of two outcomes, or that they are equal."""
         if not differences:
             self.say(f"\nEQUAL: {equal}", "bold green")
             return
@@ -124,7 +123,7 @@ class Screen:
             self.say(f"  {difference}")
 
     def report(self, worst: Json) -> None:
-        """Show the pipeline's answer."""
+        """Show the result of the pipeline."""
         table = Table("", "airline", "route", "to", "flights", "mean delay", "late", "bad weather")
         for column in (0, 4, 5, 6, 7):
             table.columns[column].justify = "right"
@@ -142,7 +141,7 @@ class Screen:
         self.table("The ten worst carrier-route pairs out of New York in 2013", table)
 
     def jobs(self, results: list[JobResult]) -> None:
-        """Show what each job took."""
+        """Show the duration of each job."""
         table = Table("job", "status", "attempts", "stages run, by attempt", "skipped on recovery")
         for result in results:
             attempts = range(1, result.attempt + 1)
@@ -169,7 +168,7 @@ class Screen:
 
     @property
     def is_live(self) -> bool:
-        """Whether what is shown at the bottom is seen: on a terminal."""
+        """Whether the output is a terminal, so that a board can be shown."""
         return self._console.is_terminal
 
     def table(self, title: str, table: Table) -> None:

@@ -1,5 +1,4 @@
-"""What both demos are played in: a backend to reach, a folder of their own, and an end that leaves
-nothing behind."""
+"""The setting of both demos: a reachable backend, a temporary folder, and a cleanup at the end."""
 
 from __future__ import annotations
 
@@ -25,23 +24,23 @@ from jrs.store.opening import open_backend
 from jrs.testing.servers import ServerMissing, find_etcd, find_zookeeper
 
 _SERVERS = {"etcd": find_etcd, "zookeeper": find_zookeeper}
-"""What the demo can start by itself."""
+"""The servers that the demo can start by itself."""
 
 
-class CanNotGoOn(Exception):
+class Stuck(Exception):
     """The story cannot continue; the message says why."""
 
 
 @attrs.frozen
 class Setting:
-    """What a demo is given."""
+    """The setting of one demo."""
 
     url: str
-    """The backend's."""
+    """The URL of the backend."""
     folder: Path
     screen: Screen
     clusters: tuple[str, ...]
-    """The clusters that it may use; no others are cleaned up."""
+    """The clusters that the demo may use; only these are cleaned up."""
 
 
 def perform(
@@ -55,13 +54,13 @@ def perform(
     """Play a demo; return its exit status: 0 if it names no difference.
 
     Args:
-        play: returns every difference that it has found, having shown them.
-        backend: a URL, or the name of a server that is started and ended; None for a folder.
-        clusters: what the clusters are called; each gets an ending of its own.
-        keep: whether the folder stays. It also does where something is wrong.
+        play: shows all differences that it has found, and returns them.
+        backend: a URL, or the name of a server that the demo starts and stops; None for a folder.
+        clusters: the names of the clusters; each name gets a random suffix.
+        keep: whether the folder stays. It also stays if something is wrong.
 
     Raises:
-        InvalidInput: something that the demo needs is not here; says how to get it.
+        InvalidInput: something that the demo needs is missing; says how to get it.
     """
     _require_everything()
     own = secrets.token_hex(3)
@@ -77,7 +76,7 @@ def perform(
             differences = play(Setting(url, folder, screen, clusters))
         keep = keep or bool(differences)
         return 1 if differences else 0
-    except (TimeoutError, CanNotGoOn) as error:
+    except (TimeoutError, Stuck) as error:
         keep = True
         screen.say(f"\nThe demo is stuck: {error}", "bold red")
         return 1
@@ -96,7 +95,7 @@ def perform(
 
 @contextmanager
 def _reachable(backend: str | None, folder: Path) -> Iterator[str]:
-    """Yield the URL of the backend: the one given, a folder, or a server of the demo's own."""
+    """Yield the URL of the backend: the given one, a folder, or a server that the demo starts."""
     if backend not in _SERVERS:
         yield backend or (folder / "store").as_uri()
         return

@@ -1,8 +1,9 @@
-"""The demo's story: the same jobs undisturbed, then with two leaders killed; then the comparison.
+"""The demo's story: the same jobs without interruption, then with two killed leaders, then
+compared.
 
-Every kill waits for a condition and never for the clock: the first for files that a stage has begun
-to write, the second for the dirty marker of a result, with a resource that will not be cleaned up
-before the leader is dead.
+Every kill waits for a condition and never for the clock. The first waits for files that a stage has
+begun to write. The second waits for the dirty marker of a result; a resource is not cleaned up
+before that leader is dead.
 """
 
 from __future__ import annotations
@@ -48,17 +49,17 @@ def _play(setting: Setting) -> list[str]:
 
 @attrs.frozen
 class _Outcome:
-    """What the jobs of one cluster have come to, for the comparison."""
+    """The outcome of the jobs of one cluster, for the comparison."""
 
     results: dict[str, JobResult]
     output: dict[str, str]
-    """Each published file that the jobs wrote, without Spark's random part, and its digest."""
+    """Each published file of the jobs, without Spark's random part in its name, and its digest."""
     problems: tuple[str, ...] = ()
-    """What is wrong with it by itself."""
+    """Problems of this outcome alone."""
 
 
 class _Held(Scene):
-    """A cluster whose flights are not cleaned up before its gate is open."""
+    """A cluster that does not clean up its job `flights` before its gate is open."""
 
     def __init__(self, setting: Setting, cluster: str, source: Path) -> None:
         self.gate = setting.folder / f"{cluster}.gate"
@@ -74,7 +75,7 @@ class _Held(Scene):
         return self
 
     def outcome(self) -> _Outcome:
-        """Return what became of the jobs, and what is wrong with it."""
+        """Return the outcome of the jobs, with its problems."""
         return _Outcome(self.ended(), self._output(), self.problems())
 
     def _output(self) -> dict[str, str]:
@@ -138,7 +139,7 @@ def _since(killed: float, scene: _Held, epoch: int, last: str, job_id: str) -> d
 
 
 def _compare(expected: _Outcome, found: _Outcome) -> list[str]:
-    """Return how the two differ, one line each."""
+    """Return a line for each difference of the two outcomes."""
     differences = [*expected.problems, *found.problems]
     for job_id, result in expected.results.items():
         other = found.results[job_id]

@@ -1,11 +1,11 @@
 """The streaming demo's jobs: the delays of three airports by the hour, and each flight's weather.
 
-`delays` has a bounded stream for each airport, which gives its windows and finishes, an unbounded
-one that joins flights with the weather, and a batch stage that sums up when all of them have ended.
-`batch` computes the same tables in one batch, by the same functions.
+`delays` has a bounded stream for each airport, which emits its windows and finishes; an unbounded
+stream that joins flights with the weather; and a batch stage that sums up after all streams have
+ended. `batch` computes the same tables in one batch, by the same functions.
 
-Each row is a pure function of the input: sums are of whole numbers, what is not one is handed on as
-it was read, and no row is late, since the files are in the order of time.
+Each row is a pure function of the input: sums are of whole numbers, other values are copied as they
+were read, and no row is late, since the files are ordered by time.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from jrs.recovery.attempt.job import StreamStage
 
 AIRPORTS = {airport.lower(): airport for airport in sorted(LAST_DAYS, key=LAST_DAYS.__getitem__)}
-"""The bounded stages, the one first that ends first, and the airport of each."""
+"""The bounded stages in the order in which they end, and the airport of each."""
 WEATHER = "weather"
 """The unbounded stage."""
 STREAMS = (*AIRPORTS, WEATHER)
 WEATHER_SOURCE = 1
-"""Which of the sources of the unbounded stage the weather is; the flights are the first."""
+"""The index of the weather among the sources of the unbounded stage; the flights come first."""
 LATE = 15
 """Minutes of delay from which a departure counts as late."""
 
@@ -77,7 +77,7 @@ def batch(job: Job, flights: str, weather: str) -> Json:
 
 
 def windows(flights: DataFrame) -> DataFrame:
-    """Return the departures of each hour and carrier: how many, canceled, late, and the delay."""
+    """Return the departures of each hour and carrier: all, canceled, late, and the delay."""
     from pyspark.sql import functions as F
 
     hours = flights.withWatermark("at", "1 hour").groupBy(F.window("at", "1 hour"), "carrier")
@@ -91,10 +91,10 @@ def windows(flights: DataFrame) -> DataFrame:
 
 
 def with_weather(flights: DataFrame, weather: DataFrame) -> DataFrame:
-    """Return each flight with the weather of its hour at its airport, if that was observed."""
+    """Return each flight with the weather at its airport in its hour, if it was observed."""
     from pyspark.sql import functions as F
 
-    # A batch takes three files of flights, of at most two days: it is late by a day at most.
+    # A batch takes three files of flights, of at most two days: a row is at most a day late.
     joined = flights.withWatermark("at", "1 day").join(
         weather.withWatermark("hour", "1 hour"),
         F.expr("origin = station and hour > at - interval 1 hour and hour <= at"),
@@ -107,7 +107,7 @@ def with_weather(flights: DataFrame, weather: DataFrame) -> DataFrame:
 
 
 def summary(joined: DataFrame) -> Json:
-    """Return the departures of each airport by the weather they had."""
+    """Return the departures of each airport by weather."""
     from pyspark.sql import functions as F
 
     weather = (
@@ -126,7 +126,7 @@ def summary(joined: DataFrame) -> Json:
 
 
 def _by_the_hour(stage: StreamStage, folder: Path) -> DataStreamWriter:
-    # A day in each batch.
+    # Each batch takes one day.
     read = stage.spark.readStream.option("maxFilesPerTrigger", 1)
     return windows(_csv(read, _FLIGHTS, stage.files(folder))).writeStream.format("jrs")
 
@@ -154,7 +154,7 @@ def _spark(job: Job) -> SparkSession:
         job,
         spark_sql_shuffle_partitions="2",
         spark_sql_session_timeZone="UTC",
-        # Minutes' work: the time to compile well is more than what it would save.
+        # The job runs for minutes: the JVM's optimizing compiler would take longer than it saves.
         spark_driver_extraJavaOptions="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     )
 
@@ -168,5 +168,5 @@ def _count_if(condition: Column) -> Column:
 def _as_text(column: str) -> Column:
     from pyspark.sql import functions as F
 
-    # As every reader reads it, whatever time zone it is in.
+    # So that every reader reads the same, in any time zone.
     return F.date_format(column, "yyyy-MM-dd HH:mm")

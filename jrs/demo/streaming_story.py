@@ -1,8 +1,8 @@
-"""The streaming demo's story: three airports and the weather as streams, and leaders that die.
+"""The streaming demo's story: streams of three airports and the weather, and leaders that die.
 
-What happens when is drawn from a seed: within or after which batch of which stream a leader is
-killed, the job suspended, or rescaled. Nothing waits for the clock, so that a slow machine sees the
-same story.
+A seed determines the moments: within or after which batch of which stream a leader is killed or the
+job is suspended or rescaled. Nothing waits for the clock, so that a slow machine sees the same
+story.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rich.table import Table
 from jrs.demo import comparison, data, replay
 from jrs.demo.scene import Scene
 from jrs.demo.screen import Screen
-from jrs.demo.setting import CanNotGoOn, Setting, perform
+from jrs.demo.setting import Setting, Stuck, perform
 from jrs.demo.streaming import STREAMS
 from jrs.demo.watching import JOB, Moment, Watched
 from jrs.records.model import JobResult, JobSpec, JobStatus, Json, StopMode, StopState
@@ -25,14 +25,14 @@ from jrs.recovery.processes import marks
 from jrs.store.stops import JobStops
 
 BATCH = "batch"
-"""The job that everything is compared with, and its only stage."""
+"""The job whose tables all streams are compared with, and its only stage."""
 _PARTITIONS = 4
 _SEEDS = 1_000_000
 
 
 @attrs.frozen
 class _Plan:
-    """What is done when; the same for the same seed."""
+    """The moments of all actions; the same for the same seed."""
 
     kills: tuple[Moment, ...]
     suspend: Moment
@@ -96,7 +96,7 @@ def _start(watched: Watched) -> None:
     for name in ("m1", "m2", "m3"):
         scene.masters.start(name)
     scene.submit(JOB)
-    watched.until_it_goes_on()
+    watched.until_it_continues()
 
 
 def _suspend(watched: Watched, moment: Moment) -> None:
@@ -110,25 +110,25 @@ def _suspend(watched: Watched, moment: Moment) -> None:
     scene.screen.line("client", 0, JOB, "suspend", f"when {when}")
     mark = marks.mark_of_job(scene.backend.url, scene.backend.cluster, JOB)
 
-    def stands() -> bool:
+    def is_suspended() -> bool:
         stop = stops.get(JOB)
         return stop is not None and stop.state is StopState.DONE and not marks.marked(mark)
 
-    watched.until(stands, "the job stands")
-    watched.stands()
+    watched.until(is_suspended, "the job is suspended")
+    watched.suspended()
     before = watched.look()
-    scene.screen.line("", 0, JOB, "stands", f"without a process: {watched.board().plain()}")
+    scene.screen.line("", 0, JOB, "suspended", f"without a process: {watched.board().plain()}")
     if not watched.feed.is_over:
         said = f"the weather of {watched.feed.add():%b %d} arrives, and no process reads it"
-        scene.screen.line("", 0, JOB, "stands", said)
+        scene.screen.line("", 0, JOB, "suspended", said)
     if watched.look() != before:
-        raise CanNotGoOn(f"job {JOB} stands, and has read on")
+        raise Stuck(f"job {JOB} is suspended, but has read more")
     watched.starts_again()
     resumed = time.time()
     stops.resume(JOB)
-    scene.screen.line("client", 0, JOB, "resume", "from where it stands")
+    scene.screen.line("client", 0, JOB, "resume", "from its newest committed batches")
     watched.until_started(resumed)
-    watched.until_it_goes_on()
+    watched.until_it_continues()
 
 
 def _rescale(watched: Watched, moment: Moment) -> None:
@@ -154,7 +154,7 @@ def _rescale(watched: Watched, moment: Moment) -> None:
     )
     said = ", ".join(f"{name} {before[name]} to {_PARTITIONS}" for name in rescaled())
     scene.screen.line("", 0, JOB, "rescaled", f"partitions of state: {said}")
-    watched.until_it_goes_on()
+    watched.until_it_continues()
 
 
 def _drain(watched: Watched) -> None:
@@ -187,7 +187,7 @@ def _in_one_batch(scene: Scene) -> dict[str, JobResult]:
 
 
 def _failures(results: dict[str, JobResult]) -> list[str]:
-    """Return why jobs did not finish, or how their reports differ."""
+    """Return the reasons why jobs did not finish, or the differences of their reports."""
     failed = [
         f"{one.job_id} ended {one.status.name}: {one.failure and one.failure.message}"
         for one in results.values()
@@ -200,7 +200,8 @@ def _failures(results: dict[str, JobResult]) -> list[str]:
 
 
 def _compare(scene: Scene, differences: list[str]) -> int:
-    """Compare each stream with the batch's table; add to what differs, return the rows in all."""
+    """Compare each stream with the batch's table; add differences to the list, and return the
+    number of rows."""
     table = Table("stream", "rows", "of the batch", "missing", "too many")
     for column in table.columns[1:]:
         column.justify = "right"

@@ -1,7 +1,7 @@
-"""The streaming job as the demo watches it: how far it is, what it is fed, when its leader dies.
+"""Watching the streaming job: shows its progress, feeds it, and waits for the moments of kills.
 
-All of it happens at looks, while something is waited for: the weather keeps arriving, the board
-is redrawn, and the random moments come.
+All of it happens at regular looks while the demo waits: weather is added, the board is redrawn, and
+the random moments are recognized.
 """
 
 from __future__ import annotations
@@ -17,26 +17,27 @@ from jrs.demo.board import Board, Line, step
 from jrs.demo.progress import Progress, ProgressOf
 from jrs.demo.replay import FIRST, WeatherFeed
 from jrs.demo.scene import Scene
-from jrs.demo.setting import CanNotGoOn
+from jrs.demo.setting import Stuck
 from jrs.demo.streaming import AIRPORTS, STREAMS, WEATHER, WEATHER_SOURCE
 from jrs.testing.masters import MasterEvent
 
 JOB = "delays"
 _LOOK = 0.2
-"""Seconds between two looks at the streams: often enough to see, and not to keep the disk busy."""
+"""Seconds between two looks at the streams: short enough to see each batch, and long enough to
+spare the disk."""
 _LINE_EVERY = 16
-"""Batches between two plain lines about the streams, where no board is drawn."""
+"""Batches between two plain lines about the streams, if no board is drawn."""
 
 
 @attrs.frozen
 class Moment:
-    """A moment in the life of the job: so many batches from when it is waited for."""
+    """A moment in the life of the job: a number of batches after the wait for it begins."""
 
     streams: tuple[str, ...]
-    """Whose batches are counted: the first of these that has not finished by then."""
+    """The streams whose batches may be counted: the first that has not finished counts."""
     batches: int
     within: bool
-    """Whether it is within the next batch, and not after one."""
+    """Whether the moment is within the next batch instead of after a batch."""
 
     @classmethod
     def drawn(cls, chance: random.Random) -> Moment:
@@ -45,7 +46,7 @@ class Moment:
         )
 
     def has_come(self, began: Progress, now: Progress) -> bool:
-        """Return whether it has, for who has waited since `began`."""
+        """Return whether the moment has come, for a wait since `began`."""
         wanted = began.committed + self.batches
         return now.planned > wanted if self.within else now.committed >= wanted
 
@@ -59,13 +60,13 @@ class Watched:
         self.may_end = False
         """Whether the job has been asked to end."""
         self.failovers: list[tuple[str, dict[str, float]]] = []
-        """Of each kill: who and when, and the seconds until what came after it."""
+        """Each kill: the master, the time, and the seconds until each step of the recovery."""
         self._progress_of = ProgressOf(scene.storage, JOB, STREAMS)
         self._progress: Mapping[str, Progress] = {}
         self._finished: Mapping[str, object] = {}
         self._state = "starting"
         self._before = 0
-        """How many batches were committed when it was started or had to start again."""
+        """The number of committed batches when the job was started or restarted."""
         self._looked = self._told = 0.0
         scene.looking = self._look
         self.look()
@@ -77,12 +78,12 @@ class Watched:
 
         Raises:
             TimeoutError: it does not; see `Scene.until`.
-            CanNotGoOn: the job has ended, and was not asked to.
+            Stuck: the job has ended without being asked to.
         """
         self.scene.until(condition, what)
 
     def until_moment(self, moment: Moment) -> str:
-        """Wait for a moment; return which it is, for people."""
+        """Wait for a moment; return its description."""
         name = next(name for name in moment.streams if name in self.unfinished())
         began = self._progress[name]
 
@@ -102,14 +103,14 @@ class Watched:
         return f"{name} has committed batch {now.committed - 1}"
 
     def until_started(self, since: float) -> float:
-        """Wait until an attempt has started since a moment; return when."""
+        """Wait until an attempt has started after a moment; return the time."""
         started = self._event("attempt", since, JOB)
-        # The one before may have committed until its last moment.
+        # The previous attempt may have committed until its last moment.
         self.starts_again()
         return started
 
-    def until_it_goes_on(self) -> None:
-        """Wait until a batch is committed that was not yet when it was started."""
+    def until_it_continues(self) -> None:
+        """Wait until a batch is committed after the start."""
         self.until(lambda: self._state == "running", "it runs")
 
     def kill(self, moment: Moment) -> None:
@@ -124,19 +125,19 @@ class Watched:
             "leading": self._event("leading", at) - at,
             "attempt started": self.until_started(at) - at,
         }
-        self.until_it_goes_on()
+        self.until_it_continues()
         times["next batch committed"] = time.time() - at
         self.failovers.append((f"{killed.name}: {when}", times))
 
     # -- what is seen -----------------------------------------------------------------------
 
     def look(self) -> Mapping[str, Progress]:
-        """Return how far each stream is, and go by it: feed it, and draw the board."""
+        """Return the progress of each stream; also feed the weather and draw the board."""
         self._looked = time.monotonic()
         self._progress = self._progress_of.look()
         self._finished = {stage.name: stage for stage in self.scene.stages(JOB)}
         batches = self._batches()
-        if self._state != "stands" and batches > self._before:
+        if self._state != "suspended" and batches > self._before:
             self._state = "running"
         self._feed()
         self.scene.screen.show(self.board())
@@ -146,7 +147,7 @@ class Watched:
         return self._progress
 
     def board(self) -> Board:
-        """Return what is to be seen."""
+        """Return the content of the board."""
         leads = [event for event in self.scene.masters.events if event.kind == "leading"]
         newest = leads[-1] if leads else None
         alive = newest is not None and any(
@@ -178,16 +179,16 @@ class Watched:
         return [name for name in STREAMS if name not in self._finished]
 
     def partitions(self, name: str) -> int | None:
-        """Return over how many partitions a stream's state is spread, if that can be seen now."""
+        """Return the number of partitions of a stream's state, if it can be read now."""
         return self._progress_of.partitions(name)
 
-    def stands(self) -> None:
-        """Note that the job stands."""
-        self._state = "stands"
+    def suspended(self) -> None:
+        """Record that the job is suspended."""
+        self._state = "suspended"
         self.look()
 
     def starts_again(self) -> None:
-        """Note that what counts from now on are the batches of a new attempt."""
+        """Record that a new attempt begins: from now on only its batches count."""
         self._progress = self._progress_of.look()
         self._state, self._before = "recovering", self._batches()
 
@@ -199,12 +200,12 @@ class Watched:
         if not self.may_end and self.scene.results.has_entry(JOB):
             result = self.scene.results.wait(JOB, 0)
             why = result.failure.message if result.failure else "its cancellation was not requested"
-            raise CanNotGoOn(f"job {JOB} has ended {result.status.name}: {why}")
+            raise Stuck(f"job {JOB} has ended {result.status.name}: {why}")
         self.look()
 
     def _feed(self) -> None:
-        """Add a day of weather when it is time for that: it comes with the flights of its day."""
-        if self._state == "stands" or self.feed.is_over:
+        """Add a day of weather once the flights of that day are read."""
+        if self._state == "suspended" or self.feed.is_over:
             return
         read = [self._progress[name].read(0) for name in AIRPORTS if name not in self._finished]
         if self.feed.fed <= min([*read, self._read_weather()], default=0) + 1:
@@ -224,7 +225,7 @@ class Watched:
         return f"{FIRST + timedelta(days=days - 1):%b %d}" if days else "-"
 
     def _event(self, kind: str, after: float, job_id: str = "") -> float:
-        """Return when the first event of a kind came after a moment, waiting for it."""
+        """Wait for the first event of a kind after a moment; return its time."""
 
         def wanted(event: MasterEvent) -> bool:
             return (event.kind, event.job_id) == (kind, job_id) and event.at >= after

@@ -13,7 +13,7 @@ from itertools import pairwise
 import attrs
 
 from jrs.contract.errors import InvalidInput
-from jrs.records.model import check_job_id, check_stage_name
+from jrs.records.checks import check_job_id, check_stage_name
 from jrs.records.stored import Stored
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")

@@ -14,6 +14,7 @@ from jrs.contract.operations import Absent, Create, Update
 from jrs.contract.read_back import commit_and_read_back
 from jrs.contract.texts import shown
 from jrs.records import keys
+from jrs.records.checks import check_job_id
 from jrs.records.codec import T, decode, encode
 from jrs.records.model import (
     AttemptRecord,
@@ -25,7 +26,6 @@ from jrs.records.model import (
     StageRecord,
     StopRecord,
     StopState,
-    check_job_id,
 )
 from jrs.records.signing import SpecKey
 from jrs.store import restores

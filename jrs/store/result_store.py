@@ -14,8 +14,6 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from itertools import islice, takewhile
 
-import attrs
-
 from jrs.contract.backend import Backend
 from jrs.contract.clock import Clock, Deadline
 from jrs.contract.errors import (
@@ -28,21 +26,14 @@ from jrs.contract.errors import (
     ResultExists,
     ResultIsDirty,
 )
-from jrs.contract.operations import Absent, Create, Delete, Fence, Op, Record
+from jrs.contract.operations import Absent, Create, Delete, Fence, Op
 from jrs.contract.read_back import still_unknown
 from jrs.contract.texts import shown
 from jrs.records import keys
+from jrs.records.checks import check_job_id
 from jrs.records.codec import decode, encode
-from jrs.records.model import (
-    MAX_PAYLOAD,
-    JobResult,
-    JobResultEntry,
-    JobStatus,
-    ResultState,
-    Tombstone,
-    check_job_id,
-    check_json,
-)
+from jrs.records.model import JobResult, JobResultEntry, JobStatus, ResultState, Tombstone
+from jrs.store.stored_result import entry_of, stored_form
 
 _PAGE = 256
 """Dirty results per read."""
@@ -222,7 +213,7 @@ class JobResultStore:
             # Read the result before the marker: both are created together and the marker is only
             # ever removed later, so a result without a marker is clean.
             dirty = self._backend.get(keys.DIRTY + job_id) is not None
-            return _entry(record, ResultState.DIRTY if dirty else ResultState.CLEAN)
+            return entry_of(record, ResultState.DIRTY if dirty else ResultState.CLEAN)
         if self._tombstone(job_id):
             return JobResultEntry(job_id, ResultState.EXPIRED, None)
         return None
@@ -248,7 +239,7 @@ class JobResultStore:
                 if isinstance(result, CorruptRecord):
                     yield JobResultEntry(job_id, ResultState.DIRTY, None, str(result))
                 elif result is not None:
-                    yield _entry(result, ResultState.DIRTY)
+                    yield entry_of(result, ResultState.DIRTY)
                 elif self._backend.get(keys.DIRTY + job_id) is not None:
                     lone = f"{keys.DIRTY}{job_id} exists without its result"
                     yield JobResultEntry(job_id, ResultState.DIRTY, None, lone)
@@ -351,14 +342,7 @@ class JobResultStore:
         return record is not None and record.value == self._encoded(result)
 
     def _encoded(self, result: JobResult) -> bytes:
-        """Return the stored form of a result, without its optional parts if it is too large."""
-        for form in _forms(result):
-            data = encode(form)
-            if len(data) > MAX_PAYLOAD:
-                check_json(result.payload, f"the result of job {result.job_id!r}")
-            if len(data) <= self._backend.capabilities.max_value:
-                break
-        return data  # If it is still too large, the backend refuses it.
+        return stored_form(result, self._backend.capabilities.max_value)
 
     def _state(self, job_id: str) -> ResultState | None:
         entry = self.get(job_id)
@@ -385,9 +369,9 @@ class JobResultStore:
             for record in page:
                 job_id = keys.job_of(record.key)
                 if job_id not in dirty:
-                    yield _entry(record, ResultState.CLEAN)
+                    yield entry_of(record, ResultState.CLEAN)
                 elif state is not ResultState.CLEAN:
-                    yield _entry(record, ResultState.DIRTY)
+                    yield entry_of(record, ResultState.DIRTY)
             after = keys.job_of(page[-1].key)
 
     def _marked(self, after: str | None, last: str) -> set[str]:
@@ -395,24 +379,3 @@ class JobResultStore:
         behind = None if after is None else keys.DIRTY + after
         markers = (keys.job_of(one.key) for one in self._backend.scan(keys.DIRTY, after=behind))
         return set(takewhile(lambda job_id: job_id <= last, markers))
-
-
-def _forms(result: JobResult) -> Iterator[JobResult]:
-    """Yield a result, first whole and then with fewer and fewer optional parts."""
-    yield result
-    left_out = result.stages_left_out + len(result.stages)
-    result = attrs.evolve(result, stages=(), stages_left_out=left_out)
-    yield result
-    if result.failure is not None:
-        yield attrs.evolve(result, failure=attrs.evolve(result.failure, detail=""))
-
-
-def _entry(record: Record, state: ResultState) -> JobResultEntry:
-    job_id = keys.job_of(record.key)
-    try:
-        result = decode(JobResult, record.value, record.key)
-        if result.job_id != job_id:
-            raise CorruptRecord(f"{record.key}: holds the result of {result.job_id!r}")
-    except CorruptRecord as error:
-        return JobResultEntry(job_id, state, None, str(error))
-    return JobResultEntry(job_id, state, result)

@@ -18,8 +18,9 @@ from jrs.contract.errors import Conflict, CorruptRecord, InvalidInput, NoSuchJob
 from jrs.contract.operations import Absent, Check, Create, Delete, Fence, Op, Record, Update
 from jrs.contract.read_back import commit_and_read_back
 from jrs.records import keys
+from jrs.records.checks import check_job_id
 from jrs.records.codec import decode, encode
-from jrs.records.model import JobSpec, StopMode, StopRecord, StopState, StreamRecord, check_job_id
+from jrs.records.model import JobSpec, StopMode, StopRecord, StopState, StreamRecord
 from jrs.records.signing import SpecKey, renewed
 from jrs.store import cluster_format, restores
 from jrs.store.protocols import STOP, StopEvent, StopStep, at_step, step_after, step_of

@@ -39,9 +39,9 @@ from jrs.store.opening import open_backend
 _PATIENCE = 60.0
 _POLL = 0.01
 _TAIL = 2048
-"""How many bytes of what a process printed last are shown."""
+"""Bytes of the end of a process's output that are shown."""
 _EVENTS = 30
-"""How many of the masters' events are shown."""
+"""Events of the masters that are shown."""
 
 
 @attrs.frozen
@@ -74,7 +74,8 @@ class MasterProcess:
             stdout=subprocess.PIPE,
             stderr=self._errors,
             env={**os.environ, **environment},
-            # Not of the terminal's group: Ctrl-C is for the process that started it.
+            # Not in the terminal's process group: Ctrl-C is for the process that started the
+            # master.
             start_new_session=True,
         )
 
@@ -90,7 +91,7 @@ class MasterProcess:
         return at
 
     def pause(self) -> None:
-        """SIGSTOP it: it hangs, and holds what it holds."""
+        """SIGSTOP it: it hangs and keeps its locks and connections."""
         self.process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
@@ -98,7 +99,7 @@ class MasterProcess:
         self.process.send_signal(signal.SIGCONT)
 
     def stop(self) -> None:
-        """End it gracefully, or not, but end it."""
+        """End it gracefully, or by force if that takes too long."""
         self.process.send_signal(signal.SIGTERM)
         self.process.send_signal(signal.SIGCONT)
         try:
@@ -111,7 +112,7 @@ class MasterProcess:
         return _tail(self._errors.fileno())
 
     def close(self) -> None:
-        """Kill it and let go of its pipes."""
+        """Kill it and close its pipes."""
         self.kill()
         if self.process.stdout is not None:
             self.process.stdout.close()
@@ -122,10 +123,10 @@ class Masters:
     """The masters of one cluster, each a process of its own. Closing ends them and their attempts.
 
     Args:
-        on_event: told of every event, from a thread for each master.
+        on_event: called with every event, from one thread for each master.
         resources: for ``--resource``.
         options: further arguments of ``jrs master``.
-        environment: what the masters' environment holds beyond this process's.
+        environment: variables of the masters besides those of this process.
     """
 
     def __init__(
@@ -163,9 +164,9 @@ class Masters:
         """Start one more.
 
         Args:
-            url: how this one opens the backend, if not like the others: through a proxy, say.
-            prefix: a command that runs the command behind it, in place of itself: on another
-                host, say.
+            url: the backend's URL for this master alone, for example through a proxy.
+            prefix: a command that runs the following command in place of itself, for example on
+                another host.
         """
         if url is not None:
             with open_backend(url, cluster=self.cluster) as backend:
@@ -181,7 +182,7 @@ class Masters:
         return master
 
     def leader(self, timeout: float = _PATIENCE) -> MasterProcess:
-        """Return the living master that holds the newest epoch; wait until there is one."""
+        """Wait until a living master holds the newest epoch, and return that master."""
         found: list[MasterProcess] = []
 
         def leads() -> bool:
@@ -197,7 +198,7 @@ class Masters:
     def event(
         self, wanted: Callable[[MasterEvent], bool], what: str, timeout: float = _PATIENCE
     ) -> MasterEvent:
-        """Return the first event that is `wanted`; wait until there is one."""
+        """Wait for the first event that is `wanted`, and return it."""
         self.until(lambda: any(map(wanted, self.events)), what, timeout)
         return next(filter(wanted, self.events))
 
@@ -205,8 +206,8 @@ class Masters:
         """Wait until `condition` holds.
 
         Raises:
-            TimeoutError: it does not within `timeout` seconds, or no master lives any more; says
-                `what` was waited for, the last events, and what masters and attempts printed last.
+            TimeoutError: it does not hold within `timeout` seconds, or no master is alive; the
+                message has `what`, the last events, and the last output of masters and attempts.
         """
         deadline = Deadline.after(timeout)
         while not condition():
@@ -260,7 +261,7 @@ class Masters:
             try:
                 event = MasterEvent(**json.loads(line))
             except (ValueError, TypeError):
-                continue  # The last words of one that was killed.
+                continue  # The last output of a killed master.
             self.events.append(event)
             self._on_event(event)
 

@@ -17,7 +17,7 @@ from jrs.contract.errors import Conflict, Fenced, OutcomeUnknown
 from jrs.contract.operations import EPOCH_KEY, Absent, Check, Create, Delete, Fence, Op, Update
 
 Fresh = Callable[[], tuple[Callable[[str], Backend], str]]
-"""Gives an opener of handles and the name of an unused cluster."""
+"""Returns an opener of handles and the name of an unused cluster."""
 
 KEYS = ("a", "a.b", "a/b", "a/b/c", "a/c", "b", "b/a")
 _PREFIXES = ("", "a", "a/", "a/b", "b", "c", "leader/")
@@ -30,11 +30,11 @@ class Model:
 
     values: dict[str, tuple[bytes, int]] = attrs.field(factory=dict)
     retired: dict[str, int] = attrs.field(factory=dict)
-    """The newest version that each key had and has no more."""
+    """The newest version that each key had and no longer has."""
     fences: list[Fence] = attrs.field(factory=list)
 
     def op(self, kind: str, key: str, value: bytes) -> Op:
-        """Build an operation of that kind, with the version that the model knows, if any."""
+        """Build an operation of that kind, with the version in the model, if any."""
         version = self.values[key][1] if key in self.values else self.retired.get(key, 1)
         if kind == "create":
             return Create(key, value)
@@ -62,7 +62,7 @@ class Model:
         return None
 
     def written(self, ops: Sequence[Op]) -> dict[str, bytes | None]:
-        """Return what the operations leave behind, None for a key that is gone."""
+        """Return what the operations write; None for a key that they remove."""
         return {
             op.key: None if isinstance(op, Delete) else op.value
             for op in ops
@@ -70,7 +70,7 @@ class Model:
         }
 
     def apply(self, ops: Sequence[Op], versions: dict[str, int]) -> None:
-        """Take over what was committed, with the versions that the backend gave."""
+        """Apply a commit, with the versions that the backend returned."""
         for key, value in self.written(ops).items():
             if key in self.values:
                 self.retired[key] = self.values.pop(key)[1]
@@ -80,7 +80,7 @@ class Model:
 
 
 def histories() -> settings:
-    """Return how many histories are tried: few by default, 2,000 where JRS_SOAK is set."""
+    """Return how many histories to try: few by default, 2,000 if JRS_SOAK is set."""
     examples = 2000 if os.environ.get("JRS_SOAK") else 60
     return settings(
         max_examples=examples,
@@ -100,7 +100,8 @@ def commits() -> st.SearchStrategy[list[tuple[str, str, bytes]]]:
 
 
 def check_against_model(fresh: Fresh, how: settings | None = None) -> None:
-    """Run random histories on fresh clusters; raise on the first answer unlike a dict's."""
+    """Run random histories on fresh clusters; raise at the first answer that differs from a
+    dict's."""
 
     class Machine(RuleBasedStateMachine):
         def __init__(self) -> None:
@@ -141,7 +142,7 @@ def check_against_model(fresh: Fresh, how: settings | None = None) -> None:
                 assert loser == refused
             except OutcomeUnknown:
                 self.check_either(ops, may_succeed=not fenced and loser is None)
-                # It may still happen, so nobody can say what comes next: on with a new cluster.
+                # It may still happen, so the next answers are unknown: continue with a new cluster.
                 self.teardown()
                 self.begin()
             else:
@@ -195,7 +196,7 @@ def check_against_model(fresh: Fresh, how: settings | None = None) -> None:
 
         @rule(who=st.integers(0, 1))
         def reopen(self, who: int) -> None:
-            # The other handle stays open, so that a backend of this process alone keeps its state.
+            # The other handle stays open, so that a backend in this process keeps its state.
             self.clients[who].close()
             self.clients[who] = self.opener(self.cluster)
 

@@ -1,4 +1,4 @@
-"""A real process with a handle on a backend, driven over pipes: to kill, to stop, to race with.
+"""A real process with a handle on a backend, driven over pipes, to be killed, stopped or raced.
 
 Each request and each reply is one line of JSON. `Worker` is the near end, `main` the far one.
 """
@@ -31,11 +31,11 @@ _OPS: dict[str, Callable[..., Op]] = {
 
 
 class Died(Exception):
-    """The worker's process ended before it replied; what it was doing may have happened."""
+    """The worker's process ended before it replied; its request may have taken effect."""
 
 
 class Worker:
-    """The near end of a worker process. Errors of its backend are raised here as they are."""
+    """The near end of a worker process. It raises the errors of the worker's backend."""
 
     def __init__(
         self, url: str, cluster: str, *, before: str = "", prefix: Sequence[str] = ()
@@ -43,8 +43,8 @@ class Worker:
         """Start it.
 
         Args:
-            before: Python that it runs first, for instance to break a system call.
-            prefix: a command that runs the command behind it, in place of itself.
+            before: Python code that the worker runs first, for example to break a system call.
+            prefix: a command that runs the following command in place of itself.
         """
         code = f"{before}\nfrom jrs.testing.worker import main\nmain(*sys.argv[1:3])"
         process = subprocess.Popen(
@@ -71,7 +71,7 @@ class Worker:
             self._requests.flush()
 
     def receive(self) -> Any:
-        """Return the next reply, or raise the error that it holds."""
+        """Return the next reply, or raise the error in it."""
         line = b"" if self._replies.closed else self._replies.readline()
         if not line.endswith(b"\n"):
             raise Died(f"worker {self.pid} ended before it replied")
@@ -86,7 +86,7 @@ class Worker:
         return self.receive()
 
     def open(self, url: str, cluster: str) -> None:
-        """Leave the present backend as it is and use another one."""
+        """Use another backend, without closing the present one."""
         self.call("open", url, cluster)
 
     def commit(self, *ops: Op, fence: Fence | None = None) -> None:
@@ -105,15 +105,15 @@ class Worker:
         return Fence(*self.call("lead", candidate, ttl))
 
     def stop(self) -> None:
-        """Stop the process and return once the kernel has."""
+        """Stop the process; return once the kernel has stopped it."""
         os.kill(self.pid, signal.SIGSTOP)
         self.await_stopped()
 
     def await_stopped(self) -> None:
-        """Return once the process is stopped, by whomever."""
+        """Return once any process has stopped it."""
         os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOWAIT)
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         os.kill(self.pid, signal.SIGCONT)
 
     def kill(self) -> None:
@@ -125,7 +125,7 @@ class Worker:
         self._replies.close()
 
     def wait(self) -> int:
-        """Return the exit status, minus the signal's number where one ended it."""
+        """Return the exit status, or minus the number of the signal that ended it."""
         return self._process.wait()
 
     def __enter__(self) -> Self:
@@ -152,7 +152,7 @@ class Nursery:
             )
 
     def worker(self, url: str, cluster: str) -> Worker:
-        """Start a worker; as real a process as any."""
+        """Start a worker: a process of its own."""
         worker = Worker.__new__(Worker)
         far_in, near_in = os.pipe()
         near_out, far_out = os.pipe()
@@ -174,7 +174,7 @@ class Nursery:
 
 
 class _Child:
-    """A process of a nursery, which alone can wait for it."""
+    """A process of a nursery, which is its parent and so alone can wait for it."""
 
     def __init__(self, nursery: Nursery, pid: int) -> None:
         self._nursery = nursery
@@ -237,7 +237,7 @@ def _revived(reply: dict[str, Any]) -> Exception:
 
 
 class _Server:
-    """What a worker process can be asked for: one method per request."""
+    """The requests that a worker process serves: one method for each."""
 
     def __init__(self, url: str, cluster: str) -> None:
         self.backend: Backend = open_backend(url, cluster=cluster)
@@ -262,8 +262,8 @@ class _Server:
         return [_listed(record) for record in self.backend.scan(prefix)]
 
     def count(self, key: str, times: int) -> int:
-        """Add one to the number under `key`, `times` times, against all others; return how often
-        it was refused."""
+        """Add one to the number under `key`, `times` times, in competition with others; return the
+        number of refusals."""
         refused = 0
         while times:
             record = self.backend.get(key)
@@ -276,7 +276,7 @@ class _Server:
         return refused
 
     def attempt(self, key: str, times: int) -> int:
-        """Try to add one `times` times, each try once; return how many were acknowledged."""
+        """Try `times` times to add one; return how many tries were acknowledged."""
         done = 0
         for _ in range(times):
             record = self.backend.get(key)
@@ -297,7 +297,7 @@ class _Server:
             number += 1
 
     def queue(self, prefix: str, times: int, fence: list[int] | None) -> None:
-        """Begin to create PREFIX0, PREFIX1, … and wait for none."""
+        """Begin to create PREFIX0, PREFIX1, … without waiting."""
         for number in range(times):
             self.queued.append(
                 self.backend.commit_async(
@@ -307,7 +307,7 @@ class _Server:
             )
 
     def settle(self) -> list[str]:
-        """Wait for everything queued; return how each ended: "done", or the error's name."""
+        """Wait for all queued commits; return how each ended: "done", or the error's name."""
         waited, self.queued = self.queued, []
         ends = [future.exception(60.0) for future in waited]
         return ["done" if error is None else type(error).__name__ for error in ends]
@@ -332,7 +332,7 @@ class _Server:
         return self.leadership is None or self.leadership.lost.wait(timeout)
 
     def compact(self) -> None:
-        """Make the backend rewrite what it stores, where it can."""
+        """Make the backend rewrite its storage, if it can."""
         compact = getattr(self.backend, "compact", None)
         if compact is not None:
             compact()
@@ -377,7 +377,7 @@ def nurse(fd: int) -> None:
 
 
 def main(url: str, cluster: str) -> None:
-    """Serve requests until the near end goes away."""
+    """Serve requests until the near end closes the pipe."""
     server = _Server(url, cluster)
     for line in sys.stdin:
         name, *arguments = json.loads(line)

@@ -13,8 +13,9 @@ from jrs.contract.errors import Conflict, InvalidInput, JobHeld, OutcomeUnknown
 from jrs.contract.operations import Create
 from jrs.contract.read_back import commit_and_read_back
 from jrs.records import keys
+from jrs.records.checks import check_json, check_stage_name
 from jrs.records.codec import decode, encode
-from jrs.records.model import Json, StageRecord, StageSummary, check_json, check_stage_name
+from jrs.records.model import Json, StageRecord, StageSummary
 from jrs.records.policies import RestartPolicy
 
 from ..files import publishing

@@ -16,7 +16,8 @@ import tenacity
 from jrs.contract.backend import Backend
 from jrs.contract.errors import OutcomeUnknown, Unavailable
 from jrs.contract.operations import Fence
-from jrs.records.model import Failure, JobResult, JobStatus, check_json
+from jrs.records.checks import check_json
+from jrs.records.model import Failure, JobResult, JobStatus
 from jrs.store import attempt_fence
 from jrs.store.result_store import JobResultStore
 from jrs.store.stops import JobStops

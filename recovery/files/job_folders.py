@@ -30,7 +30,8 @@ from pathlib import Path
 
 from jrs.contract.backend import Backend
 from jrs.contract.errors import Fenced, InvalidInput, Unavailable
-from jrs.records.model import StageRecord, check_job_id
+from jrs.records.checks import check_job_id
+from jrs.records.model import StageRecord
 
 GONE = (FileNotFoundError, NotADirectoryError)
 """The errors of a path whose epoch folder was renamed: a file takes the folder's place."""

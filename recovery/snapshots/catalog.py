@@ -21,8 +21,8 @@ from jrs.contract.errors import CorruptRecord, InvalidInput, JrsError, NoSuchSna
 from jrs.contract.operations import Fence
 from jrs.contract.texts import shown
 from jrs.records import keys
+from jrs.records.checks import check_job_id
 from jrs.records.codec import decode
-from jrs.records.model import check_job_id
 from jrs.records.snapshots import Manifest, RestoreRecord, SnapshotFormat, SnapshotRecord
 from jrs.store import restores
 

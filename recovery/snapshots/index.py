@@ -10,8 +10,8 @@ from jrs.contract.clock import Clock
 from jrs.contract.errors import NoSuchSnapshot
 from jrs.contract.texts import shown
 from jrs.records import keys
+from jrs.records.checks import check_job_id
 from jrs.records.codec import decode
-from jrs.records.model import check_job_id
 from jrs.records.signing import SpecKey
 from jrs.records.snapshots import Manifest, SnapshotRecord
 

@@ -32,8 +32,9 @@ from jrs.contract.errors import (
 )
 from jrs.contract.operations import Fence
 from jrs.records import keys
+from jrs.records.checks import check_job_id
 from jrs.records.codec import decode
-from jrs.records.model import StopRecord, StopState, check_job_id
+from jrs.records.model import StopRecord, StopState
 from jrs.records.snapshots import (
     Manifest,
     RestoreRecord,

@@ -119,7 +119,7 @@ def test_a_leader_that_is_stopped(
     until(lambda: time.monotonic() > stopped + AWAY, "it has been away for long")
 
     scene.old.resume()
-    scene.hand.go_on()
+    scene.hand.resume()
     scene.hand.receive()
     scene.all_is_refused(scene.hand.receive())
     lost = scene.masters.event(lambda e: e.kind == "lost" and e.master == "old", "it steps down")

@@ -17,6 +17,7 @@ import pytest
 from jrs.backends.file import FileBackend, segments
 from jrs.backends.file.base import Base
 from jrs.backends.file.replica import NEVER
+from jrs.backends.file.segments import forms
 from jrs.contract.errors import InvalidInput
 from jrs.contract.operations import Create
 from jrs.records.codec import encode
@@ -64,11 +65,11 @@ def test_it_is_converted_read_and_raised(old: Path) -> None:
         assert files(log) == before
         assert json.loads((old / "jrs.json").read_text())["version"] == 2
         backend.compact()
-        assert (held(backend), backend.replica.form) == (expected(), segments.OLD_FORM)
+        assert (held(backend), backend.replica.segment.log.form) == (expected(), segments.OLD_FORM)
         versions = {r.key: r.version for r in backend.scan("")}
         backend.commit(Create(segments.VERSION_KEY, RAISED))
         backend.compact()
-        assert (held(backend), backend.replica.form) == (expected(), segments.NEW_FORM)
+        assert (held(backend), backend.replica.segment.log.form) == (expected(), segments.NEW_FORM)
         assert versions == {r.key: r.version for r in backend.scan("") if r.key in versions}
         backend.commit(Create("more", b"1"))
     with FileBackend(old) as backend:
@@ -183,14 +184,14 @@ def test_a_base_of_the_old_form_behind_the_raise(
     with FileBackend(old, seal_at=NEVER) as backend:
         backend.commit(Create(segments.VERSION_KEY, RAISED))
         with monkeypatch.context() as context:
-            context.setattr(segments, "SINCE_FORMAT", 4)
+            context.setattr(forms, "SINCE_FORMAT", 4)
             backend.compact()
-        assert backend.replica.form == segments.OLD_FORM
+        assert backend.replica.segment.log.form == segments.OLD_FORM
         backend.commit(Create("more", b"1"))
         start = segments.newest(log)
-        segments.begin(log, start, Base(None), [], segments.NEW_FORM)
+        segments.write_base(log, start, Base(None), [], segments.NEW_FORM)
         assert not segments.log_path(log, start, segments.NEW_FORM).exists()
         backend.compact()
-        assert backend.replica.form == segments.NEW_FORM
+        assert backend.replica.segment.log.form == segments.NEW_FORM
         assert held(backend) == expected() | {"more": b"1"}
         assert list(backend.check()) == []

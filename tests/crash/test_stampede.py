@@ -48,7 +48,7 @@ def filled(root: Path, form: str = "format 3") -> Path:
 def seal(log: Path) -> None:
     with closing(Replica(log, seal_at=NEVER)) as replica:
         replica.catch_up()
-        replica._write_seal()
+        replica.segment.log.write_seal()
 
 
 def bases(log: Path) -> list[str]:
@@ -188,7 +188,8 @@ def test_commits_go_on_while_the_next_base_is_written(tmp_path: Path, log: Path)
             versions = {record.key: record.version for record in opened.scan("")}
         write_next(log)
         for handle in (backend, other):
-            until(lambda: handle.get("k/1") and not handle.replica._pending, "it has the new base")  # noqa: B023
+            segment = handle.replica.segment
+            until(lambda: handle.get("k/1") and not segment.pending, "it has the new base")  # noqa: B023
             assert held(handle) == expected
             assert {record.key: record.version for record in handle.scan("")} == versions
         assert len(bases(log)) == 1
@@ -242,7 +243,7 @@ def test_one_damaged_file_of_a_segment(
         return
     with FileBackend(tmp_path) as backend:
         assert held(backend) == expected
-        assert backend.replica.flaws or how == "missing"
+        assert backend.replica.segment.flaws or how == "missing"
         write_next(log)
         assert held(backend) == expected
     assert parts(log)[1].read_bytes().count(b":") > 2
@@ -297,4 +298,4 @@ def test_a_failed_sync_behind_a_seal(
     with FileBackend(tmp_path) as backend:
         assert held(backend) == expected
         assert parts(log)[0] > tail
-        assert not backend.replica._pending
+        assert not backend.replica.segment.pending

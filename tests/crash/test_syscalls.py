@@ -10,7 +10,7 @@ import pytest
 
 from jrs.backends.file import FileBackend
 from jrs.backends.file.base import Base
-from jrs.backends.file.index import Trailer
+from jrs.backends.file.base.index import Trailer
 from jrs.contract.errors import OutcomeUnknown, Unavailable
 from jrs.contract.operations import Create, Update
 from jrs.testing.contract import contents
@@ -72,7 +72,8 @@ for step in range(3):
         backend.replica.seal()
     if step == 1:
         # Another process has sealed the segment: help with its base.
-        os.write(backend.replica._fd, backend.replica._reader.batch([lines.SEAL]))
+        log = backend.replica.segment.log
+        os.write(log.fd, log.reader.batch([lines.SEAL]))
 say(1, b"calls %d\n" % calls)
 backend.close()
 """

@@ -71,7 +71,7 @@ def test_a_leader_that_sleeps_in_a_commit(
             )
             assert contents(backend).keys() == written
 
-            sleeper.go_on()
+            sleeper.resume()
             if when == "before":
                 with pytest.raises(Fenced):
                     sleeper.receive()
@@ -107,7 +107,7 @@ def test_a_zombie_that_slept_through_segments(tmp_path: Path, worker: Callable[[
             backend.commit(Create(f"k/{number}", b""))
             backend.compact()
         before = contents(backend)
-        sleeper.go_on()
+        sleeper.resume()
         with pytest.raises(Fenced):
             sleeper.receive()
         assert before == contents(backend)
@@ -127,7 +127,7 @@ def test_an_unfenced_sleeper_commits_when_it_wakes(
         for number in range(3):
             backend.commit(Create(f"k/{number}", b""))
             backend.compact()
-        sleeper.go_on()
+        sleeper.resume()
         sleeper.receive()
         assert contents(backend).keys() == {"k/0", "k/1", "k/2", "late"}
 
@@ -177,7 +177,7 @@ def test_a_candidate_that_sleeps_between_lock_and_epoch(
     process.await_stopped()
     with FileBackend(tmp_path) as backend:
         with lead(backend, ttl=3600.0) as leadership:
-            process.go_on()
+            process.resume()
             assert not leadership.lost.is_set()
             backend.commit(Create("k", b""), fence=leadership.fence)
         fence = Fence(*process.receive())

@@ -93,7 +93,7 @@ def test_where_a_stream_is_to_be_seen() -> None:
     assert at("running") == "catching up"
     assert at("running", bounded=False) == "running"
     assert at("running", flushing=True) == "flushing"
-    assert at("stands", flushing=True) == "stands"
+    assert at("suspended", flushing=True) == "suspended"
     assert at("recovering", finished=True) == "finished"
 
 

@@ -13,9 +13,9 @@ from jrs.contract.backend import Backend
 from jrs.contract.errors import InvalidInput, JobHeld, TooLarge, Unavailable
 from jrs.contract.operations import Create
 from jrs.records import keys
+from jrs.records.checks import MAX_PAYLOAD
 from jrs.records.codec import decode, encode
 from jrs.records.model import (
-    MAX_PAYLOAD,
     CleanupJournal,
     Failure,
     JobResult,

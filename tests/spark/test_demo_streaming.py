@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from jrs.demo.screen import Screen
-from jrs.demo.setting import CanNotGoOn, Setting, perform
+from jrs.demo.setting import Setting, Stuck, perform
 from jrs.demo.streaming import STREAMS
 from jrs.demo.streaming_story import BATCH, _compare, _failures
 from jrs.demo.watching import JOB
@@ -56,9 +56,9 @@ def test_the_demo_of_streams(tmp_path: Path, backend: str) -> None:
     assert shown.startswith(f"jrs demo --streaming --seed {SEED}: backend ")
     for said in (
         "suspend   when ",
-        "stands    without a process: ",
-        "stands    the weather of ",
-        "resume    from where it stands",
+        "suspended  without a process: ",
+        "suspended  the weather of ",
+        "resume    from its newest committed batches",
         "rescaled  partitions of state: ",
         "weather 2 to 4",
         "drain     ",
@@ -129,14 +129,14 @@ def test_the_exit_status(
     assert ("Everything is kept: cluster streams-" in capsys.readouterr().out) is bool(differences)
 
 
-def test_a_story_that_can_not_go_on(
+def test_a_story_that_cannot_continue(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It is said in one line, with exit status 1."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
     def play(setting: Setting) -> list[str]:
-        raise CanNotGoOn("job delays has ended FAILED: no disk")
+        raise Stuck("job delays has ended FAILED: no disk")
 
     assert perform(play, None, clusters=("streams",), title="demo", keep=False) == 1
     assert "stuck: job delays has ended FAILED: no disk\n" in capsys.readouterr().out

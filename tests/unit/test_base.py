@@ -9,10 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jrs.backends.file import base as base_module
-from jrs.backends.file import merge as merge_module
 from jrs.backends.file.base import Base
-from jrs.backends.file.merge import Change, write_base
+from jrs.backends.file.base import index as index_module
+from jrs.backends.file.base.merge import Change, write_base
 from jrs.contract.errors import CorruptRecord
 
 KEYS = st.sets(st.from_regex(r"[a-c]{1,3}/[a-z0-9]{1,12}", fullmatch=True), max_size=60)
@@ -21,8 +20,7 @@ KEYS = st.sets(st.from_regex(r"[a-c]{1,3}/[a-z0-9]{1,12}", fullmatch=True), max_
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a small base have an index of many entries."""
-    monkeypatch.setattr(base_module, "BLOCK", 128)
-    monkeypatch.setattr(merge_module, "BLOCK", 128)
+    monkeypatch.setattr(index_module, "BLOCK", 128)
 
 
 def write(folder: Path, keys: set[str]) -> tuple[Path, Path]:

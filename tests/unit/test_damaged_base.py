@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from jrs.backends.file import base as base_module
-from jrs.backends.file import merge as merge_module
 from jrs.backends.file.base import UNREADABLE, Base
-from jrs.backends.file.index import Trailer
-from jrs.backends.file.merge import Change, write_base, write_run
+from jrs.backends.file.base import index as index_module
+from jrs.backends.file.base.index import Trailer
+from jrs.backends.file.base.merge import Change, write_base, write_run
 from jrs.contract.errors import CorruptRecord
 
 KEYS = [f"{folder}/{number:03}" for folder in ("dirty", "jobs", "results") for number in range(60)]
@@ -25,8 +24,7 @@ Damage = Callable[[bytearray, random.Random, bytes], None]
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(base_module, "BLOCK", 512)
-    monkeypatch.setattr(merge_module, "BLOCK", 512)
+    monkeypatch.setattr(index_module, "BLOCK", 512)
 
 
 def changes(keys: list[str], salt: str) -> list[Change]:

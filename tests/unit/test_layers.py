@@ -6,6 +6,7 @@ Every import counts: those inside of functions, and those for the type checker a
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -50,6 +51,10 @@ HEAVY = {
 
 PROTOCOL = ("jrs.contract.clock", "jrs.contract.errors", "jrs.backends.remote")
 """All that the client of ZooKeeper's protocol may know of jrs."""
+
+
+LONGEST = 400
+"""Lines of a module that needs no reason in CONTRIBUTING.md."""
 
 
 @attrs.frozen
@@ -186,6 +191,14 @@ def test_imports_within_a_folder_are_relative() -> None:
         if one.importer.startswith(folder) and one.imported.startswith(folder) and one.absolute
     ]
     assert not unseen
+
+
+def test_long_modules_have_a_reason() -> None:
+    """CONTRIBUTING.md lists every module over the limit, with its reason, and no other one."""
+    listed = re.findall(r"^- `(\S+\.py)`: \w", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
+    paths = {str(path.relative_to(ROOT)): path for path in MODULES.values()}
+    long = [name for name, path in paths.items() if len(path.read_text().splitlines()) > LONGEST]
+    assert sorted(listed) == sorted(long)
 
 
 def test_the_client_of_zookeeper_knows_nothing_of_jrs() -> None:

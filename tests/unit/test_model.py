@@ -8,16 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jrs.contract.errors import InvalidInput, TooLarge
-from jrs.records.model import (
-    MAX_PAYLOAD,
-    JobResult,
-    JobSpec,
-    JobStatus,
-    StageSummary,
-    check_job_id,
-    check_json,
-    check_stage_name,
-)
+from jrs.records.checks import MAX_PAYLOAD, check_job_id, check_json, check_stage_name
+from jrs.records.model import JobResult, JobSpec, JobStatus, StageSummary
 from jrs.records.policies import RestartPolicy
 
 

@@ -26,8 +26,9 @@ from jrs.contract.errors import (
 )
 from jrs.contract.operations import Absent, Create, Delete
 from jrs.records import keys
+from jrs.records.checks import MAX_PAYLOAD
 from jrs.records.codec import encode
-from jrs.records.model import MAX_PAYLOAD, Failure, JobResult, JobStatus, ResultState, Tombstone
+from jrs.records.model import Failure, JobResult, JobStatus, ResultState, Tombstone
 from jrs.store.opening import open_backend
 from jrs.store.result_store import JobResultStore
 from jrs.testing.contract import contents, lead

@@ -158,7 +158,7 @@ def test_a_hung_leader_wakes_up_fenced(handle: Open) -> None:
         process.stop()
         with lead(backend, ttl=1.0) as leadership:
             backend.commit(Create("k", b"new"), fence=leadership.fence)
-            process.go_on()
+            process.resume()
             with pytest.raises(Fenced):
                 process.commit(Create("l", b""), fence=old)
             assert process.call("lost", BOUND)

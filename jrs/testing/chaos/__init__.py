@@ -1,9 +1,9 @@
-"""The fault kit: what breaks things, what records what happened, and what judges it.
+"""The fault kit: programs that break things, record what happened, and judge it.
 
-`damage`: files of a store are damaged, and every answer is compared with the truth.
-`powercut`: a run is recorded, and every disk state that a power cut could leave is opened.
-`interleave`: a second handle acts between any two system calls of a first one.
-`soak`: masters and their jobs live through kills, pauses and a full disk.
+`damage`: damages files of a store, and compares every answer with the truth. `powercut`: records a
+run, and opens every disk state that a power cut could leave. `interleave`: lets a second handle act
+between any two system calls of the first one. `soak`: puts masters and their jobs through kills,
+pauses and a full disk.
 
 Each is a program (``python -m jrs.testing.chaos.damage --help``) and prints one line of figures.
 """

@@ -1,8 +1,7 @@
 """A layer between the code under test and the operating system, in this process.
 
-Functions of `os` and `fcntl` are replaced while a `Layer` is entered, so whatever the code
-calls passes by an observer, who can act before and after it. What a child process calls is not
-seen.
+While a `Layer` is entered, it replaces functions of `os` and `fcntl`, so that an observer sees
+every call and can act before and after it. It does not see the calls of child processes.
 """
 
 from __future__ import annotations
@@ -16,24 +15,24 @@ from types import TracebackType
 from typing import Any, Self
 
 Observer = Callable[[str, tuple[Any, ...], dict[str, Any], Callable[..., Any]], Any]
-"""Called with a call's name, its arguments and the real function; returns what the call returns."""
+"""Called with a call's name, its arguments and the real function; returns the call's result."""
 
 WRITING = (
     "open", "close", "write", "writev", "pwrite", "fsync", "fdatasync", "link", "unlink", "remove",
     "rename", "replace", "mkdir", "rmdir", "truncate", "ftruncate", "symlink", "sendfile",
     "copy_file_range", "posix_fallocate",
 )  # fmt: skip
-"""What changes files, or makes changes durable."""
+"""The calls that change files or make changes durable."""
 READING = ("read", "pread", "lseek", "fstat", "stat", "lstat", "listdir", "scandir", "access")
-"""What looks at files."""
+"""The calls that read files."""
 _ELSEWHERE = {"flock": (fcntl, "flock"), "lockf": (fcntl, "lockf")}
 LOCKING = tuple(_ELSEWHERE)
-"""What locks files."""
+"""The calls that lock files."""
 
 
 class Owners:
-    """Tells while it is entered on whose behalf a thread runs: a thread belongs to the one on whose
-    behalf it was started. One at a time in a process."""
+    """Knows the owner of each thread while it is entered: a thread has the owner of the thread that
+    started it. Only one may be entered in a process at a time."""
 
     def __init__(self, default: str) -> None:
         self._default = default
@@ -46,7 +45,7 @@ class Owners:
 
     @contextmanager
     def acting(self, owner: str) -> Iterator[None]:
-        """Let the current thread, and those that it starts, run on behalf of `owner`."""
+        """Let the current thread, and the threads that it starts, belong to `owner`."""
         mine = threading.get_ident()
         before = self._owner.get(mine)
         self._owner[mine] = owner
@@ -84,7 +83,7 @@ class Owners:
 
 
 class Layer:
-    """Passes the named calls to an observer while it is entered. One at a time in a process."""
+    """Passes the named calls to an observer while it is entered. Only one per process."""
 
     _entered = False
 

@@ -1,4 +1,4 @@
-"""What must hold after a soak. Each check yields a line for each violation."""
+"""The checks after a soak. Each check yields a line for each violation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jrs.testing.chaos.marks import command_of, marked
 
 
 def one_result_each(history: History, backend: Backend) -> Iterator[str]:
-    """Every job that was acknowledged has the result that was seen first, and no other."""
+    """Every acknowledged job has the result that was seen first, and no other result."""
     store = JobResultStore(backend)
     for job_id in history.missing():
         yield f"{job_id} has no result"
@@ -30,7 +30,7 @@ def one_result_each(history: History, backend: Backend) -> Iterator[str]:
 
 
 def as_expected(history: History) -> Iterator[str]:
-    """Every job ended as its kind does."""
+    """Every job has ended as its kind should."""
     for job_id, expected in sorted(history.expected.items()):
         seen = history.seen.get(job_id)
         if seen is None:
@@ -43,7 +43,7 @@ def as_expected(history: History) -> Iterator[str]:
 
 
 def no_run_behind_a_result(history: History, begun: Path) -> Iterator[str]:
-    """No attempt's body has begun after its job's result was seen."""
+    """No attempt began after the result of its job was seen."""
     for line in begun.read_text().splitlines() if begun.exists() else ():
         at, job_id, epoch, attempt = line.split()
         seen = history.seen.get(job_id)
@@ -52,14 +52,14 @@ def no_run_behind_a_result(history: History, begun: Path) -> Iterator[str]:
 
 
 def no_records_left(backend: Backend) -> Iterator[str]:
-    """Everything is clean, and what is there only while a job runs is gone."""
+    """All results are clean, and all records that exist only while a job runs are deleted."""
     for prefix in (keys.JOBS, keys.DIRTY, *keys.WHILE_IT_RUNS):
         for record in backend.scan(prefix):
             yield f"{record.key} is left"
 
 
 def no_files_left(folder: Path) -> Iterator[str]:
-    """What jobs have left outside of their folders was removed."""
+    """All files that jobs left outside of their folders were removed."""
     for path in sorted(folder.iterdir()):
         yield f"{path} is left"
 
@@ -74,6 +74,6 @@ def fsck(url: str, cluster: str, storage: Path) -> Iterator[str]:
 
 
 def no_process_left(mark: str) -> Iterator[str]:
-    """No process that the masters have started, directly or not, is alive."""
+    """No process that descends from the masters is alive."""
     for pid in marked(mark):
         yield f"process {pid} is left: {command_of(pid)}"

@@ -22,15 +22,15 @@ _FINISHED = frozenset({JobStatus.FINISHED})
 _FAILED = frozenset({JobStatus.FAILED})
 _ENDED = frozenset({JobStatus.FINISHED, JobStatus.CANCELED})
 _LASTING = RestartPolicy(attempts=10_000, delay=0.1, max_delay=1.0, on_exception=True)
-"""For jobs that must finish however often they are killed, or find the disk full."""
+"""For jobs that must finish however often they are killed or find the disk full."""
 
 
 @attrs.frozen
 class Planned:
-    """A job that is going to be submitted.
+    """A job that will be submitted.
 
     Attributes:
-        then: what is asked for afterwards: ``cancel``, ``suspend`` or nothing.
+        then: the request after the submission: ``cancel``, ``suspend`` or none.
     """
 
     spec: JobSpec
@@ -73,11 +73,11 @@ def _planned(name: str, function: str, arguments: dict[str, object], payload: ob
 
 
 class Client:
-    """Submits what is planned, a few at a time, and follows it up; `tick` does what is due.
+    """Submits the planned jobs, a few at a time, and follows them up; `tick` does what is due.
 
     Args:
-        seconds: over which submissions are spread.
-        at_once: jobs without a result, at most.
+        seconds: the time over which submissions are spread.
+        at_once: most jobs without a result at a time.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Client:
         return submitted and not self._due and not any(self._history.missing())
 
     def tick(self) -> None:
-        """Do what is due; what the backend cannot answer now is tried again at the next tick."""
+        """Do what is due; if the backend cannot answer now, the next tick tries again."""
         try:
             self._look()
             self._submit()
@@ -142,7 +142,7 @@ class Client:
             try:
                 self._catalog.submit(planned.spec)
             except DuplicateJob:
-                pass  # It was there, though the client could not know.
+                pass  # It was stored, although the client did not learn it.
             self._history.submitted(planned.spec, planned.expected)
             self._left.pop()
             self._next = time.monotonic() + self._pace
@@ -171,7 +171,7 @@ class Client:
         return True
 
     def _resume(self, job_id: str) -> bool:
-        """Resume it once it is suspended; return whether there is nothing more to do."""
+        """Resume the job once it is suspended; return whether nothing is left to do."""
         stop = self._stops.get(job_id)
         if stop is None or self._store.has_entry(job_id):
             return True

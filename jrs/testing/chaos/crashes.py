@@ -1,9 +1,9 @@
-"""The states in which a power cut may leave a recorded disk.
+"""The possible states of a recorded disk after a power cut.
 
-What a file's last sync covers is durable. Of what was written since, each sector may be as it was
-after any of the writes to it, or before them all; the file may be as long as before, as long as
-what was kept, or as long as it was. Of the names in a folder that was not synced since, each change
-may be lost. Writes are torn at the edges of sectors, nowhere else.
+Everything that a file's last sync covers is durable. After later writes, each sector may have its
+content after any of them or before all of them, and the file may have its old length, the length of
+the kept sectors, or its new length. Each later change of the names in a folder may be lost. Writes
+are torn only at the edges of sectors.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from jrs.testing.chaos.disk import ROOT, Event, Name, Sync, Write
 SECTOR = 512
 PAGE = 4096
 _MANY = 16
-"""Sectors of a file above which not every way to tear it is tried."""
+"""Most sectors of a file for which every way to tear it is tried."""
 
 Tree = dict[str, bytes | None]
-"""A disk's content: bytes by path, None for a folder."""
+"""The content of a disk: bytes by path, None for a folder."""
 
 Change = tuple[str, int | None]
 
@@ -32,8 +32,8 @@ class Crash:
     """A disk after a power cut.
 
     Attributes:
-        tree: what is on it.
-        at: how many events had happened.
+        tree: its content.
+        at: the number of events before the power cut.
         how: what was lost, in words.
     """
 
@@ -52,12 +52,11 @@ class _File:
 class _Folder:
     durable: dict[str, int] = attrs.field(factory=dict)
     pending: list[tuple[Change, ...]] = attrs.field(factory=list)
-    """One entry a call."""
+    """One entry for each call."""
 
 
 def crashes(events: Sequence[Event], rng: random.Random, most: int) -> Iterator[Crash]:
-    """Yield states after each event, without repeats in a row: all, or `most` an event if there
-    are more."""
+    """Yield the states after each event, without consecutive repeats; at most `most` per event."""
     disk = _Disk()
     for at, event in enumerate(events, 1):
         disk.add(event)
@@ -65,7 +64,7 @@ def crashes(events: Sequence[Event], rng: random.Random, most: int) -> Iterator[
 
 
 def complete(events: Sequence[Event]) -> Tree:
-    """Return the disk with all that was written: what it is without a power cut."""
+    """Return the disk without a power cut, with everything that was written."""
     disk = _Disk()
     for event in events:
         disk.add(event)
@@ -97,7 +96,7 @@ class _Disk:
         )
 
     def crashes(self, at: int, rng: random.Random, most: int) -> Iterator[Crash]:
-        """Yield the states in which it may be found if the power fails now."""
+        """Yield the possible states if the power fails now."""
         files = {n: f for n, f in self._files.items() if f.pending and self._reachable(n)}
         folders = {n: f for n, f in self._folders.items() if f.pending}
         choices: list[list[tuple[str, int, bytes | dict[str, int]]]] = []
@@ -172,8 +171,8 @@ def _named(folder: _Folder, calls: Sequence[tuple[Change, ...]]) -> dict[str, in
 
 
 def _lost(folder: _Folder, rng: random.Random) -> Iterator[tuple[str, dict[str, int]]]:
-    """Yield the names of a folder where changes since its last sync are lost: none, all, each one,
-    all but one, some."""
+    """Yield the names of a folder after losing changes since its last sync: none, all, each one,
+    all but one, or some."""
     pending = folder.pending
     count = len(pending)
     subsets = [range(count), (), *([n for n in range(count) if n != lost] for lost in range(count))]
@@ -206,7 +205,7 @@ def _apply(data: bytearray, write: Write) -> None:
 
 
 def _torn(file: _File, rng: random.Random, most: int) -> Iterator[tuple[str, bytes]]:
-    """Yield a file whose writes since its last sync have reached the disk in part."""
+    """Yield a file with only parts of its writes since its last sync."""
     versions = [_written(file, count) for count in range(len(file.pending) + 1)]
     full = max(map(len, versions))
     sectors = [
@@ -225,8 +224,8 @@ def _torn(file: _File, rng: random.Random, most: int) -> Iterator[tuple[str, byt
 def _ways(
     sectors: list[int], newest: int, rng: random.Random, most: int
 ) -> Iterator[dict[int, int]]:
-    """Yield which version each sector has: torn at each edge, from either side; any page lost;
-    each sector lost alone; any."""
+    """Yield a version for each sector: torn at each edge, from either side; any page lost; each
+    sector lost alone; random ones."""
     edges = range(1, len(sectors))
     if len(sectors) > _MANY:
         edges = rng.sample(edges, _MANY)  # type: ignore[assignment]
@@ -247,7 +246,7 @@ def _ways(
 def _pieced(
     versions: list[bytes], full: int, choice: dict[int, int]
 ) -> Iterator[tuple[str, bytes]]:
-    """Yield the file whose sectors have those versions, for each length that it may have."""
+    """Yield the file with these versions of its sectors, for each possible length."""
     data = bytearray(versions[0])
     end = len(data)
     data.extend(bytes(max(0, full - end)))
@@ -271,8 +270,8 @@ def _sector(data: bytes, number: int) -> bytes:
 def _combined(
     choices: list[list[tuple[str, int, bytes | dict[str, int]]]], rng: random.Random, most: int
 ) -> Iterator[tuple[tuple[str, int, bytes | dict[str, int]], ...]]:
-    """Yield combinations of one choice each: all, or if there are too many, each choice next to
-    whole ones and some at random."""
+    """Yield combinations of one choice each: all of them, or if they are too many, each choice next
+    to unchanged ones, and some random combinations."""
     total = 1
     for choice in choices:
         total *= len(choice)

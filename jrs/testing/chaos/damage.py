@@ -1,10 +1,10 @@
-"""The damage fuzzer: one damaged file per store, every answer compared with the truth.
+"""The damage fuzzer: damages one file per store and compares every answer with the truth.
 
     python -m jrs.testing.chaos.damage --cases 200000 --seed 1 --resume damage.jsonl
 
-Each case follows from the seed and its number. Cases are judged in processes of their own, in
-chunks; a chunk that has been judged is a line of the file that `--resume` names, and is not judged
-again. Exit status 1 if anything was wrong.
+The seed and its number determine each case. Separate processes judge the cases in chunks. Each
+judged chunk is a line of the file that `--resume` names, and is not judged again. Exit status 1 if
+anything was wrong.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ COUNTED = ("cases", "lookups", *NEVER, "newest_tail", "held", "omitted", "refuse
 def run_case(
     seed: int, case: int, truths: Sequence[Truth], root: Path, only: str | None = None
 ) -> Tally:
-    """Lay out, damage and judge one store in the folder `root`, which is removed again.
+    """Write, damage and judge one store in the folder `root`, and remove it.
 
     Must run in the main thread of a process of its own (see `judge`).
     """
@@ -68,11 +68,11 @@ def run_case(
 def damage_of(
     seed: int, case: int, truths: Sequence[Truth], only: str | None = None
 ) -> tuple[Truth, Damage, random.Random]:
-    """Return the store and the damage of a case, and the rest of its chance.
+    """Return the store and the damage of a case, and its random generator.
 
     Args:
-        truths: the stores, then as many foreign ones in the same order.
-        only: the name of the only operator that is wanted.
+        truths: the stores, then as many foreign stores in the same order.
+        only: the name of the only operator to use.
     """
     rng = random.Random(f"{seed}:{case}")
     own = len(truths) // 2
@@ -93,13 +93,13 @@ def fuzz(
     resume: Path | None = None,
     report: Callable[[Tally], None] = lambda tally: None,
 ) -> Tally:
-    """Judge the cases in processes of their own; return what was found.
+    """Judge the cases in separate processes; return the tally.
 
     Args:
-        jobs: how many jobs the largest stores have.
+        jobs: the number of jobs in the largest stores.
         only: the only operator to use.
-        resume: a file with the chunks that were judged before; more are appended.
-        report: told of the whole tally after each chunk.
+        resume: a file with the chunks that were judged before; new ones are appended.
+        report: called with the whole tally after each chunk.
     """
     with tempfile.TemporaryDirectory(prefix="jrs-damage-", dir=scratch()) as folder:
         truths = Path(folder, "truths")

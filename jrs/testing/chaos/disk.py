@@ -15,7 +15,7 @@ from jrs.testing.chaos.calls import WRITING, Layer
 
 @attrs.frozen
 class Write:
-    """Bytes that were written to a file, or (`data` is None) a new length of it."""
+    """Bytes that were written to a file, or (if `data` is None) the file's new length."""
 
     file: int
     offset: int
@@ -31,8 +31,8 @@ class Sync:
 
 @attrs.frozen
 class Name:
-    """Names that a call changed: (folder, name, what it names now or None); and whether what it
-    names now is a new folder."""
+    """Names that a call changed: (folder, name, the object that it names now or None); and whether
+    that object is a new folder."""
 
     changes: tuple[tuple[int, str, int | None], ...]
     is_folder: bool = False
@@ -40,7 +40,7 @@ class Name:
 
 @attrs.frozen
 class Note:
-    """Something that the workload wants to remember at this place."""
+    """A note of the workload at this point."""
 
     what: str
     number: int
@@ -53,7 +53,7 @@ ROOT = 0
 
 
 class Recorder:
-    """Records what happens below a folder, which is empty when it is entered."""
+    """Records all calls below a folder, which must be empty at first."""
 
     def __init__(self, root: Path) -> None:
         self.events: list[Event] = []
@@ -98,7 +98,7 @@ class Recorder:
             return handler(real, *arguments, **named)
 
     def _place(self, path: Any) -> tuple[int, str] | None:
-        """Return the folder and the name of a path, or None if it lies elsewhere."""
+        """Return the folder and the name of a path, or None if it is elsewhere."""
         text = os.path.abspath(os.fsdecode(path))
         if text != self._root and not text.startswith(self._root + os.sep):
             return None

@@ -1,4 +1,4 @@
-"""The line of figures that a long run leaves: command, commit, machine, counts, seconds."""
+"""The line of figures of a long run: command, commit, machine, counts, seconds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import jrs
 
 
 def proof_line(counts: Mapping[str, int], seconds: float) -> str:
-    """Return one line for docs/proofs.md; `seconds` is how long the run took."""
+    """Return one line for docs/proofs.md; `seconds` is the duration of the run."""
     program = Path(sys.argv[0]).stem
     command = " ".join([f"python -m jrs.testing.chaos.{program}", *sys.argv[1:]])
     found = ", ".join(f"{name} {count:,}" for name, count in counts.items())
@@ -21,8 +21,8 @@ def proof_line(counts: Mapping[str, int], seconds: float) -> str:
 
 
 def commit() -> str:
-    """Return the commit of the code under test, with ``+`` if it was changed since; ``-`` where it
-    is no checkout."""
+    """Return the commit of the code under test, with ``+`` if the code was changed since; ``-`` if
+    it is not a checkout."""
     folder = Path(jrs.__file__).parent
 
     def git(*arguments: str) -> str:
@@ -40,12 +40,12 @@ def commit() -> str:
 
 
 def machine() -> str:
-    """Return what the figures were measured on."""
+    """Return a description of this machine."""
     kernel = platform.release().partition("-")[0]
     return f"{os.cpu_count()} cores {platform.machine()}, Linux {kernel}, {sys.version.split()[0]}"
 
 
 def scratch() -> Path | None:
-    """Return a folder in memory for what is written and thrown away, if the machine has one."""
+    """Return a folder in memory for temporary files, if the machine has one."""
     folder = Path("/dev/shm")
     return folder if os.access(folder, os.W_OK | os.X_OK) else None

@@ -1,4 +1,4 @@
-"""The form in which a store is written: begun in the old one, raised to the newest one."""
+"""The form of a store: begins a store in the old form, and raises it to the newest one."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from jrs.store.cluster_format import raise_format
 
 
 def begin_in_old_form(root: Path) -> None:
-    """Make the empty folder `root` one of the oldest format, with nothing in it."""
+    """Make the empty folder `root` an empty store of the oldest format."""
     publish(root / MARKER, json.dumps({"format": "jrs", "version": OLDEST_FORMAT}).encode())
 
 
 def raise_form(handle: FileBackend) -> None:
-    """Raise the cluster's format to the newest that this jrs knows, and begin a segment in it."""
+    """Raise the cluster's format to the newest one, and begin a segment in it."""
     raise_format(handle)
     handle.compact()

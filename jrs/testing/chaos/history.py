@@ -1,4 +1,4 @@
-"""What a soak has asked for, was told and has seen: the record that the checks judge."""
+"""The history of a soak: its requests, the answers, and the results that it has seen."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from jrs.records.model import JobResult, JobSpec, JobStatus
 
 @attrs.frozen
 class Expected:
-    """What a job must end with.
+    """The outcome that a job must have.
 
     Attributes:
-        statuses: any of these.
-        payload: of its result, if it FINISHED.
+        statuses: the allowed ones.
+        payload: the payload of its result, if it FINISHED.
     """
 
     statuses: frozenset[JobStatus]
@@ -28,7 +28,7 @@ class Expected:
 
 @attrs.frozen
 class Seen:
-    """A result, when it was seen first, in seconds since 1970."""
+    """A result, and the time at which it was first seen, in seconds since 1970."""
 
     at: float
     result: JobResult
@@ -39,12 +39,12 @@ class History:
     """The record of a soak. Safe for use by many threads."""
 
     expected: dict[str, Expected] = attrs.field(factory=dict)
-    """Of every job whose submission was acknowledged."""
+    """The expected outcome of every job whose submission was acknowledged."""
     seen: dict[str, Seen] = attrs.field(factory=dict)
     strikes: Counter[str] = attrs.field(factory=Counter)
-    """How often each nemesis has struck."""
+    """The number of strikes of each nemesis."""
     problems: list[str] = attrs.field(factory=list)
-    """What was wrong the moment it was seen."""
+    """The problems that were visible at once."""
     _lock: threading.Lock = attrs.field(factory=threading.Lock)
 
     def submitted(self, spec: JobSpec, expected: Expected) -> None:
@@ -52,7 +52,7 @@ class History:
             self.expected[spec.job_id] = expected
 
     def saw(self, result: JobResult) -> None:
-        """Take down a result; one that differs from an earlier one of its job is a problem."""
+        """Record a result; if it differs from an earlier result of its job, that is a problem."""
         with self._lock:
             first = self.seen.setdefault(result.job_id, Seen(time.time(), result))
             if first.result != result:
@@ -69,6 +69,6 @@ class History:
             self.problems.append(what)
 
     def missing(self) -> Iterator[str]:
-        """Yield the jobs that have no result yet."""
+        """Yield the jobs without a result."""
         with self._lock:
             yield from sorted(self.expected.keys() - self.seen.keys())

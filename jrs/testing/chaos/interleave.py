@@ -1,11 +1,11 @@
-"""The interleaver: another handle acts between any two system calls of a first one.
+"""The interleaver: a second handle acts between any two system calls of a first one.
 
     python -m jrs.testing.chaos.interleave --cases 2000 --seed 1 --resume interleave.jsonl
 
-A case is a history of calls of one handle, during which a second one of the same folder commits,
+A case is a history of calls of one handle. Meanwhile a second handle on the same folder commits,
 reads, compacts, takes the lead or raises the cluster's format, before or after system calls of the
-first. All answers must be those of one order of all calls, and a third handle must find what that
-order leaves. Exit status 1 otherwise.
+first one. One order of all calls must explain all answers, and a third handle must find the state
+after that order. Otherwise the exit status is 1.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from jrs.testing.chaos.runs import Run, Tally
 _MODULE = "jrs.testing.chaos.interleave"
 NEVER = ("violations", "refused", "raw", "damage")
 """The counts that must be 0: histories that no order explains; calls that were refused without a
-reason; exceptions that are no `JrsError`; stores that `Backend.check` finds damaged."""
+reason; exceptions other than `JrsError`; stores that `Backend.check` finds damaged."""
 COUNTED = ("cases", "histories", "unjudged", "system_calls", "actions", *NEVER)
 
 _FIRST, _SECOND = "first", "second"
@@ -43,14 +43,14 @@ _KEYS = ("a", "b", "c/1", "c/2")
 _STEPS = 5
 """Calls of the first handle."""
 _ACTIONS = 6
-"""Calls of the second one, at most."""
+"""Most calls of the second handle."""
 _PATIENCE = 0.5
-"""Seconds after which the first handle continues although the second one has not ended: it waits
-for the first one."""
+"""Seconds after which the first handle continues although the second one has not ended, because the
+second one may be waiting for the first."""
 
 
 class Actor:
-    """One handle, whose calls are taken down. Not to be used by two threads at a time."""
+    """One handle, whose calls are recorded. Not for use by two threads at a time."""
 
     def __init__(self, who: str, root: Path, history: History, rng: random.Random) -> None:
         self.who = who
@@ -62,7 +62,7 @@ class Actor:
         self._fence: tuple[Fence, bytes] | None = None
 
     def act(self) -> None:
-        """Make one call, any."""
+        """Make one random call."""
         kinds: list[Callable[[], None]] = [
             *[self.commit] * 6, self.get, self.scan, *[self.compact] * 2, self.lead, self.reopen,
             self.upgrade,
@@ -88,7 +88,7 @@ class Actor:
 
     def scan(self) -> None:
         begun = self._history.now()
-        # The format is written by who comes first, and not judged.
+        # The first writer determines the format, which is not judged.
         records = [record for record in self._handle.scan("") if record.key != keys.FORMAT]
         found = {record.key: record.value for record in records}
         self._history.add(begun, self.who, reads=found, scan=True)
@@ -96,7 +96,7 @@ class Actor:
             self._saw(key, next((record for record in records if record.key == key), None))
 
     def commit(self) -> None:
-        """Commit one to three operations on what was last seen, with or without the fence."""
+        """Commit one to three operations on the last seen records, with or without the fence."""
         keys = self._rng.sample(_KEYS, self._rng.choice((1, 1, 2, 3)))
         pairs = [self._op(key) for key in keys]
         ops: tuple[Op, ...] = tuple(op for op, _ in pairs)
@@ -128,9 +128,9 @@ class Actor:
         leads = self._handle.campaign(self.who, ttl=3600.0, stop=threading.Event())
         assert leads is not None
         record = self._handle.get(EPOCH_KEY)
-        # Another one may lead by now; then this one's value is not known.
+        # Another handle may lead by now; then the value of this record is unknown.
         if record is not None and record.version == leads.fence.version:
-            # Who led before cannot be told: it becomes this, whatever it was.
+            # The previous leader is unknown: the record becomes this, whatever it was.
             become = Condition(EPOCH_KEY, becomes=record.value)
             self._history.add(begun, self.who, conditions=[become])
             self._fence = leads.fence, record.value
@@ -142,7 +142,7 @@ class Actor:
         try:
             raise_form(self._handle)
         except InvalidInput:
-            pass  # The other one raised it in this moment.
+            pass  # The other handle has just raised it.
 
     def reopen(self) -> None:
         self._handle.close()
@@ -181,7 +181,7 @@ class Actor:
 
 
 class History:
-    """What happened on one store, to be judged."""
+    """The calls on one store, to be judged."""
 
     def __init__(self, seal_at: int, late: bool) -> None:
         self.seal_at = seal_at
@@ -189,7 +189,7 @@ class History:
         self.calls: list[Call] = []
         self.problems: list[tuple[str, str]] = []
         self.incomplete = False
-        """Something took effect that is not known well enough to be judged."""
+        """Whether something took effect that is not known well enough to be judged."""
         self._clock = itertools.count()
         self._values = itertools.count()
         self._versions: dict[tuple[str, bytes], int] = {}
@@ -210,14 +210,14 @@ class History:
         self.problems.append((kind, what))
 
     def saw(self, key: str, version: int, value: bytes) -> None:
-        """Take note of a record: who reads the same value later must see the same version."""
+        """Record a value and its version: a later read of this value must have the same version."""
         known = self._versions.setdefault((key, value), version)
         if known != version:
             self.note("violations", f"{key} had version {known}, and with that value {version}")
 
 
 class Intruder:
-    """Lets another handle act before and after system calls of the first, in whatever thread."""
+    """Lets another handle act before and after system calls of the first one, in any thread."""
 
     def __init__(self, actor: Actor, owners: Owners, rng: random.Random) -> None:
         self.calls = 0
@@ -227,7 +227,8 @@ class Intruder:
         self._owners = owners
         self._lock = threading.Lock()
         self._acting: threading.Thread | None = None
-        # How often: from a look at each call to one in a long compaction.
+        # The chance to act at each system call: about once per call, down to once per long
+        # compaction.
         self._chance = rng.choice((0.5, 0.1, 0.03))
 
     def observe(
@@ -243,7 +244,7 @@ class Intruder:
         return result
 
     def end(self) -> None:
-        """Wait until the other handle has ended what it does."""
+        """Wait until the current call of the other handle has ended."""
         if self._acting is not None:
             self._acting.join()
 
@@ -253,7 +254,7 @@ class Intruder:
             if busy or self.actions >= _ACTIONS or self._rng.random() > self._chance:
                 return
             self.actions += 1
-            # In a thread: it may have to wait for a lock that the first one holds.
+            # In a thread, because it may have to wait for a lock of the first handle.
             acting = self._acting = threading.Thread(target=self._act, name="jrs-intruder")
             acting.start()
         acting.join(_PATIENCE)
@@ -313,11 +314,11 @@ def interleave(
     resume: Path | None = None,
     report: Callable[[Tally], None] = lambda tally: None,
 ) -> Tally:
-    """Judge many histories in processes of their own; return what was found.
+    """Judge many histories in separate processes; return the tally.
 
     Args:
-        resume: a file with the chunks that were judged before; more are appended.
-        report: told of the whole tally after each chunk.
+        resume: a file with the chunks that were judged before; new ones are appended.
+        report: called with the whole tally after each chunk.
     """
     run = Run(_MODULE, ["--seed", str(seed)], cases, chunk=100, workers=workers, resume=resume)
     return run.tally(report)

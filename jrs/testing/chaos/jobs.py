@@ -1,4 +1,4 @@
-"""The jobs of a soak, one of each kind, and what they leave behind."""
+"""The jobs of a soak, one of each kind, and the resources that they leave behind."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from jrs import Job, Resource, Stage
 
 FOLDER = "JRS_CHAOS_FOLDER"
-"""The variable that names the folder in which jobs write what they do, and what they leave."""
+"""The environment variable with the folder for the traces and leftovers of jobs."""
 
 
 def quick(job: Job, number: int) -> int:
@@ -27,7 +27,7 @@ def slow(job: Job, number: int, seconds: float) -> int:
 
 
 def staged(job: Job, number: int, seconds: float) -> dict[str, int]:
-    """Go through three stages, each of which reads what the one before has written."""
+    """Run three stages, each of which reads the output of the previous one."""
     _begin(job)
     written = job.stage("write", lambda stage: _write(stage, number, seconds))
     doubled = job.stage("double", lambda stage: 2 * _read(written.output, seconds),
@@ -69,7 +69,7 @@ def folder() -> Path:
 
 
 def _begin(job: Job) -> None:
-    """Write down that the attempt's body has begun, and leave something to be cleaned up."""
+    """Record that the attempt has begun, and leave something to be cleaned up."""
     line = f"{time.time()!r} {job.job_id} {job.epoch} {job.attempt}\n".encode()
     fd = os.open(folder() / "begun", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:

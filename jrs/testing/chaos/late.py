@@ -1,4 +1,4 @@
-"""Bases that are written late: commits and reads continue meanwhile, on a small store, too."""
+"""Late bases: even on a small store, commits and reads continue before the next base is written."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from jrs.backends.file.compaction import Compaction
 
 
 class LateCompaction(Compaction):
-    """Writes in this process what else a child writes, so that every call of it can be seen.
+    """Writes each base in this process instead of a child, so that an observer sees every call.
 
     Args:
-        folder: of the log.
-        due: told at each look for the next base whether to write it now.
+        folder: the folder of the log.
+        due: returns whether to write the next base now; called at each look for it.
     """
 
     small = 0
@@ -37,6 +37,6 @@ class LateCompaction(Compaction):
 
 
 def late(rng: random.Random) -> Callable[[Path], Compaction]:
-    """Return what makes compactions that are late by a random number of looks each time."""
+    """Return a factory of compactions that are late by a random number of looks each time."""
     own = random.Random(rng.random())
     return lambda folder: LateCompaction(folder, lambda: own.random() < 0.15)

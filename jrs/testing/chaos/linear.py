@@ -1,4 +1,4 @@
-"""Linearizability: is there an order of all calls, one after the other, that gives these answers?
+"""Linearizability: checks whether some sequential order of all calls explains all answers.
 
 Each call takes effect at one moment between its begin and its end. The checker searches for such
 moments, call by call, on a model of the map in which every value is written once; so "the key is
@@ -18,11 +18,11 @@ State = frozenset[tuple[str, bytes]]
 
 @attrs.frozen
 class Condition:
-    """An operation of a commit: what `key` must be, and what it becomes.
+    """An operation of a commit: the condition on `key`, and the new value.
 
     Attributes:
-        expected: the value that it must have; None if it must be absent, ... if it may be any.
-        becomes: the value that it gets; None if it is removed, ... if it is left as it is.
+        expected: the required value; None if the key must be absent, ... for any value.
+        becomes: the new value; None if the key is removed, ... if it stays unchanged.
     """
 
     key: str
@@ -35,13 +35,13 @@ class Call:
     """A call and its answer.
 
     Attributes:
-        begun, ended: moments, as numbers that grow.
-        who: the handle that made it.
-        reads: keys that it read, with the value that it found or None; for a scan, all of the map.
-        scan: whether `reads` is all of the map.
-        conditions: the operations of a commit, its fence's first.
-        refused: for a commit that was refused, the number of the condition that did not hold.
-        unknown: whether it was carried out is not known.
+        begun, ended: the moments of begin and end, as growing numbers.
+        who: the handle that made the call.
+        reads: the keys that it read, with their values or None; for a scan, the whole map.
+        scan: whether `reads` is the whole map.
+        conditions: the operations of a commit; the fence's condition comes first.
+        refused: for a refused commit, the number of the condition that failed.
+        unknown: whether the outcome is unknown.
     """
 
     begun: int
@@ -54,7 +54,7 @@ class Call:
     unknown: bool = False
 
     def apply(self, state: State) -> list[State]:
-        """Return what the map may be behind it; none if its answer is not that map's."""
+        """Return the possible maps after the call; none if its answer contradicts the map."""
         values = dict(state)
         if self.scan:
             return [state] if values == dict(self.reads) else []
@@ -80,14 +80,14 @@ class Call:
             found = values.get(condition.key)
             if condition.expected is ...:
                 if condition.becomes is None and found is None:
-                    return number  # It must be there to be removed.
+                    return number  # A key must exist to be removed.
             elif found != condition.expected:
                 return number
         return None
 
 
 def is_linearizable(calls: Sequence[Call], before: Values) -> bool:
-    """Return whether the calls can have happened one by one, on a map that was `before`."""
+    """Return whether a sequential order of the calls on the map `before` explains all answers."""
     start = frozenset(before.items())
     seen: set[tuple[frozenset[int], State]] = set()
     stack: list[tuple[frozenset[int], State]] = [(frozenset(), start)]

@@ -1,4 +1,4 @@
-"""Processes that carry a mark in their environment: all that descends from a soak's masters."""
+"""Processes with a mark in their environment: all descendants of a soak's masters."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MARK = "JRS_CHAOS_MARK"
 
 
 def marked(mark: str) -> list[int]:
-    """Return the living processes, also stopped ones, whose environment holds the mark."""
+    """Return the living processes, including stopped ones, whose environment has the mark."""
     entry = f"{MARK}={mark}".encode()
     found = []
     for name in os.listdir("/proc"):
@@ -27,7 +27,7 @@ def marked(mark: str) -> list[int]:
 
 
 def send(pid: int, number: signal.Signals) -> bool:
-    """Send a signal; return False if there is no such process any more."""
+    """Send a signal; return False if the process no longer exists."""
     try:
         os.kill(pid, number)
     except ProcessLookupError:

@@ -1,7 +1,7 @@
-"""Nemeses: each does one kind of harm, and can take it back.
+"""Nemeses: each does one kind of harm, and can undo it.
 
-A nemesis is a value with a name. `strike` does the harm once and returns what was hurt, or None if
-there was nothing to hurt; `heal` takes back all of it. They are called by one thread.
+`strike` does the harm once and returns its target, or None if no target exists; `heal` undoes all
+of it. One thread calls both.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ class Nemesis(abc.ABC):
 
     @abc.abstractmethod
     def strike(self, rng: random.Random) -> str | None:
-        """Do harm once; return to what, or None."""
+        """Do the harm once; return its target, or None."""
 
     def heal(self) -> None:  # noqa: B027 - what was killed stays dead
-        """Take back what can be taken back. Idempotent."""
+        """Undo all harm that can be undone. Idempotent."""
 
     def tick(self) -> None:  # noqa: B027 - most harm does not last
-        """End harm whose time is up; called every second or so."""
+        """End the harm whose time is up; called about every second."""
 
 
 class Kill(Nemesis):
@@ -53,7 +53,7 @@ class Kill(Nemesis):
 
 
 class Lasting(Nemesis):
-    """Harm to processes that lasts for some seconds."""
+    """Harm to a process that lasts for some seconds."""
 
     def __init__(self, name: str, pids: Pids, longest: float) -> None:
         self.name = name
@@ -105,7 +105,7 @@ class Pause(Lasting):
 
 
 class NoDescriptors(Lasting):
-    """Leaves a process no descriptor beyond those that it has open, for some seconds."""
+    """For some seconds, lets a process open no more descriptors."""
 
     def __init__(self, name: str, pids: Pids, longest: float = 4.0) -> None:
         super().__init__(f"no descriptors for {name}", pids, longest)
@@ -123,8 +123,8 @@ class NoDescriptors(Lasting):
 
 
 class FullDisk(Nemesis):
-    """Fills the filesystem of a folder with one file, for some seconds. It has to be a small one,
-    of no other process."""
+    """Fills the filesystem of a folder with one file, for some seconds. It must be a small
+    filesystem that no other process uses."""
 
     name = "full disk"
 
@@ -204,13 +204,12 @@ class KillServer(Nemesis):
 
 
 def masters_of(masters: Callable[[], Sequence[MasterProcess]]) -> Pids:
-    """Return what returns the living masters."""
+    """Return a function that returns the living masters."""
     return lambda: [master.process.pid for master in masters() if master.alive]
 
 
 def others_of(mark: str, masters: Pids) -> Pids:
-    """Return what returns all that masters have started and that lives: watchdogs, attempts,
-    guardians."""
+    """Return a function that returns the living descendants of masters."""
 
     def found() -> Sequence[int]:
         own = set(masters())

@@ -1,6 +1,6 @@
-"""Damage operators: what a disk, an operator or a copy can do to one file.
+"""Damage operators: the damage that a disk, a person or a copy can do to one file.
 
-They act on bytes, lines, blocks and whole files, and know no file's form.
+They act on bytes, lines, blocks and whole files, and do not know the format of any file.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ BLOCKS = (16, SECTOR, 4096)
 
 @attrs.frozen
 class Damage:
-    """What was done to one file.
+    """The damage of one file.
 
     Attributes:
         operator: its name.
-        path: of the file, within the store's folder.
+        path: the file's path in the store's folder.
         data: the file's new content; None if the file is removed.
-        detail: where, for people.
+        detail: where the damage is, in words.
     """
 
     operator: str
@@ -37,13 +37,13 @@ class Damage:
 
 
 Edit = Callable[[random.Random, bytes], tuple[bytes, str] | None]
-"""Returns the new bytes and where they changed, or None where that cannot be done."""
+"""Returns the new bytes and where they changed, or None if the operator does not apply."""
 
 
 def choose(rng: random.Random, truth: Truth, foreign: Truth) -> Damage:
-    """Return one damage that changes a file of `truth`; `foreign` is where foreign files are from.
+    """Return one damage that changes a file of `truth`; foreign files come from `foreign`.
 
-    Most damage goes to the log and what lies next to it; they hold the records.
+    Most damage goes to the log and the files next to it, which have the records.
     """
     while True:
         role = rng.choices(list(Role), (45, 45, 5, 5))[0]
@@ -66,7 +66,7 @@ def choose(rng: random.Random, truth: Truth, foreign: Truth) -> Damage:
 
 
 def _place(rng: random.Random, data: bytes) -> int:
-    """Return an offset: anywhere, or near an end, or near the end of a line or a sector."""
+    """Return an offset: anywhere, near the file's ends, or near the end of a line or sector."""
     size = len(data)
     near = rng.choice(("any", "any", "begin", "end", "line", "sector"))
     at = rng.randrange(size)

@@ -1,11 +1,11 @@
-"""The power-cut simulator: every disk state that a power cut could leave is opened and read.
+"""The power-cut simulator: opens and reads every disk state that a power cut could leave.
 
     python -m jrs.testing.chaos.powercut --cases 30 --seed 1 --resume powercut.jsonl
 
-A case is a recorded history of commits, compactions and leaderships through two handles, with some
-hundreds of states after each of its system calls. What was acknowledged, or seen by the second
-handle, must be there; what was under way is there or not, commit by commit; the store must open,
-and take another commit. Exit status 1 otherwise.
+A case is a recorded history of commits, compactions and leaderships of two handles, with some
+hundreds of disk states after each system call. Every commit that was acknowledged, or seen by the
+second handle, must exist. Each commit that was under way exists as a whole or not at all. The store
+must open and accept another commit. Otherwise the exit status is 1.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ from jrs.testing.chaos.workload import ACKNOWLEDGED, BEGUN, Commit, History, Val
 
 _MODULE = "jrs.testing.chaos.powercut"
 NEVER = ("lost", "refused", "raw", "alarms")
-"""The counts that must be 0: an acknowledged commit is gone (or the map is none that could be); the
-store cannot be opened, read or written; an exception that is no `JrsError`; `Backend.check` names
+"""The counts that must be 0: an acknowledged commit is missing, or the map is impossible; the store
+cannot be opened, read or written; an exception other than `JrsError`; `Backend.check` reports
 damage."""
 COUNTED = ("cases", "events", "states", *NEVER)
 
 _STEPS = 26
-"""Things that a history does after another."""
+"""Steps of a history."""
 _MOST = 40
-"""States that are tried after one event."""
+"""Most states that are tried after one event."""
 
 
 def run_case(seed: int, case: int, folder: Path, most: int = _MOST) -> Tally:
-    """Record a history and open every disk that a power cut in it could leave.
+    """Record a history and open every disk state that a power cut during it could leave.
 
     Args:
-        folder: an empty one, for the stores.
+        folder: an empty folder for the stores.
         most: states that are tried after one event.
 
     Raises:
-        RuntimeError: something was written past the recorder, so its states would mean nothing.
+        RuntimeError: a write bypassed the recorder, so its states would be meaningless.
     """
     origin = folder / "recorded"
     origin.mkdir()
@@ -87,19 +87,19 @@ def simulate(
     resume: Path | None = None,
     report: Callable[[Tally], None] = lambda tally: None,
 ) -> Tally:
-    """Judge the power cuts of many histories, in processes of their own; return what was found.
+    """Judge the power cuts of many histories in separate processes; return the tally.
 
     Args:
         most: states that are tried after one event.
-        resume: a file with the histories that were judged before; more are appended.
-        report: told of the whole tally after each history.
+        resume: a file with the histories that were judged before; new ones are appended.
+        report: called with the whole tally after each history.
     """
     arguments = ["--seed", str(seed), "--most", str(most)]
     return Run(_MODULE, arguments, cases, chunk=1, workers=workers, resume=resume).tally(report)
 
 
 def judge(root: Path, crash: Crash, history: History) -> Iterator[tuple[str, str]]:
-    """Yield what is wrong with the store at `root` after that power cut: a kind, and words."""
+    """Yield the kind and a description of each problem of the store at `root`."""
     events, commits = history.events[: crash.at], history.commits
     try:
         with FileBackend(root) as backend:
@@ -126,14 +126,14 @@ def _contents(backend: Backend) -> Values:
 
 
 def _marked(events: list[Event]) -> tuple[set[int], set[int]]:
-    """Return the commits that were acknowledged, and those that were under way."""
+    """Return the acknowledged commits, and the commits that were under way."""
     acknowledged = {e.number for e in events if isinstance(e, Note) and e.what == ACKNOWLEDGED}
     begun = {e.number for e in events if isinstance(e, Note) and e.what == BEGUN}
     return acknowledged, begun - acknowledged
 
 
 def _possible(events: list[Event], commits: list[Commit]) -> list[Values]:
-    """Return every map that may be found: what was acknowledged, and any of what was under way."""
+    """Return every allowed map: all acknowledged commits, and any of those under way."""
     acknowledged, under_way = _marked(events)
     possible = []
     for size in range(len(under_way), -1, -1):

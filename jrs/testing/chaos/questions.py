@@ -1,4 +1,4 @@
-"""What a damaged store is asked, and how each answer follows from the map."""
+"""The look-ups on a damaged store, and how each answer follows from the map."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from jrs.testing.chaos.truth import State, Truth
 
 FOLDERS = ("jobs/", "results/", "dirty/", "plain/", "tombstones/")
 FRESH = "-new"
-"""What the key of a record ends with that is committed on the damaged store."""
+"""The end of the key of the record that is committed on the damaged store."""
 
 
 @attrs.frozen
 class Question:
-    """A look-up: how it is asked, and how its answer follows from the map."""
+    """A look-up: how to ask it, and how its answer follows from the map."""
 
     text: str
     ask: Callable[[Backend], Any]
@@ -30,11 +30,11 @@ class Question:
 
 
 class Refusal(Exception):
-    """An answer inside of a value that says that it cannot be told."""
+    """A part of an answer that is refused."""
 
 
 def questions(rng: random.Random, truth: Truth, *, few: bool = False) -> Iterator[Question]:
-    """Yield look-ups of everything that a store is asked: 24, or 6 if few."""
+    """Yield look-ups of all kinds: 24, or 6 if `few`."""
     alive, once = truth.alive, truth.once
     gets, ids, pages = (4, 1, 1) if few else (14, 5, 4)
     for number in range(gets):
@@ -75,7 +75,7 @@ def _has_entry(job: str) -> Question:
 
 
 def _page(prefix: str, after: str | None, limit: int) -> Question:
-    """Ask for a page; what was committed on the damaged store is in no truth."""
+    """Ask for a page, without the record that was committed on the damaged store."""
 
     def ask(backend: Backend) -> list[Record]:
         found = backend.scan(prefix, after=after, limit=limit + 1)

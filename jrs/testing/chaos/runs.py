@@ -1,7 +1,7 @@
-"""Long runs: numbered cases, judged in processes of their own, in chunks that are resumed.
+"""Long runs: numbered cases, judged in separate processes, in chunks that can be resumed.
 
-A program that uses this judges a range of cases itself when it is told to be a worker, and prints
-the tally of each case as a line of JSON.
+A program that uses this module is also its own worker: as a worker it judges a range of cases and
+prints the tally of each case as a line of JSON.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ import attrs
 from jrs.testing.chaos.figures import proof_line
 
 AGAIN = 75
-"""The exit status of a worker that wants a new process for the cases behind the last one."""
+"""The exit status of a worker that needs a new process for the remaining cases."""
 _WORDS = 200
-"""Bad cases of a chunk that are kept in words."""
+"""Most bad cases of a chunk that are kept with a description."""
 
 
 @attrs.frozen
 class Finding:
-    """Something that is not allowed to happen.
+    """Something that must not happen.
 
     Attributes:
-        case: its number; with the seed it tells everything.
+        case: its number; with the seed it determines the case.
         kind: the name of its count.
         subject: what was done.
-        what: the first thing that was wrong, in words.
+        what: the first problem, in words.
     """
 
     case: int
@@ -50,7 +50,7 @@ class Finding:
 
 @attrs.define
 class Tally:
-    """The counts of many cases, and what was wrong in words."""
+    """The counts of many cases, and descriptions of the problems."""
 
     counts: Counter[str] = attrs.field(factory=Counter)
     found: list[Finding] = attrs.field(factory=list)
@@ -60,12 +60,12 @@ class Tally:
         self.found += other.found
 
     def note(self, case: int, kind: str, subject: str, what: str) -> None:
-        """Count something bad."""
+        """Count a problem."""
         self.counts[kind] += 1
         self.found.append(Finding(case, kind, subject, what))
 
     def of(self, kinds: Iterable[str]) -> dict[str, int]:
-        """Return the counts of some kinds, also those that are 0."""
+        """Return the counts of some kinds, including zeros."""
         return {kind: self.counts[kind] for kind in kinds}
 
     def __str__(self) -> str:
@@ -85,13 +85,13 @@ class Run:
 
     Attributes:
         module: the program, started as ``python -m``.
-        arguments: what its workers are told, besides which cases are theirs; with `module` they say
-            which chunks of a file belong to this run.
+        arguments: the arguments of its workers, besides the range of cases; together with `module`
+            they identify this run's chunks in a file.
         cases: the numbers of the cases.
-        chunk: how many of them one process judges.
-        workers: how many processes there are at a time.
+        chunk: the number of cases for one process.
+        workers: the number of processes at a time.
         resume: a file with the chunks that were judged before; more are appended.
-        private: further arguments of the workers, that differ from run to run.
+        private: further arguments of the workers that may differ between runs.
     """
 
     module: str
@@ -103,8 +103,8 @@ class Run:
     private: Sequence[str] = ()
 
     def tally(self, report: Callable[[Tally], None] = lambda tally: None) -> Tally:
-        """Judge what was not judged before; return the tally of all. `report` is told of the
-        whole tally after each chunk."""
+        """Judge the cases that were not judged before; return the tally of all cases. `report` is
+        called with the whole tally after each chunk."""
         total = Tally()
         done = self._judged_before(total)
         chunks = [
@@ -126,7 +126,7 @@ class Run:
         return total
 
     def _judge(self, cases: range) -> Tally:
-        """Judge a chunk in a process; begin another one behind a case that ended the process."""
+        """Judge a chunk in a process; start another one after a case that ended it."""
         total, first = Tally(), cases.start
         while first < cases.stop:
             command = [sys.executable, "-m", self.module, "--worker", *self.arguments,
@@ -158,7 +158,7 @@ class Run:
             try:
                 chunk = json.loads(line)
             except ValueError:
-                continue  # It was being written when the run was killed.
+                continue  # The run was killed while it wrote this line.
             first, size = chunk["key"][-2:]
             cases = range(first, first + size)
             if chunk["key"] == self._key(cases) and first in self.cases:
@@ -178,12 +178,12 @@ def work(cases: range, judge: Callable[[int], Tally]) -> None:
         tally = judge(case)
         print(json.dumps(tally.as_json()), flush=True)
         if tally.counts["hangs"]:
-            # A thread of it may still be computing.
+            # One of its threads may still be computing.
             os._exit(AGAIN)
 
 
 def parser(module: str, cases: int) -> argparse.ArgumentParser:
-    """Return a parser with the options that all programs have; `cases` is the default."""
+    """Return a parser with the options of all programs; `cases` is the default number."""
     made = argparse.ArgumentParser(prog=f"python -m {module}")
     made.add_argument("--cases", type=int, default=cases, help="how many (default: %(default)s)")
     made.add_argument("--first", type=int, default=0, help="the first one's number")
@@ -197,12 +197,12 @@ def parser(module: str, cases: int) -> argparse.ArgumentParser:
 
 def show(run: Callable[[Callable[[Tally], None]], Tally], never: Sequence[str],
          counted: Sequence[str], limit: int) -> int:  # fmt: skip
-    """Run, print what is found and the line of figures; return the exit status.
+    """Run, print the problems and the line of figures; return the exit status.
 
     Args:
         never: the counts that must be 0.
-        counted: all counts, in the order in which they are printed.
-        limit: findings that are printed in words.
+        counted: all counts, in the order of printing.
+        limit: most findings that are printed.
     """
     began = time.monotonic()
     shown = 0

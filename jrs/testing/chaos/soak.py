@@ -1,10 +1,10 @@
-"""The soak: masters and jobs of all kinds live through kills, pauses and shortages.
+"""The soak: puts masters and jobs of all kinds through kills, pauses and shortages.
 
     python -m jrs.testing.chaos.soak --backend file --minutes 10 --jobs 300 --seed 1
 
-Then there is peace: every job must have the one result that its kind ends with, and nothing may be
-left: no record, no file, no process. Exit status 1 otherwise. The full disk is a small filesystem
-of its own, which takes root to mount; where that is impossible the soak says so and does without.
+After the faults end, every job must have the one result of its kind, and nothing may be left
+behind: no record, no file, no process. Otherwise the exit status is 1. The full disk is a small
+filesystem, which only root can mount; if that is impossible, the soak says so and does without it.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ SETTLED_WITHIN = 60.0
 """Seconds of peace after which all jobs that were submitted before it should be done."""
 _DISK = "160m"
 _STARTED = 8.0
-"""Seconds after which a master has surely started."""
+"""Seconds after which a master has certainly started."""
 _DUE = 1.0
 """Seconds between two strikes."""
 
 
 @attrs.frozen
 class Plan:
-    """What a soak does.
+    """The settings of a soak.
 
     Attributes:
         backend: ``file``, ``etcd`` or ``zookeeper``.
-        seconds: of faults.
-        longest: seconds that a slow job takes at most.
-        at_once: jobs without a result, at most.
-        patience: seconds of peace after which the soak gives up.
-        disk: whether a small disk of its own is wanted, to be filled; for the file backend.
-        nemeses: names of those that are wanted; all if empty.
+        seconds: the duration of the faults.
+        longest: most seconds of a slow job.
+        at_once: most jobs without a result at a time.
+        patience: seconds after the faults until the soak gives up.
+        disk: whether to mount a small disk that can be filled; for the file backend.
+        nemeses: the names of the nemeses to use; all if empty.
     """
 
     backend: str = "file"
@@ -75,7 +75,7 @@ class Plan:
 
 @attrs.frozen
 class Outcome:
-    """What became of a soak.
+    """The outcome of a soak.
 
     Attributes:
         violations: of the checks, a line each.
@@ -110,7 +110,7 @@ class Outcome:
 
 
 def soak(wanted: Plan, say: Callable[[str], None] = lambda text: None) -> Outcome:
-    """Run a soak; return what became of it. `say` is told what happens, a line at a time."""
+    """Run a soak; return its outcome. `say` is called with each line of the log."""
     with ExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="jrs-soak-")))
         disk = stack.enter_context(_small_disk(home / "disk", wanted, say))
@@ -181,7 +181,7 @@ class _Soak:
         return Outcome(violations, self._history, settled, spared, self._exits, self._unstarted)
 
     def _harm(self, masters: Masters) -> None:
-        """Strike each second until the time is up; then heal everything."""
+        """Strike every second until the time is up; then heal everything."""
         all_of_them = self._nemeses()
         end = time.monotonic() + self._wanted.seconds
         while time.monotonic() < end and not self._over.wait(_DUE):
@@ -220,7 +220,7 @@ class _Soak:
             return list(self._supervised)
 
     def _running(self) -> list[int]:
-        """Return the masters that do more than start: no master starts without descriptors."""
+        """Return the masters that have started: no master can start without descriptors."""
         now = time.monotonic()
         with self._lock:
             return [
@@ -230,7 +230,7 @@ class _Soak:
             ]
 
     def _supervise(self, masters: Masters) -> None:
-        """Start as many masters as have died; report why, unless a nemesis killed them."""
+        """Start a new master for each dead one; report why it died, unless a nemesis killed it."""
         with suppress(JrsError):  # Asked again each second.
             self._registered |= {info.name for info in Registry(masters.backend).masters()}
         with self._lock:
@@ -243,7 +243,7 @@ class _Soak:
                 self._supervised.append(masters.start(name))
 
     def _look_at_end(self, master: MasterProcess) -> None:
-        """Judge how a master ended: nothing that passes may end one that has opened its store."""
+        """Judge a master's end: no temporary fault may end a master that has opened its store."""
         status = master.process.returncode
         if status in (-9, 0):
             return
@@ -258,11 +258,11 @@ class _Soak:
         if master.name in self._registered and status != EXIT_DEPOSED:
             self._history.problem(f"{master.name} ended with status {status}: {last}")
         elif "Traceback" in said and not refused:
-            # Its children say to the same place what they died of.
+            # Its children report the causes of their deaths there, too.
             self._history.problem(f"{master.name} broke: {said}")
 
     def _settle(self, masters: Masters, client: Client) -> float:
-        """Wait until everything is done and clean; return how many seconds that took."""
+        """Wait until everything is done and clean; return the seconds."""
         began = time.monotonic()
         while time.monotonic() < began + self._wanted.patience:
             client.tick()
@@ -302,7 +302,7 @@ def _server(backend: str) -> Iterator[Server | None]:
 
 @contextmanager
 def _small_disk(path: Path, wanted: Plan, say: Callable[[str], None]) -> Iterator[Path | None]:
-    """Mount a small filesystem in memory at `path`, or say that there is none."""
+    """Mount a small filesystem in memory at `path`, or report that it is impossible."""
     if wanted.backend != "file" or not wanted.disk:
         yield None
         return

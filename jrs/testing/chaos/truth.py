@@ -1,7 +1,7 @@
-"""The truth: a store of the file backend as bytes, and what it held after each commit.
+"""The truth: a store of the file backend as bytes, and its map after each commit.
 
-Nothing here knows the files' names or form. The files are what lies in the folder; the log is the
-one that grows with a commit.
+This module knows neither the names nor the format of the files. The log is the file that grows with
+a commit.
 """
 
 from __future__ import annotations
@@ -35,33 +35,33 @@ State = dict[str, Record]
 
 
 class Role(enum.Enum):
-    """What a file is, told by its place and by what becomes of it."""
+    """The role of a file, derived from its place and its changes."""
 
     LOG = "log"
     """Grows with every commit."""
     OTHER = "other"
     """Lies next to the log: a base, an index, an older segment."""
     MARKER = "marker"
-    """In the root of the store."""
+    """Is in the root of the store."""
     LOCK = "lock"
-    """Of a leadership."""
+    """Belongs to a leadership."""
 
 
 @attrs.frozen
 class Truth:
-    """A store as it lay on the disk, and its history.
+    """The files of a store, and its history.
 
     Attributes:
         name: of the kind of store: ``young`` has one segment and nothing compacted; ``grown`` was
             compacted several times; ``unswept`` is a grown one that still has its older files;
             ``going`` has a segment that continues another one, whose base is not written yet.
-        files: content by path within the store's folder.
-        roles: of each file.
+        files: the content by path in the store's folder.
+        roles: the role of each file.
         older: earlier contents of files of each role, the newest last.
-        states: what the map held after each acknowledged commit; the last one is the truth.
-        synced: bytes of the log before the last commit was begun.
+        states: the map after each acknowledged commit; the last one is the truth.
+        synced: bytes of the log before the last commit began.
         jobs: the ids of all jobs that were ever submitted.
-        alive, once: the keys that are there, and those that are or were.
+        alive, once: the keys that exist, and the keys that exist or existed.
     """
 
     name: str
@@ -84,7 +84,7 @@ class Truth:
         return next(path for path, role in self.roles.items() if role is Role.LOG)
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as what JSON can hold; `from_json` gives it back."""
+        """Return the truth as JSON; the inverse of `from_json`."""
         return {
             "name": self.name,
             "files": {path: _text(data) for path, data in self.files.items()},
@@ -125,13 +125,13 @@ class Truth:
         states: list[State],
         synced: int,
     ) -> Truth:
-        """Return the truth with what follows from its history."""
+        """Return the truth, with the values that follow from its history."""
         once = sorted({key for state in states for key in state})
         jobs = [key.split("/")[1] for key in once if key.startswith(keys.JOBS)]
         return cls(name, files, roles, older, states, synced, jobs, sorted(states[-1]), once)
 
     def write(self, root: Path) -> None:
-        """Lay the store out in the empty folder `root`."""
+        """Write the store into the empty folder `root`."""
         for path, data in self.files.items():
             file = root / path
             file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -206,7 +206,7 @@ def _bytes(text: str) -> bytes:
 
 
 class _History:
-    """Takes down what the store held after each step, and how its files changed."""
+    """Records the map after each step, and the changes of the files."""
 
     def __init__(self, backend: FileBackend, root: Path, compacted: tuple[int, ...]) -> None:
         self._backend = backend
@@ -217,7 +217,7 @@ class _History:
         self._older: dict[Role, list[bytes]] = {role: [] for role in Role}
 
     def note(self, step: int) -> bool:
-        """Take down what a step left; return whether it was followed by a compaction."""
+        """Record the state after a step; return whether a compaction followed."""
         self._states.append(_state(self._backend))
         if step in self._compacted:
             self._keep()
@@ -239,7 +239,7 @@ class _History:
             if name == "unswept" and path not in files:
                 files[path] = versions[-1]
                 roles[path] = Role.OTHER
-        # A log of an earlier segment is an older log, too.
+        # The log of an earlier segment counts as an older log, too.
         self._older[Role.LOG] += self._older[Role.OTHER][:2]
         return Truth.of(name, files, roles, self._older, self._states, len(before[log]))
 
@@ -262,7 +262,7 @@ def _state(backend: Backend) -> State:
 
 
 def _steps(backend: Backend, rng: random.Random, jobs: int) -> Iterator[int]:
-    """Commit what masters and clients commit, and plain records; yield after each commit."""
+    """Commit like masters and clients, and commit plain records; yield after each commit."""
     catalog, store = JobCatalog(backend, now=lambda: 1e9), JobResultStore(backend, now=lambda: 2e9)
     number = 0
     for job in range(jobs):

@@ -1,8 +1,8 @@
-"""Opens a damaged store, looks things up, and judges the answers by the truth.
+"""Opens a damaged store, asks for records, and compares the answers with the truth.
 
-An answer is right if it is the truth, or refuses to say (a `JrsError`). Of a log whose newest bytes
-are missing it cannot be told whether they were ever written: answers that are all the truth of one
-earlier moment are counted apart, if the bytes look as a crash leaves them.
+An answer is right if it is the truth or a refusal (a `JrsError`). If the newest bytes of a log are
+missing, nobody can know whether they were ever written: answers that are all true for one earlier
+moment are counted separately, if the log looks as after a crash.
 """
 
 from __future__ import annotations
@@ -35,32 +35,32 @@ from jrs.testing.chaos.truth import CLUSTER, Role, State, Truth
 CPU_LIMIT = 3.0
 """Seconds of computing after which a case counts as an endless loop."""
 WALL_LIMIT = 60.0
-"""Seconds after which a case counts as one that waits without end."""
+"""Seconds after which a case counts as waiting forever."""
 
 _KINDS: dict[str, type] = {"jobs": JobSpec, "results": JobResult, "tombstones": Tombstone,
                            "leader": EpochRecord}  # fmt: skip
-"""What the values of a folder are, where a checksum tells that one is damaged."""
+"""The stored type of each folder whose values have a checksum."""
 
 
 class Hang(BaseException):
-    """A case used up its time. No `Exception`, so that nothing under test swallows it."""
+    """A case has used up its time. Not an `Exception`, so that no code under test swallows it."""
 
 
 @attrs.define
 class Verdict:
-    """What became of one damaged store.
+    """The outcome for one damaged store.
 
     Attributes:
-        lookups: questions that were asked.
-        held: those that were refused.
+        lookups: the number of questions.
+        held: the number of refused questions.
         opened: whether the store could be opened.
-        omitted: pages that leave damaged records out, or hold what of them is refused when it is
-            read, on a store whose damage is named.
-        wrong: answers that are not the truth.
-        hangs, raw, silent: endless loops; exceptions that are no `JrsError`; departures from the
-            truth that `Backend.check` does not name.
-        overreach: damage of a few bytes, not in the log, held everything.
-        newest_tail: the newest commits are gone, which looks like a crash.
+        omitted: pages without damaged records, or with values that are refused when they are read,
+            on a store whose damage is reported.
+        wrong: answers that are not true.
+        hangs, raw, silent: endless loops; exceptions other than `JrsError`; departures from the
+            truth that `Backend.check` does not report.
+        overreach: a few damaged bytes outside of the log held everything.
+        newest_tail: the newest commits are missing, which looks like a crash.
     """
 
     lookups: int = 0
@@ -76,13 +76,13 @@ class Verdict:
 
     @property
     def bad(self) -> dict[str, list[str]]:
-        """Return what is not allowed to happen, by its kind."""
+        """Return the counts that must be 0, by kind."""
         kinds = ("wrong", "hangs", "raw", "silent", "overreach")
         return {kind: found for kind in kinds if (found := getattr(self, kind))}
 
 
 def judge(root: Path, truth: Truth, damage: Damage, rng: random.Random) -> Verdict:
-    """Open the store at `root`, which is `truth` with `damage`, and judge what it answers.
+    """Open the store at `root`, which is `truth` with `damage`, and judge its answers.
 
     Must run in the main thread of a process that needs neither SIGALRM nor SIGPROF.
     """
@@ -118,7 +118,7 @@ class _Case:
         try:
             backend = self._open()
         except JrsError as error:
-            # Refused with words: nothing is wrong, and nothing is silent.
+            # A refusal with a message is neither wrong nor silent.
             self._overreach(f"opening: {error}")
             return
         verdict.opened = True
@@ -129,12 +129,12 @@ class _Case:
         self._settle(named)
 
     def _open(self) -> FileBackend:
-        compaction = late(self._rng)  # No child for each of some thousand small stores.
+        compaction = late(self._rng)  # Not a child process for each of some thousand small stores.
         create = self._rng.random() < 0.5
         return FileBackend(self._root, CLUSTER, create=create, compaction=compaction)
 
     def _look(self, backend: Backend) -> list[str]:
-        """Ask, commit, ask again through a handle of its own; return what `check` names."""
+        """Ask, commit, and ask again with another handle; return the report of `check`."""
         named: list[str] = []
         first = self._rng.random() < 0.3
         if first:
@@ -173,7 +173,7 @@ class _Case:
             verdict.raw.append(f"{question.text}: {_shown(error)}")
 
     def _commit(self, backend: Backend, fresh: Create) -> bool:
-        """Commit a record that is in no truth; return whether that was acknowledged."""
+        """Commit a record that is not part of the truth; return whether it was acknowledged."""
         self._verdict.lookups += 1
         try:
             backend.commit(fresh)
@@ -187,14 +187,14 @@ class _Case:
         return True
 
     def _must_be(self, backend: Backend, fresh: Create) -> None:
-        """A commit that was acknowledged on a damaged store is there for others, too."""
+        """A commit that was acknowledged on a damaged store must exist for others, too."""
         self._verdict.lookups += 1
         found = backend.get(fresh.key)
         if found is None or found.value != fresh.value:
             self._verdict.wrong.append(f"{fresh.key}, just committed, is {_record_shown(found)}")
 
     def _lead(self) -> None:
-        """What became of a lock file must not keep anybody from leading."""
+        """A damaged lock file must not prevent a candidate from leading."""
         self._verdict.lookups += 1
         stop = threading.Event()
         timer = threading.Timer(WALL_LIMIT / 2, stop.set)
@@ -213,7 +213,7 @@ class _Case:
             timer.join()
 
     def _check(self, backend: Backend) -> list[str]:
-        """Return what `jrs fsck` would name: it checks, and reads everything."""
+        """Return what `jrs fsck` would report: it checks and reads everything."""
         try:
             named = list(backend.check())
             if not named:
@@ -221,7 +221,7 @@ class _Case:
                     pass
             return named
         except Unavailable:
-            return []  # That tells people to try again later, and names no damage.
+            return []  # This asks to try again later, and reports no damage.
         except JrsError as error:
             return [str(error)]
         except Exception as error:
@@ -246,7 +246,7 @@ class _Case:
             self._overreach(self._refusals[0])
 
     def _overreach(self, why: str) -> None:
-        """Note that all is held, where a few bytes of what is not the log are damaged."""
+        """Record an overreach: a few damaged bytes outside of the log hold everything."""
         damage, data = self._damage, self._damage.data
         whole = self._truth.files[damage.path]
         if self._truth.roles[damage.path] is not Role.OTHER or data is None:
@@ -259,21 +259,21 @@ class _Case:
         return self._truth.roles[self._damage.path] is Role.LOG
 
     def _looks_like_a_crash(self) -> bool:
-        """Return whether the log looks as if its newest bytes had never reached the disk."""
+        """Return whether the log looks as if its newest bytes never reached the disk."""
         data = self._damage.data
         if not self._is_log() or data is None:
             return False
         whole = self._truth.files[self._damage.path]
         same = _same(data, whole)
         if not data[same:].strip(b"\0"):
-            return True  # Cut off, or nothing but zeros from there.
+            return True  # Cut off, or only zeros from there on.
         if same < self._truth.synced // SECTOR * SECTOR or len(data) > len(whole):
             return False
         # The newest write may have reached the disk in parts.
         return all(now in (0, then) for now, then in zip(data[same:], whole[same:], strict=False))
 
     def _is_earlier(self) -> bool:
-        """Return whether all answers are the truth of one earlier moment."""
+        """Return whether all answers are true for one earlier moment."""
         return any(
             all(question.answer(state) == answer for question, answer in self._answers)
             for state in reversed(self._truth.states[:-1])
@@ -281,7 +281,7 @@ class _Case:
 
 
 def _same(left: bytes, right: bytes) -> int:
-    """Return how many bytes two files begin with alike."""
+    """Return the length of the common beginning of two files."""
     low, high = 0, min(len(left), len(right))
     while low < high:
         middle = (low + high + 1) // 2
@@ -297,8 +297,8 @@ class _Departure:
     """An answer that is not the truth.
 
     Attributes:
-        omits: it is a page that leaves records out, or holds values that are refused when they are
-            read, and is right otherwise.
+        omits: it is a page that omits records, or has values that are refused when they are read,
+            and is otherwise right.
     """
 
     text: str
@@ -327,7 +327,7 @@ def _omits(page: list[Record], state: State) -> bool:
 
 
 def _is_refused(record: Record) -> bool:
-    """Return whether who reads the record's value is told that it is damaged."""
+    """Return whether decoding the record's value reports the damage."""
     kind = _KINDS.get(record.key.partition("/")[0])
     if record.value == UNREADABLE:
         return True
@@ -353,7 +353,7 @@ def _limited() -> Iterator[None]:
 
     signal.signal(signal.SIGPROF, computing)
     signal.signal(signal.SIGALRM, waiting)
-    # Again and again: the first one may be lost in a finalizer.
+    # Repeatedly: a finalizer may swallow the first one.
     signal.setitimer(signal.ITIMER_PROF, CPU_LIMIT, 1.0)
     signal.setitimer(signal.ITIMER_REAL, WALL_LIMIT, 10.0)
     try:

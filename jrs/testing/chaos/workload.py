@@ -1,4 +1,4 @@
-"""What a recorded history does: commits, batches, compactions and leaderships on two handles."""
+"""The workload of a recorded history: commits, compactions and leaderships of two handles."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from jrs.testing.chaos.truth import contents_of
 BEGUN, ACKNOWLEDGED = "begun", "acknowledged"
 _STEPS = 26
 _NEAR = (511, 510, 509, 508, 0, 1, 2)
-"""Where in a sector the log is made to end, so that the next write begins there."""
+"""Positions in a sector at which the log should end, so that the next write begins there."""
 
 Values = dict[str, bytes]
 """The map without versions."""
 Commit = dict[str, bytes | None]
-"""What a commit leaves behind: values, None for a key that is gone."""
+"""The effect of a commit: values; None for a removed key."""
 
 
 @attrs.frozen
 class History:
-    """A recorded run: what the disk was told, with notes of each commit; and what these left."""
+    """A recorded run: the disk's events with a note of each commit, and the commits' effects."""
 
     events: list[Event]
     commits: list[Commit]
@@ -44,8 +44,7 @@ def record(rng: random.Random, root: Path) -> History:
     """Run and record a workload in the empty folder `root`.
 
     Raises:
-        RuntimeError: something was written past the recorder: by a child process, or by a call that
-            it does not know.
+        RuntimeError: a write bypassed the recorder: by a child process, or by an unknown call.
     """
     with Recorder(root) as recorder:
         workload = _Workload(recorder, root, rng)
@@ -67,7 +66,7 @@ class _Workload:
         self._late = rng.random() < 0.5
         self._handles: list[FileBackend] = []
         self._committing: tuple[int, int] | None = None
-        """The handle that is committing by itself, and the number of its commit."""
+        """The handle with a single commit under way, and the number of that commit."""
         self._overhead = 40
 
     def run(self) -> None:
@@ -135,14 +134,14 @@ class _Workload:
         return ops
 
     def _value(self) -> bytes:
-        """Return a value that lets the log end near the edge of a sector, mostly."""
+        """Return a value that usually lets the log end near the edge of a sector."""
         if self._rng.random() < 0.25:
             return self._rng.choice((b"", b"\n~~\n", b"\0" * 40, b"x" * 5000, b"y" * 1200))
         length = (self._rng.choice(_NEAR) - self._log_end() - self._overhead) % SECTOR
         return b"v" * length
 
     def _batch(self) -> None:
-        """Have several commits under way at a time."""
+        """Make several commits at the same time."""
         handle = self._handles[0]
         flying = []
         for _ in range(self._rng.randint(2, 6)):
@@ -158,7 +157,7 @@ class _Workload:
 
     def _lead(self) -> None:
         number = self._begin({})
-        # Its commit is known only once it is done; until then it may be there.
+        # Until its commit is done, it may or may not exist.
         leads = self._handles[0].campaign("m", ttl=3600.0, stop=threading.Event())
         assert leads is not None
         record = self._handles[0].get(EPOCH_KEY)
@@ -189,13 +188,13 @@ class _Workload:
         return 0
 
     def _learn(self, before: int, size: int) -> None:
-        """Learn how many bytes a commit takes beyond its values."""
+        """Measure how many bytes a commit takes besides its values."""
         written = [e for e in self._recorder.events[before:] if isinstance(e, Write) and e.data]
         if len(written) == 1 and written[0].data is not None:
             self._overhead = len(written[0].data) - size
 
     def _peek(self) -> None:
-        """Let the other handle read what is not synced yet: what it has seen is acknowledged."""
+        """Let the other handle read unsynced data; what it has seen counts as acknowledged."""
         if self._committing is None or self._rng.random() < 0.7:
             return
         (who, number), self._committing = self._committing, None
@@ -203,7 +202,7 @@ class _Workload:
         seen: list[bool] = []
 
         def look() -> None:
-            with suppress(Unavailable):  # The one that commits compacts, too.
+            with suppress(Unavailable):  # The committing handle compacts, too.
                 seen.append(self._handles[1 - who].get(key) is not None)
 
         thread = threading.Thread(target=look, name="jrs-peek")

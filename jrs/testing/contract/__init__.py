@@ -11,14 +11,16 @@
     class TestCommit(MyStore, CommitContract): ...
 
 A case that needs something the backend does not declare in its `capabilities` is skipped and says
-what is missing. Cases wait for conditions with a generous bound; none asserts how long one took.
+what is missing. Cases wait for conditions with a generous bound; none asserts a duration.
 """
 
+from jrs.testing.contract.commits import CommitContract, LimitsContract
 from jrs.testing.contract.concurrency import (
     ConcurrencyContract,
     MultiProcessContract,
     StatefulContract,
 )
+from jrs.testing.contract.fencing import FencingContract
 from jrs.testing.contract.fixtures import (
     BOUND,
     BackendFixtures,
@@ -29,18 +31,12 @@ from jrs.testing.contract.fixtures import (
     present,
 )
 from jrs.testing.contract.leading import ElectionContract, WatchContract
-from jrs.testing.contract.records import (
-    CommitContract,
-    FencingContract,
-    LimitsContract,
-    PagingContract,
-    ReadContract,
-)
+from jrs.testing.contract.reads import PagingContract, ReadContract
 
 ALL = (ReadContract, CommitContract, FencingContract, PagingContract, LimitsContract,
        WatchContract, ElectionContract, ConcurrencyContract, MultiProcessContract,
        StatefulContract)  # fmt: skip
-"""Every class of the suite; a backend that does not run all of them says why."""
+"""Every class of the suite; a backend that does not run all of them has to say why."""
 
 __all__ = [
     "ALL",

@@ -25,7 +25,7 @@ class ConcurrencyContract:
     """One handle, many threads, many commits in flight."""
 
     def test_many_open_a_new_cluster_at_once(self, handles: Opener) -> None:
-        """Masters that start together: each finds the cluster or creates it."""
+        """Masters that start at the same time: each of them finds the cluster or creates it."""
         for _ in range(3):
             cluster = f"contract-{uuid.uuid4().hex}"
             with ThreadPoolExecutor(8) as pool:
@@ -34,7 +34,7 @@ class ConcurrencyContract:
             assert all(backend.get("k") is not None for backend in opened)
 
     def test_many_threads_many_keys(self, backend: Backend, other: Backend) -> None:
-        """Commits of many threads through one handle are all there."""
+        """All commits of many threads through one handle are stored."""
 
         def write(thread: int) -> None:
             for number in range(50):
@@ -47,7 +47,7 @@ class ConcurrencyContract:
         assert expected == contents(other)
 
     def test_contended_updates_lose_nothing(self, backend: Backend, other: Backend) -> None:
-        """Read-modify-write of one key by many threads counts every acknowledged success."""
+        """Read-modify-write of one key by many threads loses no acknowledged success."""
         backend.commit(Create("n", b"0"))
 
         def count(thread: int) -> int:
@@ -68,7 +68,7 @@ class ConcurrencyContract:
         assert b"%d" % done == present(backend, "n").value
 
     def test_one_creator_wins(self, backend: Backend, other: Backend) -> None:
-        """Of many threads that create one key exactly one succeeds, and its value is the stored."""
+        """If many threads create one key, exactly one succeeds, and its value is stored."""
         barrier = threading.Barrier(8)
 
         def create(thread: int) -> int | None:
@@ -86,7 +86,7 @@ class ConcurrencyContract:
         assert b"%d" % winners[0] == present(other, "k").value
 
     def test_pipelined_commits_keep_their_order(self, backend: Backend, other: Backend) -> None:
-        """Commits in flight from one caller are applied in the order of the calls."""
+        """Pipelined commits of one caller are applied in the order of the calls."""
         futures = []
         for _ in range(150):
             futures.append(backend.commit_async(Create("k", b"")))
@@ -98,7 +98,7 @@ class ConcurrencyContract:
         assert contents(other) == {"k": b"last"}
 
     def test_each_pipelined_commit_has_its_own_outcome(self, backend: Backend) -> None:
-        """A refused commit among many in flight fails alone."""
+        """If one of many pipelined commits is refused, the others succeed."""
         futures = [backend.commit_async(Create(f"k/{n // 2}", b"%d" % n)) for n in range(200)]
         outcomes = [future.exception(BOUND) for future in futures]
 
@@ -110,7 +110,7 @@ class ConcurrencyContract:
         assert {f"k/{n}": b"%d" % (2 * n) for n in range(100)} == contents(backend)
 
     def test_pipelined_and_waiting_callers_mix(self, backend: Backend, other: Backend) -> None:
-        """A caller that waits and one that does not share the log without starving each other."""
+        """Waiting and pipelining callers do not starve each other."""
 
         def flow(thread: int) -> None:
             futures = [backend.commit_async(Create(f"a/{thread}-{n}", b"")) for n in range(50)]
@@ -128,7 +128,7 @@ class ConcurrencyContract:
     def test_a_future_is_settled_when_its_handle_closes(
         self, backend: Backend, other: Backend
     ) -> None:
-        """Closing leaves no commit in flight undecided, and none that failed is stored."""
+        """Closing settles every commit, and no commit that failed is stored."""
         futures = [backend.commit_async(Create(f"k/{n}", b"")) for n in range(100)]
         backend.close()
         outcomes = [future.exception(BOUND) for future in futures]
@@ -143,10 +143,10 @@ class ConcurrencyContract:
 
 
 class MultiProcessContract:
-    """Several processes on one cluster. Skipped where the backend declares that it is for one."""
+    """Several processes on one cluster. Skipped if the backend supports only one process."""
 
     def test_processes_see_each_other(self, backend: Backend, worker: Callable[[], Worker]) -> None:
-        """What one process was told is committed is read by every other one."""
+        """Every process reads what another one was told is committed."""
         one, two = worker(), worker()
         one.commit(Create("k", b"1"))
         record = two.get("k")
@@ -159,7 +159,7 @@ class MultiProcessContract:
             one.commit(Update("k", b"3", record.version))
 
     def test_contended_updates(self, backend: Backend, worker: Callable[[], Worker]) -> None:
-        """Processes that add to one number until each succeeded N times lose no addition."""
+        """Processes that each add N times to one number lose no addition."""
         backend.commit(Create("n", b"0"))
         workers = [worker() for _ in range(4)]
         for process in workers:
@@ -172,7 +172,7 @@ class MultiProcessContract:
     def test_a_killed_process_loses_nothing(
         self, backend: Backend, worker: Callable[[], Worker]
     ) -> None:
-        """What a process acknowledged before kill -9 is there; at most one more, and no gap."""
+        """A kill -9 loses no acknowledged commit; at most one more is stored, without a gap."""
         process = worker()
         process.send("pour", "k/")
         acknowledged = max(process.receive() for _ in range(100))
@@ -186,7 +186,7 @@ class MultiProcessContract:
     def test_a_killed_leader_is_replaced(
         self, backend: Backend, worker: Callable[[], Worker]
     ) -> None:
-        """Another process leads after kill -9 of the leader, whose fence is refused then."""
+        """After a kill -9 of the leader another process leads, and the old fence is refused."""
         process = worker()
         old = process.lead("killed", backend.capabilities.min_ttl)
         process.commit(Create("k", b""), fence=old)
@@ -202,7 +202,7 @@ class MultiProcessContract:
     def test_one_leader_among_processes(
         self, backend: Backend, worker: Callable[[], Worker]
     ) -> None:
-        """Processes that campaign at once lead one after another with growing epochs."""
+        """Processes that campaign at once lead one after the other, with growing epochs."""
         workers = {worker(): name for name in ("a", "b", "c")}
         fences: list[Fence] = []
         for process, name in workers.items():
@@ -218,8 +218,9 @@ class MultiProcessContract:
         ]
 
     def test_a_forked_child_may_not_use_the_handle(self, backend: Backend, other: Backend) -> None:
-        """A handle belongs to the process that opened it: none of its threads lives in a child,
-        which is told at once to open its own. Closing it there does no harm."""
+        """A handle belongs to the process that opened it. In a forked child, which has none of the
+        handle's threads, each call fails at once and says to open another one. Closing the handle
+        there does no harm."""
         if not backend.capabilities.multi_process:
             pytest.skip("one process only, as its capabilities say")
         backend.commit(Create("k", b"1"))
@@ -241,10 +242,10 @@ class MultiProcessContract:
 
 
 def _in_a_child(calls: dict[str, Callable[[], object]], last: Callable[[], None]) -> dict[str, str]:
-    """Fork, make the calls in the child, and return what came of each."""
+    """Fork, make the calls in the child, and return the result of each."""
     reading, writing = os.pipe()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Newer Pythons warn of what this is about.
+        warnings.simplefilter("ignore")  # Forking next to threads is the point.
         child = os.fork()
     if not child:
         try:
@@ -274,10 +275,10 @@ def _outcome(call: Callable[[], object]) -> str:
 
 
 class StatefulContract:
-    """The backend against a dict: random histories of all operations through two clients."""
+    """The backend compared with a dict: random histories of all operations through two clients."""
 
     def test_behaves_like_a_dict(self, handles: Opener, cluster: str) -> None:
-        """Every history gives the outcomes and the contents that a plain dict gives."""
+        """Every history has the same outcomes and contents as with a plain dict."""
         numbers = iter(range(10**9))
 
         def fresh() -> tuple[Opener, str]:

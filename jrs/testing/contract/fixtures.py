@@ -1,4 +1,4 @@
-"""What every case of the contract uses: handles, processes, and a word for common steps."""
+"""The fixtures and common steps of all cases of the contract: handles, processes, leading."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from jrs.contract.operations import EPOCH_KEY, Fence, Record
 from jrs.testing.worker import Worker
 
 BOUND = 60.0
-"""Seconds after which a condition that should hold soon is taken to never hold."""
+"""Seconds to wait for a condition that should hold soon."""
 
 Opener = Callable[[str], Backend]
-"""Opens a handle on the cluster of that name, in the one store of the test."""
+"""Opens a handle on the cluster of that name; all clusters of a test are in one store."""
 
 Hang = Callable[[Backend, float], Fence]
-"""Makes another process the leader with that ttl, lets it hang, and returns its fence."""
+"""Lets another process lead with that ttl and then hang; returns its fence."""
 
 
 class BackendFixtures:
-    """The fixtures of every case. A backend overrides `opener`; its handles are closed for it."""
+    """The fixtures of every case. A backend overrides `opener`; the fixtures close its handles."""
 
     @pytest.fixture
     def opener(self) -> Opener:
@@ -33,7 +33,7 @@ class BackendFixtures:
 
     @pytest.fixture
     def handles(self, opener: Opener) -> Iterator[Opener]:
-        """Open like `opener`, and close everything when the test ends."""
+        """Open handles like `opener`, and close them all when the test ends."""
         with ExitStack() as stack:
             yield lambda cluster: stack.enter_context(opener(cluster))
 
@@ -52,7 +52,7 @@ class BackendFixtures:
 
     @pytest.fixture
     def worker(self, backend: Backend) -> Iterator[Callable[[], Worker]]:
-        """Start processes on the same cluster; killed when the test ends."""
+        """Start processes on the same cluster; they are killed when the test ends."""
         if not backend.capabilities.multi_process:
             pytest.skip("one process only, as its capabilities say")
         with ExitStack() as stack:
@@ -60,7 +60,7 @@ class BackendFixtures:
 
     @pytest.fixture
     def hang(self, request: pytest.FixtureRequest) -> Hang:
-        """Override it where a process cannot be stopped."""
+        """Override it if a process of the backend cannot be stopped."""
         start: Callable[[], Worker] = request.getfixturevalue("worker")
 
         def stopped_process(backend: Backend, ttl: float) -> Fence:
@@ -73,12 +73,12 @@ class BackendFixtures:
 
 
 def contents(backend: Backend, prefix: str = "") -> dict[str, bytes]:
-    """Return everything under `prefix`, the election's own record left out."""
+    """Return all values under `prefix`, without the record of the election."""
     return {record.key: record.value for record in backend.scan(prefix) if record.key != EPOCH_KEY}
 
 
 def present(backend: Backend, key: str) -> Record:
-    """Return the record of a key that must be there."""
+    """Return the record of a key that must exist."""
     record = backend.get(key)
     assert record is not None, f"{key} is absent"
     return record

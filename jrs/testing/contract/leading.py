@@ -1,4 +1,4 @@
-"""Watching and electing: what one client tells another."""
+"""Watches and elections."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from jrs.testing.contract.fixtures import BOUND, Hang, Opener, contents, lead, p
 
 
 def named(watch: Watch, *keys: str) -> set[str]:
-    """Wait until the watch has named all of the keys, or says that anything may have changed;
-    return what it named."""
+    """Wait until the watch has named all of the keys, or reports that any key may have changed;
+    return the named keys."""
     deadline = Deadline.after(BOUND)
     heard: set[str] = set()
     while not deadline.expired:
@@ -35,7 +35,7 @@ class WatchContract:
     """Level-triggered hints."""
 
     def test_a_new_watch_fires_at_once(self, backend: Backend) -> None:
-        """What happened before the watch began is not missed."""
+        """A reader misses no change from before the watch began."""
         with backend.watch("w/") as watch:
             assert watch.wait(BOUND)
 
@@ -52,8 +52,8 @@ class WatchContract:
                 assert watch.wait(BOUND)
 
     def test_changes_are_named(self, backend: Backend, other: Backend) -> None:
-        """B5: a watch names each key that any client creates, updates or deletes, or the prefix it
-        is below, or says that anything may have changed; a new one says so first."""
+        """B5: a watch names each key that any client creates, updates or deletes, or a prefix of
+        it, or reports that any key may have changed. A new watch reports that first."""
         with backend.watch("") as watch:
             assert watch.changes(BOUND) is None
             for client in (backend, other):
@@ -65,8 +65,7 @@ class WatchContract:
                 named(watch, "w/k", "v/k")
 
     def test_names_are_of_the_watched_prefix(self, backend: Backend) -> None:
-        """B5: a watch names nothing that is outside of the directory of its prefix, and in the end
-        nothing at all."""
+        """B5: a watch names only keys in the directory of its prefix, and finally no key at all."""
         with backend.watch("w/") as watch:
             assert watch.changes(BOUND) is None
             backend.commit(Create("v/k", b"1"))
@@ -78,13 +77,13 @@ class WatchContract:
             assert all(name.startswith("w/") for name in heard)
 
     def test_a_quiet_watch_gives_up(self, backend: Backend) -> None:
-        """A wait in which nothing happens returns False in the end."""
+        """A wait without any change finally returns False."""
         with backend.watch("w/") as watch:
             while watch.wait(0.01):
                 pass
 
     def test_a_sleeper_is_woken(self, backend: Backend, other: Backend) -> None:
-        """A thread that waits is woken by a commit of another client."""
+        """A commit of another client wakes a waiting thread."""
         woken = threading.Event()
         ready = threading.Event()
 
@@ -103,7 +102,7 @@ class WatchContract:
         thread.join(BOUND)
 
     def test_no_last_change_is_missed(self, backend: Backend, other: Backend) -> None:
-        """A client that re-reads after each hint always ends at the newest state."""
+        """A client that reads again after each hint always ends with the newest state."""
         last = 200
 
         def write() -> None:
@@ -122,7 +121,7 @@ class WatchContract:
         thread.join(BOUND)
 
     def test_closing_twice_and_many_watches(self, backend: Backend) -> None:
-        """Watches are independent of each other and closing one again is harmless."""
+        """Watches are independent of each other, and closing one twice is harmless."""
         watches = [backend.watch("w/") for _ in range(20)]
         for watch in watches[::2]:
             watch.close()
@@ -143,10 +142,10 @@ class WatchContract:
 
 
 class ElectionContract:
-    """`campaign`: liveness by election, safety by the epoch."""
+    """`campaign`: elections give liveness, and the epoch gives safety."""
 
     def test_epochs_only_grow(self, backend: Backend, other: Backend) -> None:
-        """Each leadership's epoch is greater than every earlier one, for every leader."""
+        """The epoch of each leadership is greater than all earlier epochs."""
         epochs = []
         for number in range(6):
             with lead((backend, other)[number % 2], f"c{number}") as leadership:
@@ -157,7 +156,7 @@ class ElectionContract:
         assert sorted(set(epochs)) == epochs
 
     def test_one_leader_at_a_time(self, handles: Opener, backend: Backend, cluster: str) -> None:
-        """Of many candidates one leads at a time, and each one has its turn."""
+        """Of many candidates one leads at a time, and each candidate leads once."""
         leading: list[int] = []
         overlaps: list[int] = []
         epochs: list[int] = []
@@ -180,7 +179,7 @@ class ElectionContract:
     def test_a_second_campaign_waits_for_resignation(
         self, backend: Backend, other: Backend
     ) -> None:
-        """A candidate leads once the leader resigns, and the old leader's fence is refused then."""
+        """Once the leader resigns, a candidate leads, and the old leader's fence is refused."""
         first = lead(backend, ttl=backend.capabilities.max_ttl)
         won: list[Leadership] = []
         thread = threading.Thread(target=lambda: won.append(lead(other, "next")))
@@ -198,7 +197,7 @@ class ElectionContract:
         won[0].resign()
 
     def test_resigning_twice(self, backend: Backend, other: Backend) -> None:
-        """Resigning again, even after another one leads, takes nothing from the other one."""
+        """Resigning twice does not affect the next leader."""
         first = lead(backend)
         first.resign()
         first.resign()
@@ -208,7 +207,7 @@ class ElectionContract:
             other.commit(Create("k", b""), fence=second.fence)
 
     def test_a_stop_ends_the_campaign(self, backend: Backend, other: Backend) -> None:
-        """A campaign ends with None once its stop event is set, before or while it waits."""
+        """A campaign returns None once its stop event is set, before or during the wait."""
         stop = threading.Event()
         stop.set()
         ttl = backend.capabilities.max_ttl
@@ -224,7 +223,7 @@ class ElectionContract:
             backend.commit(Create("k", b""), fence=leadership.fence)
 
     def test_a_hung_leader_is_replaced(self, backend: Backend, hang: Hang) -> None:
-        """A leader that hangs is replaced after its ttl, and its fence is refused from then on."""
+        """A hanging leader is replaced after its ttl, and from then on its fence is refused."""
         ttl = max(1.0, backend.capabilities.min_ttl)
         old = hang(backend, ttl)
         with lead(backend, ttl=ttl) as leadership:
@@ -234,7 +233,7 @@ class ElectionContract:
             backend.commit(Create("k", b""), fence=leadership.fence)
 
     def test_a_healthy_leader_outlives_its_ttl(self, backend: Backend, other: Backend) -> None:
-        """A leader that does not hang stays for many ttls while a candidate waits."""
+        """A healthy leader keeps leading for many ttls while a candidate waits."""
         ttl = max(1.0, backend.capabilities.min_ttl)
         stop = threading.Event()
         with lead(backend, ttl=ttl) as leadership, ThreadPoolExecutor(1) as pool:

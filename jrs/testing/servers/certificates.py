@@ -31,13 +31,13 @@ class Certificates:
     client_key: Path
 
     def client_context(self) -> ssl.SSLContext:
-        """Return what a client needs to trust the server, and to be trusted by it."""
+        """Return the TLS context of a client, with the client's certificate."""
         context = ssl.create_default_context(cafile=str(self.ca))
         context.load_cert_chain(self.client_cert, self.client_key)
         return context
 
     def url_options(self, with_client: bool) -> dict[str, str]:
-        """Return the options of a backend's URL, with the client's certificate or without."""
+        """Return the options of a backend's URL, with or without the client's certificate."""
         options = {"ca": str(self.ca)}
         if with_client:
             options |= {"cert": str(self.client_cert), "key": str(self.client_key)}
@@ -45,7 +45,7 @@ class Certificates:
 
 
 def make_certificates(folder: Path, *hosts: str) -> Certificates:
-    """Make an authority in `folder`, and have it sign for the loopback and these hosts.
+    """Make an authority in `folder` that signs certificates for the loopback and for these hosts.
 
     Raises:
         ServerMissing: the package `cryptography` is not installed.
@@ -93,7 +93,8 @@ def make_certificates(folder: Path, *hosts: str) -> Certificates:
             builder = builder.add_extension(
                 x509.SubjectAlternativeName(names), critical=False
             ).add_extension(
-                # Both for both: etcd's JSON gateway is a client with the server's certificate.
+                # Each certificate is for both uses: etcd's JSON gateway is a client with the
+                # server's certificate.
                 x509.ExtendedKeyUsage(
                     [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
                 ),

@@ -1,8 +1,8 @@
-"""Containers: servers from the public images, by testcontainers, where a Docker engine answers.
+"""Containers: servers from the public images, by testcontainers, if a Docker engine answers.
 
-`JRS_TEST_ETCD_IMAGE` and `JRS_TEST_ZOOKEEPER_IMAGE` name other images, which have to take their
-command and their configuration as the public ones do. Neither docker nor testcontainers is imported
-before a container is wanted.
+`JRS_TEST_ETCD_IMAGE` and `JRS_TEST_ZOOKEEPER_IMAGE` name other images, which must accept the same
+command and configuration as the public ones. This module imports docker and testcontainers only for
+a container.
 """
 
 from __future__ import annotations
@@ -50,26 +50,26 @@ def zookeeper_image() -> str:
 
 
 def require(image: str) -> None:
-    """See that containers of an image can be started, pulling what has to be pulled.
+    """Check that containers of an image can be started; pull the image if necessary.
 
     Raises:
-        ServerMissing: no engine answers, or an image is not there and cannot be pulled.
+        ServerMissing: no engine answers, or an image is missing and cannot be pulled.
     """
     with _client() as client:
         from testcontainers.core.config import testcontainers_config as settings
 
         _require(client, image)
         if not settings.ryuk_disabled:
-            _require(client, settings.ryuk_image)  # It removes what a killed test run leaves.
+            _require(client, settings.ryuk_image)  # It removes the leftovers of a killed test run.
 
 
 def probe() -> None:
-    """Look whether something listens where the environment's engine should be, if it is a socket.
+    """Check that something listens on the socket of the environment's engine, if it is a socket.
 
-    docker leaves a socket open for every connection that fails, so it is not asked to try.
+    The docker client leaves a socket open for every failed connection, so it must not try.
 
     Raises:
-        OSError: nothing does.
+        OSError: nothing listens there.
     """
     scheme, _, path = os.environ.get("DOCKER_HOST", _SOCKET).partition("://")
     if scheme == "unix":
@@ -79,9 +79,9 @@ def probe() -> None:
 
 
 class Containers(Provisioner):
-    """The Docker engine of the environment: a container for each member, in a network of theirs.
+    """The Docker engine of the environment: a container for each member, in a common network.
 
-    Their ports are published on fixed ports of the loopback, so the engine has to be local.
+    The ports are published on fixed ports of the loopback, so the engine must be local.
     """
 
     def __init__(self) -> None:
@@ -114,7 +114,7 @@ class Containers(Provisioner):
         self, seat: Seat, arguments: Sequence[str], *, files: Path | None, fsync: bool
     ) -> Runner:
         def configure(container: DockerContainer) -> None:
-            # Not a flag: a version that does not know it passes over the variable.
+            # Not a flag: a version that does not know the variable ignores it.
             container.with_env("ETCD_UNSAFE_NO_FSYNC", "false" if fsync else "true")
 
         command = ["/usr/local/bin/etcd", "--data-dir=/etcd-data", *arguments]
@@ -139,8 +139,8 @@ class Containers(Provisioner):
             container.with_env("JMXDISABLE", "true")
             container.with_env("SERVER_JVMFLAGS", " ".join(f"-D{name}" for name in properties))
 
-        # By way of a shell, or the image's entry point gives up being root, and then it cannot
-        # read files that are readable for their owner only.
+        # Through a shell: the image's entry point would drop root, and then could not read files
+        # that only their owner can read.
         command = ["bash", "-c", "exec zkServer.sh start-foreground"]
         return self._runner(zookeeper_image(), seat, command, files, configure)
 
@@ -169,7 +169,7 @@ class Containers(Provisioner):
             container = DockerContainer(image).with_command(command)
             container.with_network(self._network).with_network_aliases(seat.peer_host)
             for inside, outside in ((_CLIENT, seat.port), (_PLAIN, seat.plain_port)):
-                # Of the loopback only: a server for tests is open to every process that reaches it.
+                # Only on the loopback: a server for tests is open to every process that reaches it.
                 container.ports[f"{inside}/tcp"] = (seat.host, outside)  # type: ignore[assignment]
             if files is not None:
                 container.with_volume_mapping(str(files), str(files), "ro")
@@ -180,7 +180,7 @@ class Containers(Provisioner):
 
 
 class _Container(Runner):
-    """A container, created when it is started for the first time, and started again after that."""
+    """A container; the first start creates it, and later ones start it again."""
 
     def __init__(self, create: Callable[[], DockerContainer]) -> None:
         self._create = create
@@ -271,7 +271,7 @@ def _client() -> Iterator[DockerClient]:
         raise ServerMissing("containers need: pip install testcontainers") from error
     try:
         probe()
-        client = docker.from_env(timeout=_PULL_TIMEOUT)  # Which asks for its version.
+        client = docker.from_env(timeout=_PULL_TIMEOUT)  # This asks for its version.
     except (OSError, docker.errors.DockerException) as error:
         raise ServerMissing(f"no Docker engine answers: {error}") from error
     try:
@@ -282,7 +282,7 @@ def _client() -> Iterator[DockerClient]:
 
 @contextmanager
 def _translated() -> Iterator[None]:
-    """Raise what the engine refuses as our own error."""
+    """Translate a refusal of the engine into our own error."""
     from docker.errors import DockerException
 
     try:

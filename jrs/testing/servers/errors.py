@@ -1,11 +1,11 @@
-"""What can be wrong with a server for tests.
+"""The errors of servers for tests.
 
 ::
 
     ServerError               the root
-    ├── ServerMissing         there is no way to run one here; says what to install
-    ├── ServerUnhealthy       it was started and did not become healthy; ends with its log's tail
-    └── NotOurs               it was only named to us: it can be used, not killed
+    ├── ServerMissing         no server can run here; says what to install
+    ├── ServerUnhealthy       it did not become healthy; has the end of its log
+    └── NotOurs               the environment named it: it can be used, not killed
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from jrs.contract.errors import JrsError
 
 
 class ServerError(JrsError):
-    """The root of what the servers for tests raise."""
+    """The root of the errors of servers for tests."""
 
 
 class ServerMissing(ServerError):
@@ -30,4 +30,4 @@ class ServerUnhealthy(ServerError):
 
 
 class NotOurs(ServerError):
-    """The server was named by the environment, not started by us, so it cannot be hurt."""
+    """The environment named the server, and we did not start it, so tests must not hurt it."""

@@ -1,7 +1,7 @@
-"""etcd: how one is configured, asked for its health and its leader, and given users.
+"""etcd: its configuration, its users, and the questions for its health and its leader.
 
-Everything is asked over the JSON gateway that each member has on its client port, so that no etcd
-client is needed here and a backend under test is never judged by its own client.
+All questions go to the JSON gateway on each member's client port. So this module needs no client of
+etcd, and does not judge a backend under test by its own client.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ class EtcdServer(Server):
     """An etcd of one member, or three.
 
     Args:
-        place: where it runs.
+        place: where the members run.
         members: 1 or 3.
-        tls: serve TLS, with a certificate of `certificates`.
-        mutual_tls: ask clients for a certificate of the same authority, too.
+        tls: serve TLS, with certificates of the module `certificates`.
+        mutual_tls: also require a client certificate of the same authority.
         users: passwords by user name; turns authentication on at the first start. ``root`` is
             needed; every other user may read and write every key.
-        flags: more of etcd's own, e.g. ``--quota-backend-bytes=16777216``, ``--max-txn-ops=128``,
+        flags: more flags of etcd, e.g. ``--quota-backend-bytes=16777216``, ``--max-txn-ops=128``,
             ``--auth-token-ttl=2`` (seconds).
-        fsync: whether data has to survive the machine, not only the process. What survives a
-            `kill` is the same either way.
+        fsync: whether data must survive the machine and not only the process. A `kill` loses
+            nothing in either case.
     """
 
     scheme: ClassVar[str] = "etcd"
@@ -87,12 +87,12 @@ class EtcdServer(Server):
         """POST to the gateway of a member: ``ask("/v3/kv/range", {"key": …})``, keys in base64.
 
         Args:
-            user: whom to log in as, one of `users`.
+            user: the user to log in as, one of `users`.
             timeout: seconds for each request.
 
         Raises:
-            ServerError: it answered with an error.
-            OSError: it could not be reached within `timeout` seconds.
+            ServerError: the member answered with an error.
+            OSError: the member could not be reached within `timeout` seconds.
         """
         seat = self.members[member].seat
         token = None
@@ -104,7 +104,7 @@ class EtcdServer(Server):
     def enable_auth(self, users: Mapping[str, str]) -> None:
         """Create these users with their passwords and turn authentication on.
 
-        All but ``root``, which has to be among them, may read and write every key.
+        ``root`` must be among them; every other user may read and write every key.
 
         Raises:
             ServerError: etcd refused.
@@ -132,7 +132,7 @@ class EtcdServer(Server):
             self.enable_auth(self.users)
 
     def _build(self, seats: Sequence[Seat]) -> list[Member]:
-        token = uuid.uuid4().hex  # Members of another ensemble, on a port that was ours, stay out.
+        token = uuid.uuid4().hex  # Keeps out members of another ensemble on a port that was ours.
         cluster = ",".join(f"{s.name}=http://{s.peer_host}:{s.peer_port}" for s in seats)
         members = []
         for seat in seats:
@@ -203,7 +203,7 @@ class EtcdServer(Server):
         body: bytes | None = None,
         token: str | None = None,
     ) -> dict[str, Any]:
-        # Not urllib: it would ask the environment for a proxy.
+        # Not urllib, which would use a proxy from the environment.
         connection = (
             http.client.HTTPConnection(seat.host, seat.port, timeout=timeout)
             if self._context is None

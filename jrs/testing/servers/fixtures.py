@@ -1,11 +1,11 @@
 """Servers as pytest fixtures: ``pytest_plugins = ["jrs.testing.servers.fixtures"]``.
 
-The shared ones live as long as the test run and are whole again for each test, so a test may kill
-and pause them, but takes a cluster id or a prefix of its own. A test that needs a server configured
-otherwise, or that leaves data behind which others would notice, starts a private one.
+The shared servers live as long as the test run and are healed before each test. So a test may kill
+and pause them, but must use a cluster id or a prefix of its own. A test that needs another
+configuration, or that leaves data behind that other tests would notice, starts a private server.
 
-Where no server can be had the test is skipped, saying what to install; with `CI` in the
-environment it fails instead.
+If no server can run here, the test is skipped with a message that says what to install; with `CI`
+in the environment it fails instead.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ S = TypeVar("S", EtcdServer, ZooKeeperServer)
 
 
 def missing(why: object) -> NoReturn:
-    """Skip the test, or fail it in CI, where nothing may be missing."""
+    """Skip the test, or fail it in CI, which must have everything."""
     if os.environ.get("CI"):
         pytest.fail(f"CI has to have every server: {why}", pytrace=False)
     pytest.skip(str(why))
@@ -34,7 +34,7 @@ def missing(why: object) -> NoReturn:
 
 @contextmanager
 def had(find: Callable[[], S]) -> Iterator[S]:
-    """Enter the server that `find` returns; where there is none, skip the test or fail it."""
+    """Enter the server that `find` returns; without one, skip the test or fail it."""
     try:
         server = find()
     except ServerMissing as error:
@@ -76,7 +76,7 @@ def etcd_server(_one_etcd: EtcdServer) -> EtcdServer:
 
 @pytest.fixture
 def etcd_ensemble(_three_etcds: EtcdServer) -> EtcdServer:
-    """The shared etcd of three members, all of them healthy."""
+    """The shared etcd of three members, all healthy."""
     _three_etcds.heal()
     return _three_etcds
 
@@ -90,21 +90,22 @@ def zookeeper_server(_one_zookeeper: ZooKeeperServer) -> ZooKeeperServer:
 
 @pytest.fixture
 def zookeeper_ensemble(_three_zookeepers: ZooKeeperServer) -> ZooKeeperServer:
-    """The shared ZooKeeper of three members, all of them healthy."""
+    """The shared ZooKeeper of three members, all healthy."""
     _three_zookeepers.heal()
     return _three_zookeepers
 
 
 @pytest.fixture
 def start_etcd() -> Iterator[Callable[..., EtcdServer]]:
-    """Start an etcd for this test alone: ``start_etcd(members=3, tls=True)``, as `EtcdServer`."""
+    """Start an etcd for this test alone: ``start_etcd(members=3, tls=True)``; options of
+    `EtcdServer`."""
     with ExitStack() as stack:
         yield lambda **options: stack.enter_context(had(lambda: find_etcd(**options)))
 
 
 @pytest.fixture
 def start_zookeeper() -> Iterator[Callable[..., ZooKeeperServer]]:
-    """Start a ZooKeeper for this test alone; options as of `ZooKeeperServer`."""
+    """Start a ZooKeeper for this test alone; options of `ZooKeeperServer`."""
     with ExitStack() as stack:
         yield lambda **options: stack.enter_context(had(lambda: find_zookeeper(**options)))
 

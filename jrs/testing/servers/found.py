@@ -1,9 +1,9 @@
-"""Found: the first way to a server that this machine offers.
+"""Found: the first kind of server that this machine offers.
 
-1. The one that `JRS_TEST_ETCD` or `JRS_TEST_ZOOKEEPER` names, by a backend's URL; it is used as it
-   is, so a test that kills or configures its server gets one of the other ways.
-2. Containers, where a Docker engine answers and has the image or can pull it.
-3. Processes of this machine, where Debian's packages are installed.
+1. The server that `JRS_TEST_ETCD` or `JRS_TEST_ZOOKEEPER` names, by a backend's URL. Tests use it
+   unchanged; a test that kills or configures its server gets one of the other kinds.
+2. Containers, if a Docker engine answers and has the image or can pull it.
+3. Processes of this machine, if Debian's packages are installed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ZOOKEEPER_VARIABLE = "JRS_TEST_ZOOKEEPER"
 
 
 def find_etcd(members: int = 1, **options: Any) -> EtcdServer:
-    """Return an etcd of our own, not started; options are those of `EtcdServer`.
+    """Return a private etcd, not started; options are those of `EtcdServer`.
 
     Raises:
         ServerMissing: none can be run here; says what to install.
@@ -35,7 +35,7 @@ def find_etcd(members: int = 1, **options: Any) -> EtcdServer:
 
 
 def find_zookeeper(members: int = 1, **options: Any) -> ZooKeeperServer:
-    """Return a ZooKeeper of our own, not started; options are those of `ZooKeeperServer`.
+    """Return a private ZooKeeper, not started; options are those of `ZooKeeperServer`.
 
     Raises:
         ServerMissing: none can be run here; says what to install.
@@ -94,9 +94,9 @@ def _place(image: str, require_local: Callable[[], object]) -> Provisioner:
     return Local()
 
 
-@functools.cache  # A registry that cannot be reached may take its time to say so.
+@functools.cache  # A registry that cannot be reached may take long to fail.
 def _without_containers(image: str, engine: str | None) -> str | None:
-    """Return why containers of an image cannot be had from an engine, or None."""
+    """Return why no containers of an image can be started, or None."""
     try:
         require(image)
     except ServerMissing as error:

@@ -24,12 +24,12 @@ _CLASSPATH = ":".join(
     str(_JARS / name)
     for name in (
         "zookeeper.jar",
-        # Not in its manifest: the log would go nowhere, and TLS would lack two parts of Netty.
+        # Not in its manifest: without them nothing is logged, and TLS lacks two parts of Netty.
         "slf4j-simple.jar", "netty-codec.jar", "netty-resolver.jar",
     )
 )  # fmt: skip
 _JAVA = (
-    # A server that starts in half a second and stays small; none of this changes what it does.
+    # Options for a fast start and a small process; they do not change its behavior.
     "-Xmx128m", "-Xms32m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto",
     "-XX:-UsePerfData",
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
@@ -38,7 +38,7 @@ _JAVA = (
 
 
 def etcd_binary() -> str:
-    """Return the path of etcd, and see that it can be started.
+    """Return the path of etcd, after checking that it can be started.
 
     Raises:
         ServerMissing: it is not installed.
@@ -51,7 +51,7 @@ def etcd_binary() -> str:
 
 
 def zookeeper_classpath() -> str:
-    """Return the class path of ZooKeeper's server, and see that there is a Java.
+    """Return the class path of ZooKeeper's server, after checking that Java is installed.
 
     Raises:
         ServerMissing: one of them is not installed.
@@ -109,12 +109,12 @@ class Local(Provisioner):
             "-cp", classpath,
             "org.apache.zookeeper.server.quorum.QuorumPeerMain", str(folder / "zoo.cfg"),
         ]  # fmt: skip
-        # What Spark or a user wants of a JVM is not meant for this one.
+        # The JVM options of Spark or of a user are not for this JVM.
         kept = {n: v for n, v in os.environ.items() if n not in ("JAVA_TOOL_OPTIONS", "CLASSPATH")}
         return Process(command, folder / "log", kept)
 
     def prefix(self, seat: Seat) -> tuple[str, ...]:
-        """Return the command that runs a member's command where its seat is."""
+        """Return the command that runs a member's command at its seat."""
         return ()
 
     def close(self) -> None:
@@ -137,7 +137,7 @@ class Local(Provisioner):
         )
 
     def _home(self, seat: Seat) -> Path:
-        # A folder for each try: data of a try that lost its port names that port.
+        # One folder per try: the data of a try that lost its port contains that port.
         folder = Path(self._folder.name) / f"{seat.name}-{self._generation}"
         folder.mkdir()
         return folder

@@ -1,4 +1,4 @@
-"""Named: a server that others run, found by its URL. It can be used, but not hurt."""
+"""Named: a server that others run, found by its URL. Tests can use it, but not hurt it."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class Named(Provisioner):
     """The servers of a URL.
 
     Args:
-        url: of a backend, of servers without TLS and authentication.
-        default_port: where the URL names none.
-        refuse: called with the reason when one is to be killed, paused or stopped; raises.
+        url: the URL of a backend; its servers have no TLS and no authentication.
+        default_port: the port if the URL has none.
+        refuse: called with the reason if a test wants to kill, pause or stop a server; raises.
 
     Raises:
-        ServerError: tests need a server that takes them without credentials.
+        ServerError: the URL has credentials or TLS, which these tests cannot use.
     """
 
     def __init__(

@@ -1,12 +1,12 @@
 """Namespaces: each member on a host of its own, so that the network between *servers* can fail.
 
 A host is a network namespace; a bridge in one more namespace joins them all, this process included.
-It takes root and iproute2, or the root of a user namespace of one's own, in which an ordinary user
-can run a whole test::
+It needs iproute2 and root, or root in a private user namespace, in which an ordinary user can run a
+whole test::
 
     unshare -Urnm sh -c 'mount -t tmpfs jrs /run && ip link set lo up && exec "$@"' sh pytest …
 
-A process of a test, or of a client, is put on a host by the command that `command()` returns.
+The command that `command()` returns runs a process of a test or a client on a host.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Hosts:
     """Network namespaces joined by a bridge, numbered from 0.
 
     Raises:
-        ServerMissing: they cannot be made here.
+        ServerMissing: this machine cannot make them.
     """
 
     def __init__(self, count: int) -> None:
@@ -41,10 +41,11 @@ class Hosts:
             raise ServerMissing("network namespaces need root, or 'unshare -Urnm'")
         _sweep()
         system = random.SystemRandom()
-        # In the names of links, which have 15 characters at most and meet those of other tests.
+        # In the names of links, which have at most 15 characters and must differ from those of
+        # other tests.
         self._mark = f"{system.randrange(16**6):06x}"
         self._count = count
-        # Of the networks set aside for tests of networks.
+        # A network that is reserved for benchmarks of networks.
         self._subnet = f"198.{system.choice((18, 19))}.{system.randrange(256)}"
         try:
             self._make()
@@ -65,7 +66,7 @@ class Hosts:
         _ip("-n", self._hub, "link", "set", f"j{self._mark}{index}", "down")
 
     def cut(self, one: int, other: int) -> None:
-        """Let two hosts not reach each other; everybody else still reaches both."""
+        """Cut the connection between two hosts; all other hosts still reach both."""
         for here, there in ((one, other), (other, one)):
             _ip("-n", self._name(here), "route", "replace", "blackhole", self.address(there))
 
@@ -76,7 +77,7 @@ class Hosts:
             _ip("-n", self._name(index), "route", "flush", "type", "blackhole")
 
     def close(self) -> None:
-        """Remove the hosts. What still runs there is cut off for good. Idempotent."""
+        """Remove the hosts. Processes that still run there are cut off forever. Idempotent."""
         for name in (*map(self._name, range(self._count)), self._hub):
             with suppress(ServerMissing):
                 _ip("netns", "delete", name)
@@ -99,7 +100,7 @@ class Hosts:
         self._plug(_OUTSIDE, None, f"{self._subnet}.{_OUTSIDE}")
 
     def _plug(self, number: int, host: str | None, address: str) -> None:
-        """Give a host, or this process's own namespace, a cable to the bridge and an address."""
+        """Connect a host, or this process's own namespace, to the bridge and give it an address."""
         here = () if host is None else ("-n", host)
         plug, end = f"j{self._mark}{number}", f"e{self._mark}{number}"
         _ip(*here, "link", "add", end, "type", "veth", "peer", "name", plug, "netns", self._hub)
@@ -110,13 +111,13 @@ class Hosts:
 
 
 class Namespaces(Local):
-    """A place with a host for each member, and `clients` more for processes of clients.
+    """A place with one host for each member, and `clients` hosts for processes of clients.
 
     Member 0 of a server is on host 0, and so on; the first client is on the host behind the last
-    member. There is no TLS: the certificates are for the loopback.
+    member. TLS is not available, because the certificates are for the loopback.
 
     Raises:
-        ServerMissing: namespaces cannot be made here.
+        ServerMissing: this machine cannot make namespaces.
     """
 
     def __init__(self, members: int = 3, clients: int = 0) -> None:
@@ -157,7 +158,7 @@ def _ip(*arguments: str) -> None:
 
 
 def _sweep() -> None:
-    """Remove what killed test runs left."""
+    """Remove the leftovers of killed test runs."""
     found = subprocess.run(
         ["ip", "netns", "list"], capture_output=True, text=True, timeout=_TIMEOUT, check=False
     )

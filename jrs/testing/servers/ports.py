@@ -1,9 +1,8 @@
-"""Ports: free ones, and kept free for their holder while no server listens there.
+"""Ports: finds free ports, and reserves them while no server listens on them.
 
-A port that is merely free is taken by the next process that asks for one, and a server that is to
-come back on its port after a kill then cannot. So ports are chosen below the range from which the
-kernel serves outgoing connections and `bind(0)`, and a lock on a file per port keeps other test
-runs away from it. The locks go with the process, however it ends.
+Another process may take a port that is merely free; then a killed server cannot return to its port.
+So these ports are below the range from which the kernel serves outgoing connections and `bind(0)`,
+and a lock on a file per port keeps other test runs away. The locks end with the process.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _TRIES = 200
 
 
 class Ports:
-    """Ports of this machine, reserved among all callers."""
+    """Reserved ports of this machine; each port has one holder."""
 
     def __init__(self) -> None:
         self._locks: list[int] = []
@@ -32,12 +31,12 @@ class Ports:
         """Return a free TCP port.
 
         Raises:
-            ServerMissing: hardly any is free.
+            ServerMissing: no free port was found.
         """
         folder = Path(tempfile.gettempdir()) / f"jrs-ports-{os.getuid()}"
         folder.mkdir(mode=0o700, exist_ok=True)
         for _ in range(_TRIES):
-            # Not the seeded generator: it gives two test runs the same ports.
+            # Not the seeded generator, which gives two test runs the same ports.
             port = random.SystemRandom().randrange(_LOWEST, _BEYOND)
             lock = os.open(folder / str(port), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
             try:
@@ -53,13 +52,13 @@ class Ports:
         raise ServerMissing(f"no free port between {_LOWEST} and {_BEYOND} after {_TRIES} tries")
 
     def close(self) -> None:
-        """Let go of all of them. Idempotent."""
+        """Release all ports. Idempotent."""
         while self._locks:
             os.close(self._locks.pop())
 
 
 def _bind(host: str, port: int) -> None:
     with socket.socket() as probe:
-        # As servers do: a port in TIME_WAIT is free to listen on.
+        # As servers do: they can listen on a port in TIME_WAIT.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind((host, port))

@@ -1,9 +1,9 @@
 """A server as a process of this machine, which never outlives the process that started it.
 
-`setpriv --pdeathsig KILL` asks the kernel to kill the server with its starter, however that ends;
-unlike a `preexec_fn`, no Python runs between fork and exec. But the kernel means the *thread* that
-started it, not the process: so every server is started by one thread that lives as long as this
-process does, and tests may start servers from any thread.
+`setpriv --pdeathsig KILL` asks the kernel to kill the server when its starter ends; unlike with a
+`preexec_fn`, no Python runs between fork and exec. But for the kernel the starter is a *thread*,
+not a process. So one thread that lives as long as this process starts all servers, and tests may
+start servers from any thread.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _STOP_TIMEOUT = 15.0
 _TAIL = 4096
 
 _UNLESS_ORPHANED = '[ "$PPID" = "$1" ] || exit; shift; exec "$@"'
-"""The starter may have died before the kernel was asked: then nothing else would end the server."""
+"""The starter may have died before that request: then nothing else would end the server."""
 
 
 def setpriv() -> str:
@@ -40,12 +40,12 @@ def setpriv() -> str:
 
 
 class Process(Runner):
-    """A command, its output in a file.
+    """A command whose output goes to a file.
 
     Args:
         command: the program and its arguments.
-        log: the file that its output is appended to.
-        environment: all of its environment.
+        log: the file to which its output is appended.
+        environment: its whole environment.
     """
 
     def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
@@ -92,7 +92,7 @@ class Process(Runner):
         if self._process is not None and self.running:
             self._paused = True
             self._signal(signal.SIGSTOP)
-            # The signal is on its way; wait until the kernel has stopped every thread of it.
+            # The signal was only sent: wait until the kernel has stopped every thread.
             os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
@@ -113,7 +113,7 @@ class Process(Runner):
 
     def _signal(self, number: int) -> None:
         if self._process is not None:
-            self._process.send_signal(number)  # Which looks first whether it has ended.
+            self._process.send_signal(number)  # This first checks whether the process has ended.
 
     def _launch(self) -> subprocess.Popen[bytes]:
         with self._log.open("ab") as log:
@@ -127,7 +127,8 @@ class Process(Runner):
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env=self._environment,
-                # Not of the terminal's group: Ctrl-C is for the tests, which then end it.
+                # Not in the terminal's process group: Ctrl-C is for the tests, which then end the
+                # server.
                 start_new_session=True,
             )
 
@@ -137,7 +138,7 @@ _starters: dict[int, ThreadPoolExecutor] = {}
 
 
 def _starter() -> ThreadPoolExecutor:
-    """Return the one thread of this process that starts servers; a forked child has its own."""
+    """Return the thread of this process that starts servers; a forked child has its own."""
     with _lock:
         if os.getpid() not in _starters:
             _starters.clear()

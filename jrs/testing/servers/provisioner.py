@@ -1,7 +1,7 @@
-"""Place: where the members of a server run, and what starts and hurts each of them there.
+"""Provisioner: where the members of a server run, and how they are started and hurt there.
 
-This machine, containers, and network namespaces are places. A place gives each member a `Seat`,
-which says where it listens, and a `Runner`, which is its process.
+There are provisioners for this machine, for containers and for network namespaces. A provisioner
+gives each member a `Seat`, its addresses, and a `Runner`, its process.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ class Seat:
     """Where one member listens.
 
     Attributes:
-        name: of the member, for its log and its configuration.
-        host, port: where tests and clients reach it.
-        plain_port: where its health can be asked without TLS, where that is another port.
-        listen_host, listen_port, listen_plain_port: the same as the member itself sees them.
-        peer_host, peer_port, election_port: where the other members reach it.
+        name: the member's name, for its log and its configuration.
+        host, port: the address for tests and clients.
+        plain_port: the port for questions without TLS, if that is another port.
+        listen_host, listen_port, listen_plain_port: the same addresses as the member sees them.
+        peer_host, peer_port, election_port: the address for the other members.
     """
 
     name: str
@@ -38,12 +38,12 @@ class Seat:
 
 
 class Runner(ABC):
-    """One member's process, or container. Nothing here waits for the server to be healthy."""
+    """The process or container of one member. No method waits until the server is healthy."""
 
     @property
     @abstractmethod
     def running(self) -> bool:
-        """Whether it was started and has not ended; also while it is paused."""
+        """Whether it was started and has not ended; True while it is paused."""
 
     @property
     @abstractmethod
@@ -51,50 +51,50 @@ class Runner(ABC):
 
     @abstractmethod
     def start(self) -> None:
-        """Launch it, on the data it left behind. Nothing happens if it is running."""
+        """Start it with its earlier data. Does nothing if it is running."""
 
     @abstractmethod
     def stop(self) -> None:
-        """End it gracefully, or else by force; return when it has ended. Idempotent."""
+        """End it, by force if necessary; return when it has ended. Idempotent."""
 
     @abstractmethod
     def kill(self) -> None:
-        """Kill it by SIGKILL; return when it has ended. Idempotent."""
+        """End it by SIGKILL; return when it has ended. Idempotent."""
 
     @abstractmethod
     def pause(self) -> None:
-        """Stop it from running; its connections stay. Return when no thread of it runs."""
+        """Stop all of its threads, and return then. Its connections stay."""
 
     @abstractmethod
     def resume(self) -> None:
-        """Let it run on. Idempotent."""
+        """Let it continue. Idempotent."""
 
     @abstractmethod
     def log(self) -> str:
-        """Return the end of what it printed."""
+        """Return the end of its output."""
 
     @abstractmethod
     def close(self) -> None:
-        """Kill it and forget its data. Idempotent."""
+        """Kill it and remove its data. Idempotent."""
 
 
 class Provisioner(ABC):
-    """Where members run."""
+    """The place where members run."""
 
     @abstractmethod
     def seats(self, count: int) -> tuple[Seat, ...]:
-        """Reserve a seat for each member, letting go of those reserved before."""
+        """Reserve a seat for each member, and release the earlier seats."""
 
     @abstractmethod
     def etcd(
         self, seat: Seat, arguments: Sequence[str], *, files: Path | None, fsync: bool
     ) -> Runner:
-        """Return what runs an etcd with these arguments; the place adds its data folder.
+        """Return the runner of an etcd with these arguments; the provisioner adds the data folder.
 
         Args:
-            files: a folder that the arguments name files of.
-            fsync: False where data need not survive the machine, only the process; ignored by
-                versions that cannot leave it out.
+            files: the folder of the files that the arguments name.
+            fsync: False if data must survive only the process and not the machine; versions that
+                always sync ignore it.
         """
 
     @abstractmethod
@@ -107,15 +107,15 @@ class Provisioner(ABC):
         *,
         files: Path | None,
     ) -> Runner:
-        """Return what runs a ZooKeeper; the place adds its data folder.
+        """Return the runner of a ZooKeeper; the provisioner adds the data folder.
 
         Args:
             number: its id in the ensemble, from 1.
             config: lines of its zoo.cfg.
             properties: Java's system properties, as NAME=VALUE.
-            files: a folder that the configuration names files of.
+            files: the folder of the files that the configuration names.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of seats and data. Idempotent. Its runners are closed by then."""
+        """Release seats and data, after the runners are closed. Idempotent."""

@@ -1,8 +1,8 @@
-"""Proxy: the network between a client and a server, to be frozen, cut and healed by a test.
+"""Proxy: the network between a client and a server, which a test can freeze, cut and heal.
 
-Frozen is what a dead router looks like: connections stay, and nothing arrives, not even the news
-that the other end is gone. Frozen in one direction it makes the worst case for a client: the server
-has done what was asked, and the answer is never heard.
+A frozen proxy behaves like a dead router: connections stay open, and nothing arrives, not even the
+end of a connection. Freezing one direction makes the worst case for a client: the server carries
+out a request, and the answer never arrives.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from jrs.testing.servers.ports import Ports
 _TIMEOUT = 10.0
 _CHUNK = 65536
 _RESET = struct.pack("ii", 1, 0)
-"""For SO_LINGER: closing drops what was not sent, and the other end sees a reset."""
+"""For SO_LINGER: closing drops unsent bytes, and the other end sees a reset."""
 
 
 @attrs.define(eq=False)
 class _Direction:
-    """One way through the proxy.
+    """One direction through the proxy.
 
     Attributes:
-        open: set while bytes may pass.
+        open: set while bytes pass.
         swallows: whether bytes disappear.
     """
 
@@ -41,7 +41,7 @@ class _Direction:
 
 @attrs.define(eq=False)
 class _Link:
-    """One connection: both of its sockets, and whether bytes of it are lost."""
+    """One connection: both sockets, and whether bytes were lost."""
 
     client: socket.socket
     server: socket.socket | None = None
@@ -57,12 +57,12 @@ class _Link:
 
 
 class Proxy:
-    """A port of the loopback that leads to a server; runs in a thread of its own.
+    """A port of the loopback that forwards to a server; runs in its own thread.
 
-    Every method returns when it is in force: after `freeze()` not one more byte passes.
+    Every method returns once it has taken effect: after `freeze()` no byte passes.
 
     Args:
-        target: host and port of the server; need not be up.
+        target: host and port of the server, which need not be up.
     """
 
     def __init__(self, target: tuple[str, int]) -> None:
@@ -87,11 +87,11 @@ class Proxy:
             raise
 
     def freeze(self, *, requests: bool = True, replies: bool = True) -> None:
-        """Hold all bytes from now on, of connections old and new; connecting still works.
+        """Hold all bytes of old and new connections from now on; connecting still works.
 
         Args:
-            requests: hold what clients send.
-            replies: hold what the server sends.
+            requests: hold the bytes that clients send.
+            replies: hold the bytes that the server sends.
         """
 
         async def freeze() -> None:
@@ -103,7 +103,7 @@ class Proxy:
         self._run(freeze())
 
     def thaw(self) -> None:
-        """Let pass what was held, and everything after it."""
+        """Pass the held bytes, and all later ones."""
 
         async def thaw() -> None:
             self._requests.open.set()
@@ -112,7 +112,7 @@ class Proxy:
         self._run(thaw())
 
     def swallow(self) -> None:
-        """Be a black hole: take all bytes and pass on none, until `restore()`."""
+        """Accept all bytes and pass none, until `restore()`."""
 
         async def swallow() -> None:
             for direction in (self._requests, self._replies):
@@ -149,18 +149,18 @@ class Proxy:
         self._run(restore())
 
     def wait_until_held(self, timeout: float = _TIMEOUT) -> None:
-        """Wait until something was held since the last `freeze()`.
+        """Wait until bytes were held since the last `freeze()`.
 
-        With only the replies frozen the server has then done what it was asked.
+        If only the replies are frozen, the server has then carried out a request.
 
         Raises:
-            TimeoutError: nothing was, within `timeout` seconds.
+            TimeoutError: no bytes were held within `timeout` seconds.
         """
         if not self._held.wait(timeout):
             raise TimeoutError(f"nothing came to be held within {timeout:g} s")
 
     def close(self) -> None:
-        """Reset all connections, and end the thread. Idempotent."""
+        """Reset all connections and end the thread. Idempotent."""
         if self._closed:
             return
         self._closed = True
@@ -187,18 +187,18 @@ class Proxy:
         asyncio.run_coroutine_threadsafe(change, self._loop).result(_TIMEOUT)
 
     def _accept(self, listener: socket.socket) -> None:
-        # Not by a task: one that is canceled loses what it has just accepted.
+        # Not by a task: a canceled task loses the connection that it has just accepted.
         try:
             client, _ = listener.accept()
         except OSError:
-            return  # It has gone again.
+            return  # The client is already gone.
         link = _Link(client)
         task = self._loop.create_task(self._serve(link))
         self._tasks[task] = link
         task.add_done_callback(self._served)
 
     def _served(self, task: asyncio.Task[None]) -> None:
-        # Also one that was canceled before its first step.
+        # Even a task that was canceled before its first step.
         self._tasks.pop(task).close(reset=True)
 
     async def _serve(self, link: _Link) -> None:
@@ -214,9 +214,9 @@ class Proxy:
             async with asyncio.TaskGroup() as both:
                 both.create_task(self._pump(link, link.client, link.server, self._requests))
                 both.create_task(self._pump(link, link.server, link.client, self._replies))
-            reset = False  # Both ends are done, and may still have to read the rest.
+            reset = False  # Both ends have finished sending, but may still have to read the rest.
         except (OSError, ExceptionGroup):
-            pass  # One end is gone; the other one learns it below.
+            pass  # One end is gone; the code below tells the other one.
         finally:
             link.close(reset=reset)
 
@@ -231,7 +231,7 @@ class Proxy:
                 data = None
             if not way.open.is_set():
                 self._held.set()
-                await way.open.wait()  # Also with the news that this end is gone.
+                await way.open.wait()  # This also delays the news that this end is gone.
             if data is None:
                 raise ConnectionResetError
             if way.swallows:
@@ -248,7 +248,7 @@ class Proxy:
         left = memoryview(data)
         while left:
             await way.open.wait()
-            # Not sock_sendall: that would keep sending during a freeze.
+            # Not sock_sendall, which would keep sending during a freeze.
             try:
                 left = left[sink.send(left) :]
             except BlockingIOError:
@@ -288,31 +288,31 @@ class Proxies:
 
     @property
     def endpoints(self) -> tuple[tuple[str, int], ...]:
-        """Host and port of each: what to give to ``server.url(endpoints=…)``."""
+        """Host and port of each proxy, for ``server.url(endpoints=…)``."""
         return tuple(proxy.endpoint for proxy in self._all)
 
     def freeze(self, *, requests: bool = True, replies: bool = True) -> None:
-        """Freeze them all."""
+        """Freeze all proxies."""
         for proxy in self._all:
             proxy.freeze(requests=requests, replies=replies)
 
     def thaw(self) -> None:
-        """Thaw them all."""
+        """Thaw all proxies."""
         for proxy in self._all:
             proxy.thaw()
 
     def cut(self) -> None:
-        """Cut them all."""
+        """Cut all proxies."""
         for proxy in self._all:
             proxy.cut()
 
     def restore(self) -> None:
-        """Restore them all."""
+        """Restore all proxies."""
         for proxy in self._all:
             proxy.restore()
 
     def close(self) -> None:
-        """Close them all. Idempotent."""
+        """Close all proxies. Idempotent."""
         self._stack.close()
 
     def __getitem__(self, index: int) -> Proxy:

@@ -1,7 +1,7 @@
-"""Server: an etcd or a ZooKeeper of one member or three, to be started, hurt and healed by tests.
+"""Server: an etcd or a ZooKeeper of one or three members that tests start, hurt and heal.
 
-A `Server` is the whole ensemble and knows what its kind calls healthy and who leads; a `Member` is
-one of it. Where they run is the business of a `Provisioner`.
+A `Server` is the whole ensemble; it knows whether members are healthy and which one leads. A
+`Member` is one of its servers. A `Provisioner` decides where they run.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from jrs.testing.servers.errors import ServerUnhealthy
 from jrs.testing.servers.provisioner import Provisioner, Runner, Seat
 
 START_TIMEOUT = 60.0
-"""Seconds that a start may take to be healthy. A ZooKeeper takes 0.5 s on an idle machine."""
+"""Seconds for a start until the server is healthy. A ZooKeeper takes 0.5 s on an idle machine."""
 
 _POLL = 0.02
 _ATTEMPTS = 5
@@ -52,14 +52,14 @@ class Member:
         return self._runner.paused
 
     def start(self, *, wait: bool = True, timeout: float = START_TIMEOUT) -> None:
-        """Start it, on the ports and the data it had, and wait until it is healthy.
+        """Start it with its earlier ports and data, and wait until it is healthy.
 
         Args:
-            wait: False where it cannot become healthy: most of the ensemble is down.
+            wait: False if it cannot become healthy, because most of the ensemble is down.
             timeout: seconds.
 
         Raises:
-            ServerUnhealthy: not within `timeout`, or it ended.
+            ServerUnhealthy: it was not healthy within `timeout`, or it ended.
         """
         self._runner.start()
         if wait:
@@ -82,7 +82,7 @@ class Member:
             time.sleep(_POLL)
 
     def healthy(self, timeout: float = 2.0) -> bool:
-        """Return whether it serves and knows a leader; ask for at most `timeout` seconds."""
+        """Return whether it serves and knows a leader; asks for at most `timeout` seconds."""
         return self._health(timeout) is None
 
     def stop(self) -> None:
@@ -94,11 +94,11 @@ class Member:
         self._runner.kill()
 
     def pause(self) -> None:
-        """Hang it, as by SIGSTOP: connections stay open, and nothing is answered."""
+        """Let it hang, as after SIGSTOP: connections stay open, and nothing is answered."""
         self._runner.pause()
 
     def resume(self) -> None:
-        """Let a paused one run on."""
+        """Let a paused member continue."""
         self._runner.resume()
 
     def log(self) -> str:
@@ -114,7 +114,7 @@ class Member:
 
 
 class Server(ABC):
-    """An ensemble: ``server[0]`` is its first member, `kill()` kills them all.
+    """An ensemble: ``server[0]`` is its first member, and `kill()` kills all members.
 
     ::
 
@@ -135,18 +135,18 @@ class Server(ABC):
 
     @abstractmethod
     def _build(self, seats: Sequence[Seat]) -> list[Member]:
-        """Return a member, not started, for each seat."""
+        """Return a member for each seat, not started."""
 
     @abstractmethod
     def _leads(self, member: Member, timeout: float) -> int | None:
-        """Return the term of the leadership that `member` says to hold, or None."""
+        """Return the term of the leadership that `member` claims, or None."""
 
     @abstractmethod
     def _url_options(self) -> dict[str, str]:
         """Return the options that a URL needs: the TLS files."""
 
     def _prepare(self) -> None:  # noqa: B027 - most have nothing to do
-        """Do what has to be done once, when the members are healthy for the first time."""
+        """Prepare the server once, when its members are healthy for the first time."""
 
     @property
     def endpoints(self) -> tuple[tuple[str, int], ...]:
@@ -163,7 +163,7 @@ class Server(ABC):
 
         Args:
             prefix: the URL's path, without a leading slash.
-            endpoints: what to name instead of the members, e.g. proxies in front of them.
+            endpoints: the addresses in the URL instead of the members', e.g. those of proxies.
         """
         hosts = ",".join(f"{host}:{port}" for host, port in endpoints or self.endpoints)
         path = f"/{prefix}" if prefix else ""
@@ -171,10 +171,10 @@ class Server(ABC):
         return f"{self.scheme}://{hosts}{path}{'?' + urlencode(options) if options else ''}"
 
     def start(self, timeout: float = START_TIMEOUT) -> None:
-        """Start every member that does not run; return when all are healthy.
+        """Start every member that is not running; return when all are healthy.
 
         Raises:
-            ServerUnhealthy: one is not within `timeout` seconds.
+            ServerUnhealthy: a member was not healthy within `timeout` seconds.
         """
         deadline = Deadline.after(timeout)
         for attempt in range(1, _ATTEMPTS + 1):
@@ -185,7 +185,7 @@ class Server(ABC):
                     member.wait(deadline.remaining())
                 break
             except ServerUnhealthy as error:
-                # Between our look at a port and the server's bind, someone else took it.
+                # Another process took a port before the server could bind it.
                 clash = any(sign in error.log for sign in _PORT_TAKEN)
                 if not (self._fresh and clash and attempt < _ATTEMPTS):
                     raise
@@ -207,17 +207,17 @@ class Server(ABC):
             member.kill()
 
     def pause(self) -> None:
-        """Hang every member, as by SIGSTOP."""
+        """Let every member hang, as after SIGSTOP."""
         for member in self.members:
             member.pause()
 
     def resume(self) -> None:
-        """Let every member run on."""
+        """Let every member continue."""
         for member in self.members:
             member.resume()
 
     def heal(self, timeout: float = START_TIMEOUT) -> None:
-        """Resume what is paused, start what has ended, and wait until all are healthy.
+        """Resume paused members, start ended ones, and wait until all are healthy.
 
         Raises:
             ServerUnhealthy: not within `timeout` seconds.
@@ -226,14 +226,14 @@ class Server(ABC):
         self.start(timeout)
 
     def leader(self, timeout: float = START_TIMEOUT) -> int:
-        """Return the index of the member that leads; wait until there is one.
+        """Wait until a member leads, and return its index.
 
         Raises:
             ServerUnhealthy: none leads within `timeout` seconds.
         """
         deadline = Deadline.after(timeout)
         while True:
-            # One that was cut off may still think it leads; the newest term is right.
+            # A member that was cut off may still believe that it leads; the newest term is right.
             terms = {
                 term: index
                 for index, member in enumerate(self.members)
@@ -252,7 +252,7 @@ class Server(ABC):
             time.sleep(_POLL)
 
     def close(self) -> None:
-        """Kill it and remove its data. Idempotent."""
+        """Kill all members and remove their data. Idempotent."""
         for member in self.members:
             member.close()
         self._place.close()

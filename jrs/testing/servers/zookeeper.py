@@ -1,4 +1,4 @@
-"""ZooKeeper: how one is configured, and asked for its health and its leader by its own `srvr`."""
+"""ZooKeeper: its configuration, and the questions for its health and its leader, by `srvr`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from jrs.testing.servers.server import Member, Server
 
 _CONFIG = (
     "tickTime=200",
-    # The tick also bounds the sessions, at 2 to 20 ticks, unless it is said otherwise.
+    # The tick also bounds the sessions, to 2 to 20 ticks by default.
     "minSessionTimeout=400",
     "maxSessionTimeout=60000",
     "initLimit=25",
-    # Five seconds: a follower that a loaded machine keeps from running is not given up at once.
+    # Five seconds, so that a follower on a loaded machine is not given up at once.
     "syncLimit=25",
     "maxClientCnxns=0",
     "admin.enableServer=false",
@@ -34,18 +34,18 @@ class ZooKeeperServer(Server):
     """A ZooKeeper of one member, or three. Sessions may last 0.4 to 60 seconds.
 
     Args:
-        place: where it runs.
+        place: where the members run.
         members: 1 or 3.
-        tls: the client port serves TLS, with a certificate of `certificates`.
-        mutual_tls: ask clients for a certificate of the same authority, too.
-        users: passwords by user name, for SASL's DIGEST-MD5; with any of them, a client that did
-            not log in as one is refused.
-        digest_only: refuse clients without credentials of the scheme ``digest``. That scheme knows
-            no users: it takes any name and password, and what they are good for is up to ACLs.
-        config: more lines of zoo.cfg, which win over ours.
+        tls: the client port serves TLS, with certificates of the module `certificates`.
+        mutual_tls: also require a client certificate of the same authority.
+        users: passwords by user name, for SASL's DIGEST-MD5; if given, only clients that log in as
+            one of them are accepted.
+        digest_only: refuse clients without credentials of the scheme ``digest``. That scheme
+            accepts any name and password; only ACLs decide what a user may do.
+        config: more lines of zoo.cfg, which override ours.
         properties: Java's system properties, NAME=VALUE.
-        fsync: whether data has to survive the machine, not only the process. What survives a
-            `kill` is the same either way.
+        fsync: whether data must survive the machine and not only the process. A `kill` loses
+            nothing in either case.
     """
 
     scheme: ClassVar[str] = "zookeeper"
@@ -92,7 +92,7 @@ class ZooKeeperServer(Server):
         """Return a member's answer to a four-letter word: ``srvr``, ``cons``, ``mntr``, …
 
         Raises:
-            OSError: it could not be reached within `timeout` seconds.
+            OSError: the member could not be reached within `timeout` seconds.
         """
         return self._ask(self.members[member].seat, word, timeout)
 
@@ -132,7 +132,7 @@ class ZooKeeperServer(Server):
             f"ssl.keyStore.location={self._keystore}",
             f"ssl.trustStore.location={self.certificates.ca}",
             f"ssl.clientAuth={'need' if self._mutual else 'none'}",
-            # Without TLS, for our own questions.
+            # A port without TLS, for our own questions.
             f"clientPort={seat.listen_plain_port}",
         ]
 
@@ -147,7 +147,7 @@ class ZooKeeperServer(Server):
         ]
 
     def _login(self) -> list[str]:
-        """Write the users down, and return the system property that names the file."""
+        """Write the users to a file, and return the system property that names it."""
         if not self.users:
             return []
         file = Path(self._folder.name) / "jaas.conf"
@@ -176,7 +176,7 @@ class ZooKeeperServer(Server):
         return None if "Mode:" in answer else f"it says {answer.strip()!r}"
 
     def _ask(self, seat: Seat, word: str, timeout: float) -> str:
-        # Asked in plain text, on a port of its own where clients have TLS.
+        # Asked in plain text, on a separate port if clients use TLS.
         port = seat.port if self.certificates is None else seat.plain_port
         with socket.create_connection((seat.host, port), timeout) as connection:
             connection.sendall(word.encode())

@@ -11,9 +11,12 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator
 
-from .base import BLOCK, Base, Block, check_of
+from ..folder import write_all
+from . import index as indexes
+from .blocks import Block
 from .index import Trailer, digest_of
-from .lines import base_line, held_line
+from .lines import check_of, held_line, record_line
+from .reader import Base
 
 _CHUNK = 1 << 20
 _SYNC = 8 << 20
@@ -117,7 +120,7 @@ def _merged(base: Base, block: Block, ahead: _Ahead) -> Iterator[tuple[bytes, bo
         if version == HELD:
             yield held_line(name), False
         elif value is not None:
-            yield base_line(version, name, value), True
+            yield record_line(version, name, value), True
         if key == name:
             key, line = following()
             yield from gap
@@ -150,7 +153,7 @@ class _Writer:
         self._sound = True
 
     def add_line(self, line: bytes, sound: bool) -> None:
-        if sound and self._at >= self._begin + BLOCK:
+        if sound and self._at >= self._begin + indexes.BLOCK:
             self._end_block()
         if sound and self._first is None:
             self._first = line.split(b"\t", 3)[2]
@@ -207,11 +210,3 @@ class _Writer:
         if self._unsynced >= _SYNC:
             os.fdatasync(self._fd)
             self._unsynced = 0
-
-
-def write_all(fd: int, data: bytes | bytearray) -> None:
-    """Write all of `data`, with as many writes as necessary."""
-    with memoryview(data) as view:
-        written = 0
-        while written < len(view):
-            written += os.write(fd, view[written:])

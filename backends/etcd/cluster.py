@@ -1,0 +1,164 @@
+"""Opening a cluster in etcd: reaches a member, finds the cluster, creates it, or refuses it.
+
+The key `format` of a cluster is its marker.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Protocol
+
+from jrs.contract.clock import Deadline
+from jrs.contract.errors import InvalidInput, OutcomeUnknown, Unavailable, WrongAddress
+from jrs.contract.formats import NEWEST_FORMAT, read_marker
+
+from ..remote.address import Address
+from ..remote.diagnostics import look_at_each
+from ._etcd3 import rpc
+from .connection import Connection, behind
+
+_OLDEST = (3, 4)
+
+_AT_FIRST = 1.0
+"""Seconds to wait for an answer before the cause of the silence is examined."""
+
+
+def reach(connection: Connection, deadline: Deadline) -> Any:
+    """Return the status of a member, without useless waiting.
+
+    Waits until the deadline for a server that starts, hangs or is cut off. Reports a wrong name,
+    port or certificate as soon as it is found.
+    """
+    address = connection.address
+
+    def ask(patience: Deadline) -> Any:
+        return connection.read(
+            lambda stubs: stubs.maintenance.Status, rpc.StatusRequest(), patience
+        )
+
+    try:
+        return ask(Deadline.after(min(_AT_FIRST, deadline.remaining() / 2)))
+    except Unavailable:
+        # Half of the time, so that the rest is left for the server.
+        patience = Deadline.after(deadline.remaining() / 2)
+        faults = look_at_each(address.endpoints, address.tls, patience)
+    why = "; ".join(dict.fromkeys(fault.what for fault in faults if fault))
+    if all(fault and fault.wrong for fault in faults):
+        raise WrongAddress(f"{address.url} cannot be reached: {why}")
+    if all(fault and fault.lasting for fault in faults):
+        raise Unavailable(f"{address.url} cannot be reached: {why}")
+    try:
+        return ask(deadline)
+    except Unavailable as error:
+        if not why:
+            raise
+        raise Unavailable(f"{address.url} cannot be reached: {why}") from error
+
+
+def check_version(status: Any, address: Address) -> None:
+    """Raise `InvalidInput` if a member with this status is too old."""
+    if version_of(status) < _OLDEST:
+        raise InvalidInput(
+            f"{address.url} is etcd {status.version}; 3.4 or newer is needed: upgrade it"
+        )
+
+
+def version_of(status: Any) -> tuple[int, ...]:
+    """Return the version of a member with this status."""
+    numbers = status.version.partition("-")[0].split(".")
+    return tuple(int(number) if number.isdigit() else 0 for number in numbers)
+
+
+class Read(Protocol):
+    """Reads a range of keys."""
+
+    def __call__(self, key: bytes, deadline: Deadline, **fields: Any) -> Any: ...
+
+
+class Marker:
+    """The marker of one cluster.
+
+    Args:
+        root: the prefix of the cluster's keys.
+        read: reads keys, after every write of the handle that may still be late was shut out.
+    """
+
+    def __init__(self, connection: Connection, cluster: str, root: bytes, read: Read) -> None:
+        self._connection = connection
+        self._root = root
+        self._key = root + b"format"
+        self._read = read
+        self._cluster = cluster
+        self._url = connection.address.url
+
+    def find(self, deadline: Deadline, *, create: bool) -> int:
+        """Return the cluster's format, after creating the cluster if necessary.
+
+        Raises:
+            InvalidInput: another program uses the prefix, or (without `create`) the cluster does
+                not exist.
+            UnsupportedVersion: a newer jrs made the cluster.
+            Unavailable: no answer within the deadline.
+        """
+        found = self._read(self._key, deadline)
+        if not found.kvs:
+            inside = self._read(self._root, deadline, range_end=behind(self._root), limit=1)
+            # Another process may have created the cluster meanwhile; the marker is created first.
+            found = self._read(self._key, deadline)
+            if inside.kvs and not found.kvs:
+                raise self._foreign()
+        if not found.kvs:
+            if not create:
+                raise InvalidInput(
+                    f"there is no cluster {self._cluster!r} at {self._url}: start a master, or "
+                    "check the prefix and the cluster's name"
+                )
+            absent = rpc.Compare(
+                result=rpc.Compare.EQUAL,
+                target=rpc.Compare.CREATE,
+                key=self._key,
+                create_revision=0,
+            )
+            self._write(NEWEST_FORMAT, absent, deadline)
+            found = self._read(self._key, deadline)
+        return self._format_in(found.kvs[0].value)
+
+    def raise_to(self, version: int, deadline: Deadline) -> int:
+        """Raise the marker's format to at least `version`; return its format. Idempotent."""
+        while True:
+            found = self._read(self._key, deadline).kvs[0]
+            marked = self._format_in(found.value)
+            if marked >= version:
+                return marked
+            unchanged = rpc.Compare(
+                result=rpc.Compare.EQUAL,
+                target=rpc.Compare.MOD,
+                key=self._key,
+                mod_revision=found.mod_revision,
+            )
+            self._write(version, unchanged, deadline)
+
+    def _write(self, version: int, condition: Any, deadline: Deadline) -> None:
+        value = json.dumps({"jrs": "cluster", "version": version}).encode()
+        put = rpc.RequestOp(request_put=rpc.PutRequest(key=self._key, value=value))
+        request = rpc.TxnRequest(compare=[condition], success=[put])
+        try:
+            self._connection.write(lambda stubs: stubs.kv.Txn, request, deadline)
+        except OutcomeUnknown as error:
+            raise Unavailable(str(error)) from error  # The next call finds the marker or writes it.
+
+    def _format_in(self, value: bytes) -> int:
+        try:
+            form = json.loads(value)
+            kind, version = form["jrs"], form["version"]
+        except (ValueError, TypeError, KeyError):
+            raise self._foreign() from None
+        if kind != "cluster" or type(version) is not int:
+            raise self._foreign()
+        return read_marker(version, f"cluster {self._cluster!r} at {self._url}")
+
+    def _foreign(self) -> InvalidInput:
+        return InvalidInput(
+            f"{self._root.decode()} at {self._url} is in use by another program: choose another "
+            "prefix"
+        )

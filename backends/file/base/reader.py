@@ -1,0 +1,327 @@
+"""Reading a base: looks keys up, yields records in order, and lists the damage."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from pathlib import Path
+
+from jrs.contract.errors import CorruptRecord
+from jrs.contract.operations import Record
+
+from . import index as indexes
+from .blocks import Block, State
+from .index import Index, Trailer
+from .lines import ABOVE_ALL, held_line, key_in, record_in, salvaged
+from .mapped import MappedLines
+from .run import Run
+from .two_files import TwoFiles
+
+
+class Base:
+    """A mapped base, or the empty base if `path` is None.
+
+    Args:
+        path: the file.
+        index: the index's file, in format 2.
+        trailer: the expected end of the file, in format 3.
+    """
+
+    def __init__(
+        self, path: Path | None, index: Path | None = None, trailer: Trailer | None = None
+    ) -> None:
+        self.path = path
+        self._file = MappedLines(path)
+        self._last_block = -1
+        self._gap = (b"", b"")
+        """Two keys with no key between them."""
+        self._few: dict[str, frozenset[str] | None] = {}
+        try:
+            self._blocks = (
+                TwoFiles(self._file, index) if trailer is None else Run(self._file, trailer)
+            )
+        except OSError:
+            self._file.close()
+            raise
+
+    def close(self) -> None:
+        self._file.close()
+        self._blocks.index = Index([])
+
+    @property
+    def size(self) -> int:
+        """Bytes of lines."""
+        return self._file.size
+
+    @property
+    def flaws(self) -> list[str]:
+        """Flaws of the file as a whole, a line for each."""
+        return self._blocks.flaws
+
+    @property
+    def answers(self) -> bool:
+        """Return whether a look-up can find anything: a record or a held key."""
+        blocks = self._blocks
+        return bool(self._file.size or blocks.lost or blocks.cut or blocks.index.lines)
+
+    # -- looking up ------------------------------------------------------------------------
+
+    def get(self, key: str) -> Record | None:
+        """Return the record of `key`, or None.
+
+        Raises:
+            CorruptRecord: the key is held, because damage may have hit it.
+        """
+        if not self.answers:
+            return None
+        blocks = self._blocks
+        if blocks.lost:
+            raise self._held(key, "the file is not what was written")
+        few = self._few_of(key.partition("/")[0])
+        if few is not None and key not in few:
+            return None
+        name = key.encode()
+        after, before = self._gap
+        if after < name < before:
+            return None
+        if blocks.index.lines:
+            number = blocks.index.find(name)
+            block = self._file.read(*blocks.edges(number))
+            state = blocks.state(number, block)
+            if state is State.HELD:
+                raise self._held(key, f"the block at byte {blocks.edges(number)[0]} is another")
+            if state is State.SOUND:
+                # Values have no tabs, so this match is the key of a line.
+                field = block.find(b"\t%s\t" % name)
+                if field < 0:
+                    self._note_gap(number, block, name)
+                    return None
+                begin = block.rfind(b"\n", 0, field) + 1
+                record = record_in(block[begin : block.find(b"\n", field)])
+                if record is not None and record.key == key:
+                    return record
+            elif number in blocks.remains:
+                remains = blocks.remains[number]
+                line = remains.lines.get(name)
+                if line is None and remains.holds(name):
+                    raise self._held(key, "a line is missing or damaged there")
+                return None if line is None else record_in(line)
+        return self._bisected(key)
+
+    def _bisected(self, key: str) -> Record | None:
+        """Return the record of `key` without the help of a sound block."""
+        at, suspect = self._lower_bound(key.encode())
+        behind = False
+        while at < self._file.size and not behind:
+            line, at = self._file.line(at)
+            record = record_in(line)
+            if record is not None:
+                if record.key == key:
+                    return record
+                behind = True
+        if suspect is not None:
+            raise self._held(key, f"the line at byte {suspect} is damaged")
+        if self._blocks.cut and not behind:
+            raise self._held(key, "its end is missing")
+        return None
+
+    def _held(self, key: str, why: str) -> CorruptRecord:
+        return CorruptRecord(
+            f"{key}: held, because damage in {self.path} may have hit it ({why}); restore the file "
+            "from a copy"
+        )
+
+    def _few_of(self, folder: str) -> frozenset[str] | None:
+        """Return the keys that begin with this part, if they are few and all are sound.
+
+        The result is cached, because most new keys belong to folders that are nearly empty in a
+        base, such as the folder of the dirty markers.
+        """
+        try:
+            return self._few[folder]
+        except KeyError:
+            pass
+        name = folder.encode()
+        found: frozenset[str] | None = None
+        blocks, index = self._blocks, self._blocks.index
+        numbers = range(index.find(name), index.find(name + ABOVE_ALL) + 1) if index.lines else ()
+        if (
+            not blocks.cut
+            and len(numbers) < 4
+            and all(blocks.state(number) is State.SOUND for number in numbers)
+        ):
+            low, suspect = self._lower_bound(name)
+            high, above = self._lower_bound(name + ABOVE_ALL)
+            if high - low <= indexes.BLOCK and suspect is None and above is None:
+                records = [record_in(line) for _, line in self._file.lines(low, high)]
+                if None not in records:
+                    found = frozenset(record.key for record in records if record)
+        self._few[folder] = found
+        return found
+
+    def _note_gap(self, number: int, block: bytes, key: bytes) -> None:
+        """Remember the keys around an absent key: new keys often come in order, and so all fall
+        into one gap."""
+        if number == self._last_block:
+            keys = [line.split(b"\t", 3)[2] for line in block.split(b"\n")[:-1]]
+            at = bisect_right(keys, key)
+            following = self._blocks.index.key(number + 1) or ABOVE_ALL
+            before = keys[at] if at < len(keys) else following
+            self._gap = (keys[at - 1] if at else b"", before)
+        self._last_block = number
+
+    def _lower_bound(self, key: bytes) -> tuple[int, int | None]:
+        """Return the offset of the first key >= `key`, and of a damaged line just before it."""
+        file, blocks = self._file, self._blocks
+        low, high = 0, file.size
+        if blocks.index.lines:
+            number = blocks.index.find(key)
+            if blocks.all_found or blocks.state(number) is State.SOUND:
+                low, high = blocks.edges(number)
+        suspect: int | None = None
+        while high > low:
+            start = pivot = file.data.rfind(b"\n", low, (low + high) // 2) + 1 or low
+            found = None
+            following = start
+            while found is None and pivot < high:
+                line, following = file.line(pivot)
+                found = key_in(line)
+                if found is None:
+                    pivot = following
+            if found is None:
+                # No line is readable from here to `high`: the key may be in the damaged lines.
+                suspect, high = start, start
+            elif found < key:
+                low = following
+            else:
+                # Damaged lines just before the pivot may hold the key.
+                suspect, high = (start if pivot > start else None), start
+        return low, suspect
+
+    # -- reading in order ------------------------------------------------------------------
+
+    def after(self, start: str, *, inclusive: bool) -> Iterator[Record]:
+        """Yield the records from `start` in key order.
+
+        A damaged line is yielded with the value `UNREADABLE`, so that the decoder refuses it by
+        name. Lines without a readable key and blocks in the state `HELD` are skipped here and
+        reported by `damage`.
+        """
+        if not self._file.size or self._blocks.lost:
+            return
+        last = start
+        doubtful: list[Record] = []
+
+        def fitting(before: str | None) -> Iterator[Record]:
+            """Yield the damaged lines whose keys are in order; other keys are unreliable."""
+            nonlocal last
+            for readable in doubtful:
+                first = inclusive and readable.key == last == start
+                if (readable.key > last or first) and (before is None or readable.key < before):
+                    last = readable.key
+                    yield readable
+            doubtful.clear()
+
+        for record, sound in self._records(start.encode()):
+            if not sound:
+                doubtful.append(record)
+            elif record.key > last or (inclusive and record.key == last == start):
+                yield from fitting(record.key)
+                last = record.key
+                yield record
+        yield from fitting(None)
+
+    def _records(self, start: bytes) -> Iterator[tuple[Record, bool]]:
+        """Yield the readable records from a key on, or a little before it, and whether each is
+        trusted."""
+        blocks, index = self._blocks, self._blocks.index
+        number = index.find(start)
+        at = -1
+        while number < len(index.lines):
+            begin, end = blocks.edges(number)
+            state = blocks.state(number)
+            if blocks.index is not index:
+                break  # The index belonged to another base and was discarded.
+            remains = blocks.remains.get(number)
+            if at < 0:
+                begin = self._lower_bound(start)[0] if state is State.SOUND else begin
+            if remains is not None:
+                yield from remains.records()
+            else:
+                yield from self._raw(begin, end if state is not State.HELD else begin)
+            number, at = number + 1, end
+        if not blocks.index.lines:
+            yield from self._raw(self._lower_bound(start)[0] if at < 0 else at, self._file.size)
+
+    def _raw(self, at: int, end: int) -> Iterator[tuple[Record, bool]]:
+        for _, line in self._file.lines(at, end):
+            record = record_in(line)
+            if record is None:
+                record = salvaged(line)
+                if record is not None:
+                    yield record, False
+            else:
+                yield record, True
+
+    # -- for the merge ---------------------------------------------------------------------
+
+    def blocks(self) -> Iterator[Block]:
+        """Yield the whole base, block by block."""
+        blocks = self._blocks
+        if blocks.lost:
+            yield Block(0, None, None, 0, 0, None, held=True)
+            return
+        for number in range(len(blocks.index.lines)):
+            blocks.state(number)  # First of all: their states show whether the index is right.
+        index = blocks.index
+        for number in range(max(1, len(index.lines))):
+            begin, end = blocks.edges(number)
+            state = blocks.state(number) if index.lines else State.DAMAGED
+            data = self._file.read(begin, end) if state is State.SOUND else None
+            yield Block(
+                number, index.key(number), index.key(number + 1), begin, end, data,
+                held=state is State.HELD,
+            )  # fmt: skip
+
+    def lines(self, block: Block) -> Iterator[tuple[bytes | None, bytes]]:
+        """Yield every line as (key, line with its newline); the key of a damaged one is None."""
+        remains = self._blocks.remains.get(block.number)
+        if block.held:
+            yield None, held_line(block.first or b"?")
+        elif remains is not None:
+            yield from remains.all()
+        else:
+            for _, line in self._file.lines(block.begin, block.end):
+                yield key_in(line), line + b"\n"
+        if self._blocks.cut and block.following is None:
+            yield None, held_line(ABOVE_ALL)
+
+    # -- checking --------------------------------------------------------------------------
+
+    def damage(self) -> Iterator[str]:
+        """Yield a line for each flaw of the base; reads all of it."""
+        blocks = self._blocks
+        yield from (f"{self.path}: {flaw}" for flaw in blocks.flaws)
+        if blocks.lost:
+            return
+        for number in range(len(blocks.index.lines)):
+            if blocks.state(number) is State.HELD or number in blocks.remains:
+                first, following = blocks.index.key(number), blocks.index.key(number + 1)
+                upto = f"up to {following.decode()}" if following else "onwards"
+                held = "its keys are" if blocks.state(number) is State.HELD else "some keys may be"
+                yield (
+                    f"{self.path}: the block at byte {blocks.edges(number)[0]}, of the keys from "
+                    f"{(first or b'?').decode(errors='replace')} {upto}, is not what was written; "
+                    f"{held} held"
+                )
+        if blocks.index.lines and blocks.lost_checks:
+            yield f"{self.path}: its checks are damaged"
+        last = b""
+        for at, line in self._file.lines(0, self._file.size):
+            key = key_in(line)
+            if key is None or key <= last:
+                readable = salvaged(line)
+                what = readable.key if readable else "?"
+                yield f"{self.path}: the record of {what} at byte {at} is damaged; it is held"
+            else:
+                last = key

@@ -1,0 +1,240 @@
+"""The segment that a replica reads and appends to, and the way from each to the next.
+
+Behind a seal the next segment lies on a base. A small base is written first. In format 3 the next
+segment begins before a large one is written, and is *pending* until then: the layer below it is the
+sealed segment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from jrs.contract.errors import CorruptRecord
+
+from . import lines, segments
+from .base import Base
+from .compaction import Compaction
+from .folder import sync_folder
+from .new_log import NewLog
+from .old_log import OldLog
+from .overlay import Layer
+from .segment_log import SegmentLog, unavailable
+
+
+class CurrentSegment:
+    """The newest segment that this process knows of."""
+
+    log: SegmentLog
+    base: Base
+    """The newest base: of this segment, or while it is pending, of the sealed one."""
+    pending: bool
+    """Whether this segment continues another one, because its base is still being written."""
+    flaws: list[str]
+    """Flaws of the segment's files besides its log and its base."""
+    following: int | None
+    """The segment that continued this one when it was opened, or None."""
+
+    def __init__(
+        self,
+        folder: Path,
+        compaction: Compaction,
+        on_change: Callable[[str | None], None] | None = None,
+    ) -> None:
+        self.folder = folder
+        self._compaction = compaction
+        self._on_change = on_change
+        self._suspects = segments.Suspects(folder)
+        self._begin(segments.open_newest(folder))
+
+    @property
+    def on_change(self) -> Callable[[str | None], None] | None:
+        """Called with every key that changes; with None if any key may have changed."""
+        return self._on_change
+
+    @on_change.setter
+    def on_change(self, told: Callable[[str | None], None] | None) -> None:
+        self._on_change = self.log.judge.on_change = told
+
+    def close(self) -> None:
+        self._compaction.close()
+        self.log.close()
+
+    # -- opening ---------------------------------------------------------------------------
+
+    def open_newest(self) -> None:
+        """Open the newest base and its log, and discard all state."""
+        segment = segments.open_newest(self.folder)
+        self.log.close()
+        self._begin(segment)
+
+    def reopen(self) -> None:
+        """Open the newest segment after a failed sync has closed this one."""
+        try:
+            self.open_newest()
+        except OSError as error:
+            raise unavailable(error, self.folder) from error
+        self._note_any_change()
+
+    def _begin(self, segment: segments.Segment, *, pending: bool = False) -> None:
+        """Begin to read an open segment."""
+        kind = NewLog if segment.form == segments.NEW_FORM else OldLog
+        self.log = kind(self.folder, segment, self._suspects, self._on_change)
+        self.pending = pending
+        self.flaws = segment.flaws
+        self.following = segment.following
+        header = segments.Header.parse(segment.first)
+        self._identity = b"" if header is None else header.identity
+        self._keep(segment.base)
+
+    def _keep(self, base: Layer) -> None:
+        if isinstance(base, Base):  # Otherwise the base below the overlay stays.
+            self.base = base
+
+    def _note_any_change(self) -> None:
+        if self._on_change is not None:
+            self._on_change(None)
+
+    # -- moving on -------------------------------------------------------------------------
+
+    def move_on(self) -> None:
+        """Move on from a sealed segment, and from a base that has been replaced."""
+        while (sealed := self.log.sealed) is not None:
+            if self.following not in (None, sealed):
+                self.log.sealed = None
+                self.pass_to_following()
+            else:
+                self._roll(sealed)
+        if self.pending and self._compaction.attend(self.log.start):
+            self._change_base()
+
+    def pass_to_following(self) -> None:
+        """Move to the segment that continues this one, although the seal is missing.
+
+        Raises:
+            CorruptRecord: no operator has accepted the damage.
+        """
+        at = self.log.tail
+        if not self.log.accepted(at):
+            raise self.log.damaged(
+                at,
+                f"the log behind byte {at}",
+                f"the segment at {self.following} continues this one, and no seal ends it",
+            )
+        self.log.sealed = self.following
+
+    def _roll(self, sealed: int) -> None:
+        """Move to the segment behind a seal."""
+        try:
+            if self.pending:  # Only one base is written at a time.
+                self.await_base()
+                return
+            if self._may_begin_pending(sealed):
+                below = self.log.judge.overlay
+                following = segments.open_next(self.folder, sealed, self._identity, below)
+                if following is not None:
+                    os.close(self.log.fd)  # Only the log: its state is the layer below.
+                    self._begin(following, pending=True)
+                    return
+            else:
+                self._compaction.await_base(sealed, self._weight(sealed), self._write_base)
+            self.open_newest()
+        except OSError as error:
+            raise unavailable(error, self.folder) from error
+        if self.log.start != sealed:
+            self._note_any_change()  # Other processes were a segment ahead.
+        self._sweep()
+
+    def _may_begin_pending(self, sealed: int) -> bool:
+        """Return whether the next segment may begin before its base is written."""
+        return (
+            self.log.form == segments.NEW_FORM
+            and not self._compaction.here
+            and self._weight(sealed) > self._compaction.small
+            and not self.log.is_suspect
+            and segments.newest(self.folder) < sealed
+        )
+
+    def _weight(self, sealed: int) -> int:
+        """Return the bytes that go into the next base."""
+        return self.base.size + sealed - self.log.start
+
+    def renew(self, end: int) -> None:
+        """Seal a segment after a failed sync, and read it as far as possible.
+
+        None of it is trusted or shown before it is in the next base, which is written and synced as
+        a whole: the page cache may contain data that the disk does not have.
+        """
+        if self.pending:
+            self.await_base()
+            return
+        self.log.replay(end)
+        if self.log.sealed is None:
+            self.log.write_seal()
+            self.log.replay(self.log.end())
+
+    # -- bases -----------------------------------------------------------------------------
+
+    def await_base(self) -> None:
+        """Wait for the base of this segment, which is still being written."""
+        try:
+            self._compaction.await_base(self.log.start)
+        except OSError as error:
+            raise unavailable(error, self.folder) from error
+        self._change_base()
+
+    def _change_base(self) -> None:
+        """Switch to the base of this segment, which has been written by now."""
+        try:
+            following = segments.open_newest(self.folder)
+        except OSError as error:
+            raise unavailable(error, self.folder) from error
+        os.close(following.fd)
+        if following.start != self.log.start:
+            following.base.close()
+            self.open_newest()
+            self._note_any_change()  # Other processes were a segment ahead.
+        else:
+            judge = self.log.judge
+            judge.overlay.close()
+            judge.lie_on(following.base)
+            self._keep(following.base)
+            self.pending = False
+            self.flaws = following.flaws
+        self._sweep()
+
+    def _sweep(self) -> None:
+        with contextlib.suppress(OSError):
+            # Another process may have linked the base: its name has to be durable before the
+            # files that it replaces are removed.
+            sync_folder(self.folder)
+            segments.sweep(self.folder, self.log.start)
+
+    def _write_base(self) -> None:
+        """Write the base of the next segment in this process."""
+        assert self.log.sealed is not None
+        changes = self.log.judge.changes.after("", inclusive=True)
+        segments.write_base(
+            self.folder, self.log.sealed, self.base, changes, self._next_form(), self._identity
+        )
+
+    def _next_form(self) -> int:
+        """Return the form of the next segment, which is never older than the form of this one.
+
+        It follows from the state at the seal, so that every process chooses the same form.
+        """
+        if self.log.form == segments.NEW_FORM:
+            return segments.NEW_FORM
+        overlay = self.log.judge.overlay
+        stored = overlay.changes.get(segments.VERSION_KEY)
+        if stored is not None:
+            overlay.check_known(segments.VERSION_KEY, stored)
+            return segments.form_at(None if stored[0] is None else lines.unescape(stored[0]))
+        # A process that knows only the old form may have written the base after the raise.
+        try:
+            record = overlay.below.get(segments.VERSION_KEY)
+        except CorruptRecord:
+            return segments.OLD_FORM
+        return segments.form_at(None if record is None else record.value)

@@ -1,0 +1,181 @@
+"""The log of one segment: replays what all processes have written, and appends to it.
+
+The forms of a log differ in what they append at once and in how they tell damage from the remains
+of a crash: see `old_log` and `new_log`.
+"""
+
+from __future__ import annotations
+
+import errno
+import gc
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from jrs.contract.errors import CorruptRecord, OutcomeUnknown, Unavailable
+
+from . import check, segments
+from .judge import Judge
+
+CHUNK = 4 << 20
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class SegmentLog(ABC):
+    """The log of an open segment, and the state that follows from it.
+
+    Offsets are those in the whole log, and `at` is a byte of the segment's file.
+    """
+
+    form: int
+
+    def __init__(
+        self,
+        folder: Path,
+        segment: segments.Segment,
+        suspects: segments.Suspects,
+        on_change: Callable[[str | None], None] | None,
+    ) -> None:
+        self.start = segment.start
+        """The offset of the segment."""
+        self.fd = segment.fd
+        self.path = segments.log_path(folder, self.start, self.form)
+        self.judge = Judge(segment.base, self.path, self.start, self.accepted, on_change)
+        self.applied = self.start
+        """The offset up to which the log is applied."""
+        self.synced = self.start
+        self.sealed: int | None = None
+        """The offset behind the seal, once it is applied."""
+        self.trusted = False
+        """Whether everything was applied at the last look, so that appending is safe."""
+        self.failed = False
+        """Whether a sync has failed, which has closed the log."""
+        self.damaged_at: int | None = None
+        """The byte at which damage stopped the replay, or None."""
+        self._suspects = suspects
+
+    def close(self) -> None:
+        """Close the log and the layers below it. Idempotent."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+        self.judge.overlay.close()
+
+    @property
+    def tail(self) -> int:
+        """Applied bytes of the segment, which a new reader has to replay."""
+        return self.applied - self.start
+
+    def end(self) -> int:
+        """Return the offset at which the log ends now."""
+        return self.start + os.fstat(self.fd).st_size
+
+    # -- replay ----------------------------------------------------------------------------
+
+    def replay(self, until: int) -> None:
+        """Apply everything complete that is not applied yet, up to `until` or a seal.
+
+        Raises:
+            CorruptRecord: at damage that no operator has accepted.
+            Unavailable: the log cannot be read.
+        """
+        if until - self.applied < CHUNK:
+            self._replay(until)
+            return
+        # Millions of small tuples that all stay: garbage collections would find nothing.
+        collecting = gc.isenabled()
+        gc.disable()
+        try:
+            self._replay(until)
+        finally:
+            if collecting:
+                gc.enable()
+
+    @abstractmethod
+    def _replay(self, until: int) -> None: ...
+
+    def damaged(self, at: int, what: str, why: str) -> CorruptRecord:
+        """Return the error for damage at byte `at`, which nobody has accepted."""
+        self.damaged_at = at
+        return CorruptRecord(
+            f"{self.path}: {what} was damaged after it was written ({why}), so nothing behind "
+            "it can be trusted; restore it from a copy, or discard the damage with "
+            "'jrs fsck --accept-damage'"
+        )
+
+    def damaged_places(self) -> list[int]:
+        """Return the bytes of all damage that no operator has accepted yet."""
+        found = list(self._find_damage())
+        if self.damaged_at is not None and self.damaged_at not in found:
+            found.append(self.damaged_at)  # Only the following segment shows this damage.
+        return [at for at in found if not self.accepted(at)]
+
+    @abstractmethod
+    def _find_damage(self) -> Iterable[int]:
+        """Yield the bytes at which the file is damaged; reads all of it."""
+
+    def accepted(self, at: int) -> bool:
+        """Return whether an operator has accepted the damage at byte `at`."""
+        return check.marker(self.path, at).exists()
+
+    # -- appending -------------------------------------------------------------------------
+
+    @abstractmethod
+    def append(self, bodies: list[bytes]) -> list[int | Exception] | None:
+        """Append commits with one write and one sync; return each one's verdict.
+
+        Returns None if the segment was sealed before them, so that they have no effect.
+        """
+
+    def write_seal(self) -> None:
+        """End the segment, without a sync."""
+        self.trusted = False
+        try:
+            os.write(self.fd, self._seal())
+        except OSError as error:
+            raise unavailable(error, self.path) from error
+
+    @abstractmethod
+    def _seal(self) -> bytes: ...
+
+    def sync(self, until: int) -> None:
+        """Make the log durable up to `until`.
+
+        Raises:
+            OutcomeUnknown: the sync failed, and the log is closed.
+        """
+        try:
+            os.fdatasync(self.fd)
+        except OSError as error:
+            # The kernel has marked the pages clean: a second sync would succeed and prove nothing,
+            # even in a process that opens the log later.
+            self._suspects.add(self.start)
+            self.failed = True
+            self.close()
+            raise OutcomeUnknown(
+                f"{self.path}: the sync failed ({error.strerror}), so the commit may or may not be "
+                "durable; read it back"
+            ) from error
+        self.synced = until
+
+    @property
+    def is_suspect(self) -> bool:
+        """Return whether a sync of this segment has failed, in this or another process."""
+        return self.start in self._suspects
+
+    def _check_synced(self, begin: int) -> None:
+        """Refuse to trust what others wrote in front of `begin`, if they could not sync it."""
+        if self.applied != begin and self.is_suspect:
+            raise Unavailable("another process could not sync the log before it")
+
+    def _not_judged(self, error: Exception) -> OutcomeUnknown:
+        self.trusted = False
+        return OutcomeUnknown(f"written, but cannot be judged: {error}")
+
+
+def unavailable(error: OSError, path: Path) -> Unavailable:
+    """Return the error for a file operation that failed and changed nothing."""
+    if error.errno in _FULL:
+        return Unavailable(f"{path}: the disk is full; nothing was changed")
+    return Unavailable(f"{path}: {error.strerror}; nothing was changed")

@@ -1,0 +1,46 @@
+"""Segments: the files of a log, each named by its offset in the whole log.
+
+A segment of format 3, the form after the cluster's format was raised::
+
+    <offset>.tail     the commits; its first line has the offset and the identity of the log
+    <offset>.segment  the header: the same, and the runs; tail and header each show that the other
+                      is lost or damaged
+    <offset>.run      the records that were live when the segment began (not for the first one)
+
+A segment begins with its tail and a header without runs. Until its run is written, the segment
+*continues* the previous one, and readers of the folder read both. Then a rename replaces the header
+by one that names the run, and the earlier segments are removed.
+
+A segment of format 2, the form of the first releases, has ``<offset>.log``, ``<offset>.base`` (not
+for the first one) and ``<offset>.index``.
+
+A process that knows only format 2 may have slept with the folder open. It must neither continue
+behind the first segment that it cannot read nor write one. `FENCE` stops it: this file is the base
+of a segment above all others, which has no log. No other code reads the file.
+"""
+
+from .begin import create, write_base
+from .forms import NEW_FORM, OLD_FORM, VERSION_KEY, form_at, form_in
+from .header import Header
+from .names import FENCE, log_path, newest, sweep
+from .open import Segment, open_newest, open_next
+from .suspects import Suspects
+
+__all__ = [
+    "FENCE",
+    "NEW_FORM",
+    "OLD_FORM",
+    "VERSION_KEY",
+    "Header",
+    "Segment",
+    "Suspects",
+    "create",
+    "form_at",
+    "form_in",
+    "log_path",
+    "newest",
+    "open_newest",
+    "open_next",
+    "sweep",
+    "write_base",
+]

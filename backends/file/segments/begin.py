@@ -1,0 +1,127 @@
+"""Beginning a segment, and writing the base that it lies on."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import uuid
+from collections.abc import Iterable
+from pathlib import Path
+
+from ..base import Base, merge
+from ..base.index import digest_of
+from ..base.merge import Change
+from ..folder import publish, published, sync_folder, write_all
+from .forms import NEW_FORM, OLD_FORM
+from .header import Header
+from .names import (
+    FENCE,
+    base_path,
+    header_path,
+    index_path,
+    log_path,
+    newest_with_form,
+    run_path,
+)
+
+_FENCE_TEXT = b"jrs: this folder was converted by a newer version of jrs: stop this process\n"
+
+
+def create(folder: Path) -> None:
+    """Create the log's folder with its first segment, atomically. Idempotent.
+
+    A folder with files in it stays unchanged.
+    """
+    temporary = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}")
+    temporary.mkdir(mode=0o700)
+    try:
+        _fence(temporary)
+        begin_bare(temporary, Header(0, uuid.uuid4().hex.encode()))
+        with contextlib.suppress(OSError):
+            os.rename(temporary, folder)  # Fails if the folder exists and is not empty.
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            for path in list(temporary.iterdir()):
+                path.unlink(missing_ok=True)
+            temporary.rmdir()
+    sync_folder(folder.parent)
+
+
+def begin_bare(folder: Path, header: Header) -> None:
+    """Begin a segment without a run. Durable and idempotent.
+
+    Raises:
+        FileNotFoundError: the tail was lost, or the segment was swept.
+    """
+    _begin_tail(folder, header)
+    publish(header_path(folder, header.start), header.line())
+
+
+def write_base(
+    folder: Path,
+    start: int,
+    base: Base,
+    changes: Iterable[Change],
+    form: int = OLD_FORM,
+    identity: bytes = b"",
+) -> None:
+    """Write the base of the segment at `start` from `base` and the `changes` since (in key order).
+
+    Begins the segment if necessary; afterwards it continues no other one. Deterministic: it does
+    not matter which process wins, and if one dies, the next one completes the work.
+    """
+    if form == NEW_FORM:
+        _write_run(folder, start, base, changes, identity)
+    else:
+        _write_two_files(folder, start, base, changes)
+
+
+def _write_run(
+    folder: Path, start: int, base: Base, changes: Iterable[Change], identity: bytes
+) -> None:
+    with published(run_path(folder, start)) as fd:
+        trailer = merge.write_run(fd, base, changes)
+    # The run's name has to be durable before the header names it.
+    sync_folder(folder)
+    # The fence must exist before the first segment of this form is visible.
+    _fence(folder)
+    found = newest_with_form(folder)
+    if found > (start, NEW_FORM) or found == (start, OLD_FORM):
+        # Other processes are already in a later segment and have swept the new files; or a process
+        # that knows only the old form has begun the segment before it saw the fence.
+        return
+    # A log that began in the old form gets the digest of its first run as its identity.
+    header = Header(start, identity or digest_of(trailer.line()), ((start, trailer),))
+    _begin_tail(folder, header)
+    publish(header_path(folder, start), header.line(), replace=True)
+
+
+def _write_two_files(folder: Path, start: int, base: Base, changes: Iterable[Change]) -> None:
+    # The log first, so that a process that sees the base can open the log without creating it: a
+    # process that slept through a whole segment must not create an old log again.
+    os.close(
+        os.open(log_path(folder, start), os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    )
+    sync_folder(folder)
+    with published(base_path(folder, start)) as fd:
+        index = merge.write_base(fd, base, changes)
+        with published(index_path(folder, start)) as index_fd:
+            write_all(index_fd, index)
+            os.fsync(index_fd)
+        sync_folder(folder)  # A base without its index looks damaged.
+    sync_folder(folder)
+
+
+def _begin_tail(folder: Path, header: Header) -> None:
+    """Create the tail before its header: a header without a tail means that the tail was lost."""
+    path = log_path(folder, header.start, NEW_FORM)
+    if header_path(folder, header.start).exists() and not path.exists():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+    publish(path, header.bare().line())
+
+
+def _fence(folder: Path) -> None:
+    """Stop processes that know only format 2 and have the folder open. Idempotent."""
+    if not (folder / FENCE).exists():
+        publish(folder / FENCE, _FENCE_TEXT)

@@ -1,0 +1,84 @@
+"""The names of a log's files, and what they alone tell: which segments exist."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from .forms import NEW_FORM, OLD_FORM
+from .header import Header
+
+FENCE = "99999999999999999999.base"
+"""Stops processes that know only format 2."""
+
+
+def log_path(folder: Path, start: int, form: int = OLD_FORM) -> Path:
+    return folder / f"{start:020}.{'tail' if form == NEW_FORM else 'log'}"
+
+
+def base_path(folder: Path, start: int) -> Path:
+    return folder / f"{start:020}.base"
+
+
+def index_path(folder: Path, start: int) -> Path:
+    return folder / f"{start:020}.index"
+
+
+def run_path(folder: Path, start: int) -> Path:
+    return folder / f"{start:020}.run"
+
+
+def header_path(folder: Path, start: int) -> Path:
+    return folder / f"{start:020}.segment"
+
+
+def newest(folder: Path) -> int:
+    """Return the offset of the newest segment that continues no other one; 0 for the first."""
+    return newest_with_form(folder)[0]
+
+
+def newest_with_form(folder: Path) -> tuple[int, int]:
+    """Return the offset and the form of the newest segment that continues no other one."""
+    found = {(0, OLD_FORM), *begun(folder)}
+    return next(
+        (start, form)
+        for start, form in sorted(found, reverse=True)
+        if form == OLD_FORM or not _continues(folder, start)
+    )
+
+
+def begun(folder: Path) -> Iterator[tuple[int, int]]:
+    """Yield the offset and the form of each segment, once for each file that shows it."""
+    forms = {"base": OLD_FORM, "tail": NEW_FORM, "segment": NEW_FORM}
+    for name in os.listdir(folder):
+        start, _, suffix = name.partition(".")
+        if len(start) == 20 and start.isdigit() and suffix in forms and name != FENCE:
+            yield int(start), forms[suffix]
+
+
+def _continues(folder: Path, start: int) -> bool:
+    """Return whether a segment of format 3 has no run yet."""
+    if not start or run_path(folder, start).exists():
+        return False
+    header = header_of(folder, start)
+    return header is None or not header.runs
+
+
+def header_of(folder: Path, start: int) -> Header | None:
+    """Return the header from its file; None if the file is missing, damaged or misplaced."""
+    try:
+        header = Header.parse(header_path(folder, start).read_bytes())
+    except FileNotFoundError:
+        return None
+    return None if header is None or header.start != start else header
+
+
+def sweep(folder: Path, start: int) -> None:
+    """Remove the segments before the one at `start`; readers keep their open files."""
+    for name in os.listdir(folder):
+        number = name.removeprefix(".")[:20]
+        if number.isdigit() and int(number) < start:
+            with contextlib.suppress(OSError):
+                os.unlink(folder / name)

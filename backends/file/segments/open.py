@@ -1,0 +1,215 @@
+"""Opening a segment: checks that its files exist and belong together, and repairs its header."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import NamedTuple
+from zlib import crc32
+
+from jrs.contract.errors import CorruptRecord, Unavailable
+
+from ..base import Base
+from ..base.index import TRAILER_MOST, Trailer
+from ..batches import head_at
+from ..folder import publish, sync_folder
+from ..overlay import Layer
+from .begin import begin_bare
+from .forms import NEW_FORM, OLD_FORM
+from .header import Header
+from .names import (
+    FENCE,
+    base_path,
+    begun,
+    header_of,
+    header_path,
+    index_path,
+    log_path,
+    newest,
+    newest_with_form,
+    run_path,
+)
+
+
+class Segment(NamedTuple):
+    """An open segment."""
+
+    start: int
+    form: int
+    fd: int
+    base: Layer
+    first: bytes
+    """The first line of a log of format 3."""
+    flaws: list[str]
+    following: int | None = None
+    """The offset of the segment that continues this one, or None."""
+
+
+def open_newest(folder: Path) -> Segment:
+    """Open the newest segment.
+
+    Raises:
+        Unavailable: a file of the segment is missing.
+        CorruptRecord: the segment's files are damaged or do not belong together.
+    """
+    while True:
+        start, form = newest_with_form(folder)
+        try:
+            following = _following(folder, start)
+            segment = _open_new(folder, start) if form == NEW_FORM else _open_old(folder, start)
+        except FileNotFoundError as error:
+            if newest_with_form(folder) == (start, form):
+                raise _missing(error) from None
+            continue
+        # Between listing and opening, an older segment may have been swept, and even created again
+        # by a process that slept. Then a newer segment exists by now.
+        if newest_with_form(folder) == (start, form):
+            return segment._replace(following=following)
+        os.close(segment.fd)
+        segment.base.close()
+
+
+def _following(folder: Path, start: int) -> int | None:
+    """Return the offset of the segment that continues the one at `start`, or None.
+
+    Raises:
+        FileNotFoundError: that segment has lost its tail.
+    """
+    found = {each for each, form in begun(folder) if form == NEW_FORM and each > start}
+    for each in found:
+        log_path(folder, each, NEW_FORM).stat()
+    return min(found, default=None)
+
+
+def _missing(error: FileNotFoundError) -> Unavailable:
+    return Unavailable(
+        f"{error.filename} is missing: another program removed files; restore the folder from a "
+        "copy"
+    )
+
+
+def _open_old(folder: Path, start: int) -> Segment:
+    # Create the first log only if no file shows that the log had later segments.
+    names = os.listdir(folder)
+    fresh = (
+        not start
+        and FENCE not in names
+        and not any(
+            name.endswith(".log") and name[:20].isdigit() and int(name[:20]) for name in names
+        )
+    )
+    flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | (os.O_CREAT if fresh else 0)
+    base = Base(base_path(folder, start), index_path(folder, start)) if start else Base(None)
+    try:
+        fd = os.open(log_path(folder, start), flags, 0o600)
+    except OSError:
+        base.close()
+        raise
+    if fresh:
+        sync_folder(folder)
+    return Segment(start, OLD_FORM, fd, base, b"", [])
+
+
+def _open_new(folder: Path, start: int) -> Segment:
+    fd, header, flaws = _open_tail(folder, start)
+    try:
+        base = Base(None)
+        if start:
+            if not header.runs and (trailer := _trailer_of(folder, start)) is not None:
+                header = header._replace(runs=((start, trailer),))
+            for name, trailer in header.runs:
+                base = Base(run_path(folder, name), trailer=trailer)
+            if not header.runs:
+                raise _strange(folder, start)
+        return Segment(start, NEW_FORM, fd, base, header.bare().line(), flaws)
+    except BaseException:
+        os.close(fd)
+        raise
+
+
+def open_next(folder: Path, start: int, identity: bytes, base: Layer) -> Segment | None:
+    """Begin the segment at `start`, unless it exists, and open it; it continues the previous one.
+
+    Returns None if other processes are already in a later segment: open the newest one instead.
+
+    Args:
+        base: the layer below the segment.
+
+    Raises:
+        CorruptRecord, Unavailable: as `open_newest`.
+    """
+    try:
+        begin_bare(folder, Header(start, identity))
+        fd, header, flaws = _open_tail(folder, start)
+    except FileNotFoundError as error:
+        if newest(folder) >= start:
+            return None  # The segment was swept.
+        raise _missing(error) from None
+    # If this process slept, it has just begun a segment that was swept long ago.
+    if newest(folder) >= start:
+        os.close(fd)
+        return None
+    if header.identity != identity:
+        os.close(fd)
+        raise _strange(folder, start)
+    return Segment(start, NEW_FORM, fd, base, header.bare().line(), flaws)
+
+
+def _open_tail(folder: Path, start: int) -> tuple[int, Header, list[str]]:
+    """Open a tail; return its descriptor, the segment's header, and flaws of both files."""
+    log, header = log_path(folder, start, NEW_FORM), header_path(folder, start)
+    flaws = []
+    fd = os.open(log, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+    try:
+        own = Header.parse(os.pread(fd, 4096, 0))
+        found = header_of(folder, start)
+        if found is None and own is not None:
+            if header.exists():
+                flaws.append(f"{header}: damaged; the first line of {log} replaces it")
+            else:
+                # Its first writer died too early, or the header was removed: write it again.
+                found = own
+                with contextlib.suppress(FileNotFoundError):
+                    trailer = _trailer_of(folder, start) if start else None
+                    found = own if trailer is None else own._replace(runs=((start, trailer),))
+                publish(header, found.line())
+        if own is None and found is not None and _fits(fd, found.bare()):
+            flaws.append(f"{log}: its first line is damaged; {header} replaces it")
+            own = found.bare()
+        if own is None or own.start != start or (found is not None and own != found.bare()):
+            raise _strange(folder, start)
+        if os.fstat(fd).st_size < len(own.line()):
+            raise CorruptRecord(
+                f"{log}: cut off within its first line, so all commits in it are lost; restore it "
+                "from a copy"
+            )
+        return fd, found or own, flaws
+    except BaseException:
+        os.close(fd)
+        raise
+
+
+def _strange(folder: Path, start: int) -> CorruptRecord:
+    log, header = log_path(folder, start, NEW_FORM), header_path(folder, start)
+    return CorruptRecord(
+        f"{log}: its first line and {header} are damaged or do not belong together; restore both "
+        "from a copy"
+    )
+
+
+def _trailer_of(folder: Path, start: int) -> Trailer | None:
+    """Return the trailer of a segment's run, if it is readable."""
+    with run_path(folder, start).open("rb") as file:
+        file.seek(-min(TRAILER_MOST, os.fstat(file.fileno()).st_size), os.SEEK_END)
+        return Trailer.at_the_end(file.read())
+
+
+def _fits(fd: int, header: Header) -> bool:
+    """Return whether a log with a damaged first line continues like a log with this header."""
+    first = header.line()
+    data = os.pread(fd, 4096, 0)
+    found = head_at(data, len(first))
+    if found is None:
+        return len(data) == len(first)
+    return (found.offset, found.chain) == (header.start + len(first), crc32(first))

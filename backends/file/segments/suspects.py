@@ -1,0 +1,29 @@
+"""The segments whose page cache may contain data that the disk does not have."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+
+class Suspects:
+    """The segments of which a sync has failed, in this or in another process."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._own: set[int] = set()
+
+    def add(self, start: int) -> None:
+        """Mark the segment at `start` for all processes, or for this one if the disk is full.
+
+        The mark need not be durable, because a power cut also discards the page cache.
+        """
+        self._own.add(start)
+        with contextlib.suppress(OSError):
+            self._mark(start).touch(mode=0o600)
+
+    def __contains__(self, start: int) -> bool:
+        return start in self._own or self._mark(start).exists()
+
+    def _mark(self, start: int) -> Path:
+        return self._folder / f"{start:020}.suspect"

@@ -1,0 +1,61 @@
+"""Checks of what callers give: names and JSON payloads."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from jrs.contract.errors import InvalidInput, TooLarge
+from jrs.contract.texts import shown
+from jrs.records.fields import Json, as_json
+
+MAX_PAYLOAD = 256 * 1024
+"""Largest JSON payload of a result, a stage or a spec's arguments, in encoded bytes."""
+
+_JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+_encoder = json.JSONEncoder(allow_nan=False)
+
+
+def check_job_id(job_id: object) -> str:
+    """Return `job_id`, or raise `InvalidInput` with the form of a job id."""
+    return _check_name(job_id, "job id")
+
+
+def check_stage_name(name: object) -> str:
+    """Return `name`, or raise `InvalidInput`; stage names follow the rules of job ids."""
+    return _check_name(name, "stage name")
+
+
+def check_master_name(name: object) -> str:
+    """Return `name`, or raise `InvalidInput`; master names follow the rules of job ids."""
+    return _check_name(name, "master name")
+
+
+def _check_name(name: object, what: str) -> str:
+    if not isinstance(name, str) or not _JOB_ID.fullmatch(name):
+        raise InvalidInput(
+            f"not a {what}: {shown(name)} (1 to 128 of A-Z a-z 0-9 . _ -, starting with a letter "
+            "or digit)"
+        )
+    return name
+
+
+def check_json(value: Json, what: str) -> Json:
+    """Return `value` as JSON would return it (tuples as lists), or raise.
+
+    Raises:
+        InvalidInput: not JSON; see `as_json`.
+        TooLarge: the encoded value is over `MAX_PAYLOAD`.
+    """
+    try:
+        plain = as_json(value)
+    except InvalidInput as error:
+        raise InvalidInput(f"not JSON: {what}: {error}") from None
+    encoded = _encoder.encode(plain)
+    if len(encoded) > MAX_PAYLOAD:
+        raise TooLarge(
+            f"too large: {what}, {len(encoded):,} bytes of JSON; limit {MAX_PAYLOAD:,}. Store the "
+            "data where it belongs (a file, a table) and give its location instead"
+        )
+    return plain

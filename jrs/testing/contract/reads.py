@@ -1,0 +1,164 @@
+"""Reading: single records, pages and scans."""
+
+from __future__ import annotations
+
+import pytest
+
+from jrs.contract.backend import Backend
+from jrs.contract.errors import InvalidInput, Unavailable
+from jrs.contract.operations import Create, Delete, Op, Update
+from jrs.testing.contract.fixtures import BOUND, Opener, contents, present
+
+
+class ReadContract:
+    """`get` and `close`."""
+
+    def test_an_absent_key_reads_as_none(self, backend: Backend) -> None:
+        """A key that was never written has no record."""
+        assert backend.get("no/such/key") is None
+
+    def test_what_was_created_is_read_back(self, backend: Backend, other: Backend) -> None:
+        """A committed value is read back byte for byte by every client."""
+        value = bytes(range(256)) + b"\\n\\t\\0\\\\~\n\t\0\\\r\n~\n"
+        backend.commit(Create("a/b", value))
+
+        for client in (backend, other):
+            record = present(client, "a/b")
+            assert ("a/b", value) == (record.key, record.value)
+
+    @pytest.mark.parametrize("value", [b"", b"\n", b"\\", b"\0", b"~", b"~\n", b"\t-\t", b"\xff"])
+    def test_short_awkward_values(self, backend: Backend, other: Backend, value: bytes) -> None:
+        """Values that look like parts of a storage format are stored unchanged."""
+        backend.commit(Create("k", value), Create("l", value * 3))
+
+        assert {"k": value, "l": value * 3} == contents(other)
+
+    def test_a_read_is_linearizable(self, backend: Backend, other: Backend) -> None:
+        """A client always sees what another client was told is committed."""
+        for number in range(50):
+            writer, reader = (backend, other) if number % 2 else (other, backend)
+            writer.commit(Create(f"n/{number}", b"%d" % number))
+
+            assert b"%d" % number == present(reader, f"n/{number}").value
+
+    def test_both_clients_agree_on_the_version(self, backend: Backend, other: Backend) -> None:
+        """A version that one client has read is valid in a commit of another one."""
+        backend.commit(Create("k", b"1"))
+        other.commit(Update("k", b"2", present(backend, "k").version))
+
+        assert present(backend, "k") == present(other, "k")
+
+    def test_clusters_are_apart(self, handles: Opener, backend: Backend, cluster: str) -> None:
+        """Clusters in one store do not see each other's records."""
+        neighbour = handles(f"{cluster}-2")
+        backend.commit(Create("k", b"mine"))
+        neighbour.commit(Create("k", b"yours"))
+
+        assert contents(backend) == {"k": b"mine"}
+        assert contents(neighbour) == {"k": b"yours"}
+
+    @pytest.mark.parametrize("key", ["", "/", "a/", "/a", "a//b", "ä", "a b", "a\n", "a\0", "a*"])
+    def test_what_is_no_key_is_refused(self, backend: Backend, key: str) -> None:
+        """`get` and `commit` refuse a key outside of the declared alphabet."""
+        with pytest.raises(InvalidInput):
+            backend.get(key)
+        with pytest.raises(InvalidInput):
+            backend.commit(Create(key, b""))
+        assert contents(backend) == {}
+
+    def test_close_is_idempotent_and_final(self, backend: Backend, other: Backend) -> None:
+        """A closed handle refuses every call with a typed error and harms no other handle."""
+        backend.commit(Create("k", b""))
+        backend.close()
+        backend.close()
+
+        with pytest.raises(Unavailable):
+            backend.get("k")
+        with pytest.raises(Unavailable):
+            list(backend.scan(""))
+        with pytest.raises(Unavailable):
+            backend.commit(Create("l", b""))
+        with pytest.raises(Unavailable):
+            backend.commit_async(Create("l", b"")).result(BOUND)
+        assert contents(other) == {"k": b""}
+
+    def test_many_at_once(self, backend: Backend) -> None:
+        """Reading many keys at once gives the same as reading each of them, in the same order."""
+        for name in ("m/b", "m/a"):
+            backend.commit(Create(name, name.encode()))
+        asked = ["m/b", "m/none", "m/a", "m/b"]
+
+        assert backend.get_many(asked) == [backend.get(name) for name in asked]
+        assert backend.get_many([]) == []
+        with pytest.raises(InvalidInput):
+            backend.get_many(["m/a", "no key"])
+
+
+class PagingContract:
+    """`scan` in order, from anywhere, of any size."""
+
+    @pytest.fixture
+    def keys(self, backend: Backend) -> list[str]:
+        """2,500 keys among neighbors of the prefix, in random order; more than two pages."""
+        keys = [f"p/{number * 7919 % 10007:05d}" for number in range(2500)]
+        ops: list[Op] = [Create(key, key.encode()) for key in keys]
+        ops += [Create(key, b"") for key in ("o", "p", "p.", "p-", "p0", "pp/1", "q/1")]
+        size = min(backend.capabilities.max_ops, 100)
+        for at in range(0, len(ops), size):
+            backend.commit(*ops[at : at + size])
+        return sorted(keys)
+
+    def test_a_scan_is_ordered_and_whole(self, keys: list[str], other: Backend) -> None:
+        """A scan yields every key of the prefix once, in order, with its own value."""
+        found = list(other.scan("p/"))
+
+        assert keys == [record.key for record in found]
+        assert keys == [record.value.decode() for record in found]
+
+    def test_after_and_limit(self, keys: list[str], backend: Backend) -> None:
+        """A scan continues behind any key, present or not, for any number of records."""
+        for after, limit in (
+            (None, 0),
+            (None, 1),
+            (keys[0], 3),
+            (keys[998], 1002),
+            (keys[999], 1000),
+            (keys[-2], 5),
+            (keys[-1], 5),
+            (keys[1500], None),
+        ):
+            start = 0 if after is None else keys.index(after) + 1
+            expected = keys[start:][:limit]
+            assert expected == [r.key for r in backend.scan("p/", after=after, limit=limit)]
+
+    def test_after_a_key_that_is_not_there(self, keys: list[str], backend: Backend) -> None:
+        """`after` need not exist: a scan can continue behind a deleted key."""
+        middle = keys[1200]
+        backend.commit(Delete(middle))
+        assert keys[1201:1204] == [r.key for r in backend.scan("p/", after=middle, limit=3)]
+        for before in ("a", "p", "p/"):
+            assert keys[:2] == [r.key for r in backend.scan("p/", after=before, limit=2)]
+        for behind in ("p/99999", "q", "z"):
+            assert list(backend.scan("p/", after=behind)) == []
+
+    def test_prefixes_are_literal(self, backend: Backend) -> None:
+        """A prefix is a string, not a folder or a pattern: `a/b` matches `a/bc`, and `a.` does not
+        match `ab`."""
+        keys = ["a-b", "a.b", "a/b", "a/b/c", "a/bc", "a/c", "ab", "aXb"]
+        backend.commit(*(Create(key, b"") for key in keys))
+
+        for prefix in ("", "a", "a/", "a/b", "a/b/", "a.", "a-", "b", "a/b/c", "a/b/c/"):
+            expected = sorted(key for key in keys if key.startswith(prefix))
+            assert expected == [record.key for record in backend.scan(prefix)]
+
+    def test_a_scan_over_changes(self, keys: list[str], backend: Backend, other: Backend) -> None:
+        """A scan yields all records that do not change meanwhile exactly once, in order."""
+        found = []
+        for count, record in enumerate(backend.scan("p/")):
+            found.append(record.key)
+            if count % 100 == 0:
+                other.commit(Delete(keys[-1 - count // 100]), Create(f"p/-{count}", b""))
+
+        touched = set(keys[-25:])
+        assert sorted(set(found)) == found
+        assert set(keys) - touched <= set(found)
