@@ -77,8 +77,8 @@ def start_query(folder: Path, provider: str, mb: float) -> Any:
         **PROVIDERS[provider],
     }
     builder = SparkSession.builder.master("local[2]")
-    for key, value in conf.items():
-        builder = builder.config(key, value)
+    for name, value in conf.items():
+        builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     keys_wanted = int(mb * 9_000)  # A row is 200 to 600 bytes on disk.

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from jrs.contract.errors import JobHeld
-from jrs.recovery.checkpoint_format import final_batch
 from jrs.recovery.checkpoint_format import position as positions
 from jrs.recovery.checkpoint_format.final_batch import plan_flush
 from jrs.recovery.checkpoint_format.listing import newest
@@ -103,7 +102,7 @@ def test_a_crash_while_it_is_planned(
 
     log(checkpoint, 1, 1)
     with monkeypatch.context() as patch:
-        patch.setattr(Path if step == "unlink" else final_batch.os, step, crash)
+        patch.setattr(Path if step == "unlink" else os, step, crash)
         with pytest.raises(Crash):
             plan_flush(checkpoint)
 
@@ -124,7 +123,7 @@ def test_somebody_else_has_planned_it(checkpoint: Path, monkeypatch: pytest.Monk
         target.write_text(theirs)
         link(source, target)
 
-    monkeypatch.setattr(final_batch.os, "link", late)
+    monkeypatch.setattr(os, "link", late)
     plan_flush(checkpoint)
 
     assert files(checkpoint)["offsets/1"] == theirs

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,7 @@ def contents(root: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> JobResultStore:
+def store(tmp_path: Path) -> Iterator[JobResultStore]:
     """The store as the programs see it, with one job that ended and one that was expired."""
     with FileBackend(tmp_path / "store") as backend:
         results = JobResultStore(backend)

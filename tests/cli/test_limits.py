@@ -141,12 +141,12 @@ def test_a_cleanup_of_a_replaced_leader(backend: Backend, other: Backend) -> Non
         old: Fence = leadership.fence
     with lead(other):
         before = contents(backend)
-        held, backend.is_current = backend.is_current, lambda fence: True  # type: ignore[method-assign]
+        held, backend.is_current = backend.is_current, lambda fence: True
         try:
             with pytest.raises(Fenced):
                 JobCleanup(backend, [Records(backend, keys.ATTEMPTS)]).run("j", old)
         finally:
-            backend.is_current = held  # type: ignore[method-assign]
+            backend.is_current = held
         assert contents(backend) == before
 
 

@@ -47,7 +47,7 @@ def test_a_suspended_job_is_left_alone_by_the_next_leader(
     before = json.loads(jrs("show", "long", "--json").stdout)["attempt"]["attempt"]
     master.kill()
     master.wait()
-    with subprocess.Popen(master.args, cwd=home) as other:  # type: ignore[arg-type]
+    with subprocess.Popen(master.args, cwd=home) as other:
         jrs("submit", "sum", "jobs_here:add", "--wait", "--no-check")
         shown = json.loads(jrs("show", "long", "--json").stdout)
         canceled = jrs("cancel", "long", "--wait")

@@ -53,7 +53,8 @@ def random_op(rng: random.Random, known: dict[str, Record]) -> Op:
     value = rng.choice([b"", b"\n", b"~\n", b"a\tb\0\\", b"~~", b'{"n":1}', b"in the end: n"])
     version = known[key].version if key in known and rng.random() < 0.9 else rng.randrange(1000)
     if key not in known:
-        return rng.choice([Create(key, value), Create(key, value), Absent(key), Delete(key)])
+        first: list[Op] = [Create(key, value), Create(key, value), Absent(key), Delete(key)]
+        return rng.choice(first)
     kinds: list[Op] = [Update(key, value, version), Update(key, value, version), Delete(key),
                        Delete(key, version), Check(key, version), Create(key, value)]  # fmt: skip
     return rng.choice(kinds)

@@ -11,8 +11,11 @@ from typing import Any
 import pytest
 
 from jrs.backends.etcd.backend import EtcdBackend, open_etcd
+from jrs.backends.etcd.watch import EtcdWatch
+from jrs.backends.remote.guardian import Guardian
+from jrs.backends.shared.lease import LeadershipLease
 from jrs.contract.backend import Backend
-from jrs.contract.leadership import Leadership
+from jrs.contract.watch import Watch
 
 USERS = {"root": "r00t-s3cret", "jrs": "jrs-s3cret"}
 TTL = 60.0
@@ -33,11 +36,24 @@ def opened(url: str, cluster: str | None = None, **options: Any) -> EtcdBackend:
     return open_etcd(url, cluster or uuid.uuid4().hex, **options)
 
 
-def lead(backend: Backend, ttl: float = TTL, stop: threading.Event | None = None) -> Leadership:
+def lead(
+    backend: Backend, ttl: float = TTL, stop: threading.Event | None = None
+) -> LeadershipLease:
     """Campaign, and win."""
     leadership = backend.campaign("a", ttl=ttl, stop=stop or threading.Event())
-    assert leadership is not None
+    assert isinstance(leadership, LeadershipLease)
     return leadership
+
+
+def guardian_of(leadership: LeadershipLease) -> Guardian:
+    assert isinstance(leadership._guardian, Guardian)
+    return leadership._guardian
+
+
+def stream_of(watch: Watch) -> object:
+    """Return the stream that a watch listens to, or None."""
+    assert isinstance(watch, EtcdWatch)
+    return watch._stream
 
 
 def threads_of_ours(before: Collection[threading.Thread]) -> list[str]:

@@ -150,7 +150,7 @@ def test_something_that_is_no_etcd(refused: Refused) -> None:
     from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
     with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as web:
-        BaseHTTPRequestHandler.log_message = lambda *_: None  # type: ignore[method-assign]
+        BaseHTTPRequestHandler.log_message = lambda *_: None
         thread = threading.Thread(target=web.serve_forever)
         thread.start()
         try:

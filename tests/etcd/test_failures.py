@@ -15,7 +15,7 @@ from jrs.contract.clock import Deadline
 from jrs.contract.errors import OutcomeUnknown, Unavailable
 from jrs.contract.operations import Create
 from jrs.testing.servers import EtcdServer, Proxies
-from tests.etcd.support import Counted, lead, opened, with_option
+from tests.etcd.support import Counted, lead, opened, stream_of, with_option
 from tests.support import BOUND, until
 
 
@@ -109,18 +109,15 @@ def test_the_outcome_of_a_write_whose_answer_is_lost_is_unknown(etcd_server: Etc
 def test_everything_goes_on_after_a_restart(etcd_server: EtcdServer, backend: EtcdBackend) -> None:
     """Reads, writes, a leadership, and a watch, which tells of what happened after it, too."""
     with backend.watch("") as watch, lead(backend) as leadership:
-        until(lambda: watch._stream is not None, "it listens")  # type: ignore[attr-defined]
+        until(lambda: stream_of(watch) is not None, "it listens")
         etcd_server.kill()
         etcd_server.start()
         backend.commit(Create("k", b"v"), fence=leadership.fence)
         assert backend.get("k") is not None
         while watch.wait(0.0):  # What it had to tell of the restart.
             pass
-        before = watch._stream  # type: ignore[attr-defined]
-        until(
-            lambda: watch._stream is not before or watch.wait(0.0),  # type: ignore[attr-defined]
-            "it listens again",
-        )
+        before = stream_of(watch)
+        until(lambda: stream_of(watch) is not before or watch.wait(0.0), "it listens again")
         backend.commit(Create("l", b"v"), fence=leadership.fence)
         assert watch.wait(BOUND)
         assert not leadership.lost.is_set()
@@ -132,7 +129,7 @@ def test_a_watch_does_not_spin_while_the_server_is_down(
     """The client's own one does, for half a core."""
     follows = Counted(monkeypatch, connection_module, "translate_error")
     with backend.watch("") as watch:
-        until(lambda: watch._stream is not None, "it listens")  # type: ignore[attr-defined]
+        until(lambda: stream_of(watch) is not None, "it listens")
         etcd_server.kill()
         ended = Deadline.after(3.0)
         while not ended.expired:

@@ -22,7 +22,7 @@ from jrs.contract.errors import Fenced, OutcomeUnknown, Unavailable
 from jrs.contract.leadership import Leadership
 from jrs.contract.operations import Create
 from jrs.testing.servers import EtcdServer, Proxies
-from tests.etcd.support import TTL, lead, opened, threads_of_ours
+from tests.etcd.support import TTL, guardian_of, lead, opened, threads_of_ours
 from tests.recovery.support import gone
 from tests.support import BOUND, until
 
@@ -108,7 +108,7 @@ def test_a_guardian_that_is_killed_is_replaced_by_the_next_heartbeat(
 ) -> None:
     """And its successor knows what to end."""
     with lead(backend, 3.0) as leadership:
-        guardian = leadership._guardian  # type: ignore[attr-defined]
+        guardian = guardian_of(leadership)
         first = guardian.pid
         os.kill(first, signal.SIGKILL)
         until(lambda: guardian.pid != first, "it is replaced")
@@ -207,7 +207,7 @@ class Looks:
             self.calls += 1
             return inner(*args, **kwargs)
 
-        backend.connection.read = read  # type: ignore[method-assign]
+        backend.connection.read = read
 
 
 def test_many_threads_resign_and_close(etcd_server: EtcdServer) -> None:
@@ -254,7 +254,7 @@ class Disturbed:
                 inner(method, request, deadline)
             raise error("disturbed")
 
-        backend.connection.write = write  # type: ignore[method-assign]
+        backend.connection.write = write
 
 
 @pytest.mark.parametrize("done", [False, True], ids=["dropped", "done"])

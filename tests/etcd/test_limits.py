@@ -17,7 +17,7 @@ from jrs.contract.clock import Deadline
 from jrs.contract.errors import JrsError, OutcomeUnknown, TooLarge, Unavailable
 from jrs.contract.operations import Create, Op, Update
 from jrs.testing.servers import EtcdServer
-from tests.etcd.support import Counted, opened
+from tests.etcd.support import Counted, opened, stream_of
 from tests.support import BOUND, until
 
 MIB = 1 << 20
@@ -74,7 +74,7 @@ def test_a_scan_sees_one_revision(backend: EtcdBackend) -> None:
 def test_a_compaction_under_a_watch(backend: EtcdBackend) -> None:
     """It asks for no past, so there is none to be gone."""
     with backend.watch("k/") as watch:
-        until(lambda: watch._stream is not None, "it listens")  # type: ignore[attr-defined]
+        until(lambda: stream_of(watch) is not None, "it listens")
         fill(backend, 3)
         compact(backend)
         while watch.wait(0.5):

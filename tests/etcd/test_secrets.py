@@ -7,13 +7,21 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from jrs.contract.backend import Backend
+from jrs.backends.etcd.backend import EtcdBackend
 from jrs.contract.errors import JrsError
 from jrs.contract.operations import Create
 from jrs.testing.servers import EtcdServer
 from jrs.testing.servers.fixtures import had
 from jrs.testing.servers.found import find_etcd
-from tests.etcd.support import USERS, as_user, environment_of, lead, opened, with_option
+from tests.etcd.support import (
+    USERS,
+    as_user,
+    environment_of,
+    guardian_of,
+    lead,
+    opened,
+    with_option,
+)
 
 SECRET = USERS["jrs"]
 
@@ -27,7 +35,7 @@ def server() -> Iterator[EtcdServer]:
 @pytest.fixture(params=["url", "environment"])
 def backend(
     request: pytest.FixtureRequest, server: EtcdServer, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Backend]:
+) -> Iterator[EtcdBackend]:
     """Opened with a password from either place."""
     url = as_user(server.url(), "jrs")
     if request.param == "environment":
@@ -38,22 +46,22 @@ def backend(
         yield backend
 
 
-def test_the_handle_does_not_show_them(backend: Backend) -> None:
-    connection = backend.connection  # type: ignore[attr-defined]
+def test_the_handle_does_not_show_them(backend: EtcdBackend) -> None:
+    connection = backend.connection
     shown = [backend.url, repr(backend), repr(connection), repr(connection.address)]
     assert connection._token
     for secret in (SECRET, connection._token):
         assert secret not in "".join(shown)
 
 
-def test_the_guardian_s_process_does_not_show_them(backend: Backend) -> None:
+def test_the_guardian_s_process_does_not_show_them(backend: EtcdBackend) -> None:
     """Wherever its master had them from."""
     with lead(backend) as leadership:
-        guardian = leadership._guardian  # type: ignore[attr-defined]
+        guardian = guardian_of(leadership)
         assert SECRET.encode() not in environment_of(guardian.pid)
 
 
-def test_errors_do_not_show_them(server: EtcdServer, backend: Backend) -> None:
+def test_errors_do_not_show_them(server: EtcdServer, backend: EtcdBackend) -> None:
     """Nor the errors they come from, as a traceback prints them."""
 
     def wrong_password() -> object:

@@ -13,7 +13,7 @@ from jrs.backends.etcd._etcd3 import grpc, rpc
 from jrs.backends.etcd.backend import EtcdBackend
 from jrs.contract.operations import Create
 from jrs.testing.servers import EtcdServer
-from tests.etcd.support import USERS, as_user, lead, opened
+from tests.etcd.support import USERS, as_user, lead, opened, stream_of
 from tests.support import BOUND, until
 
 UNUSED = 2.5
@@ -84,7 +84,7 @@ def test_a_watch_with_an_expired_token_is_deaf_and_ours_hears(
     backend.connection._token = expired
     with backend.watch("") as watch:
         assert watch.wait(BOUND)  # As every new watch does.
-        until(lambda: watch._stream is not None, "it listens")  # type: ignore[attr-defined]
+        until(lambda: stream_of(watch) is not None, "it listens")
         assert watch.wait(BOUND)  # It says that it listens.
         backend.commit(Create("k", b"v"))
         assert watch.wait(BOUND)
@@ -129,9 +129,9 @@ def test_many_threads_log_in_once(
 def test_a_leadership_outlives_its_tokens(backend: EtcdBackend, expired: str) -> None:
     """Its heartbeats log in again; so does its end."""
     with lead(backend, 3.0) as leadership:
-        seen = leadership.valid_until  # type: ignore[attr-defined]
+        seen = leadership.valid_until
         backend.connection._token = expired
-        until(lambda: leadership.valid_until > seen + 3.0, "it lasts")  # type: ignore[attr-defined]
+        until(lambda: leadership.valid_until > seen + 3.0, "it lasts")
         assert not leadership.lost.is_set()
         backend.commit(Create("k", b"v"), fence=leadership.fence)
         backend.connection._token = expired

@@ -8,17 +8,20 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from jrs.backends.etcd import backend as etcd_backend
 from jrs.backends.memory import MemoryBackend
+from jrs.backends.shared.lease import LeadershipLease
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import InvalidInput
 from jrs.contract.operations import Create
 from jrs.records import keys
 from jrs.records.model import JobStatus, RunnerKind, StopMode
+from jrs.recovery.attempt.context import AttemptContext
 from jrs.recovery.cleanup import job_cleanup as cleanup_module
 from jrs.recovery.cleanup.job_cleanup import CleanupPolicy, JobCleanup
 from jrs.recovery.leader.admission import Admission, slots_for
@@ -54,8 +57,12 @@ def test_no_more_attempts_run_at_once_than_slots_exist(memory: FaultyMemory, roo
         leader.until_said("decision", names[4], "at place 1 in")
         leader.until_said("decision", names[-1], "at place 56 in")
         most = 0
+
+        def have_started(number: int) -> bool:
+            return len(leader.runner.started) == number
+
         for due in (*range(4, 61), 60, 60, 60):
-            until(lambda due=due: len(leader.runner.started) == due, "the slots are used")
+            until(partial(have_started, due), "the slots are used")
             running = [one for one in leader.runner.started if not one.is_over]
             most = max(most, len(running))
             running[0].finish()
@@ -92,8 +99,8 @@ def test_a_start_that_fails_gives_its_slot_back(memory: FaultyMemory, root: Path
     catalog = JobCatalog(memory)
     catalog.submit(spec("bad"))
 
-    def broken(context: object) -> None:
-        if context.spec.job_id == "bad":  # type: ignore[attr-defined]
+    def broken(context: AttemptContext) -> None:
+        if context.spec.job_id == "bad":
             raise OSError("no more processes")
 
     leader = Leader(memory, root, max_attempts=1)
@@ -138,10 +145,7 @@ def test_masters_run_no_more_than_they_are_told(tmp_path: Path) -> None:
 
         hold.unlink()
         for number in range(8):
-            masters.event(
-                lambda e, n=number: e.kind == "clean" and e.job_id == f"job-{n}",  # type: ignore[misc]
-                f"job-{number} is clean",
-            )
+            masters.event(partial(is_clean, f"job-{number}"), f"job-{number} is clean")
         running, most = set(), 0
         for event in masters.events:
             if event.kind == "attempt":
@@ -153,6 +157,10 @@ def test_masters_run_no_more_than_they_are_told(tmp_path: Path) -> None:
         assert most == 2
         for n, event in enumerate(starts(masters)):
             assert abs(int(event.job_id.removeprefix("job-")) - n) < 2, "no job overtakes another"
+
+
+def is_clean(job_id: str, event: MasterEvent) -> bool:
+    return event.kind == "clean" and event.job_id == job_id
 
 
 def test_the_queue_is_in_the_order_of_submission() -> None:
@@ -196,7 +204,7 @@ class Hanging(Thing):
     def __init__(self) -> None:
         super().__init__("hanging")
         self.go = threading.Event()
-        self.on_clean = lambda job_id: job_id.startswith("hangs") and self.go.wait()  # type: ignore[assignment, return-value]
+        self.on_clean = lambda job_id: job_id.startswith("hangs") and self.go.wait()
 
 
 @pytest.fixture
@@ -319,7 +327,7 @@ def test_what_waits_in_a_pool_runs_in_turn_and_not_after_its_end() -> None:
         go.wait(BOUND)
 
     for number in range(5):
-        pool.submit(lambda number=number: work(number))  # type: ignore[misc]
+        pool.submit(partial(work, number))
     for _ in range(2):
         assert running.acquire(timeout=BOUND)
 
@@ -393,13 +401,14 @@ def test_a_heartbeat_on_etcd_waits_for_no_other_thread(etcd_server: EtcdServer) 
     backend = open_backend(etcd_server.url(), cluster=f"beat-{uuid.uuid4().hex}")
     assert isinstance(backend, etcd_backend.EtcdBackend)
     with backend, lead(backend, ttl=2.0) as leadership, backend._gate._turn:
+        assert isinstance(leadership, LeadershipLease)
+
+        def is_prolonged(before: float) -> bool:
+            return leadership.valid_until > before or leadership.lost.is_set()
+
         backend._gate.note_late()
         for _ in range(4):
-            before = leadership.valid_until  # type: ignore[attr-defined]
-            until(
-                lambda before=before: leadership.valid_until > before or leadership.lost.is_set(),  # type: ignore[attr-defined, misc]
-                "the next heartbeat",
-            )
+            until(partial(is_prolonged, leadership.valid_until), "the next heartbeat")
 
             assert not leadership.lost.is_set()
 
@@ -415,7 +424,7 @@ def churn(folder: Path, jobs: int) -> None:
             catalog.submit(spec(f"job-{number}", job("add")))
         for number in range(jobs):
             masters.until(
-                lambda n=number: masters_store(masters, f"job-{n}"),  # type: ignore[misc]
+                partial(masters_store, masters, f"job-{number}"),
                 f"job-{number} has ended",
                 timeout=900.0,
             )

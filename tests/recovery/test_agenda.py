@@ -280,7 +280,7 @@ def test_a_start_that_fails_is_repeated_ever_less_often(memory: FaultyMemory, ro
 def test_a_resource_that_exits_is_a_problem_of_its_own(memory: FaultyMemory, root: Path) -> None:
     """B9: `sys.exit` in a resource's `clean` is named and tried again, like any exception."""
     thing = Thing()
-    thing.broken = SystemExit(3)  # type: ignore[assignment]
+    thing.broken = SystemExit(3)
     put(memory, keys.RESULTS + "job", result("job"))
     memory.commit(Create(keys.DIRTY + "job", b""))
     with Leader(memory, root, resources=[thing]) as leader:

@@ -11,7 +11,7 @@ import pytest
 from jrs.backends.memory import MemoryBackend, Space
 from jrs.contract.backend import Backend
 from jrs.contract.errors import InvalidInput, JobHeld, TooLarge, Unavailable
-from jrs.contract.operations import Create
+from jrs.contract.operations import Create, Fence
 from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.model import (
@@ -205,8 +205,8 @@ def test_old_records_are_read() -> None:
 # -- marks ----------------------------------------------------------------------------------------
 
 
-def attempt(backend: Backend, folder: Path, fence: object) -> AttemptRun:
-    context = AttemptContext(spec("j"), 1, fence, backend, JobStorage(folder, "test"), 0.0)  # type: ignore[arg-type]
+def attempt(backend: Backend, folder: Path, fence: Fence) -> AttemptRun:
+    context = AttemptContext(spec("j"), 1, fence, backend, JobStorage(folder, "test"), 0.0)
     return AttemptRun(context)
 
 

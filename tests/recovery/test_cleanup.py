@@ -165,7 +165,7 @@ def test_a_cleanup_cut_off_after_any_resource_is_finished_by_the_next(
         cleaned(job_id, fence)
         raise CutOff
 
-    resources[after].clean_fenced = then_die  # type: ignore[method-assign]
+    resources[after].clean_fenced = then_die
     with pytest.raises(CutOff):
         JobCleanup(faulty, resources).run("job", None)
 
@@ -533,7 +533,7 @@ def test_a_stuck_cleanup_keeps_no_other_job_from_running(memory: FaultyMemory, r
     """While the cleanups of many jobs hang, other jobs are started."""
     go_on = threading.Event()
     thing = Thing()
-    thing.on_clean = lambda job_id: go_on.wait(60) and None
+    thing.on_clean = lambda job_id: go_on.wait(60)
     with Leader(memory, root, resources=[thing]) as leader:
         for number in range(12):
             leader.store.create_dirty(result(f"stuck-{number}"), leader.fence)
@@ -552,10 +552,12 @@ def test_a_result_made_clean_by_an_operator_meanwhile_leaves_no_journal(
     thing.broken = OSError("no")
     world = World(memory, root)
     cleanup = world.cleanup(thing)
-    thing.on_clean = lambda job_id: cleanup.force(job_id) and None
+    thing.on_clean = lambda job_id: cleanup.force(job_id)
     cleanup.run("job", None)
 
-    assert world.store.get("job").state is ResultState.CLEAN  # type: ignore[union-attr]
+    stored = world.store.get("job")
+    assert stored is not None
+    assert stored.state is ResultState.CLEAN
     assert memory.get(keys.CLEANUP + "job") is None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -88,18 +89,18 @@ def test_an_id_that_is_taken(client: Client) -> None:
 @pytest.mark.parametrize(
     "function", [lambda job: 1, functools.partial(doubled), object()], ids=["lambda", "partial", ""]
 )
-def test_a_function_without_a_name(client: Client, function: object) -> None:
+def test_a_function_without_a_name(client: Client, function: Any) -> None:
     """What another process could not import is refused at once, with the remedy."""
     with pytest.raises(InvalidInput, match="define it at the top level of a module"):
-        client.submit(function, id="job")  # type: ignore[arg-type]
+        client.submit(function, id="job")
     assert list(client.jobs()) == []
 
 
 @pytest.mark.parametrize("id", ["", "a/b", "x" * 129, 7])
-def test_what_is_no_id(client: Client, id: object) -> None:
+def test_what_is_no_id(client: Client, id: Any) -> None:
     """It is refused where the handle is made."""
     with pytest.raises(InvalidInput):
-        client.job(id)  # type: ignore[arg-type]
+        client.job(id)
 
 
 def test_an_unknown_job(client: Client) -> None:

@@ -6,17 +6,18 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import Fenced, OutcomeUnknown, Unavailable
 from jrs.records import keys
-from jrs.records.model import JobResult, JobStatus, StopMode
+from jrs.records.model import Failure, JobResult, JobStatus, StopMode
 from jrs.records.policies import RestartPolicy, SnapshotPolicy
 from jrs.recovery.attempt.context import AttemptContext
 from jrs.recovery.attempt.job import Job
-from jrs.recovery.attempt.runners import AttemptExit
+from jrs.recovery.attempt.runners import AttemptExit, OnEnd
 from jrs.recovery.attempt.runners.thread import ThreadRunner
 from jrs.recovery.leader.actions import Actions
 from jrs.recovery.leader.attempts import Attempts
@@ -41,6 +42,13 @@ from tests.support import until
 def ended(leader: Leader, job_id: str) -> JobResult:
     """Wait for a job's result."""
     return leader.store.wait(job_id, 60)
+
+
+def failure_of(leader: Leader, job_id: str) -> Failure:
+    """Wait for a job's result, which is a failure."""
+    failure = ended(leader, job_id).failure
+    assert failure is not None
+    return failure
 
 
 # -- starting and restarting --------------------------------------------------------------------
@@ -147,7 +155,7 @@ def test_deaths_are_counted_across_leaders(memory: FaultyMemory, root: Path) -> 
         assert attempt.context.attempt == 3
         assert not second.said("died")
         attempt.die("two")
-        assert ended(second, "job").failure.message == "two"  # type: ignore[union-attr]
+        assert failure_of(second, "job").message == "two"
 
 
 def test_a_death_while_the_backend_is_away_is_counted_when_it_is_back(
@@ -162,7 +170,7 @@ def test_a_death_while_the_backend_is_away_is_counted_when_it_is_back(
         leader.until_said("waiting")
         memory.down = False
 
-        assert ended(leader, "job").failure.message == "in the dark"  # type: ignore[union-attr]
+        assert failure_of(leader, "job").message == "in the dark"
         assert len(leader.runner.started) == 1
 
 
@@ -178,7 +186,7 @@ def test_a_death_whose_count_has_an_unknown_outcome_counts_once(
         attempt.die("one")
         leader.runner.of("job", 2).die("two")
 
-        assert ended(leader, "job").failure.message == "two"  # type: ignore[union-attr]
+        assert failure_of(leader, "job").message == "two"
         assert len(leader.runner.started) == 2
 
 
@@ -793,8 +801,12 @@ def test_nothing_begins_after_the_end_of_all() -> None:
     attempts = Attempts()
     attempts.end_all(Deadline.after(1))
     calls: list[int] = []
+
+    def start(on_end: OnEnd) -> Any:
+        calls.append(1)
+
     with pytest.raises(Unavailable, match="over"):
-        attempts.begin("job", lambda on_end: calls.append(1), lambda begun, ended: None)  # type: ignore[arg-type, return-value]
+        attempts.begin("job", start, lambda begun, ended: None)
 
     assert calls == []
 
@@ -902,6 +914,7 @@ def test_end_all_ends_attempts_side_by_side() -> None:
     """The attempts of a leader are ended at the same time: each waits for all the others."""
     attempts = Attempts()
     together = threading.Barrier(5)
+    nothing: Any = None
 
     class Slow(DirectedAttempt):
         def end(self, deadline: Deadline) -> bool:
@@ -911,7 +924,7 @@ def test_end_all_ends_attempts_side_by_side() -> None:
     for number in range(5):
         attempts.begin(
             f"job-{number}",
-            lambda on_end: Slow(None, None, on_end),  # type: ignore[arg-type]
+            lambda on_end: Slow(nothing, nothing, on_end),
             lambda begun, ended: None,
         )
 
@@ -921,7 +934,8 @@ def test_end_all_ends_attempts_side_by_side() -> None:
 def test_the_end_of_an_attempt_that_was_ended_on_purpose_is_no_news() -> None:
     """`forget` tells whether the attempt was still known, so a late end is told from a death."""
     attempts = Attempts()
-    begun: list[object] = []
+    nothing: Any = None
+    begun: list[Any] = []
     ends: list[Callable[[AttemptExit], None]] = []
 
     class Quiet(DirectedAttempt):
@@ -930,11 +944,11 @@ def test_the_end_of_an_attempt_that_was_ended_on_purpose_is_no_news() -> None:
 
     def start(on_end: Callable[[AttemptExit], None]) -> Quiet:
         ends.append(on_end)
-        return Quiet(None, None, on_end)  # type: ignore[arg-type]
+        return Quiet(nothing, nothing, on_end)
 
     attempts.begin("job", start, lambda one, ended: begun.append(one))
     attempts.end("job", Deadline.after(1))
     ends[0](AttemptExit("late"))
 
     assert not attempts.is_running("job")
-    assert attempts.forget("job", begun[0]) is False  # type: ignore[arg-type]
+    assert attempts.forget("job", begun[0]) is False

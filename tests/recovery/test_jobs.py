@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,12 +62,12 @@ def test_a_duplicate_is_refused_and_told_how_the_first_one_stands(
     ["", "a/b", "a b", "-a", ".a", "..", "a\n", "ä", "a" * 129, "a" * 200, 7, None],
     ids=lambda value: repr(value)[:12],
 )
-def test_a_bad_job_id_is_refused_before_anything_is_sent(faulty: Faulty, job_id: object) -> None:
+def test_a_bad_job_id_is_refused_before_anything_is_sent(faulty: Faulty, job_id: Any) -> None:
     """Whatever is no job id is refused by every call that takes one."""
     catalog = JobCatalog(faulty)
     for call in (spec, catalog.cancel, catalog.view):
         with pytest.raises(InvalidInput, match="not a job id"):
-            call(job_id)  # type: ignore[operator]
+            call(job_id)
 
     assert list(faulty.scan("")) == []
 
@@ -86,10 +87,10 @@ def test_every_good_job_id_goes_all_the_way(faulty: Faulty, job_id: str) -> None
     [{"x": float("nan")}, {"x": float("inf")}, {"x": {1}}, {"x": b""}, {1: 2}, [1], None],
     ids=repr,
 )
-def test_arguments_that_are_not_json_are_refused(arguments: object) -> None:
+def test_arguments_that_are_not_json_are_refused(arguments: Any) -> None:
     """A spec with arguments that JSON cannot hold cannot be made."""
     with pytest.raises(InvalidInput):
-        JobSpec("job", "m:f", arguments)  # type: ignore[arg-type]
+        JobSpec("job", "m:f", arguments)
 
 
 @pytest.mark.parametrize("after", [True, False], ids=["applied", "not-applied"])

@@ -459,7 +459,7 @@ def test_a_submission_that_loses_a_race_is_refused_by_the_store(
     backend, other = open_faulty(), open_faulty()
     commit = backend._commit
 
-    def too_late(*args: Any) -> None:
+    def too_late(*args: Any, **how: Any) -> None:
         store = JobResultStore(other)
         if state == "submitted":
             JobCatalog(other).submit(spec("job", "the:first"))
@@ -469,9 +469,9 @@ def test_a_submission_that_loses_a_race_is_refused_by_the_store(
             store.mark_clean("job", None)
         if state == "expired":
             store.delete("job")
-        commit(*args)
+        commit(*args, **how)
 
-    backend._commit = too_late  # type: ignore[method-assign]
+    backend._commit = too_late
     with pytest.raises(DuplicateJob) as refused:
         JobCatalog(backend).submit(spec("job", "the:second"))
 

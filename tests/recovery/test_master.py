@@ -16,6 +16,7 @@ from jrs.backends.memory import Space
 from jrs.contract import mounts
 from jrs.contract.errors import InvalidInput
 from jrs.contract.leadership import Leadership
+from jrs.contract.operations import Record
 from jrs.records import keys
 from jrs.records.model import RunnerKind
 from jrs.recovery import master as master_module
@@ -107,12 +108,12 @@ def test_a_master_announces_itself_only_after_it_has_recovered(
     JobCatalog(memory).submit(spec("job"))
     page = memory._page
 
-    def held_up(prefix: str, *args: Any) -> Any:
+    def held_up(prefix: str, *args: Any, **how: Any) -> list[Record]:
         if prefix == keys.JOBS:
             go_on.wait(60)
-        return page(prefix, *args)
+        return page(prefix, *args, **how)
 
-    memory._page = held_up  # type: ignore[method-assign]
+    memory._page = held_up
     running = Running(memory, root, "m1")
     try:
         running.until("elected")
@@ -221,16 +222,16 @@ def test_a_recovery_that_fails_is_tried_again(start: Start, root: Path) -> None:
     page = running.backend._page
     failures: list[str] = []
 
-    def fail_once(prefix: str, *args: Any) -> Any:
+    def fail_once(prefix: str, *args: Any, **how: Any) -> list[Record]:
         if prefix == keys.JOBS and not failures:
             failures.append(prefix)
             running.backend.down = True
         try:
-            return page(prefix, *args)
+            return page(prefix, *args, **how)
         finally:
             running.backend.down = False
 
-    running.backend._page = fail_once  # type: ignore[method-assign]
+    running.backend._page = fail_once
     JobCatalog(blocker.backend).submit(spec("job"))
     blocker.stop()
     running.until("leading")

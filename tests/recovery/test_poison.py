@@ -7,9 +7,9 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from jrs.recovery.attempt.launch import EXIT_DIED
 from jrs.store.jobs import JobCatalog
 from jrs.store.opening import open_backend
 from jrs.store.result_store import JobResultStore
+from jrs.testing.contract import lead
 from jrs.testing.masters import Masters
 from tests.recovery.support import CLUSTER, FakeClock, FaultyMemory, Leader, spec
 from tests.support import until
@@ -131,7 +132,7 @@ class Cgroups:
         for group in self._made:
             if (group / "pids.max").exists():
                 (group / "pids.max").write_text("0")  # Else a bomb forks faster than it is killed.
-            until(lambda group=group: self._is_empty(group), f"{group} is empty")
+            until(partial(self._is_empty, group), f"{group} is empty")
 
     def close(self) -> None:
         self.empty()
@@ -236,12 +237,13 @@ def is_killed(app: Replicas, kills: int, before: Callable[[], None] = lambda: No
     """Kill a leader in which a job runs so many times, and see that all jobs finish."""
     for _ in range(3):
         app.start()
+
+    def started_after(epoch: int) -> list[Any]:
+        return [run for run in app.started() if run[1] > epoch]
+
     epoch = 0
     for _ in range(kills):
-        found = until(
-            lambda epoch=epoch: [run for run in app.started() if run[1] > epoch],
-            f"a job runs in an epoch after {epoch}",
-        )
+        found = until(partial(started_after, epoch), f"a job runs in an epoch after {epoch}")
         pid, epoch, _ = found[-1]
         leader = next(each for each in app.all if each.pid == pid)
         before()
@@ -328,7 +330,7 @@ def test_a_job_that_has_ended_is_no_suspect(memory: FaultyMemory, root: Path) ->
     cleans it up, and neither suspects it nor counts a death."""
     job = spec("job", runner=RunnerKind.THREAD)
     JobCatalog(memory).submit(job)
-    with memory.campaign("old", ttl=10.0, stop=threading.Event()) as old:
+    with lead(memory, "old") as old:
         record = AttemptRecord("job", epoch=old.epoch)
         memory.commit(Create(keys.ATTEMPTS + "job", encode(record)), fence=old.fence)
         JobResultStore(memory).create_dirty(

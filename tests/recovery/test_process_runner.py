@@ -29,6 +29,7 @@ from jrs.recovery.processes import left_running, marks
 from jrs.store.jobs import JobCatalog
 from jrs.store.opening import open_backend
 from jrs.store.result_store import JobResultStore
+from jrs.testing.contract import lead
 from jrs.testing.masters import Masters
 from tests.recovery.support import CLUSTER, Leader, gone, job, noted, spec, state_of
 from tests.support import until
@@ -471,7 +472,7 @@ def test_a_leader_that_slept_does_not_kill_the_new_leaders_attempt(tmp_path: Pat
     with open_backend((tmp_path / "store").as_uri(), cluster=CLUSTER) as backend:
         pids = tmp_path / "pids"
         runner = ProcessRunner((tmp_path / "store").as_uri(), tmp_path / "jobs", PROGRAM)
-        backend.campaign("old", ttl=30.0, stop=threading.Event()).resign()  # type: ignore[union-attr]
+        lead(backend, "old").resign()
         with Leader(backend, tmp_path / "jobs", runner=runner) as leader:
             JobCatalog(backend).submit(spec("job", job("hang"), arguments={"pids": str(pids)}))
             started = noted(pids, 1)

@@ -16,6 +16,7 @@ from jrs.contract.operations import Create
 from jrs.records import keys
 from jrs.records.codec import encode
 from jrs.records.model import JobSpec, JobStatus, Json, StageRecord
+from jrs.recovery.attempt.attempt_run import AttemptRun
 from jrs.recovery.attempt.job import Job, Stage
 from jrs.recovery.attempt.run import run_attempt
 from jrs.recovery.cleanup.half_published import HalfPublished
@@ -237,7 +238,7 @@ def test_a_replaced_leader_publishes_nothing(lead: Lead, place: Path) -> None:
     def replaced(path: Path, storage: object) -> None:
         lead.storage.take_over("job", newer)
 
-    publishing.check = replaced  # type: ignore[assignment]
+    publishing.check = replaced
     try:
         with pytest.raises(Fenced):
             job.publish(place / "table", done)
@@ -391,4 +392,5 @@ def dies(function: object, url: str, root: Path, target: Path, last: int) -> boo
 
 def do(job: Job, target: Path) -> None:
     """Publish; `Deadly` looks for this name."""
-    job.publish(target, *job._run._handles)  # type: ignore[attr-defined]
+    assert isinstance(job._run, AttemptRun)
+    job.publish(target, *job._run._handles)

@@ -21,7 +21,7 @@ from jrs.store.jobs import JobCatalog
 from jrs.store.result_store import JobResultStore
 from jrs.store.stops import JobStops
 from jrs.testing.masters import Masters
-from tests.recovery.support import JOBS, job
+from tests.recovery.support import JOBS, FaultyMemory, job
 from tests.recovery.test_trust import jrs
 from tests.snapshots.conftest import catalog, memory, storage
 from tests.snapshots.fabricate import FakeJob
@@ -197,14 +197,15 @@ def test_restoring(catalog: SnapshotCatalog, tmp_path: Path) -> None:
 def test_a_restore_that_was_cut_off(catalog: SnapshotCatalog) -> None:
     """X3: a leader carries it out with or without the key; who has none signs nothing."""
     backend = catalog.backend
+    assert isinstance(backend, FaultyMemory)
     FakeJob(backend, catalog.storage).run(2)
     JobCatalog(backend, spec_key=KEY).sign("job")
     taken = catalog.create("job")
     for job_id, key in (("signed", KEY), ("unsigned", None)):
-        fault = backend.fault(keys.STAGES + job_id, RuntimeError)  # type: ignore[attr-defined]
+        fault = backend.fault(keys.STAGES + job_id, RuntimeError)
         with pytest.raises(RuntimeError):
             with_key(catalog, KEY).restore(taken, as_job=job_id)
-        backend.faults.remove(fault)  # type: ignore[attr-defined]
+        backend.faults.remove(fault)
         with_key(catalog, key).finish_restore(job_id)
 
     assert runs(backend, "signed")

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -17,7 +18,7 @@ from jrs.contract.backend import Backend
 from jrs.contract.errors import Fenced, InvalidInput, JobHeld, OutcomeUnknown, TooLarge, Unavailable
 from jrs.contract.leadership import Leadership
 from jrs.records import keys
-from jrs.records.model import JobResult, JobStatus
+from jrs.records.model import JobResult, JobStatus, StageRecord
 from jrs.recovery.attempt.attempt_run import AttemptRun
 from jrs.recovery.attempt.context import AttemptContext
 from jrs.recovery.attempt.job import Job, Stage
@@ -201,10 +202,10 @@ def test_two_stages_of_one_name_are_refused(lead: Lead) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", ".s", "a b", "x" * 129, 7, None], ids=repr)
-def test_a_bad_stage_name_is_refused(lead: Lead, name: object) -> None:
+def test_a_bad_stage_name_is_refused(lead: Lead, name: Any) -> None:
     """A name that could lead out of the job's folder, or is none, never becomes a path."""
     with pytest.raises(InvalidInput, match="not a stage name"):
-        lead.job().stage(name, never)  # type: ignore[arg-type]
+        lead.job().stage(name, never)
 
 
 def test_a_damaged_stage_record_is_no_excuse_to_run_it_again(lead: Lead) -> None:
@@ -256,7 +257,9 @@ def test_a_crash_at_any_step_of_a_stage_is_recovered_from(tmp_path: Path, step: 
 
 
 @pytest.mark.parametrize("after", [True, False], ids=["applied", "not-applied"])
-def test_a_record_whose_outcome_is_unknown_is_read_back(lead: Lead, after: bool) -> None:
+def test_a_record_whose_outcome_is_unknown_is_read_back(
+    lead: Lead, faulty: Faulty, after: bool
+) -> None:
     """A stage whose record's answer was lost finishes once, with its output, without a second
     call of its function."""
     calls: list[int] = []
@@ -266,16 +269,16 @@ def test_a_record_whose_outcome_is_unknown_is_read_back(lead: Lead, after: bool)
         (stage.output / "data").write_text("x")
         return 5
 
-    lead.backend.fault(keys.STAGES, OutcomeUnknown, after=after, times=1)  # type: ignore[attr-defined]
+    faulty.fault(keys.STAGES, OutcomeUnknown, after=after, times=1)
 
     assert lead.job().stage("s", function).result() == 5
     assert calls == [1]
     assert lead.published() == {"out/s/data": "x"}
 
 
-def test_a_record_that_can_not_be_written_publishes_nothing(lead: Lead) -> None:
+def test_a_record_that_can_not_be_written_publishes_nothing(lead: Lead, faulty: Faulty) -> None:
     """Without its durable record a stage is not finished: no output is visible."""
-    lead.backend.fault(keys.STAGES, Unavailable)  # type: ignore[attr-defined]
+    faulty.fault(keys.STAGES, Unavailable)
     with pytest.raises(Unavailable):
         lead.job().stage("s", writes("x"))
 
@@ -330,12 +333,12 @@ def test_a_zombie_that_has_recorded_can_not_publish_over_its_successor(
     running = old.job()
     publish = old.storage.publish
 
-    def sleeps(record: object, epoch: int) -> None:
+    def sleeps(record: StageRecord, epoch: int) -> None:
         new = replace_leader(open_faulty, old, root)
         assert new.job(2).stage("s", never).result() == 1
-        publish(record, epoch)  # type: ignore[arg-type]
+        publish(record, epoch)
 
-    old.storage.publish = sleeps  # type: ignore[method-assign]
+    old.storage.publish = sleeps
     running.stage("s", writes("recorded", 1))
 
     assert old.published() == {"out/s/data": "recorded"}

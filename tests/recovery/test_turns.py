@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -12,11 +11,13 @@ from pathlib import Path
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import AttemptRecord, RunnerKind
+from jrs.recovery.attempt.context import AttemptContext
 from jrs.recovery.attempt.job import Job
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.leader import suspects
 from jrs.recovery.processes.last_words import LastWords
 from jrs.store.jobs import JobCatalog
+from jrs.testing.contract import lead
 from tests.recovery.support import FakeClock, FaultyMemory, Leader, put, spec, spoil
 from tests.support import until
 
@@ -134,8 +135,8 @@ def test_a_suspect_that_cannot_start_keeps_no_other_from_its_turn(
     is_submitted(memory, "bad")
     leader = leads(memory, root, clock, "bad")
 
-    def broken(context: object) -> None:
-        if context.spec.job_id == "bad":  # type: ignore[attr-defined]
+    def broken(context: AttemptContext) -> None:
+        if context.spec.job_id == "bad":
             raise OSError("no more threads")
 
     leader.runner.before_start = broken
@@ -201,7 +202,7 @@ def behind_one_that_hangs(
     memory: FaultyMemory, root: Path, clock: FakeClock
 ) -> Iterator[tuple[LastWords, Leader]]:
     """Yield a leader whose job waits for the last words of the one before, and those words."""
-    with memory.campaign("old", ttl=10.0, stop=threading.Event()) as old:
+    with lead(memory, "old") as old:
         words = hangs(root, memory, old.epoch)
     with words.attempt("job", 60.0), Leader(memory, root, clock=clock, ttl=10.0) as leader:
         leader.dispatcher.provide("job", nothing)

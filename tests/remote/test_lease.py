@@ -128,6 +128,7 @@ def test_resigning_ends_the_session_once_and_its_guardian(
 ) -> None:
     """Also if the session cannot be ended now: it ends by itself."""
     lease = serve(30.0)
+    assert isinstance(lease._guardian, Guardian)
     guardian = lease._guardian.pid
     session.fails = Unavailable("down")
     lease.resign()

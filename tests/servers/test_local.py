@@ -31,7 +31,7 @@ from tests.servers.values import read, write
 Start = Callable[..., Server]
 
 
-KINDS = [EtcdServer, ZooKeeperServer]
+KINDS: list[type[Server]] = [EtcdServer, ZooKeeperServer]
 NAMES = [kind.scheme for kind in KINDS]
 
 

@@ -125,8 +125,8 @@ def test_zookeeper_with_mutual_tls(start_zookeeper: StartZooKeeper) -> None:
     server = start_zookeeper(mutual_tls=True)
     files = server.certificates
     assert files is not None
-    own = {"certfile": str(files.client_cert), "keyfile": str(files.client_key)}
-    with Kazoo(server, use_ssl=True, ca=str(files.ca), **own) as client:
+    cert, key = str(files.client_cert), str(files.client_key)
+    with Kazoo(server, use_ssl=True, ca=str(files.ca), certfile=cert, keyfile=key) as client:
         assert client.get_children("/") == ["zookeeper"]
 
     _shake_hands(server, files.client_context())
@@ -190,7 +190,7 @@ def test_certificates_are_private(start_etcd: StartEtcd) -> None:
     assert not folder.exists()
 
 
-def _children(server: ZooKeeperServer, **options: object) -> list[str]:
+def _children(server: ZooKeeperServer, **options: Any) -> list[str]:
     with Kazoo(server, **options) as client:
         children: list[str] = client.get_children("/")
         return children

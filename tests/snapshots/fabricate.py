@@ -24,6 +24,7 @@ from jrs.records.model import (
     StopState,
     StreamRecord,
 )
+from jrs.records.stored import Stored
 from jrs.recovery.files.job_folders import JobStorage
 
 PROVIDERS = ("hdfs", "rocksdb", "changelog", "rocksdb-v2", "changelog-v2")
@@ -80,9 +81,9 @@ class FakeQuery:
     def commit(self) -> None:
         self.batch += 1
         ids = [[self._state(part, store) for store in self.stores] for part in self._parts()]
-        body = {"nextBatchWatermarkMs": 0}
+        body: dict[str, object] = {"nextBatchWatermarkMs": 0}
         if self.provider.endswith("v2"):
-            body = {**body, "stateUniqueIds": {"0": ids}}
+            body["stateUniqueIds"] = {"0": ids}
         put(self.ck / f"commits/{self.batch}", "v1\n" + json.dumps(body))
 
     def forget(self, before: int) -> None:
@@ -173,7 +174,7 @@ class FakeJob:
     def out(self, stage: str) -> Path:
         return self.storage.published(self.job_id, stage, temporary=False)
 
-    def record(self, key: str, value: attrs.AttrsInstance) -> None:
+    def record(self, key: str, value: Stored) -> None:
         self.backend.commit(Create(key, encode(value)))
 
     def run(self, batches: int = 1) -> FakeJob:

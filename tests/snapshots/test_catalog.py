@@ -8,6 +8,7 @@ import shutil
 import threading
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -156,8 +157,17 @@ def test_unchanged_files_are_not_read_again(
     job.run(1)
     read: list[Path] = []
     digest, copy = transfer.digest, transfer.copy
-    monkeypatch.setattr(transfer, "digest", lambda p: (read.append(p), digest(p))[1])
-    monkeypatch.setattr(transfer, "copy", lambda s, t: (read.append(s), copy(s, t))[1])
+
+    def digested(path: Path) -> Any:
+        read.append(path)
+        return digest(path)
+
+    def copied(source: Path, target: Path) -> Any:
+        read.append(source)
+        return copy(source, target)
+
+    monkeypatch.setattr(transfer, "digest", digested)
+    monkeypatch.setattr(transfer, "copy", copied)
 
     record = catalog.create("job", format=how)
 
@@ -393,11 +403,11 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize(("damage", "says"), DAMAGE.values(), ids=DAMAGE)
-def test_damage_is_found(catalog: SnapshotCatalog, job: FakeJob, damage: object, says: str) -> None:
+def test_damage_is_found(catalog: SnapshotCatalog, job: FakeJob, damage: Any, says: str) -> None:
     """What vanished or changed behind the system's back is named, and passed over (N3)."""
     catalog.create("job", format=SnapshotFormat.FULL)
     catalog.create("job", format=SnapshotFormat.FULL)
-    damage(files_of(catalog, 2))  # type: ignore[operator]
+    damage(files_of(catalog, 2))
 
     with pytest.raises(DamagedSnapshot, match=says):
         catalog.verify("job", 2)
@@ -639,8 +649,8 @@ def test_stage_that_finishes_meanwhile(
 
     gather = contents.gather
 
-    def finishing(*args: object, **how: object) -> contents.Contents:
-        found = gather(*args, **how)  # type: ignore[arg-type]
+    def finishing(*args: Any, **how: Any) -> contents.Contents:
+        found = gather(*args, **how)
         if memory.get(keys.stage("job", "late")) is None:
             job.record(keys.stage("job", "late"), StageRecord("job", "late", None, 1, 3, 0.1, 11.0))
         return found
@@ -662,7 +672,7 @@ def test_taken_over_meanwhile(
     """A newer leader's epoch begins while a snapshot is taken: it begins again, there."""
     real = getattr(module, step)
 
-    def taken_over(*args: object) -> object:
+    def taken_over(*args: Any) -> object:
         if job.epoch.is_dir():
             job.storage.take_over("job", 9)
         return real(*args)

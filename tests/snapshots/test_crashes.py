@@ -14,6 +14,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -49,10 +50,11 @@ class Deadly:
     def wrap(self, method: Callable[..., Any]) -> Callable[..., Any]:
         def step(*args: Any, **how: Any) -> Any:
             # Two times around a loop over files tell as much as all of them.
-            frame, place = sys._getframe(1), [method.__qualname__]
+            frame: FrameType | None = sys._getframe(1)
+            place = [method.__qualname__]
             while frame is not None and frame.f_code.co_name != "do":
                 place.append(f"{frame.f_code.co_filename}:{frame.f_lineno}")
-                frame = frame.f_back  # type: ignore[assignment]
+                frame = frame.f_back
             self.seen[tuple(place)] += 1
             if self.seen[tuple(place)] <= 2:
                 self.count += 1
@@ -208,8 +210,8 @@ def repeat(place: Place, catalog: SnapshotCatalog, what: str) -> None:
 def check_done(place: Place, catalog: SnapshotCatalog, what: str) -> None:
     for line in list(find_orphans(catalog.backend, place.storage)):
         if "a snapshot that is not listed" in line:
-            number = line.partition("jrs snapshot delete job ")[2].split(",")[0]
-            catalog.delete("job", int(number))
+            unlisted = line.partition("jrs snapshot delete job ")[2].split(",")[0]
+            catalog.delete("job", int(unlisted))
     numbers = {record.number for record in catalog.list("job")}
     assert {"create": {1, 2}, "delete": {2}, "claim": {2}}.get(what, {1, 2}) <= numbers
     if what in ("delete", "claim"):

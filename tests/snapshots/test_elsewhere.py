@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -129,12 +131,12 @@ def test_disk_full(
     before = tree(job.storage.root)
     calls = []
 
-    def full(method: object) -> object:
-        def wrapper(*args: object) -> object:
+    def full(method: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapper(*args: Any) -> Any:
             calls.append(args)
             if len(calls) == 5:
                 raise OSError(errno.ENOSPC, "No space left on device")
-            return method(*args)  # type: ignore[operator]
+            return method(*args)
 
         return wrapper
 
@@ -232,10 +234,10 @@ def test_keep_the_young(catalog: SnapshotCatalog, job: FakeJob) -> None:
 
 
 @pytest.mark.parametrize("policy", [{"keep": 0}, {"max_age": -1.0}, {"max_age": float("nan")}])
-def test_no_policy(policy: dict[str, float]) -> None:
+def test_no_policy(policy: dict[str, Any]) -> None:
     """What makes no sense is refused."""
     with pytest.raises(InvalidInput):
-        SnapshotPolicy(**policy)  # type: ignore[arg-type]
+        SnapshotPolicy(**policy)
 
 
 @pytest.mark.parametrize(

@@ -28,8 +28,13 @@ def is_free(folder: Path) -> bool:
 def test_a_child_does_not_keep_a_lock(tmp_path: Path) -> None:
     """A lock that is let go of is free, and one that is held is not let go of by a child."""
     wait, end = os.pipe()
+
+    def sleep() -> None:
+        os.close(end)
+        os.read(wait, 1)
+
     with locked(tmp_path) as mine:
-        sleeps = forked(lambda: (os.close(end), os.read(wait, 1)))
+        sleeps = forked(sleep)
         os.waitpid(forked(lambda: None), 0)
         assert mine
         assert not is_free(tmp_path)
@@ -57,9 +62,14 @@ def test_a_child_that_outlives_who_held_the_lock(tmp_path: Path) -> None:
     wait, end = os.pipe()
     told, tell = os.pipe()
 
+    def tell_and_sleep() -> None:
+        os.close(end)
+        os.write(tell, b".")
+        os.read(wait, 1)
+
     def die_with_the_lock() -> None:
         with locked(tmp_path) as mine:
-            forked(lambda: (os.close(end), os.write(tell, b"."), os.read(wait, 1)))
+            forked(tell_and_sleep)
             os._exit(0 if mine else 1)
 
     _, status = os.waitpid(forked(die_with_the_lock), 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -16,11 +17,11 @@ from jrs.recovery.snapshots import SnapshotCatalog
 from tests.snapshots.fabricate import FakeJob, tree
 
 
-def tampered(exported: Path, **changes: object) -> None:
+def tampered(exported: Path, **changes: Any) -> None:
     """Rewrite the manifest of an exported snapshot, checksum included."""
     path = exported / "manifest.json"
     manifest = decode(Manifest, path.read_bytes(), str(path))
-    path.write_bytes(encode(attrs.evolve(manifest, **changes)))  # type: ignore[arg-type]
+    path.write_bytes(encode(attrs.evolve(manifest, **changes)))
 
 
 @pytest.mark.parametrize("names", [("in/a", "in/a/b"), ("in/a/b", "in/a"), ("in/a", "in/a/b/c")])
@@ -68,7 +69,7 @@ def _moved(file: SnapshotFile, place: str) -> SnapshotFile:
 
 @pytest.mark.parametrize("change", [{"name": "../../other"}, {"published": "../../other/out"}])
 def test_stages_of_others(
-    catalog: SnapshotCatalog, job: FakeJob, tmp_path: Path, change: dict[str, str]
+    catalog: SnapshotCatalog, job: FakeJob, tmp_path: Path, change: dict[str, Any]
 ) -> None:
     """X2: a stage's record names folders, too; those of the job alone are accepted."""
     catalog.create("job")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,10 +41,10 @@ def cut_off(
 @by_format
 @pytest.mark.parametrize("spelling", ["link", "parent"])
 def test_another_name_of_where_it_is(
-    catalog: SnapshotCatalog, job: FakeJob, tmp_path: Path, spelling: str, how: object
+    catalog: SnapshotCatalog, job: FakeJob, tmp_path: Path, spelling: str, how: SnapshotFormat
 ) -> None:
     """Refused, as by the name that the catalogue knows; the snapshot stays."""
-    record = catalog.create("job", format=how)  # type: ignore[arg-type]
+    record = catalog.create("job", format=how)
     (tmp_path / "alias").symlink_to(tmp_path / "jobs")
     names = {"link": tmp_path / "alias", "parent": tmp_path / "jobs" / "test" / ".."}
 
@@ -114,10 +115,10 @@ def copied(
     """A snapshot whose move was cut off when all was copied, before the entry was swapped."""
     real = move._update
 
-    def die_at_the_swap(*args: object, **changes: object) -> SnapshotRecord:
+    def die_at_the_swap(*args: Any, **changes: Any) -> SnapshotRecord:
         if "storage" in changes:
             raise Died
-        return real(*args, **changes)  # type: ignore[arg-type]
+        return real(*args, **changes)
 
     catalog.create("job")
     with monkeypatch.context() as patch, pytest.raises(Died):
@@ -259,10 +260,10 @@ def test_deletion_while_a_move_ends(
     record = catalog.create("job")
     discard = delete.discard
 
-    def moving_meanwhile(*args: object) -> None:
+    def moving_meanwhile(*args: Any) -> None:
         monkeypatch.setattr(delete, "discard", discard)
         catalog.move("job", 1, tmp_path / "far")
-        discard(*args)  # type: ignore[arg-type]
+        discard(*args)
 
     monkeypatch.setattr(delete, "discard", moving_meanwhile)
 

@@ -7,6 +7,7 @@ import os
 import shutil
 import threading
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import pytest
@@ -363,8 +364,8 @@ def test_started_meanwhile(
     record = catalog.create("job")
     build = restore._build
 
-    def built(*args: object) -> object:
-        found = build(*args)  # type: ignore[arg-type]
+    def built(*args: Any) -> object:
+        found = build(*args)
         memory.commit(Create(keys.ATTEMPTS + "job", encode(AttemptRecord("job"))))
         return found
 
@@ -374,8 +375,8 @@ def test_started_meanwhile(
     catalog_error = None
     real_get = memory.get
 
-    def get(key: str, **how: object) -> object:
-        found = real_get(key, **how)  # type: ignore[arg-type]
+    def get(key: str, **how: Any) -> object:
+        found = real_get(key, **how)
         if key == keys.STOPS + "job" and real_get(keys.ATTEMPTS + "job"):
             memory.commit(Delete(keys.ATTEMPTS + "job"))  # Between look and claim.
         return found
@@ -437,12 +438,12 @@ def test_without_output_elsewhere(catalog: SnapshotCatalog, job: FakeJob) -> Non
 
 
 @pytest.mark.parametrize("sink", [file_sink, jrs_sink])
-def test_without_output_that_is_ahead(catalog: SnapshotCatalog, job: FakeJob, sink: object) -> None:
+def test_without_output_that_is_ahead(catalog: SnapshotCatalog, job: FakeJob, sink: Any) -> None:
     """Spark's sinks pass over batches that they have had, so those would be lost in silence."""
     record = catalog.create("job", output=False)
     assert catalog.restore(record)
     shutil.rmtree(job.out("hourly"))
-    sink(job.out("hourly"), 7)  # type: ignore[operator]
+    sink(job.out("hourly"), 7)
 
     with pytest.raises(InvalidInput, match="at batch 6, ahead of batch 4"):
         catalog.restore(record)
@@ -486,7 +487,7 @@ def test_held_meanwhile(
     swap_in = swap.swap
     seen = []
 
-    def swapping(*args: object) -> object:
+    def swapping(*args: Any) -> object:
         spec = memory.get(keys.JOBS + "job")
         assert spec is not None
         with pytest.raises(CorruptRecord, match="holds a 'restore'"):
@@ -498,7 +499,7 @@ def test_held_meanwhile(
         with pytest.raises(Unavailable, match="is being restored"):
             catalog.create("job")
         seen.append(catalog.pending_restore("job"))
-        return swap_in(*args)  # type: ignore[arg-type]
+        return swap_in(*args)
 
     monkeypatch.setattr(swap, "swap", swapping)
 

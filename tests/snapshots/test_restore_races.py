@@ -100,7 +100,8 @@ def test_a_leader_leaves_the_epoch_to_whoever_restores(
     job.run(2)
     job.suspend()
     leader = Leader(memory, tmp_path / "jobs")
-    discard, looked = job.storage.discard, []
+    discard = job.storage.discard
+    looked: list[Path] = []
 
     def discarding(job_id: str, path: Path) -> None:
         discard(job_id, path)

@@ -71,7 +71,7 @@ def die_between_renames() -> None:
             die()
         rename(source, target, **options)
 
-    os.rename = last  # type: ignore[assignment]
+    os.rename = last  # type: ignore[assignment]  # It takes fewer types of paths.
 
 
 def die_while_rewriting(job: Job) -> None:

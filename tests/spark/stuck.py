@@ -48,7 +48,7 @@ def sleeps(job: Job, folder: str, where: str) -> Json:
             asked.touch()
         suspend(self)
 
-    stage_query._stop, Streams.suspend = stop_in_vain, stand_in_vain  # type: ignore[method-assign]
+    stage_query._stop, Streams.suspend = stop_in_vain, stand_in_vain
     # Spark can break off what an executor does, so there it is the time before that; and nothing
     # else can end the driver's own Python.
     stage_query._BOUNDARY = FOR if where == IN_EXECUTOR else 0.1

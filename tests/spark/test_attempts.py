@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -116,9 +117,10 @@ def test_without_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
     """A job that asks for Spark where there is none is told in one line how to get it."""
     monkeypatch.setitem(sys.modules, "pyspark", None)
     monkeypatch.setitem(sys.modules, "pyspark.sql", None)
+    nothing: Any = SimpleNamespace()
 
     with pytest.raises(InvalidInput, match=r"pip install 'jrs\[spark\]'"):
-        session.session_of(SimpleNamespace())  # type: ignore[arg-type]
+        session.session_of(nothing)
 
 
 @pytest.mark.parametrize("home", [None, "/nowhere"])

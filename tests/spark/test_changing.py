@@ -28,6 +28,12 @@ def jrs(cluster: Cluster, *args: str) -> Result:
     return CliRunner().invoke(cli, [*where, *args])
 
 
+def attempt_of(cluster: Cluster) -> int:
+    """Return the number of the job's attempt, 0 before the first."""
+    attempt = JobCatalog(cluster.masters.backend).view("job").attempt
+    return attempt.attempt if attempt is not None else 0
+
+
 def test_a_job_is_rescaled_and_upgraded_while_it_runs(cluster: Cluster, tmp_path: Path) -> None:
     """N6, S7: its state goes on over other partitions and under other code; every row once."""
     source = tmp_path / "in"
@@ -58,8 +64,7 @@ def test_a_job_is_rescaled_and_upgraded_while_it_runs(cluster: Cluster, tmp_path
     assert upgraded.exit_code == 0, upgraded.output
 
     rows += make_events(source, 1, first=4)
-    until(lambda: JobCatalog(cluster.masters.backend).view("job").attempt.attempt >= 3,  # type: ignore[union-attr]
-          "the new code is started", BOUND)  # fmt: skip
+    until(lambda: attempt_of(cluster) >= 3, "the new code is started", BOUND)
     JobStops(cluster.masters.backend).request("job", StopMode.DRAIN)
     cluster.until_clean("job")
     result = cluster.results.wait("job", 0)

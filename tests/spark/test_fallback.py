@@ -21,7 +21,7 @@ from .test_streams import expected, make_events, published, submit
 def newest_state(checkpoint: Path) -> Path:
     """Return a file of the newest state, which every restart needs."""
     found = [path for path in checkpoint.glob("state/0/0/*.changelog") if path.name[0] != "."]
-    return max(found, key=lambda path: int(re.match(r"[0-9]+", path.name)[0]))  # type: ignore[index]
+    return max(found, key=lambda path: int(re.split(r"\D", path.name)[0]))
 
 
 def lose(path: Path) -> None:

@@ -178,6 +178,10 @@ def trial_alone(folder: Path, kind: str) -> tuple[str, int, int]:
         rows.extend(events.write(folder / "in", 1, first=len(rows) // 10))
         time.sleep(0.3)
 
+    def new_has_or_is_dead() -> bool:
+        feed()
+        return new.committed.exists() or not new.alive
+
     def there() -> list[str]:
         return (folder / "out").read_text().splitlines()
 
@@ -186,9 +190,7 @@ def trial_alone(folder: Path, kind: str) -> tuple[str, int, int]:
         old.send(0 if kind == NOTHING else signal.SIGSTOP, all_of_it=kind == ALL)
         new = Alone(folder, "new")
         drivers.append(new)
-        until(
-            lambda: feed() or new.committed.exists() or not new.alive, "the new one has or is dead"
-        )
+        until(new_has_or_is_dead, "the new one has or is dead")
         old.send(0 if kind == NOTHING else signal.SIGCONT, all_of_it=kind == ALL)
         for _ in range(10):
             feed()

@@ -26,7 +26,8 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def write(folder: Path, keys: set[str]) -> tuple[Path, Path]:
-    changes = [(key, (f"value of {key}".encode(), i)) for i, key in enumerate(sorted(keys))]
+    ordered = enumerate(sorted(keys))
+    changes: list[Change] = [(key, (f"value of {key}".encode(), i)) for i, key in ordered]
     return merge(folder, Base(None), changes)
 
 

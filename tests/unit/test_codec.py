@@ -237,13 +237,17 @@ def test_a_value_names_its_least_reader(monkeypatch: pytest.MonkeyPatch) -> None
         codec.decode(model.Tombstone, data, "here")
 
 
+WRONG: list[Any] = [
+    None, True, 0, -1, 1.5, 10**400, "", "x", "NaN", [], [1], [[]], {}, {"a": 1}
+]  # fmt: skip
+
+
 @by_example
 def test_wrong_types(value: Any) -> None:
     """A field of a wrong type, under a checksum that fits, is a CorruptRecord or reads equal."""
     body = body_of(value)
-    wrong = [None, True, 0, -1, 1.5, "", "x", "NaN", [], [1], [[]], {}, {"a": 1}, 10**400]
     for field in body:
-        for other in wrong:
+        for other in WRONG:
             data = sealed(name_of(value), 1, body | {field: other})
             try:
                 decoded = codec.decode(type(value), data, "here")

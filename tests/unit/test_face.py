@@ -95,7 +95,7 @@ def test_public_names_are_at_home_in_jrs(name: str) -> None:
 def test_every_error_is_public() -> None:
     """Whatever jrs raises on purpose can be caught by its public name."""
 
-    def below(kind: type) -> Iterator[type]:
+    def below(kind: type[Exception]) -> Iterator[type[Exception]]:
         for child in kind.__subclasses__():
             yield child
             yield from below(child)

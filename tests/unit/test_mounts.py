@@ -6,6 +6,7 @@ import subprocess
 import sys
 import uuid
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,10 +48,10 @@ def mount(where: Path, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     text = f"{LOCAL}\n2 1 0:5 / {where} rw,relatime shared:1 - {how}\n"
     read = Path.read_text
 
-    def fabricated(path: Path, *args: object, **how: object) -> str:
+    def fabricated(path: Path, *args: Any, **how: Any) -> str:
         if str(path) == "/proc/self/mountinfo":
             return text
-        return read(path, *args, **how)  # type: ignore[arg-type]
+        return read(path, *args, **how)
 
     monkeypatch.setattr(Path, "read_text", fabricated)
 

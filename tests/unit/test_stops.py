@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import attrs
 import pytest
@@ -153,7 +154,7 @@ def test_a_job_that_ends_in_this_moment(
     """A request that loses against the job's own end is refused and leaves nothing behind."""
     stored = stops._stored
 
-    def late(job_id: str):  # type: ignore[no-untyped-def]
+    def late(job_id: str) -> Any:
         found = stored(job_id)
         end(backend, fence)
         return found
@@ -224,11 +225,12 @@ def test_a_job_whose_spec_can_not_be_read_names_its_way_out(
 def test_a_stop_that_can_not_be_read(stops: JobStops, backend: Backend) -> None:
     """What cannot be read is not guessed: no request, no resume goes over it."""
     backend.commit(Create(f"{keys.STOPS}job", b"not a stop"))
-    for call in (
+    calls: list[Callable[[], object]] = [
         lambda: stops.get("job"),
         lambda: stops.request("job", SUSPEND),
         lambda: stops.resume("job"),
-    ):
+    ]
+    for call in calls:
         with pytest.raises(CorruptRecord):
             call()
 

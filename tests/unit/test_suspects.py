@@ -73,8 +73,9 @@ def test_who_kills_late_is_alone_for_longer(lasted: float, alone_for: float) -> 
     """B2: a job that has survived its probation dies uncounted, so that lasts longer than the job
     took; one that took too long for any is not waited for, and neither is what ran next to it."""
     started = attrs.evolve(RAN, started_at=50.0)
-    for end in (LeaderEnd(fatal="Fatal", at=50.0 + lasted), FATAL):
-        found = suspects.settled(started, POLICY, lambda _, end=end: end, 50.0 + lasted)
+    late = LeaderEnd(fatal="Fatal", at=50.0 + lasted)
+    for ended in (lambda _: late, lambda _: FATAL):
+        found = suspects.settled(started, POLICY, ended, 50.0 + lasted)
 
         assert suspects.probation(found.suspicion) == alone_for
 
@@ -280,12 +281,13 @@ def test_memory_that_ran_out_since_is_a_fatal_end(tmp_path: Path) -> None:
     copy = (tmp_path / "e7").read_bytes()
     words.farewell()
     (tmp_path / "e7").write_bytes(copy)
-    found = [
-        last_words.read(tmp_path, 7, "job", memory=lambda _, now=now: now).fatal
-        for now in (BAD, Memory("boot", 4), Memory("another", 4))
-    ]
 
-    assert found == ["", last_words.STARVED, ""]
+    def fatal(now: Memory) -> str:
+        return last_words.read(tmp_path, 7, "job", memory=lambda _: now).fatal
+
+    assert fatal(BAD) == ""
+    assert fatal(Memory("boot", 4)) == last_words.STARVED
+    assert fatal(Memory("another", 4)) == ""
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from jrs.store.opening import open_backend
 from jrs.testing.contract import contents, lead
 from jrs.testing.servers import Proxy, ZooKeeperServer
 from jrs.testing.servers.certificates import make_certificates
+from tests.zookeeper.support import session_of
 
 BOUND = 30.0
 SECRET = "open-sesame"
@@ -95,10 +97,10 @@ def test_everything_belongs_to_its_creator(
     chosen = [path for path in paths if "/latch/" not in path and owner.exists(path)]
     for path in [*chosen[:20], *(one for one in chosen if one.endswith(("/a", "/epoch")))]:
         for attempt in (
-            lambda path=path: other.get(path),
-            lambda path=path: other.get_children(path),
-            lambda path=path: other.set(path, b"mine"),
-            lambda path=path: other.create(f"{path}/mine", b""),
+            partial(other.get, path),
+            partial(other.get_children, path),
+            partial(other.set, path, b"mine"),
+            partial(other.create, f"{path}/mine", b""),
         ):
             with pytest.raises(NoAuthError):
                 attempt()
@@ -173,7 +175,7 @@ def test_sasl(start_zookeeper: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     with open_backend(server.url()) as backend:
         assert isinstance(backend, ZooKeeperBackend)
         leadership = lead(backend, ttl=30.0)
-        session = leadership._end.__self__.session  # type: ignore[attr-defined]
+        session = session_of(leadership)
         close_session.ender(backend._access.config())(
             close_session.secret_of(session), Deadline.after(BOUND)
         )
@@ -182,9 +184,9 @@ def test_sasl(start_zookeeper: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, password in (("owner", "wrong-word"), ("other", SECRET)):
         as_user(monkeypatch, name, password)
         assert isinstance(refused(server.url()), AccessDenied)
-    for scheme, name in (("digest", "owner"), ("digest", None)):
-        monkeypatch.setenv("JRS_BACKEND_AUTH", scheme)
-        as_user(monkeypatch, name)
+    for user in ("owner", None):
+        monkeypatch.setenv("JRS_BACKEND_AUTH", "digest")
+        as_user(monkeypatch, user)
         assert isinstance(refused(server.url()), AccessDenied)
 
 
@@ -306,7 +308,7 @@ def test_mutual_tls(start_zookeeper: Start, tmp_path: Path) -> None:
         assert isinstance(backend, ZooKeeperBackend)
         leadership = lead(backend, ttl=30.0)
         config = backend._access.config()
-        session = leadership._end.__self__.session  # type: ignore[attr-defined]
+        session = session_of(leadership)
         close_session.ender(config)(close_session.secret_of(session), Deadline.after(BOUND))
         assert leadership.lost.wait(10)
         leadership.resign()
@@ -385,7 +387,7 @@ def test_nothing_secret_is_logged(
         by_proxy = theirs.replace(theirs.split("/")[2], "{}:{}".format(*proxy.endpoint))
         backend = handle(by_proxy, timeout=3)
         with lead(backend, ttl=5.0) as leadership:
-            session = leadership._end.__self__.session  # type: ignore[attr-defined]
+            session = session_of(leadership)
             proxy.cut()
             time.sleep(0.3)
             proxy.restore()

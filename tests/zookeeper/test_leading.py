@@ -8,11 +8,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from jrs.backends.shared.lease import LeadershipLease
 from jrs.backends.zookeeper import ZooKeeperBackend, close_session
 from jrs.backends.zookeeper.protocol import codec
 from jrs.backends.zookeeper.protocol.access import Access
@@ -26,6 +28,7 @@ from jrs.testing.contract import lead, present
 from jrs.testing.servers import Proxy, ZooKeeperServer
 from jrs.testing.worker import Worker
 from tests.support import BOUND, until
+from tests.zookeeper.support import campaign_of, session_of
 
 Open = Callable[..., ZooKeeperBackend]
 
@@ -51,9 +54,13 @@ def test_candidates_lead_in_their_order(handle: Open) -> None:
     backend = handle()
     first = lead(backend, ttl=30.0)
     waiting = []
+
+    def in_latch(candidates: int) -> bool:
+        return len(latch_of(backend)) == candidates
+
     for number in range(3):
         waiting.append(begin(handle(), candidate=f"c{number}", ttl=30.0))
-        until(lambda number=number: len(latch_of(backend)) == number + 2, "a place in the latch")
+        until(partial(in_latch, number + 2), "a place in the latch")
     leads = first
     for thread, won in waiting:
         began = time.monotonic()
@@ -246,7 +253,8 @@ def test_the_range_of_ttls_is_the_servers(
     assert (limits.min_ttl, limits.max_ttl) == (1.0, 7.0)
     for ttl in (1.0, 3.217, 7.0):
         leadership = lead(backend, ttl=ttl)
-        assert leadership._ttl == ttl  # type: ignore[attr-defined]
+        assert isinstance(leadership, LeadershipLease)
+        assert leadership._ttl == ttl
         leadership.resign()
     with pytest.raises(InvalidInput):
         backend.campaign("me", ttl=8.0, stop=threading.Event())
@@ -283,7 +291,7 @@ def test_the_ender(zookeeper_server: ZooKeeperServer, handle: Open) -> None:
     """It ends the session it is told of, and one that is gone already is no failure."""
     backend = handle()
     leadership = lead(backend, ttl=60.0)
-    session = leadership._end.__self__.session  # type: ignore[attr-defined]
+    session = session_of(leadership)
     end = close_session.ender(Access.parse(zookeeper_server.url(), {}).config())
     secret = close_session.secret_of(session)
     end(secret, Deadline.after(BOUND))
@@ -300,7 +308,7 @@ def test_a_wrong_password_ends_no_session(zookeeper_server: ZooKeeperServer, han
     """A session's password is what it takes: with its number alone nobody ends it."""
     backend = handle()
     with lead(backend, ttl=60.0) as leadership:
-        session = leadership._end.__self__.session  # type: ignore[attr-defined]
+        session = session_of(leadership)
         end = close_session.ender(Access.parse(zookeeper_server.url(), {}).config())
         end(close_session.secret_of((session[0], b"\1" * 16)), Deadline.after(BOUND))
 
@@ -317,7 +325,7 @@ def test_the_guardian_is_quiet_about_secrets(
     backend = handle(theirs)
     monkeypatch.delenv("JRS_BACKEND_PASSWORD")
     with lead(backend, ttl=60.0) as leadership:
-        pid = leadership._guardian.pid  # type: ignore[attr-defined]
+        pid = campaign_of(leadership)._guardian.pid
         said = b"".join(Path(f"/proc/{pid}/{name}").read_bytes() for name in ("cmdline", "environ"))
 
     assert b"jrs.backends.remote.guardian" in said

@@ -280,10 +280,10 @@ def test_a_member_dies(spread: Open, zookeeper_ensemble: ZooKeeperServer, who: s
     until_committed(backend, "k/last")
     stored = contents(backend, "k/")
 
-    assert sum(error is None for error in outcomes.values()) > 10
-    for key, error in outcomes.items():
-        assert error is not None or key in stored
-        assert not isinstance(error, Unavailable) or key not in stored
+    assert sum(outcome is None for outcome in outcomes.values()) > 10
+    for key, outcome in outcomes.items():
+        assert outcome is not None or key in stored
+        assert not isinstance(outcome, Unavailable) or key not in stored
 
 
 def test_a_read_sees_what_another_member_was_told(spread: Open) -> None:

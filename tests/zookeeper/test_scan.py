@@ -24,7 +24,8 @@ from jrs.backends.zookeeper.layout import (
     touches,
 )
 from jrs.backends.zookeeper.protocol import codec
-from jrs.contract.operations import EPOCH_KEY, Create, Delete, Op, Update
+from jrs.backends.zookeeper.protocol.multi_read import read
+from jrs.contract.operations import EPOCH_KEY, Create, Delete, Op, Record, Update
 from jrs.testing.contract import contents, lead, present
 
 BOUND = 30.0
@@ -115,7 +116,7 @@ def test_twenty_thousand_keys(handle: Open) -> None:
     assert [key for key in made if key.startswith("r/01")] == [r.key for r in backend.scan("r/01")]
     sizes = backend._connection
     shards = [f"{backend._planner.layout.directory('r')}/{shard}" for shard in shards_of("r")]
-    nodes = scanning.read(sizes, [codec.get_data(path) for path in shards], backend._deadline())
+    nodes = read(sizes, [codec.get_data(path) for path in shards], backend._deadline())
     assert max(node.children for node in nodes if isinstance(node, codec.Node)) < 200
 
 
@@ -152,7 +153,8 @@ def test_values_of_all_sizes(handle: Open, monkeypatch: pytest.MonkeyPatch) -> N
     assert [record.value for record in backend.scan("v/", limit=120)] == [
         made[key] for key in sorted(made)[:120]
     ]
-    assert [None if one is None else one.value for one in backend.get_many([*made, "v/none"])] == [
+    found = backend.get_many([*made, "v/none"])
+    assert [one.value if isinstance(one, Record) else one for one in found] == [
         *made.values(),
         None,
     ]
@@ -166,9 +168,14 @@ def test_listing_the_dirty_ones_reads_nothing_of_the_clean(handle: Open) -> None
     def requests() -> int:
         seen: list[Any] = []
         submit = backend._connection.submit
-        backend._connection.submit = lambda *some: (seen.extend(some), submit(*some))[1]  # type: ignore[method-assign]
+
+        def counted(*some: Any) -> None:
+            seen.extend(some)
+            submit(*some)
+
+        backend._connection.submit = counted
         assert len(list(backend.scan("dirty/"))) == 100
-        backend._connection.submit = submit  # type: ignore[method-assign]
+        backend._connection.submit = submit
         return sum(len(one._body) for one in seen)
 
     requests()

@@ -24,6 +24,7 @@ from jrs.contract.operations import Create, Update
 from jrs.testing.contract import contents, lead, present
 from jrs.testing.servers import Proxy, ZooKeeperServer
 from tests.support import BOUND, until
+from tests.zookeeper.support import campaign_of
 
 Client = Callable[..., Any]
 
@@ -243,7 +244,7 @@ def test_a_leader_whose_session_ended_knows(
     """The leadership is lost with its session, and its fence with the next epoch."""
     backend = handle()
     first = lead(backend, ttl=2.0)
-    client = first._end.__self__._client  # type: ignore[attr-defined]
+    client = campaign_of(first)._client
     expire(client, zookeeper_server)
 
     assert first.lost.wait(BOUND)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -32,8 +33,14 @@ def neighbour(key: str, number: int = 0) -> str:
 def requests_of(backend: ZooKeeperBackend) -> Callable[[], int]:
     """Count the requests that the handle submits from now on."""
     connection = backend._connection
-    submit, sent = connection.submit, []
-    connection.submit = lambda *requests: (sent.extend(requests), submit(*requests))[1]  # type: ignore[method-assign,assignment]
+    submit = connection.submit
+    sent: list[Any] = []
+
+    def counted(*requests: Any) -> None:
+        sent.extend(requests)
+        submit(*requests)
+
+    connection.submit = counted
     return lambda: len(sent)
 
 

@@ -35,13 +35,14 @@ def quiet(watch: Any) -> None:
 def watches_set(backend: ZooKeeperBackend) -> Callable[[], int]:
     """Count the watches that the handle sets from now on."""
     connection = backend._connection
-    submit, seen = connection.submit, []
+    submit = connection.submit
+    seen: list[Any] = []
 
     def counted(*requests: Any) -> None:
         seen.extend(request for request in requests if request.type == codec.EXISTS)
         submit(*requests)
 
-    connection.submit = counted  # type: ignore[method-assign]
+    connection.submit = counted
     return lambda: len(seen)
 
 
