@@ -172,8 +172,8 @@ def test_die_at_every_step_of_commits(
 def test_die_at_every_step_of_leading(
     server: Server, toll: Toll, nursery: Nursery, cluster: str, when: str
 ) -> None:
-    """Whoever dies while it comes to lead, leads, or hands over: another one leads at once, every
-    epoch is greater than all before, and no old fence holds."""
+    """A master dies while it comes to lead, leads, or hands over. Another one leads at once, every
+    epoch is greater than all before, and no old fence is current."""
     url = server.url(endpoints=[toll.endpoint])
     fences: list[Fence] = []
     fatal, lived = 0, False

@@ -170,7 +170,7 @@ def test_a_batch_that_is_not_retained(query: FakeQuery) -> None:
 
 
 def test_file_source_log_ends_where_the_batch_did(tmp_path: Path) -> None:
-    """From the last compacted file on, up to where the source stood, which is not the batch."""
+    """From the last compacted file on, up to the position of the source, which is not the batch."""
     query = FakeQuery(tmp_path / "ck", source="file:///in").start().run(5)
     put(query.ck / "sources/0/2.compact", "v1")
     for number in (0, 1, 2):

@@ -113,7 +113,7 @@ def test_a_crash_while_it_is_planned(
     assert position(checkpoint) == Position(2, 1, True, True)
 
 
-def test_somebody_else_has_planned_it(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_process_has_planned_it(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two that plan it at once plan the same: the second finds it there and changes nothing."""
     log(checkpoint, 0, 0)
     link = os.link
@@ -156,7 +156,7 @@ def test_logs_that_contradict_each_other(checkpoint: Path, planned: int, committ
     ["", "v1", "v1\n", "v1\n[]\n-", "v1\n{}\n-", "v1\nnot json\n-", f"v1\n{line('soon')}\n-",
      f"v1\n{line(None)}\n-", b"\xff\xfe\n\n"],
 )  # fmt: skip
-def test_an_offset_log_that_can_not_be_read(checkpoint: Path, text: str | bytes) -> None:
+def test_an_offset_log_that_cannot_be_read(checkpoint: Path, text: str | bytes) -> None:
     """What is damaged is held, by name, never guessed."""
     log(checkpoint, 1, 1)
     (checkpoint / "offsets" / "1").write_bytes(text if isinstance(text, bytes) else text.encode())
@@ -187,7 +187,7 @@ def test_files_that_are_no_batches(checkpoint: Path) -> None:
 def test_a_batch_that_ends_while_one_looks(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A query that goes on between two looks at its logs is not taken for a damaged one."""
+    """A query that continues between two looks at its logs is not taken for a damaged one."""
     log(checkpoint, 1, 1)
     looks: list[str] = []
 

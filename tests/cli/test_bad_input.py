@@ -185,9 +185,9 @@ def test_reading_creates_nothing(jrs: Jrs, tmp_path: Path) -> None:
     assert not (tmp_path / "typo").exists()
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="needs root to become somebody else")
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root to become another user")
 def test_no_permission(jrs: Jrs, store: JobResultStore, home: Path, tmp_path: Path) -> None:
-    """A folder of somebody else is refused by name."""
+    """A folder of another user is refused by name."""
     import sys
 
     tmp_path.chmod(0o755)

@@ -224,7 +224,7 @@ def test_what_a_master_logs(url: str, home: Path, tmp_path: Path, as_json: bool)
 
 
 def test_what_events_hold() -> None:
-    """X1: a message is one harmless line for whoever is told of it, and of bounded size."""
+    """X1: a message is one harmless line for every listener, and of bounded size."""
     event: Any = Event("died", "j", EVIL * 10_000, 1, 1.0)
 
     harmless(event.message.encode())

@@ -151,7 +151,7 @@ def test_a_cleanup_of_a_replaced_leader(backend: Backend, other: Backend) -> Non
 
 
 def test_a_job_that_holds_itself() -> None:
-    """D8: an attempt that is ended because its job is held is not said to be suspended by wish."""
+    """D8: the reason for ending the attempt of a held job is the hold, and not a request."""
     held = decide(Facts(spec=Spec.READABLE, attempt=Attempt.RUNNING, stop=Stop.HELD))
 
     assert held.action is Action.SUSPEND

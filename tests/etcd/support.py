@@ -69,7 +69,7 @@ def threads_of_ours(before: Collection[threading.Thread]) -> list[str]:
 
 
 class Counted:
-    """Counts the calls of a function that it stands in for."""
+    """Counts the calls of a function that it replaces."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
         self.calls = 0

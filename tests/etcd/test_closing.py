@@ -75,7 +75,7 @@ def test_no_thread_is_left(etcd_server: EtcdServer) -> None:
 
 
 def test_a_watch_ends_with_its_handle(etcd_server: EtcdServer) -> None:
-    """Its thread does, and whoever waits is sent to look, and told there."""
+    """Its thread does; a waiting caller is woken, and its next call says so."""
     before = threading.enumerate()
     backend = opened(etcd_server.url())
     watch = backend.watch("")

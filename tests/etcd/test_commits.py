@@ -180,7 +180,7 @@ def batch(count: int) -> list[transaction.Commit]:
 
 
 def test_a_refused_request_is_sent_one_by_one() -> None:
-    """So whoever caused it is refused, and nobody else."""
+    """So the commit that caused it is refused, and no other."""
     refused = TooLarge("of the batch"), None, AccessDenied("of one")
     server = Server(*refused)
     verdicts = transaction.send(batch(3), rpc.Compare(key=b"gate"), server)

@@ -106,7 +106,9 @@ def test_the_outcome_of_a_write_whose_answer_is_lost_is_unknown(etcd_server: Etc
             assert backend.get("k") is not None
 
 
-def test_everything_goes_on_after_a_restart(etcd_server: EtcdServer, backend: EtcdBackend) -> None:
+def test_everything_continues_after_a_restart(
+    etcd_server: EtcdServer, backend: EtcdBackend
+) -> None:
     """Reads, writes, a leadership, and a watch, which tells of what happened after it, too."""
     with backend.watch("") as watch, lead(backend) as leadership:
         until(lambda: stream_of(watch) is not None, "it listens")
@@ -152,7 +154,7 @@ def test_two_of_three_members_are_enough(etcd_ensemble: EtcdServer, hurt: str) -
                     backend.commit(Create(f"{hurt}/{index}/{number}", b"v"))
                 except OutcomeUnknown:
                     unknown += 1
-            assert unknown <= 2  # The second one: by whoever was elected meanwhile.
+            assert unknown <= 2  # The second one: by a member elected meanwhile.
             with opened(url, "three", create=False) as late:
                 assert late.get(f"{hurt}/{index}/5") is not None
             etcd_ensemble.heal()

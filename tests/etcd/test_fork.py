@@ -65,7 +65,7 @@ def run(server: EtcdServer, children: int, *more: str, timeout: float) -> str:
         return f"hung {process.communicate()[0]}"
 
 
-def test_no_child_dies_beside_a_live_client(etcd_server: EtcdServer) -> None:
+def test_no_child_dies_next_to_a_live_client(etcd_server: EtcdServer) -> None:
     """Of 300 children forked next to a client that commits and watches each one survives."""
     assert run(etcd_server, 300, timeout=200) == "survived 300\n"
 

@@ -133,7 +133,7 @@ def test_who_resigns_hands_over_at_once(etcd_server: EtcdServer, backend: EtcdBa
     assert latch(backend) is None
 
 
-def test_whoever_is_cut_off_knows_before_another_leads(
+def test_a_leader_that_is_cut_off_knows_before_another_leads(
     etcd_server: EtcdServer, backend: EtcdBackend
 ) -> None:
     with Proxies(etcd_server.endpoints) as proxies:
@@ -262,7 +262,7 @@ class Disturbed:
 def test_a_candidate_whose_outcome_is_unknown_leads_in_the_end(
     backend: EtcdBackend, nth: int, done: bool
 ) -> None:
-    """It reads back what happened, and tries again if nothing did; one lease stands, its own."""
+    """It reads back what happened, and tries again if nothing did; one lease is left, its own."""
     before = leases(backend)
     disturbed = Disturbed(backend, nth, done=done, error=OutcomeUnknown)
     with lead(backend, 3.0) as leadership:

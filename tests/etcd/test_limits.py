@@ -177,7 +177,7 @@ def test_a_page_that_is_too_large_to_come_in_time(
 
 def test_a_store_that_is_full(start_etcd: Callable[..., EtcdServer]) -> None:
     """A write says so, and may have happened: etcd carries out the one that hits the limit. Reads
-    go on; and everything does, once it was compacted and defragmented."""
+    continue. So does everything else, once it was compacted and defragmented."""
     server = start_etcd(flags=["--quota-backend-bytes=8388608"])
     with opened(server.url()) as backend:
         full: JrsError | None = None

@@ -51,8 +51,8 @@ def test_ours_loads_without_a_warning(implementation: str) -> None:
 
 
 @pytest.mark.parametrize("first", ["ours", "theirs"])
-def test_ours_stands_beside_files_of_the_same_name(first: str) -> None:
-    """Protobuf's default pool has one `rpc.proto`, whoever was first; ours is in its own."""
+def test_ours_lies_next_to_files_of_the_same_name(first: str) -> None:
+    """Protobuf's default pool has one `rpc.proto`, the first one; ours is in a pool of its own."""
     parts = [LOAD, SAME_NAMES] if first == "ours" else [SAME_NAMES, LOAD]
     loaded = run("\n".join(parts) + USE, "-W", "error")
     assert (loaded.returncode, loaded.stderr) == (0, "")

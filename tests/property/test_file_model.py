@@ -29,7 +29,7 @@ PROCESSES = 3
 
 @attrs.define
 class Crew:
-    """Workers that go on from example to example."""
+    """Workers that serve one example after the other."""
 
     root: Path
     workers: list[Worker] = attrs.field(factory=list)

@@ -178,7 +178,7 @@ def test_suspended_jobs_cost_no_requests(etcd_server: EtcdServer, tmp_path: Path
 
 
 def test_a_job_that_rests_is_looked_at_when_it_is_named(counting: Counting, root: Path) -> None:
-    """B5: a resting job is resumed, and another canceled, as soon as somebody asks for it."""
+    """B5: a resting job is resumed, and another canceled, as soon as a client asks for it."""
     suspended(counting, 3)
     with Leader(counting, root) as leader:
         JobStops(counting).resume("rests-1")
@@ -213,7 +213,7 @@ def test_what_no_watch_has_told_is_found_by_a_scan(
 
 
 @pytest.mark.parametrize("prefix", [keys.STAGES, keys.RESULTS, keys.STOPS])
-def test_a_held_job_goes_on_when_what_held_it_is_mended(
+def test_a_held_job_continues_when_what_held_it_is_mended(
     memory: FaultyMemory, root: Path, prefix: str
 ) -> None:
     """B5: a job that is held by a record that cannot be read is looked at once that changes."""

@@ -44,7 +44,7 @@ from tests.support import until
 
 
 class CutOff(BaseException):
-    """Stands for the death of the process: nothing catches it."""
+    """The death of the process: nothing catches it."""
 
 
 class World:
@@ -231,7 +231,7 @@ def test_exhausted_then_retried_by_an_operator(world: World) -> None:
     assert view.cleanup.problems == {"bad": "OSError: no"}
 
 
-def test_retry_begins_anew_where_the_journal_can_not_be_read(world: World) -> None:
+def test_retry_begins_again_where_the_journal_cannot_be_read(world: World) -> None:
     """An unreadable journal is thrown away by `retry`, since every step may be repeated."""
     spoil(world.backend, keys.CLEANUP + "job")
 
@@ -391,7 +391,7 @@ def test_the_fence_is_checked_between_the_steps(
 
 @pytest.mark.parametrize("after", [False, True], ids=["not-applied", "applied"])
 def test_a_journal_whose_fate_is_unknown_costs_nothing_but_time(world: World, after: bool) -> None:
-    """An unknown outcome of the journal's write is no error: the next pass goes on."""
+    """An unknown outcome of the journal's write is no error: the next pass continues."""
     bad = Thing("bad")
     bad.broken = OSError("no")
     world.backend.fault(keys.CLEANUP, OutcomeUnknown, times=1, after=after)
@@ -500,7 +500,7 @@ def test_an_operators_retry_does_not_wait_for_the_schedule(
         leader.until_clean("job")
 
 
-def test_a_new_leader_goes_on_from_the_journal(
+def test_a_new_leader_continues_from_the_journal(
     open_faulty: Callable[[], Faulty], root: Path
 ) -> None:
     """B16: what the old leader has done is not done again, tries are counted on, and what was
@@ -531,16 +531,16 @@ def test_a_new_leader_goes_on_from_the_journal(
 
 def test_a_stuck_cleanup_keeps_no_other_job_from_running(memory: FaultyMemory, root: Path) -> None:
     """While the cleanups of many jobs hang, other jobs are started."""
-    go_on = threading.Event()
+    proceed = threading.Event()
     thing = Thing()
-    thing.on_clean = lambda job_id: go_on.wait(60)
+    thing.on_clean = lambda job_id: proceed.wait(60)
     with Leader(memory, root, resources=[thing]) as leader:
         for number in range(12):
             leader.store.create_dirty(result(f"stuck-{number}"), leader.fence)
         until(lambda: len(thing.calls) >= 12, "all of them hang")
         JobCatalog(memory).submit(spec("job"))
         leader.runner.of("job")
-        go_on.set()
+        proceed.set()
 
 
 def test_a_result_made_clean_by_an_operator_meanwhile_leaves_no_journal(
@@ -584,9 +584,7 @@ def test_a_dirty_result_next_to_an_unreadable_spec_is_cleaned(faulty: Faulty, ro
         assert faulty.get(keys.JOBS + "job") is None
 
 
-def test_a_job_whose_spec_can_not_be_read_is_canceled_on_request(
-    faulty: Faulty, root: Path
-) -> None:
+def test_a_job_whose_spec_cannot_be_read_is_canceled_on_request(faulty: Faulty, root: Path) -> None:
     """B14: a cancel wins over a spec that cannot be read: the job ends CANCELED, and clean."""
     catalog = JobCatalog(faulty)
     catalog.submit(spec("job"))

@@ -308,7 +308,7 @@ def test_a_job_that_is_changed_while_it_is_started_is_started_as_what_it_is(
 def test_a_job_that_is_to_stop_while_it_is_started_is_not_started(
     memory: FaultyMemory, root: Path, monkeypatch: pytest.MonkeyPatch, of: type, step: str
 ) -> None:
-    """A job that is suspended before its attempt is recorded stands without one."""
+    """A job that is suspended before its attempt is recorded has none."""
     stops = JobStops(memory)
     meanwhile(monkeypatch, of, step, lambda: stops.request("job", StopMode.SUSPEND))
     JobCatalog(memory).submit(spec("job"))
@@ -419,11 +419,11 @@ def test_a_cancel_while_the_attempt_is_being_started_ends_it(
     memory: FaultyMemory, root: Path
 ) -> None:
     """An attempt whose start has not returned yet when the request comes is ended like any."""
-    starting, go_on = threading.Event(), threading.Event()
+    starting, proceed = threading.Event(), threading.Event()
 
     def slow(context: AttemptContext) -> None:
         starting.set()
-        go_on.wait(60)
+        proceed.wait(60)
 
     with Leader(memory, root) as leader:
         leader.runner.before_start = slow
@@ -431,7 +431,7 @@ def test_a_cancel_while_the_attempt_is_being_started_ends_it(
         assert starting.wait(60)
         JobCatalog(memory).cancel("job")
         leader.look()
-        go_on.set()
+        proceed.set()
 
         assert ended(leader, "job").status is JobStatus.CANCELED
         assert leader.runner.of("job").was_ended
@@ -508,11 +508,11 @@ def test_a_cancel_does_not_wait_for_a_snapshot(
         leader.until_clean("job")
 
 
-def test_a_stop_ends_the_attempt_beside_a_snapshot(
+def test_a_stop_ends_the_attempt_during_a_snapshot(
     memory: FaultyMemory, root: Path, pins: Pins
 ) -> None:
-    """What is to stand is ended at once; it is suspended once the snapshot under way is taken, and
-    then its own: never two at once."""
+    """A stop ends the attempt at once. The job is suspended after the snapshot under way and after
+    its own one: never two at once."""
     stops = JobStops(memory)
     with Leader(memory, root) as leader:
         JobCatalog(memory).submit(spec("job", snapshots=SnapshotPolicy(every=0.1)))
@@ -541,7 +541,9 @@ def test_a_restart_waits_for_a_snapshot(memory: FaultyMemory, root: Path, pins: 
         assert pins.begun.wait(60)
         recovered = len(leader.said("decision", "job", "recover"))
         attempt.die()
-        until(lambda: len(leader.said("decision", "job", "recover")) > recovered, "it is to go on")
+        until(
+            lambda: len(leader.said("decision", "job", "recover")) > recovered, "it is to continue"
+        )
 
         assert len(leader.runner.started) == 1
 
@@ -660,7 +662,7 @@ def test_a_job_that_fails_harms_no_other(memory: FaultyMemory, root: Path, how: 
 
 
 def test_a_report_that_raises_harms_nothing(memory: FaultyMemory, root: Path) -> None:
-    """Whoever watches may fail; the job runs to its clean end."""
+    """A listener may fail; the job runs to its clean end."""
 
     def broken(event: object) -> None:
         raise RuntimeError("the screen is gone")
@@ -671,7 +673,7 @@ def test_a_report_that_raises_harms_nothing(memory: FaultyMemory, root: Path) ->
         leader.until_clean("job")
 
 
-def test_after_a_while_without_the_backend_it_goes_on(memory: FaultyMemory, root: Path) -> None:
+def test_after_a_while_without_the_backend_it_continues(memory: FaultyMemory, root: Path) -> None:
     """While the backend is away nothing is decided and nothing ended; afterwards the running job's
     result is cleaned up and a new one started."""
     with Leader(memory, root) as leader:
@@ -751,11 +753,11 @@ def test_an_attempt_that_was_being_started_when_all_stopped_does_not_survive(
     memory: FaultyMemory, root: Path
 ) -> None:
     """`stop` waits for a start that is under way and ends what comes of it."""
-    starting, go_on = threading.Event(), threading.Event()
+    starting, proceed = threading.Event(), threading.Event()
 
     def slow(context: AttemptContext) -> None:
         starting.set()
-        go_on.wait(60)
+        proceed.wait(60)
 
     leader = Leader(memory, root)
     with leader:
@@ -766,7 +768,7 @@ def test_an_attempt_that_was_being_started_when_all_stopped_does_not_survive(
         stopping = threading.Thread(target=lambda: outcome.append(leader.stop()))
         stopping.start()
         until(lambda: leader.dispatcher._attempts.over, "the stop has begun")
-        go_on.set()
+        proceed.set()
         stopping.join(60)
 
         assert outcome == [True]
@@ -778,11 +780,11 @@ def test_a_start_that_outlasts_the_stop_is_ended_when_it_returns(
 ) -> None:
     """`stop` with no time left says that not all is dead; the attempt is ended nevertheless as
     soon as its start returns."""
-    starting, go_on = threading.Event(), threading.Event()
+    starting, proceed = threading.Event(), threading.Event()
 
     def slow(context: AttemptContext) -> None:
         starting.set()
-        go_on.wait(60)
+        proceed.wait(60)
 
     leader = Leader(memory, root)
     with leader:
@@ -792,7 +794,7 @@ def test_a_start_that_outlasts_the_stop_is_ended_when_it_returns(
 
         assert leader.stop(timeout=0) is False
 
-        go_on.set()
+        proceed.set()
         until(lambda: leader.runner.started and leader.runner.started[0].was_ended, "it is ended")
 
 
@@ -834,7 +836,7 @@ def test_an_attempt_whose_end_raises_is_not_taken_for_dead(
 def test_a_release_that_raises_keeps_no_other_from_being_released(
     memory: FaultyMemory, root: Path
 ) -> None:
-    """Every job that goes on elsewhere is released, and what raises is reported."""
+    """Every job that continues elsewhere is released, and what raises is reported."""
 
     class Broken(Thing):
         def release(self, job_id: str) -> None:

@@ -48,7 +48,7 @@ def held(memory: FaultyMemory, job_id: str) -> str:
 def test_a_folder_of_a_later_epoch_holds_its_job_alone(
     memory: FaultyMemory, tmp_path: Path
 ) -> None:
-    """The leader goes on to lead, and the job goes on once it was restored from its folder."""
+    """The leader keeps leading, and the job resumes once it was restored from its folder."""
     storage = earlier_life(tmp_path / "jobs")
     put(memory, keys.ATTEMPTS + "job", AttemptRecord("job"))
     with Leader(memory, tmp_path / "jobs") as leader:

@@ -57,7 +57,7 @@ def leadership(tmp_path: Path) -> Iterator[Leadership]:
 def test_a_leader_on_a_folder_is_over_when_its_host_has_slept(
     leadership: Leadership, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """S8: the monotonic clock stands still meanwhile."""
+    """S8: the monotonic clock does not move meanwhile."""
     now = time.clock_gettime
     monkeypatch.setattr(time, "clock_gettime", lambda clock: now(clock) + 3600.0)
 

@@ -35,9 +35,7 @@ def test_a_submission_is_durable_and_stamped(faulty: Faulty) -> None:
 
 
 @pytest.mark.parametrize("state", ["submitted", "dirty", "clean", "expired"])
-def test_a_duplicate_is_refused_and_told_how_the_first_one_stands(
-    faulty: Faulty, state: str
-) -> None:
+def test_a_duplicate_is_refused_with_the_state_of_the_first(faulty: Faulty, state: str) -> None:
     """A second submission of an id changes nothing and says whether the first has ended."""
     catalog, store = JobCatalog(faulty), JobResultStore(faulty)
     if state == "submitted":
@@ -182,7 +180,7 @@ def test_view_shows_everything_of_a_job(faulty: Faulty) -> None:
 @pytest.mark.parametrize(
     "key", ["jobs/job", "results/job", "attempts/job", "cancel/job", "cleanup/job", "stages/job/s"]
 )
-def test_view_names_what_can_not_be_read(faulty: Faulty, key: str) -> None:
+def test_view_names_what_cannot_be_read(faulty: Faulty, key: str) -> None:
     """An unreadable record of any kind is a problem that names its key, and no exception;
     where the status depends on it, there is none."""
     catalog = JobCatalog(faulty)

@@ -92,7 +92,7 @@ def test_an_attempt_dies_with_its_master_by_kill_9(
     masters: Masters, tmp_path: Path, function: str, arguments: dict[str, object], count: int
 ) -> None:
     """When the master is killed -9, its attempt and everything that attempt has started end:
-    children in sessions and groups of their own, daemons, and whoever ignores signals."""
+    children in sessions and groups of their own, daemons, and processes that ignore signals."""
     pids = tmp_path / "pids"
     submit(masters, "job", function, arguments={"pids": str(pids), **arguments})
     started = noted(pids, count)
@@ -368,7 +368,7 @@ def test_a_death_is_told_with_the_end_of_stderr(masters: Masters) -> None:
         ("no_such_function", "there is no 'no_such_function'"),
     ],
 )
-def test_a_job_that_can_not_succeed_fails_at_once(
+def test_a_job_that_cannot_succeed_fails_at_once(
     masters: Masters, function: str, says: str
 ) -> None:
     """An exception, a result that is no JSON and an entry point that leads nowhere are the job's
@@ -507,7 +507,7 @@ def test_attempts_are_numbered_across_masters(
 
 
 def test_a_wait_in_vain_says_what_is_known(masters: Masters) -> None:
-    """Whoever waits for what does not come is told what happened instead, before it is deleted."""
+    """A wait that fails says what happened instead, before it is deleted."""
     rarely = RestartPolicy(attempts=2, delay=60.0)
     submit(masters, "job", "die", arguments={"words": "out of luck"}, restart=rarely)
     masters.event(lambda event: event.kind == "died", "it has died")

@@ -119,7 +119,7 @@ def test_several_stages_appear_together(lead: Lead, place: Path) -> None:
     assert sorted(path.name for path in place.iterdir()) == ["consumed"]
 
 
-def test_what_can_not_be_published(lead: Lead, tmp_path: Path) -> None:
+def test_what_cannot_be_published(lead: Lead, tmp_path: Path) -> None:
     """What is there is never overwritten, and each refusal says why."""
     put(tmp_path / "there" / "file", "the user's own")
     (tmp_path / "empty").mkdir()
@@ -230,7 +230,7 @@ def test_only_what_a_file_sink_counts(lead: Lead, place: Path) -> None:
 
 
 def test_a_replaced_leader_publishes_nothing(lead: Lead, place: Path) -> None:
-    """Whoever was replaced in the middle of it is fenced, and its successor publishes."""
+    """A leader that is replaced in the middle of it is fenced, and its successor publishes."""
     job = lead.job()
     done = job.stage("first", first)
     check, newer = publishing.check, lead.leadership.epoch + 1

@@ -76,7 +76,7 @@ SESSION: Any = SimpleNamespace(_streamingCheckpointManager=SimpleNamespace(repar
 
 
 class Place:
-    """A job that stands, with a stream that has state."""
+    """A suspended job, with a stream that has state."""
 
     def __init__(self, root: Path, backend: FaultyMemory, batches: int) -> None:
         self.backend = backend
@@ -138,8 +138,8 @@ def no_syncing(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_death_at_every_step(tmp_path: Path, memory: FaultyMemory, batches: int, then: int) -> None:
     """N6, S7: whatever the step, a snapshot of the job has its state or is not taken; settled, the
-    checkpoint is the old one or the new one; repeated, all is as if it had not died. What is still
-    there when somebody has changed their mind goes with the job."""
+    checkpoint is the old one or the new one; repeated, all is as if it had not died. What is left
+    after the request was withdrawn goes with the job."""
     place = Place(tmp_path, memory, batches)
     old, _ = place.files()
     place.do()

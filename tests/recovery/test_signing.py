@@ -1,4 +1,4 @@
-"""Signed specs: a master with a key runs only what somebody signed who has it, too."""
+"""Signed specs: a master with a key runs only what was signed with that key."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def runs(backend: Backend, job_id: str, key: SpecKey = KEY) -> bool:
 
 
 def tamper(backend: Backend, job_id: str, **fields: object) -> None:
-    """Change a stored spec as somebody does who may write to the backend: checksum included."""
+    """Change a stored spec as a writer of the backend could: checksum included."""
     stored = backend.get(keys.JOBS + job_id)
     assert stored is not None
     changed = with_fields(stored.value, stored.key, **fields)

@@ -51,7 +51,7 @@ def test_what_does_not_count_goes_and_the_table_stays(tmp_path: Path, table: Pat
 
 
 @pytest.mark.parametrize("damage", ["gap", "garbage"])
-def test_a_log_that_can_not_be_read_keeps_everything(
+def test_a_log_that_cannot_be_read_keeps_everything(
     tmp_path: Path, table: Path, damage: str
 ) -> None:
     """Nobody knows which rows count then: it is named, and nothing is removed."""

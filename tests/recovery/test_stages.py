@@ -276,7 +276,7 @@ def test_a_record_whose_outcome_is_unknown_is_read_back(
     assert lead.published() == {"out/s/data": "x"}
 
 
-def test_a_record_that_can_not_be_written_publishes_nothing(lead: Lead, faulty: Faulty) -> None:
+def test_a_record_that_cannot_be_written_publishes_nothing(lead: Lead, faulty: Faulty) -> None:
     """Without its durable record a stage is not finished: no output is visible."""
     faulty.fault(keys.STAGES, Unavailable)
     with pytest.raises(Unavailable):
@@ -289,7 +289,7 @@ def test_a_record_that_can_not_be_written_publishes_nothing(lead: Lead, faulty: 
 
 
 def replace_leader(open_faulty: Callable[[], Faulty], old: Lead, root: Path) -> Lead:
-    """Let somebody else lead and take the job over, while `old` sleeps."""
+    """Let another leader take the job over, while `old` sleeps."""
     old.leadership.resign()
     new = Lead(open_faulty(), root)
     new.context(2)
@@ -324,7 +324,7 @@ def test_a_zombie_can_neither_publish_nor_record(
     assert new.job(3).stage("s", never).result() == "good"
 
 
-def test_a_zombie_that_has_recorded_can_not_publish_over_its_successor(
+def test_a_zombie_that_has_recorded_cannot_publish_over_its_successor(
     open_faulty: Callable[[], Faulty], root: Path
 ) -> None:
     """Between its record and its rename a leader is replaced: the successor publishes that very
@@ -344,9 +344,7 @@ def test_a_zombie_that_has_recorded_can_not_publish_over_its_successor(
     assert old.published() == {"out/s/data": "recorded"}
 
 
-def test_a_zombie_can_not_begin_another_stage(
-    open_faulty: Callable[[], Faulty], root: Path
-) -> None:
+def test_a_zombie_cannot_begin_another_stage(open_faulty: Callable[[], Faulty], root: Path) -> None:
     """The function of a further stage is not even called; `check` and the attempt's own result
     are refused, too."""
     old = Lead(open_faulty(), root)
@@ -385,7 +383,7 @@ def test_a_result_of_a_zombie_is_refused_at_the_very_end(
         assert JobResultStore(old.backend).get("job") is None
 
 
-def test_an_older_epoch_can_not_take_the_folder_back(memory: FaultyMemory, root: Path) -> None:
+def test_an_older_epoch_cannot_take_the_folder_back(memory: FaultyMemory, root: Path) -> None:
     """Once a newer epoch has the job's folder, taking it over with an older one is Fenced, and
     nobody can make the older one's folder again, as Spark would."""
     storage = JobStorage(root, CLUSTER)

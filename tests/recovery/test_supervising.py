@@ -195,7 +195,7 @@ def plan(scene: Scene, batch: int, *, computed: tuple[int, ...] = ()) -> None:
         fabricate.put(checkpoint / f"state/0/{partition}/{name}", "changes")
 
 
-def test_a_batch_that_can_not_be_repeated_is_a_death(scene: Scene, repeated: Writer) -> None:
+def test_a_batch_that_cannot_be_repeated_is_a_death(scene: Scene, repeated: Writer) -> None:
     """A batch that its sink has is computed once more, for its state; what dies of the same all the
     same is not started forever."""
     plan(scene, 0, computed=(0, 1))
@@ -232,7 +232,7 @@ def test_a_new_batch_is_never_repeated(
     assert repeated.starts == 0
 
 
-def test_state_is_lost_if_it_can_not_be_loaded_twice(scene: Scene) -> None:
+def test_state_is_lost_if_it_cannot_be_loaded_twice(scene: Scene) -> None:
     """R6: what cannot be loaded is tried once more before it is taken for damaged, and that is
     reported; and a lock that is held, or a host without memory, is no damage."""
     writer = scene.add("one")
@@ -270,7 +270,7 @@ def test_state_that_is_lost_in_a_rescale(
     scene: Scene, memory: FaultyMemory, leader: Leadership, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R6, N1: a changed byte that a rescale finds is a death, and the damage is reported: the next
-    attempt goes on from a snapshot.
+    attempt resumes from a snapshot.
     """
 
     def rescale(*args: object) -> None:
@@ -297,8 +297,8 @@ def test_state_that_is_lost_in_a_rescale(
 def test_nothing_begins_while_the_job_is_to_stand(
     scene: Scene, memory: FaultyMemory, state: StopState
 ) -> None:
-    """A stage that the function comes to while its job stops, or stands already as nothing was
-    started yet, is left to the next attempt."""
+    """A stage that the function comes to while its job stops is left to the next attempt. So is one
+    of a job that is quiesced already because nothing was started yet."""
     put(memory, f"{keys.STOPS}job", StopRecord("job", StopMode.SUSPEND, state))
     scene.streams.close()
     with pytest.raises(Fenced, match="is suspended and starts nothing more here"):
@@ -317,7 +317,7 @@ def test_a_drain_keeps_nothing_from_beginning(
 def test_a_job_is_held_when_nothing_of_it_runs_any_more(
     scene: Scene, memory: FaultyMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever sees that a job is held may put other files into its place."""
+    """Once a job is shown as held, an operator may put other files into its place."""
     held_before: list[bool] = []
     monkeypatch.setattr(
         AttemptRun,

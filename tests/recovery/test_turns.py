@@ -233,7 +233,7 @@ def test_a_job_waits_for_the_last_words_of_a_leader_that_hangs(
 def test_a_leader_that_hangs_for_too_long_is_waited_for_no_more(
     memory: FaultyMemory, root: Path
 ) -> None:
-    """B2: one that somebody has stopped keeps no job from its next attempt forever; its last words
+    """B2: a stopped leader does not keep a job from its next attempt forever; its last words
     count when they come."""
     clock = FakeClock()
     with behind_one_that_hangs(memory, root, clock) as (words, leader):

@@ -1,4 +1,4 @@
-"""Masters wait out what passes, or what somebody has to mend, and lead afterwards."""
+"""Masters wait out what passes, or what an operator has to mend, and lead afterwards."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def test_fit(server: Server) -> None:
 
 
 def test_a_member_that_is_down(ensemble: Server) -> None:
-    """The ensemble goes on, and the doctor names the member."""
+    """The ensemble keeps working, and the doctor names the member."""
     ensemble[0].kill()
     ended = doctor(ensemble.url(), "--json")
     found = json.loads(ended.stdout)

@@ -50,7 +50,7 @@ def guard(notes: Path) -> Iterator[Callable[..., Guardian]]:
 
 
 class Master:
-    """A process that has a guardian, and maybe somebody who holds its lifeline."""
+    """A process that has a guardian, and perhaps another process that has its lifeline open."""
 
     def __init__(self, notes: Path, *, then: str = "", failures: int = 0) -> None:
         config = {"notes": str(notes), "failures": failures}
@@ -86,13 +86,13 @@ def test_it_ends_the_session_of_a_killed_master_and_goes(notes: Path) -> None:
     until(lambda: gone([master.guardian]), "the guardian goes")
 
 
-def test_it_tries_again_when_the_session_can_not_be_ended_yet(notes: Path) -> None:
+def test_it_tries_again_when_the_session_cannot_be_ended_yet(notes: Path) -> None:
     Master(notes, failures=2).kill()
 
     until(lambda: ENDED in lines(notes), "the session is ended")
 
 
-def test_it_waits_for_whoever_holds_the_lifeline(notes: Path, tmp_path: Path) -> None:
+def test_it_waits_until_the_lifeline_is_closed(notes: Path, tmp_path: Path) -> None:
     """The session ends after the last process that ends attempts has gone, not before."""
     holder = tmp_path / "holder"
     master = Master(

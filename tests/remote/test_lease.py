@@ -160,7 +160,7 @@ def test_other_processes_see_the_moment_move(
 def test_it_is_over_when_its_host_has_slept(
     serve: Callable[..., LeadershipLease], session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """S8: the monotonic clock stands still meanwhile, and others count on."""
+    """S8: the monotonic clock does not move meanwhile, and other clocks do."""
     lease = serve(600.0)
     now = time.clock_gettime
     monkeypatch.setattr(time, "clock_gettime", lambda clock: now(clock) + 3600.0)

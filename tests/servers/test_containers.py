@@ -96,7 +96,7 @@ def test_containers_read_certificates(find: Callable[..., Server]) -> None:
         assert "ca=" in server.url()
 
 
-def test_what_can_not_be_pulled_is_named(engine: str) -> None:
+def test_what_cannot_be_pulled_is_named(engine: str) -> None:
     """An image that is not there and not to be had is a missing server, not a broken one."""
     with pytest.raises(ServerMissing, match="localhost:1/jrs-no-such-image"):
         require("localhost:1/jrs-no-such-image:1")

@@ -125,11 +125,11 @@ def test_a_minority_serves_nothing(ensemble: Server) -> None:
     ensemble[0].kill()
     ensemble[1].kill()
     with pytest.raises(ServerUnhealthy, match="is not healthy after"):
-        while True:  # It goes on for a moment, until it misses the others.
+        while True:  # It works for a moment, until it misses the others.
             ensemble[2].wait(1.0)
 
 
-def test_a_server_that_can_not_start_says_why(start: Start, request: pytest.FixtureRequest) -> None:
+def test_a_server_that_cannot_start_says_why(start: Start, request: pytest.FixtureRequest) -> None:
     """A start that fails raises at once, with the end of the server's log."""
     etcd = request.node.callspec.params["start"] is EtcdServer
     wrong = {"flags": ["--no-such-flag"]} if etcd else {"config": ["tickTime=soon"]}
@@ -139,7 +139,7 @@ def test_a_server_that_can_not_start_says_why(start: Start, request: pytest.Fixt
     assert ("no-such-flag" if etcd else "soon") in str(error.value)
 
 
-def test_servers_end_with_whoever_started_them(tmp_path: Path) -> None:
+def test_servers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
     """A test run that is killed leaves no server behind, nor one started from a thread of it."""
     program = textwrap.dedent("""
         import sys, threading

@@ -34,7 +34,7 @@ def _quiet() -> Iterator[None]:
 
 
 def test_etcd_with_tls(start_etcd: StartEtcd) -> None:
-    """It serves TLS only, to whoever trusts its authority."""
+    """It serves TLS only, to clients that trust its authority."""
     server = start_etcd(tls=True)
     files = server.certificates
     assert files is not None
@@ -104,7 +104,7 @@ def test_an_etcd_ensemble_with_tls(start_etcd: StartEtcd) -> None:
 
 
 def test_zookeeper_with_tls(start_zookeeper: StartZooKeeper) -> None:
-    """Its client port serves TLS only, to whoever trusts its authority."""
+    """Its client port serves TLS only, to clients that trust its authority."""
     server = start_zookeeper(tls=True)
     files = server.certificates
     assert files is not None

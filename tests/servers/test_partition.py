@@ -1,4 +1,4 @@
-"""A partition between servers, by network namespaces: the majority goes on without its leader."""
+"""A partition between servers, by network namespaces: the majority continues without its leader."""
 
 from __future__ import annotations
 

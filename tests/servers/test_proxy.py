@@ -173,7 +173,7 @@ def test_large_streams_pass_whole_through_freezes(proxy: Proxy, client: socket.s
 
 
 def test_a_server_that_is_down_resets_its_client(echo: Echo) -> None:
-    """A connection to nothing is accepted and reset; the proxy goes on."""
+    """A connection to nothing is accepted and reset; the proxy keeps working."""
     with socket.create_server(("127.0.0.1", 0)) as nobody:
         target = nobody.getsockname()
     with Proxy(target) as proxy:

@@ -155,7 +155,7 @@ class FakeJob:
 
     def __attrs_post_init__(self) -> None:
         if self.backend.get(keys.EPOCH) is None:
-            self.record(keys.EPOCH, EpochRecord(3, "whoever has led"))
+            self.record(keys.EPOCH, EpochRecord(3, "an earlier leader"))
         self.epoch = self.storage.take_over(self.job_id, 3)
         ck = self.epoch / "streams" / "hourly" / "ck"
         source = (self.storage.folder(self.job_id) / "out" / "typed").as_uri()

@@ -89,7 +89,7 @@ def test_sink_up_to_the_batch(catalog: SnapshotCatalog, job: FakeJob) -> None:
 
 
 def test_rows_that_were_pruned(catalog: SnapshotCatalog, job: FakeJob) -> None:
-    """A user may remove old rows of a file sink's table; its log goes on naming them."""
+    """A user may remove old rows of a file sink's table; its log keeps naming them."""
     (job.out("hourly") / "part-00000.parquet").unlink()
 
     catalog.create("job")
@@ -303,7 +303,7 @@ def test_folder_of_no_job(catalog: SnapshotCatalog, job: FakeJob, name: str) -> 
 
 
 def test_newest_of_a_live_job_is_not_deleted(catalog: SnapshotCatalog, job: FakeJob) -> None:
-    """Users delete through the system, which keeps what the job would go on from (N3)."""
+    """Users delete through the system, which keeps what the job would resume from (N3)."""
     catalog.create("job")
 
     with pytest.raises(SnapshotInUse, match="newest that its job could resume from"):
@@ -316,7 +316,7 @@ def test_newest_of_a_live_job_is_not_deleted(catalog: SnapshotCatalog, job: Fake
 
 
 def test_newest_may_go_if_it_is_damaged(catalog: SnapshotCatalog, job: FakeJob) -> None:
-    """A damaged one keeps nobody; the one before it becomes what the job would go on from."""
+    """A damaged one is no recovery source; the one before it is."""
     catalog.create("job", format=SnapshotFormat.FULL)
     catalog.create("job", format=SnapshotFormat.FULL)
     (files_of(catalog, 2) / "out/typed/table.parquet").unlink()
@@ -326,7 +326,7 @@ def test_newest_may_go_if_it_is_damaged(catalog: SnapshotCatalog, job: FakeJob) 
     catalog.delete("job", 2)
 
 
-def test_a_restore_that_can_not_be_read(
+def test_a_restore_that_cannot_be_read(
     catalog: SnapshotCatalog, job: FakeJob, memory: FaultyMemory
 ) -> None:
     """It keeps no snapshot of any job, since nobody can finish it; a newer jrs's does."""
@@ -347,7 +347,7 @@ def test_a_restore_that_can_not_be_read(
 def test_any_of_an_ended_job_may_go(
     catalog: SnapshotCatalog, job: FakeJob, memory: FaultyMemory
 ) -> None:
-    """A job that has ended goes on from nothing."""
+    """A job that has ended has no recovery source."""
     catalog.create("job")
     memory.commit(Create(keys.RESULTS + "job", encode(result("job"))))
 
@@ -378,7 +378,7 @@ def flip(path: Path) -> None:
 
 
 def rewrite(catalog: SnapshotCatalog, old: str, new: str) -> Path:
-    """Change the manifest's text, and its checksum with it, as somebody might by hand."""
+    """Change the manifest's text, and its checksum with it, as a person might by hand."""
     import zlib
 
     path = folders.snapshot(catalog.storage, "job", 1) / "manifest.json"

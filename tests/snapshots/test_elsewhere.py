@@ -224,7 +224,7 @@ def test_keep_the_newest(catalog: SnapshotCatalog, job: FakeJob) -> None:
 
 
 def test_keep_the_young(catalog: SnapshotCatalog, job: FakeJob) -> None:
-    """By age; but never the last that the job could go on from."""
+    """By age; but never the last that the job could resume from."""
     for _ in range(3):
         catalog.create("job")
 

@@ -1,4 +1,4 @@
-"""Exported snapshots that somebody has tampered with: nothing is written outside of the job."""
+"""Exported snapshots that were tampered with: nothing is written outside of the job."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def test_repeated_without_the_new_storage(
     catalog: SnapshotCatalog, job: FakeJob, tmp_path: Path, cut_off: SnapshotRecord, to: str
 ) -> None:
     """A copy is the last one while the place that is listed is not mounted: it is kept, and the
-    error says how to go on."""
+    error says how to continue."""
     os.rename(tmp_path / "far", tmp_path / "unplugged")
 
     with pytest.raises(Unavailable, match=f"jrs snapshot move job 1 {tmp_path / 'jobs'}"):
@@ -130,7 +130,7 @@ def copied(
     return record
 
 
-def test_goes_on_with_a_whole_copy(
+def test_continues_with_a_whole_copy(
     catalog: SnapshotCatalog, job: FakeJob, tmp_path: Path, copied: SnapshotRecord
 ) -> None:
     """Before the entry was swapped the copy may be the only whole one, too."""
@@ -214,7 +214,7 @@ def test_deleted_with_a_storage_that_is_lost(
     assert [record.number for record in catalog.list("job")] == [2]
 
 
-def test_retention_goes_on_behind_one_that_is_away(
+def test_retention_continues_behind_one_that_is_away(
     catalog: SnapshotCatalog, job: FakeJob, unplugged: Path
 ) -> None:
     """The others are deleted, and it is said why one was not."""

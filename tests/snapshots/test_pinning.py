@@ -61,7 +61,7 @@ def test_none_behind_the_end(state: RecoveryPoints, catalog: SnapshotCatalog, jo
 def test_a_failure_is_only_said(
     state: RecoveryPoints, error: Exception, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A snapshot is one more point to go on from: that it cannot be taken ends nothing."""
+    """A snapshot is one more point to resume from: a failure to take one ends nothing."""
 
     def fail(*args: object, **how: object) -> None:
         raise error
@@ -161,8 +161,8 @@ def test_a_table_with_partitions_that_are_called_batch(state: RecoveryPoints, jo
 def test_a_resume_tries_what_was_damaged(
     state: RecoveryPoints, storage: JobStorage, job: FakeJob
 ) -> None:
-    """N1: a job whose checkpoint could not be loaded is held if it has no snapshot, and whoever
-    resumes it has it loaded once more: what was in the way may be gone."""
+    """N1: a job whose checkpoint could not be loaded is held if it has no snapshot. A resume
+    loads it once more: what was in the way may be gone."""
     storage.report_damage("job", int(job.epoch.name[1:]), "hourly", "no such host")
     with pytest.raises(JobHeld, match="no such host"):
         state.ensure_recoverable("job")

@@ -138,7 +138,7 @@ def test_fork_of_the_present(catalog: SnapshotCatalog, job: FakeJob) -> None:
 def test_a_fork_that_was_cut_off_is_finished(
     catalog: SnapshotCatalog, job: FakeJob, memory: FaultyMemory
 ) -> None:
-    """What a fork goes on from is kept until it is whole."""
+    """What a fork resumes from is kept until it is whole."""
     memory.fault(keys.JOBS + "fork", OutcomeUnknown, after=False, times=99, kind=Update)
     with pytest.raises(OutcomeUnknown):
         catalog.fork("job", "fork")
@@ -328,7 +328,7 @@ def test_times_are_kept(catalog: SnapshotCatalog, job: FakeJob) -> None:
         assert catalog.verify("job", number)
 
 
-def test_stage_that_begins_anew(catalog: SnapshotCatalog, job: FakeJob) -> None:
+def test_stage_that_begins_again(catalog: SnapshotCatalog, job: FakeJob) -> None:
     """A stage that had committed nothing has no checkpoint and no output afterwards."""
     shutil.rmtree(job.query.ck / "commits")
     record = catalog.create("job")
@@ -430,7 +430,7 @@ def test_damaged(catalog: SnapshotCatalog, job: FakeJob, memory: FaultyMemory) -
 
 
 def test_without_output_elsewhere(catalog: SnapshotCatalog, job: FakeJob) -> None:
-    """Without the output that its sinks went on from, it is no other job's state."""
+    """Without the output that its sinks continued from, it is no other job's state."""
     record = catalog.create("job", output=False)
 
     with pytest.raises(InvalidInput, match="without the job's output"):
@@ -570,7 +570,7 @@ def test_by_a_leader_that_recovers(
 def test_what_user_code_appends_to(
     catalog: SnapshotCatalog, job: FakeJob, how: SnapshotFormat, claim: bool
 ) -> None:
-    """A job that was restored may go on writing into files of its own: no snapshot has them."""
+    """A job that was restored may keep writing into files of its own: no snapshot has them."""
     shutil.rmtree(job.out("hourly"))
     audit = put(job.out("hourly") / "audit.csv", "a\n")
     for _ in range(2):

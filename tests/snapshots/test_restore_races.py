@@ -1,4 +1,4 @@
-"""Restores that somebody else is at as well, or that go on late: nothing live is taken away."""
+"""Restores that two processes run at once, or that continue late: nothing live is taken away."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.snapshots.fabricate import FakeJob, put, tree
 
 
 class Died(BaseException):
-    """Stands for the death of whoever restores."""
+    """The death of the process that restores."""
 
 
 def dies(*args: object) -> Any:
@@ -57,18 +57,18 @@ def cut_off(
 def test_a_finish_that_comes_late_reverts_no_later_restore(
     catalog: SnapshotCatalog, job: FakeJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever finishes a restore finishes the one that they have read of, and no other state."""
+    """A process finishes the restore whose record it has read, and no other."""
     catalog.create("job")
     job.run(2)
     catalog.create("job")
     job.suspend()
     cut_off(catalog, monkeypatch, 2)
 
-    def somebody_else() -> None:
+    def another_process() -> None:
         catalog.finish_restore("job")
         catalog.restore(catalog.get("job", 1))
 
-    first(monkeypatch, restore, "opened", somebody_else)
+    first(monkeypatch, restore, "opened", another_process)
     with pytest.raises(InvalidInput, match="another process has finished it"):
         catalog.finish_restore("job", is_stopped=lambda job_id: True)
 
@@ -79,7 +79,7 @@ def test_a_finish_that_comes_late_reverts_no_later_restore(
 def test_resumed_while_it_is_put_together(
     catalog: SnapshotCatalog, job: FakeJob, memory: FaultyMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A job that stood at the first look, and was resumed since, is not robbed of its files."""
+    """A job that was suspended at the first look, and resumed since, keeps its files."""
     catalog.create("job")
     job.suspend()
     first(monkeypatch, restore, "_build", lambda: memory.commit(Delete(keys.STOPS + "job")))
@@ -90,12 +90,12 @@ def test_resumed_while_it_is_put_together(
     assert memory.get(keys.ATTEMPTS + "job") is not None
 
 
-def test_a_leader_leaves_the_epoch_to_whoever_restores(
+def test_a_leader_leaves_the_epoch_to_a_restore(
     catalog: SnapshotCatalog, job: FakeJob, memory: FaultyMemory, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """A leader that sees the claim makes no folder of its epoch while the old one is replaced:
-    the job would go on from that, which is empty."""
+    the job would resume from that one, which is empty."""
     catalog.create("job")
     job.run(2)
     job.suspend()
@@ -164,13 +164,13 @@ def test_late_operator(
     catalog: SnapshotCatalog, job: FakeJob, monkeypatch: pytest.MonkeyPatch, epoch: int
 ) -> None:
     """An operator that slept behind the claim, while a leader has finished the restore and the job
-    goes on, takes nothing of it away."""
+    runs, takes nothing of it away."""
     catalog.create("job")
     job.run(2)
     job.suspend()
     live: dict[str, bytes] = {}
 
-    def goes_on() -> None:
+    def runs() -> None:
         job.storage.take_over("job", epoch)
         catalog.finish_restore("job", is_stopped=lambda job_id: True)
         JobStops(catalog.backend).resume("job")
@@ -178,7 +178,7 @@ def test_late_operator(
         live.update(tree(job.storage.folder("job"), without=(".restore",)))
 
     monkeypatch.setattr(folders, "locked", no_lock)
-    first(monkeypatch, swap, "swap", goes_on)
+    first(monkeypatch, swap, "swap", runs)
     with pytest.raises(JobIsRunning):
         catalog.restore(catalog.get("job", 1))
 
@@ -198,7 +198,9 @@ def test_the_claim_is_looked_at_before_each_removal(
         discard(job_id, path)
         stored = memory.get(keys.JOBS + "job")
         assert stored is not None
-        memory.commit(Update(stored.key, stored.value, stored.version))  # Somebody else claims it.
+        memory.commit(
+            Update(stored.key, stored.value, stored.version)
+        )  # Another process claims it.
 
     with (
         monkeypatch.context() as patch,
@@ -275,7 +277,7 @@ def test_a_job_that_a_restore_holds_can_be_canceled(
     assert memory.get(keys.JOBS + job_id) is None
 
 
-def test_a_cancel_waits_for_whoever_restores(
+def test_a_cancel_waits_for_a_restore(
     catalog: SnapshotCatalog, job: FakeJob, memory: FaultyMemory, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip

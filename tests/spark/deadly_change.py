@@ -25,7 +25,7 @@ from jrs.store.stops import JobStops
 
 SUSPENDING: dict[str, tuple[Any, str, str]] = {
     "asked": (StopWatch, "_begin", "before"),
-    "stands": (AttemptRun, "suspend", "after"),
+    "quiesced": (AttemptRun, "suspend", "after"),
     "noted": (JobStops, "update", "after"),
 }
 RESCALING: dict[str, tuple[Any, str, str]] = {

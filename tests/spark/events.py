@@ -43,7 +43,7 @@ class Event:
 def write(folder: Path, files: int, first: int = 0) -> list[Event]:
     """Write files of ten minutes of event time each; return their events.
 
-    The last events of a file are in the one behind it, too, for whoever wants each of them once.
+    The last events of a file are in the one behind it, too, for tests of deduplication.
     """
     folder.mkdir(parents=True, exist_ok=True)
     events: list[Event] = []

@@ -129,7 +129,7 @@ def frail_start(job: Job, folder: str) -> Json:
 
 
 def stopped(job: Job, folder: str) -> Json:
-    """A bounded stage whose query somebody else stops, once, before it has read everything."""
+    """A bounded stage whose query another thread stops, once, before it has read everything."""
     stops = iter(range(1))
 
     def count(rows: Any, batch: int) -> None:

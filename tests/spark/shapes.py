@@ -281,7 +281,7 @@ def timers_of_processing_time(job: Job, folder: str) -> Json:
 
 
 def slow_batches(job: Job, folder: str) -> Json:
-    """Batches whose Python goes on until ``go`` exists; ``late`` says that Spark was told to stop
+    """Batches whose Python runs until ``go`` exists; ``late`` says that Spark was told to stop
     such a batch and has given it up."""
     from jrs.recovery.spark import stage_query
 

@@ -18,7 +18,7 @@ from jrs.store.jobs import JobCatalog
 from jrs.testing.masters import Masters
 
 from .conftest import Cluster
-from .support import BOUND, left_over, marked, wardens
+from .support import BOUND, left_over, marked, watchdogs
 
 
 def test_cancel_ends_jvm_and_workers(cluster: Cluster) -> None:
@@ -42,7 +42,7 @@ def test_cancel_ends_jvm_and_workers(cluster: Cluster) -> None:
     assert result.status is JobStatus.CANCELED
     assert marked(backend, "busy") == {}
     assert left_over(backend, cluster.storage, "busy") == []
-    cluster.masters.until(lambda: not wardens(backend), "no warden is left")
+    cluster.masters.until(lambda: not watchdogs(backend), "no watchdog is left")
 
 
 def test_functions_of_a_file_reach_the_workers(cluster: Cluster) -> None:

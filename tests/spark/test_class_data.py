@@ -75,7 +75,7 @@ def test_off(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         class_data.make()
 
 
-def test_a_folder_that_can_not_be_written(folder: Path) -> None:
+def test_a_folder_that_cannot_be_written(folder: Path) -> None:
     """Where nothing can be kept, Spark starts as it would without jrs."""
     folder.write_text("a file")
 

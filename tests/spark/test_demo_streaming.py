@@ -129,7 +129,7 @@ def test_the_exit_status(
     assert ("Everything is kept: cluster streams-" in capsys.readouterr().out) is bool(differences)
 
 
-def test_a_story_that_can_not_go_on(
+def test_a_story_that_cannot_continue(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It is said in one line, with exit status 1."""

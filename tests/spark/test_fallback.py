@@ -1,4 +1,4 @@
-"""A job whose checkpoint is damaged goes on from its newest usable snapshot, or is held by name."""
+"""A job whose checkpoint is damaged resumes from its newest usable snapshot, or is held."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def flip(path: Path) -> None:
 
 
 def suspended(cluster: Cluster, source: Path, batches: int) -> Path:
-    """Let the job read what is there and stand; return its checkpoint."""
+    """Let the job read what is there and suspend it; return its checkpoint."""
     folder = cluster.storage.folder("job")
     cluster.masters.until(
         lambda: list(folder.glob(f"e*/streams/sums/ck/commits/{batches - 1}")), "it reads", BOUND

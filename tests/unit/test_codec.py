@@ -310,7 +310,7 @@ def test_a_record_of_another_type() -> None:
         codec.decode(model.CancelRequest, data, "here")
 
 
-def test_a_number_json_can_not_hold() -> None:
+def test_a_number_json_cannot_hold() -> None:
     """What has no JSON form is refused on write."""
     with pytest.raises(ValueError, match="JSON"):
         codec.encode(model.CancelRequest("j", math.inf))

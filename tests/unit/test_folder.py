@@ -86,7 +86,7 @@ def test_nothing_is_created_unasked(tmp_path: Path) -> None:
 
 
 def test_many_create_it_at_once(tmp_path: Path) -> None:
-    """Whoever makes the same store at the same time all end in one store."""
+    """Processes that make the same store at the same time all end in one store."""
 
     def make(number: int) -> None:
         with FileBackend(tmp_path / "store") as backend:
@@ -98,9 +98,9 @@ def test_many_create_it_at_once(tmp_path: Path) -> None:
         assert len(contents(backend)) == 8
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else")
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
 def test_no_permission() -> None:
-    """Somebody else's store is refused in one line that says what to do."""
+    """The store of another user is refused in one line that says what to do."""
     with tempfile.TemporaryDirectory(dir="/tmp") as name:
         open_to_all = Path(name)
         open_to_all.chmod(0o755)

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 REQUIREMENTS = {
     "J1": "a new leader gets the state of each job that it may have to recover",
     "J2": "a job id is unique for as long as its cluster lives, and only there",
-    "J3": "results outlive their jobs, and are under the control of whoever reads them",
+    "J3": "results outlive their jobs, and their readers control them",
     "J4": "the result of a job that has ended can be had, also while it is cleaned up",
     "J5": "a result is dirty first, and clean when the job's resources are gone",
     "J6": "no job that has ended is started again",
@@ -54,7 +54,7 @@ REQUIREMENTS = {
     "F7": "exactly once at the end: neither twice nor never",
     "R1": "cheap snapshots of large state, without a pause",
     "R2": "all state of a job is in its own folder",
-    "R3": "a new job that goes on from old state is told from the old one's restart",
+    "R3": "a new job that resumes from old state is told from the old one's restart",
     "R4": "no chain of references that a wrong deletion breaks",
     "R5": "paths are relative",
     "R6": "state is moved after its cluster has failed",
@@ -188,7 +188,7 @@ def test_no_test_names_what_is_none() -> None:
 
 
 @pytest.mark.parametrize("number", LIMITS)
-def test_what_can_not_be_met_is_documented(number: str) -> None:
+def test_what_cannot_be_met_is_documented(number: str) -> None:
     """What of a requirement cannot be met is named in the docs."""
     document, words = LIMITS[number]
 

@@ -44,7 +44,7 @@ def at(stop: StopRecord, state: StopState, reason: str = "") -> StopRecord:
 
 
 def test_a_request_is_stored(stops: JobStops) -> None:
-    """What was asked for is there for whoever leads."""
+    """What was asked for is there for every leader."""
     stop = stops.request("job", SUSPEND, reason="lunch", patience=5.0)
 
     assert (stop.mode, stop.state) == (SUSPEND, StopState.REQUESTED)
@@ -64,7 +64,7 @@ def test_the_same_request_again_is_no_other(
 
 
 @pytest.mark.parametrize("state", [StopState.REQUESTED, StopState.QUIESCED])
-def test_a_job_that_is_changed_is_to_stand_for_good(
+def test_a_job_that_is_reconfigured_is_suspended_for_good(
     stops: JobStops, fence: Fence, state: StopState
 ) -> None:
     """Asked to stop while it is to be started again as something else, a job stays suspended,
@@ -106,7 +106,7 @@ def test_a_job_that_is_suspended_already(stops: JobStops, fence: Fence, mode: St
 
 
 def test_a_job_that_is_held(stops: JobStops, fence: Fence) -> None:
-    """A job that is held says why, to whoever wants it to stop."""
+    """A request to stop a held job is refused with the reason of the hold."""
     stops.update(StopRecord("job", HOLD, StopState.DONE, 0.0, "its plan has changed"), fence)
     with pytest.raises(InvalidInput, match="'job' is held: its plan has changed"):
         stops.request("job", SUSPEND)
@@ -168,7 +168,7 @@ def test_a_job_that_ends_in_this_moment(
 
 @pytest.mark.parametrize("mode", [SUSPEND, HOLD])
 def test_resuming(stops: JobStops, fence: Fence, mode: StopMode) -> None:
-    """A job that stands, or is held, is let go on; there is nothing left of its stop."""
+    """A suspended or held job is resumed; nothing is left of its stop."""
     if mode is SUSPEND:
         stops.update(at(stops.request("job", SUSPEND), StopState.DONE), fence)
     else:
@@ -182,7 +182,9 @@ def test_resuming(stops: JobStops, fence: Fence, mode: StopMode) -> None:
 
 
 @pytest.mark.parametrize("state", [StopState.REQUESTED, StopState.QUIESCED])
-def test_resuming_what_does_not_stand_yet(stops: JobStops, fence: Fence, state: StopState) -> None:
+def test_resuming_what_is_not_suspended_yet(
+    stops: JobStops, fence: Fence, state: StopState
+) -> None:
     stops.update(at(stops.request("job", SUSPEND), state), fence)
     with pytest.raises(InvalidInput, match="is not suspended"):
         stops.resume("job")
@@ -202,7 +204,7 @@ def test_only_a_suspend_or_a_drain_can_be_requested(
     assert contents(backend) == before
 
 
-def test_a_job_whose_spec_can_not_be_read_names_its_way_out(
+def test_a_job_whose_spec_cannot_be_read_names_its_way_out(
     stops: JobStops, backend: Backend
 ) -> None:
     """B14: a stop of it would never be carried out, and a change has nothing to change: each is
@@ -222,7 +224,7 @@ def test_a_job_whose_spec_can_not_be_read_names_its_way_out(
     assert contents(backend) == before
 
 
-def test_a_stop_that_can_not_be_read(stops: JobStops, backend: Backend) -> None:
+def test_a_stop_that_cannot_be_read(stops: JobStops, backend: Backend) -> None:
     """What cannot be read is not guessed: no request, no resume goes over it."""
     backend.commit(Create(f"{keys.STOPS}job", b"not a stop"))
     calls: list[Callable[[], object]] = [
@@ -238,18 +240,18 @@ def test_a_stop_that_can_not_be_read(stops: JobStops, backend: Backend) -> None:
 # -- waiting ---------------------------------------------------------------------------------
 
 
-def test_waiting_for_a_job_that_stands(stops: JobStops, fence: Fence) -> None:
-    """Whoever waits is told each step once, and given the stop when the job stands."""
+def test_waiting_for_a_job_to_be_suspended(stops: JobStops, fence: Fence) -> None:
+    """The caller is told each step once, and gets the stop when the job is suspended."""
     asked = stops.request("job", SUSPEND)
     told: list[StopRecord] = []
 
-    def go_on(stop: StopRecord) -> None:
+    def proceed(stop: StopRecord) -> None:
         told.append(stop)
         following = {StopState.REQUESTED: StopState.QUIESCED, StopState.QUIESCED: StopState.DONE}
         if stop.state in following:
             stops.update(at(stop, following[stop.state]), fence)
 
-    done = stops.wait("job", 60.0, go_on)
+    done = stops.wait("job", 60.0, proceed)
 
     assert done == at(asked, StopState.DONE)
     assert told == [at(asked, state) for state in (*StopState,)[:3]]
@@ -273,7 +275,7 @@ def test_waiting_for_nothing(stops: JobStops) -> None:
 
 
 def test_waiting_in_vain(stops: JobStops) -> None:
-    """The request stays when whoever waited for it has lost their patience."""
+    """The request stays when its waiter gives up."""
     stop = stops.request("job", SUSPEND)
     with pytest.raises(TimeoutError, match="has not stopped yet; the request stays"):
         stops.wait("job", 0.0)
@@ -360,6 +362,6 @@ def test_the_steps_of_the_stages(stops: JobStops, fence: Fence) -> None:
     assert stops.get("job") == attrs.evolve(stop, stages={"one": "running"})
 
     stops.update(at(stop, StopState.DONE), fence)
-    stops.report_progress("job", {"one": "stands"}, fence)
+    stops.report_progress("job", {"one": "quiesced"}, fence)
 
     assert stops.get("job") == at(stop, StopState.DONE)

@@ -379,7 +379,7 @@ class TestDelete:
         assert contents(backend) == {}
 
     def test_racing(self, store: JobResultStore, reader: JobResultStore) -> None:
-        """Whoever deletes at the same time all succeed, and one tombstone is left."""
+        """Clients that delete at the same time all succeed, and one tombstone is left."""
         store.create_dirty(result(), None)
         store.mark_clean("job", None)
         with ThreadPoolExecutor(8) as pool:
@@ -493,7 +493,7 @@ class TestUnreadable:
         assert entry.state is ResultState.EXPIRED
 
     def test_a_marker_without_its_result(self, store: JobResultStore, backend: Backend) -> None:
-        """A marker that stands alone is reported, not passed over."""
+        """A marker without a result is reported, not passed over."""
         backend.commit(Create("dirty/lost", b""))
         [entry] = store.dirty()
         assert (entry.job_id, entry.result) == ("lost", None)
@@ -501,7 +501,7 @@ class TestUnreadable:
 
 
 def test_a_job_id_is_one_of_its_cluster(tmp_path: Path) -> None:
-    """J2: what a job of one cluster has left, be it a result or a tombstone, is nothing to the job
+    """J2: what a job of one cluster has left, a result or a tombstone, is nothing to the job
     of that id in another cluster of the same backend."""
     url = (tmp_path / "store").as_uri()
     with open_backend(url, cluster="one") as one, open_backend(url, cluster="two") as two:

@@ -113,7 +113,7 @@ def test_marking_clean_what_is_written_in_this_moment(
 def test_two_who_mark_clean_what_is_written_in_this_moment(
     backend: Backend, other: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """S4: it is no conflict either if somebody else has marked it clean first."""
+    """S4: it is no conflict either if another client has marked it clean first."""
     store, writer = JobResultStore(backend), JobResultStore(other)
 
     once_before(monkeypatch, backend, "_get", 1, lambda: writer.create_dirty(result("j"), None))
@@ -178,7 +178,7 @@ def test_a_cancel_that_races_the_whole_end_of_a_job(
 
 
 def test_a_cancel_is_stored_once(backend: Backend) -> None:
-    """S5: a job that goes on keeps the request, as it was made first."""
+    """S5: a job that continues keeps the request, as it was made first."""
     catalog = JobCatalog(backend)
     backend.commit(Create(keys.JOBS + "j", encode(JobSpec("j", "m:f"))))
 

@@ -241,7 +241,7 @@ def last_words_of(folder: Path, deed: str) -> LeaderEnd:
     ],
 )
 def test_a_fatal_error_leaves_a_word_and_a_kill_none(tmp_path: Path, deed: str, fatal: str) -> None:
-    """B2: by that a job that kills its master is told from whoever kills it from outside."""
+    """B2: this tells a job that kills its master from a kill from outside."""
     end = last_words_of(tmp_path, deed)
 
     assert (end.orderly, end.fatal) == (False, fatal)

@@ -5,9 +5,11 @@ docs/concepts.md has the words that are used. The documentation has a test of it
 
 from __future__ import annotations
 
+import ast
 import io
 import re
 import tokenize
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,10 +21,15 @@ SOURCES = sorted(
     for path in (ROOT / top).rglob("*.py")
     if path.relative_to(ROOT).parts[:2] not in (("jrs", "backends"), ("jrs", "recovery"))
 )
+AROUND = sorted(
+    path for top in ("tests", "examples", "benchmarks") for path in (ROOT / top).rglob("*.py")
+)
+"""What is not the product. Its texts may have any word: they are data of tests."""
 
 PROSE = (
     "anew",
     "be it",
+    "beside",
     "belongs? into",
     "can not",
     "for ever",
@@ -53,16 +60,51 @@ NAMES = (
 """Names that the field has another word for."""
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_plain_words(path: Path) -> None:
-    """No word that is avoided is in the prose or the names of a module."""
-    prose, names = [], set()
-    for token in tokenize.generate_tokens(io.StringIO(path.read_text()).readline):
-        if token.type in (tokenize.STRING, tokenize.COMMENT):
-            prose.append(" ".join(token.string.split()))
+def avoided(text: str) -> list[str]:
+    """Return the words of a text that are avoided."""
+    return re.findall(rf"\b(?:{'|'.join(PROSE)})\b", " ".join(text.split()), re.IGNORECASE)
+
+
+def tokens(source: str) -> tuple[list[str], list[str], set[str]]:
+    """Return the strings, the comments and the names of a module."""
+    strings, comments, names = [], [], set()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.STRING:
+            strings.append(token.string)
+        elif token.type == tokenize.COMMENT:
+            comments.append(token.string)
         elif token.type == tokenize.NAME:
             names.add(token.string)
-    avoided = re.compile(rf"\b(?:{'|'.join(PROSE)})\b", re.IGNORECASE)
+    return strings, comments, names
 
-    assert [found[0] for text in prose for found in avoided.finditer(text)] == []
+
+def described(source: str) -> Iterator[str]:
+    """Yield the docstrings of a module, and the names of its functions as words."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            yield str(node.value.value)
+        elif isinstance(node, ast.FunctionDef):
+            yield node.name.replace("_", " ")
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=named)
+def test_plain_words(path: Path) -> None:
+    """No word that is avoided is in the prose or the names of a module."""
+    strings, comments, names = tokens(path.read_text())
+
+    assert [word for text in (*strings, *comments) for word in avoided(text)] == []
+    assert names & set(NAMES) == set()
+
+
+@pytest.mark.parametrize("path", AROUND, ids=named)
+def test_plain_words_around(path: Path) -> None:
+    """Nor in the docstrings, the comments and the names of what is not the product."""
+    source = path.read_text()
+    _, comments, names = tokens(source)
+
+    assert [word for text in (*comments, *described(source)) for word in avoided(text)] == []
     assert names & set(NAMES) == set()

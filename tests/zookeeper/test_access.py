@@ -109,7 +109,7 @@ def test_everything_belongs_to_its_creator(
 @pytest.mark.parametrize(
     ("name", "password"), [("owner", "wrong-word"), ("other", SECRET), (None, "")]
 )
-def test_whoever_is_not_the_owner_is_refused(
+def test_a_user_that_is_not_the_owner_is_refused(
     theirs: str,
     monkeypatch: pytest.MonkeyPatch,
     handle: Open,
@@ -154,7 +154,7 @@ def test_permission_that_was_withdrawn(
 def test_a_place_where_nothing_may_be_created(
     zookeeper_server: ZooKeeperServer, monkeypatch: pytest.MonkeyPatch, client: Any
 ) -> None:
-    """A path that belongs to somebody else cannot be made a cluster of."""
+    """A path that belongs to another user cannot become a cluster."""
     from kazoo.security import make_acl, make_digest_acl
 
     bare = client(zookeeper_server.endpoints[0], auth_data=[("digest", "admin:word")])
@@ -359,7 +359,7 @@ def test_many_in_flight_over_tls(start_zookeeper: Start) -> None:
 
 
 def test_kazoo_logs_credentials(zookeeper_server: ZooKeeperServer, client: Any) -> None:
-    """The trap: whoever turns on debugging finds the password in the log."""
+    """The trap: with debugging on, the password is in the log."""
     lines: list[str] = []
     logger = logging.getLogger("kazoo-trap")
     logger.setLevel(logging.DEBUG)

@@ -92,7 +92,7 @@ def test_closing_while_there_is_no_connection(through: Open, proxy: Proxy) -> No
 
 
 def test_a_canceled_future(handle: Open) -> None:
-    """A future that its caller canceled harms nobody; the commit stands or not."""
+    """A future that its caller canceled harms nobody; the commit is done or not."""
     backend = handle()
     futures = [backend.commit_async(Create(f"k/{number}", b"")) for number in range(50)]
     canceled = [future.cancel() for future in futures[::2]]

@@ -76,7 +76,7 @@ def test_candidates_lead_in_their_order(handle: Open) -> None:
 
 @pytest.mark.parametrize("whose", ["leader", "candidate"])
 def test_the_dead_leave_nothing_behind(handle: Open, whose: str) -> None:
-    """Whoever is killed has its session ended by its guardian, long before the ttl."""
+    """The guardian ends the session of a killed process, long before the ttl."""
     backend = handle()
     with Worker(backend.url, backend.cluster) as process:
         if whose == "leader":
@@ -134,7 +134,7 @@ def created(backend: ZooKeeperBackend, name: str) -> int:
 
 
 def test_a_leader_without_its_place_is_none(handle: Open) -> None:
-    """A leader whose znode somebody removed steps down with its next heartbeat."""
+    """A leader whose znode was removed steps down with its next heartbeat."""
     backend = handle()
     leadership = lead(backend, ttl=2.0)
     (own,) = latch_of(backend)
@@ -147,7 +147,7 @@ def test_a_leader_without_its_place_is_none(handle: Open) -> None:
 
 
 def test_a_leader_whose_epoch_was_bumped_is_none(handle: Open) -> None:
-    """The heartbeat also checks the fence: whoever bumped it, the leader notices by itself."""
+    """The heartbeat also checks the fence: the leader notices by itself that its epoch is over."""
     backend = handle()
     leadership = lead(backend, ttl=2.0)
     record = present(backend, EPOCH_KEY)
@@ -210,7 +210,7 @@ def test_a_candidate_whose_session_ended_queues_again(
 def test_a_lost_answer_to_the_bump(
     handle: Open, through: Open, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever is not told that it bumped the epoch reads that back, and does not bump it again."""
+    """A candidate that is not told that it bumped the epoch reads that back, and does not again."""
     backend, other = handle(), through(timeout=20)
     with lead(backend) as first:
         pass

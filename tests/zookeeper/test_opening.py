@@ -105,7 +105,7 @@ def test_one_endpoint_of_several_is_enough(zookeeper_server: ZooKeeperServer) ->
 
 
 def test_the_default_root(start_zookeeper: Callable[..., Any], client: Any) -> None:
-    """Without a path everything stands below /jrs, which is made; nothing else is."""
+    """Without a path everything is below /jrs, which is created; nothing else is."""
     server = start_zookeeper()
     bare = client(server.endpoints[0])
     error = refused(server.url(), create=False)
@@ -167,7 +167,7 @@ def test_a_newer_format(zookeeper_server: ZooKeeperServer, bare: Any) -> None:
 
 
 def test_many_open_the_same_new_cluster(zookeeper_server: ZooKeeperServer, bare: Any) -> None:
-    """Whoever comes first makes it, and all of them have it."""
+    """The first one makes it, and all of them have it."""
     path = f"race-{uuid.uuid4().hex}"
     bare.create(f"/{path}", b"")
 
@@ -227,7 +227,7 @@ def test_a_closed_handle_leaves_nothing(start_zookeeper: Callable[..., Any], clu
 
 
 def test_the_znodes_of_a_cluster(zookeeper_server: ZooKeeperServer, bare: Any) -> None:
-    """What stands where is what the layout says, and no more."""
+    """Everything is where the layout says, and there is no more."""
     cluster = f"c{uuid.uuid4().hex}"
     layout = Layout("/jrs", cluster)
     with open_backend(zookeeper_server.url(), cluster=cluster) as backend:

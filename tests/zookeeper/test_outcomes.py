@@ -166,7 +166,7 @@ def test_pipelined_commits_over_cuts(handle: Open, through: Open, proxy: Proxy) 
             assert key not in stored
 
 
-def test_reads_go_on_over_a_restart(handle: Open, start_zookeeper: Callable[..., Any]) -> None:
+def test_reads_continue_over_a_restart(handle: Open, start_zookeeper: Callable[..., Any]) -> None:
     """A read that waits while the server is started again is answered by the new one."""
     server = start_zookeeper()
     backend = handle(server.url())
@@ -230,7 +230,7 @@ def home_of(backend: ZooKeeperBackend, server: ZooKeeperServer) -> int:
     return server.endpoints.index(backend._connection._protocol._socket.getpeername())
 
 
-def test_a_member_that_hangs_is_left_although_requests_go_on(
+def test_a_member_that_hangs_is_left_although_requests_continue(
     spread: Open, zookeeper_ensemble: ZooKeeperServer
 ) -> None:
     """kazoo takes requests for heartbeats, and stays with a server that answers none of them."""
@@ -257,7 +257,7 @@ def test_a_member_that_hangs_is_left_although_requests_go_on(
 
 @pytest.mark.parametrize("who", ["home", "leader", "follower"])
 def test_a_member_dies(spread: Open, zookeeper_ensemble: ZooKeeperServer, who: str) -> None:
-    """Commits go on once there is a leader, and each one did what its caller was told."""
+    """Commits continue once there is a leader, and each one did what its caller was told."""
     backend, server = spread(), zookeeper_ensemble
     leads = server.leader()
     victim = {
@@ -325,7 +325,7 @@ def test_without_a_sync_a_follower_is_behind(
 def test_what_was_read_back_as_not_done_is_never_done(
     zookeeper_ensemble: ZooKeeperServer, cluster: str, detour: str
 ) -> None:
-    """A write that is held up in the network while its handle goes on elsewhere comes too late.
+    """A write that is held up in the network while its handle continues elsewhere comes too late.
 
     Its session has moved on, so the server that gets it in the end turns it away; and a reader of
     the same handle that was answered meanwhile may rely on what it saw.
@@ -350,7 +350,7 @@ def test_what_was_read_back_as_not_done_is_never_done(
 
 
 def test_no_quorum(spread: Open, zookeeper_ensemble: ZooKeeperServer) -> None:
-    """Without a majority nothing is answered, in time; with it again everything goes on."""
+    """Without a majority nothing is answered, in time; with it again everything continues."""
     backend = spread(timeout=2)
     backend.commit(Create("k", b"1"))
     leads = zookeeper_ensemble.leader()

@@ -73,7 +73,7 @@ def test_a_failed_commit_raises(handle: Client) -> None:
 def test_a_large_request_looks_like_a_fault_of_the_network(
     zookeeper_server: ZooKeeperServer, client: Client
 ) -> None:
-    """The server drops the connection of whoever sends it more than a mebibyte."""
+    """The server drops the connection of a client that sends it more than a mebibyte."""
     bare = client(zookeeper_server.endpoints[0])
     with pytest.raises(ConnectionLoss):
         bare.create(path(), b"x" * (1 << 20))
@@ -220,10 +220,10 @@ def test_a_commit_in_flight_is_not_made_again(
     assert present(witness, "n").value == b"1"
 
 
-def test_a_lock_is_held_by_whoever_lost_it(
+def test_a_lock_is_held_by_the_client_that_lost_it(
     zookeeper_server: ZooKeeperServer, client: Client
 ) -> None:
-    """kazoo's lock says that it is acquired when its znode is gone and somebody else has it."""
+    """kazoo's lock says that it is acquired when its znode is gone and another client has it."""
     one, two = (client(zookeeper_server.endpoints[0], timeout=4) for _ in range(2))
     node = path()
     lock, other = one.Lock(node), two.Lock(node)
@@ -315,7 +315,7 @@ def test_sequence_numbers_and_versions_begin_again(
     assert created[0] < created[1]
 
 
-def test_epochs_go_on_when_the_latch_is_made_anew(
+def test_epochs_continue_when_the_latch_is_made_again(
     handle: Client, zookeeper_server: ZooKeeperServer, client: Client
 ) -> None:
     """The epoch is a record of its own, and no number of a candidate's znode."""

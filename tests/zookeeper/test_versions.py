@@ -70,7 +70,7 @@ def test_the_version_of_a_znode_comes_again(handle: Open) -> None:
 @pytest.mark.parametrize("which", [0, 1, 2], ids=["update", "delete", "check"])
 @pytest.mark.parametrize("pipelined", [False, True], ids=["waiting", "pipelined"])
 @pytest.mark.parametrize("who", ["own", "foreign"])
-def test_a_key_created_anew_by_another_client(
+def test_a_key_created_again_by_another_client(
     handle: Open, who: str, pipelined: bool, which: int
 ) -> None:
     """What was read before the key was deleted and created again is refused, by every client."""
@@ -113,7 +113,7 @@ def test_many_incarnations(handle: Open) -> None:
 
 
 def test_another_key_of_the_shard_may_go(handle: Open) -> None:
-    """The deletion of a neighbour makes no conflict, for whoever waits; nor does its own."""
+    """The deletion of a neighbour makes no conflict for a caller that waits; nor does its own."""
     reader, other = handle(), handle()
     near, nearer = neighbour("k/a"), neighbour("k/a", 1)
     reader.commit(Create("k/a", b"1"), Create(near, b""), Create(nearer, b""))
@@ -128,7 +128,7 @@ def test_another_key_of_the_shard_may_go(handle: Open) -> None:
 
 
 def test_our_own_deletions_cost_no_second_look(handle: Open) -> None:
-    """Whoever deletes key after key at the version it read them sends each commit once."""
+    """A client that deletes key after key at the version it read sends each commit once."""
     backend = handle()
     keys = ["k/a", *(neighbour("k/a", number) for number in range(20))]
     backend.commit(*(Create(key, b"") for key in keys))

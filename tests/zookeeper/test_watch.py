@@ -23,7 +23,7 @@ Open = Callable[..., ZooKeeperBackend]
 
 @pytest.fixture(autouse=True)
 def no_poll(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What fires here has been told, and is not the poll that stands behind it."""
+    """What fires here has been told, and is not the poll behind it."""
     monkeypatch.setattr(watching, "POLL", 1000.0)
 
 
@@ -74,7 +74,7 @@ def test_other_directories_do_not_fire(handle: Open) -> None:
 
 
 def test_the_epoch_fires(handle: Open) -> None:
-    """Another epoch is a change like any other, for whoever watches everything."""
+    """Another epoch is a change like any other to a watch of everything."""
     backend, other = handle(), handle()
     with backend.watch("") as watch:
         quiet(watch)
@@ -112,7 +112,7 @@ def test_many_watches_cost_one(handle: Open) -> None:
 
 
 def test_a_stream_of_changes_is_few_hints(handle: Open) -> None:
-    """Whoever watches a busy directory is told often enough, and not of each change."""
+    """A watch of a busy directory fires often enough, and not for each change."""
     backend, other = handle(), handle()
     other.commit(Create("w/n", b""))
     stop = threading.Event()
@@ -148,7 +148,7 @@ def test_nobody_waits_nothing_is_asked(handle: Open) -> None:
 
 
 def test_over_a_restart(handle: Open, start_zookeeper: Callable[..., Any]) -> None:
-    """A watch goes on where its server was killed and started again."""
+    """A watch continues where its server was killed and started again."""
     server = start_zookeeper()
     backend, other = handle(server.url()), handle(server.url())
     other.commit(Create("w/0", b""))
@@ -195,7 +195,7 @@ def test_the_poll(handle: Open, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_closing_the_handle_wakes(handle: Open) -> None:
-    """Whoever waits on a handle that is closed is told so at once."""
+    """A waiter on a handle that is closed is told so at once."""
     backend = handle()
     watch = backend.watch("w/")
     assert watch.wait(BOUND)
