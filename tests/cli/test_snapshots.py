@@ -13,7 +13,7 @@ import pytest
 
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.store.opening import open_backend
-from tests.snapshots.fabricate import FakeJob, put
+from tests.recovery.snapshots.fabricate import FakeJob, put
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -28,8 +28,11 @@ from jrs.records import keys
 from jrs.records.codec import encode
 from jrs.recovery.attempt.runners.thread import ThreadRunner
 from jrs.testing.contract import lead
+from tests.recovery.conftest import memory, root
 from tests.recovery.support import FaultyMemory, Leader
 from tests.support import until
+
+__all__ = ["memory", "root"]
 
 
 def doubled(job: jrs.Job, number: int = 1) -> int:

@@ -17,7 +17,7 @@ import click
 import jrs
 from jrs.cli import cli
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 
 def imports(path: Path) -> Iterator[str]:

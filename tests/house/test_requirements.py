@@ -103,19 +103,19 @@ FAULTS = {
     "X3": "masters can be told what code to run, and jobs get no credentials",
 }
 OF_BOTH = {
-    "S1": ("unit/test_made.py",),
-    "S2": ("recovery/test_stages.py",),
-    "S3": ("unit/test_store_races.py",),
-    "S4": ("unit/test_store_races.py",),
-    "S5": ("unit/test_store_races.py",),
+    "S1": ("records/test_made.py",),
+    "S2": ("recovery/attempt/test_stages.py",),
+    "S3": ("store/test_store_races.py",),
+    "S4": ("store/test_store_races.py",),
+    "S5": ("store/test_store_races.py",),
     "S6": (
-        "recovery/test_fencing.py",
-        "unit/test_codec.py",
-        "unit/test_versions.py",
+        "recovery/attempt/test_fencing.py",
+        "records/test_codec.py",
+        "store/test_versions.py",
         "upgrade/test_rolling_upgrade.py",
     ),
-    "S7": ("recovery/test_names.py",),
-    "S8": ("recovery/test_file_lifeline.py", "remote/test_lease.py"),
+    "S7": ("recovery/files/test_names.py",),
+    "S8": ("backends/file/test_file_lifeline.py", "backends/shared/test_lease.py"),
 }
 """The numbers that are in both lists: the files whose tests mean the fault by them. All others mean
 the requirement."""

@@ -40,7 +40,7 @@ from jrs.store.opening import open_backend
 from jrs.store.result_store import JobResultStore
 from jrs.store.stops import JobStops
 from jrs.testing.contract import contents
-from tests.unit.test_codec import EXAMPLES
+from tests.records.test_codec import EXAMPLES
 
 
 class Odd:

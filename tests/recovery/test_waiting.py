@@ -27,9 +27,9 @@ from jrs.store.opening import open_backend
 from jrs.testing.masters import MasterProcess, Masters
 from jrs.testing.servers import EtcdServer, ZooKeeperServer
 from jrs.testing.worker import Worker
+from tests.backends.etcd.support import with_option
 from tests.crash.forms import begin_in_old_form
 from tests.crash.test_disk_full import disk, fill
-from tests.etcd.support import with_option
 from tests.support import BOUND, until
 
 __all__ = ["disk"]

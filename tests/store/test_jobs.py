@@ -21,7 +21,10 @@ from jrs.records.model import (
 from jrs.recovery.attempt import entry_point
 from jrs.store.jobs import JobCatalog
 from jrs.store.result_store import JobResultStore
+from tests.recovery.conftest import faulty, open_faulty
 from tests.recovery.support import JOBS, Faulty, job, put, result, spec, spoil
+
+__all__ = ["faulty", "open_faulty"]
 
 # -- submitting ---------------------------------------------------------------------------------
 

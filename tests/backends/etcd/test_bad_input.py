@@ -35,7 +35,7 @@ from jrs.testing.servers.certificates import make_certificates
 from jrs.testing.servers.fixtures import had
 from jrs.testing.servers.found import find_etcd
 from jrs.testing.servers.ports import Ports
-from tests.etcd.support import USERS, as_user, opened, with_option
+from tests.backends.etcd.support import USERS, as_user, opened, with_option
 
 Refused = Callable[..., None]
 

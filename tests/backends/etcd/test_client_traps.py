@@ -14,7 +14,7 @@ from jrs.contract.clock import Deadline
 from jrs.contract.errors import Fenced
 from jrs.contract.operations import Create
 from jrs.testing.servers import EtcdServer
-from tests.etcd.support import lead, opened
+from tests.backends.etcd.support import lead, opened
 from tests.support import BOUND
 
 

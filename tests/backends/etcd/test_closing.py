@@ -15,7 +15,7 @@ from jrs.contract.errors import JrsError, Unavailable
 from jrs.contract.operations import Create
 from jrs.contract.watch import Watch
 from jrs.testing.servers import EtcdServer
-from tests.etcd.support import lead, opened, threads_of_ours
+from tests.backends.etcd.support import lead, opened, threads_of_ours
 from tests.support import BOUND, until
 
 USES_ALL = """

@@ -27,7 +27,7 @@ from jrs.contract.errors import (
 )
 from jrs.contract.operations import Check, Create, Delete, Fence, Op, Update
 from jrs.testing.servers import EtcdServer
-from tests.etcd.support import lead, opened
+from tests.backends.etcd.support import lead, opened
 from tests.support import BOUND, until
 
 

@@ -15,7 +15,7 @@ from jrs.contract.clock import Deadline
 from jrs.contract.errors import OutcomeUnknown, Unavailable
 from jrs.contract.operations import Create
 from jrs.testing.servers import EtcdServer, Proxies
-from tests.etcd.support import Counted, lead, opened, stream_of, with_option
+from tests.backends.etcd.support import Counted, lead, opened, stream_of, with_option
 from tests.support import BOUND, until
 
 

@@ -22,7 +22,7 @@ from jrs.contract.errors import Fenced, OutcomeUnknown, Unavailable
 from jrs.contract.leadership import Leadership
 from jrs.contract.operations import Create
 from jrs.testing.servers import EtcdServer, Proxies
-from tests.etcd.support import TTL, guardian_of, lead, opened, threads_of_ours
+from tests.backends.etcd.support import TTL, guardian_of, lead, opened, threads_of_ours
 from tests.recovery.support import gone
 from tests.support import BOUND, until
 

@@ -17,7 +17,7 @@ from jrs.contract.clock import Deadline
 from jrs.contract.errors import JrsError, OutcomeUnknown, TooLarge, Unavailable
 from jrs.contract.operations import Create, Op, Update
 from jrs.testing.servers import EtcdServer
-from tests.etcd.support import Counted, opened, stream_of
+from tests.backends.etcd.support import Counted, opened, stream_of
 from tests.support import BOUND, until
 
 MIB = 1 << 20

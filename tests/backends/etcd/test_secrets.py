@@ -13,7 +13,7 @@ from jrs.contract.operations import Create
 from jrs.testing.servers import EtcdServer
 from jrs.testing.servers.fixtures import had
 from jrs.testing.servers.found import find_etcd
-from tests.etcd.support import (
+from tests.backends.etcd.support import (
     USERS,
     as_user,
     environment_of,

@@ -10,7 +10,7 @@ from jrs.contract.clock import Deadline
 from jrs.contract.errors import Conflict, Fenced, JrsError
 from jrs.contract.operations import Check, Create, Delete, Fence, Update
 from jrs.testing.servers import EtcdServer
-from tests.etcd.support import opened
+from tests.backends.etcd.support import opened
 from tests.support import BOUND, until
 
 

@@ -13,7 +13,7 @@ import pytest
 from jrs.contract.errors import Unavailable
 from jrs.contract.operations import Create
 from jrs.testing.servers import EtcdServer
-from tests.etcd.support import opened
+from tests.backends.etcd.support import opened
 
 OPEN = """
 import sys

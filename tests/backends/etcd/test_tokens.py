@@ -13,7 +13,7 @@ from jrs.backends.etcd._etcd3 import grpc, rpc
 from jrs.backends.etcd.backend import EtcdBackend
 from jrs.contract.operations import Create
 from jrs.testing.servers import EtcdServer
-from tests.etcd.support import USERS, as_user, lead, opened, stream_of
+from tests.backends.etcd.support import USERS, as_user, lead, opened, stream_of
 from tests.support import BOUND, until
 
 UNUSED = 2.5

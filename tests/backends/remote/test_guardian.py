@@ -42,7 +42,7 @@ def guard(notes: Path) -> Iterator[Callable[..., Guardian]]:
     with ExitStack() as stack:
 
         def start(ttl: float = 3600.0, **config: object) -> Guardian:
-            made = Guardian("tests.remote.enders", {"notes": str(notes), **config}, ttl)
+            made = Guardian("tests.backends.remote.enders", {"notes": str(notes), **config}, ttl)
             stack.callback(made.dismiss)
             return made
 
@@ -57,7 +57,7 @@ class Master:
         program = f"""
         import subprocess, sys, os
         from jrs.backends.remote.guardian import Guardian
-        guardian = Guardian("tests.remote.enders", {config!r}, 3600.0)
+        guardian = Guardian("tests.backends.remote.enders", {config!r}, 3600.0)
         guardian.guard({SECRET!r})
         {then}
         print(guardian.pid, flush=True)
@@ -132,7 +132,7 @@ def test_without_a_secret_it_ends_nothing(notes: Path) -> None:
     """A master that dies before its session exists."""
     program = (
         "import os; from jrs.backends.remote.guardian import Guardian; "
-        f"made = Guardian('tests.remote.enders', {{'notes': {str(notes)!r}}}, 60.0);"
+        f"made = Guardian('tests.backends.remote.enders', {{'notes': {str(notes)!r}}}, 60.0);"
         "print(made.pid, flush=True);"
         "os._exit(9)"
     )
@@ -218,7 +218,7 @@ def test_without_descriptors_a_candidate_is_told_to_wait(notes: Path) -> None:
     """D1: a master without descriptors ended with a raw "Too many open files"."""
     before = len(os.listdir("/proc/self/fd"))
     with no_descriptors(), pytest.raises(Unavailable, match="Too many open files"):
-        Guardian("tests.remote.enders", {"notes": str(notes)}, 3600.0)
+        Guardian("tests.backends.remote.enders", {"notes": str(notes)}, 3600.0)
     with no_descriptors(), pytest.raises(Unavailable, match="Too many open files"):
         LeadershipLease(
             1, Fence(1, 1), ttl=5.0, sent=0.0, beat=lambda _: None, end=lambda: None, held=0

@@ -59,7 +59,7 @@ def serve(
 
         def start(ttl: float, sent: float | None = None) -> LeadershipLease:
             notes = tmp_path_factory.mktemp("guardian") / "notes"
-            guardian = Guardian("tests.remote.enders", {"notes": str(notes)}, ttl)
+            guardian = Guardian("tests.backends.remote.enders", {"notes": str(notes)}, ttl)
             lease = LeadershipLease(
                 7,
                 Fence(7, 70),

@@ -24,7 +24,7 @@ from jrs.store.opening import open_backend
 from jrs.testing.contract import contents, lead
 from jrs.testing.servers import Proxy, ZooKeeperServer
 from jrs.testing.servers.certificates import make_certificates
-from tests.zookeeper.support import session_of
+from tests.backends.zookeeper.support import session_of
 
 BOUND = 30.0
 SECRET = "open-sesame"

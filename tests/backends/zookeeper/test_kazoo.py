@@ -16,7 +16,7 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.protocol.connection import ConnectionHandler
 
-PROTOCOL = Path(__file__).parents[2] / "backends" / "zookeeper" / "protocol"
+PROTOCOL = Path(__file__).parents[3] / "backends" / "zookeeper" / "protocol"
 
 CLIENT = {
     "_conn_retry": "how the connection is tried again",

@@ -27,8 +27,8 @@ from jrs.contract.operations import EPOCH_KEY, Create, Update
 from jrs.testing.contract import lead, present
 from jrs.testing.servers import Proxy, ZooKeeperServer
 from jrs.testing.worker import Worker
+from tests.backends.zookeeper.support import campaign_of, session_of
 from tests.support import BOUND, until
-from tests.zookeeper.support import campaign_of, session_of
 
 Open = Callable[..., ZooKeeperBackend]
 

@@ -23,8 +23,8 @@ from jrs.contract.errors import Conflict, Fenced, OutcomeUnknown, TooLarge, Unav
 from jrs.contract.operations import Create, Update
 from jrs.testing.contract import contents, lead, present
 from jrs.testing.servers import Proxy, ZooKeeperServer
+from tests.backends.zookeeper.support import campaign_of
 from tests.support import BOUND, until
-from tests.zookeeper.support import campaign_of
 
 Client = Callable[..., Any]
 

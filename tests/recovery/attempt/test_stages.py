@@ -28,10 +28,11 @@ from jrs.recovery.cleanup.resources import default_resources
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.store.opening import open_backend
 from jrs.store.result_store import JobResultStore
-from tests.recovery import die_at, jobs
+from tests.recovery import jobs
+from tests.recovery.attempt import die_at
 from tests.recovery.support import CLUSTER, Faulty, FaultyMemory, put, spec, spoil
 
-HERE = Path(__file__).parents[2]
+HERE = Path(__file__).parents[3]
 
 
 class Lead:
@@ -227,7 +228,7 @@ def test_a_crash_at_any_step_of_a_stage_is_recovered_from(tmp_path: Path, step: 
     what was not recorded, and ends with the same result and each output exactly once."""
     url, root, calls = (tmp_path / "store").as_uri(), tmp_path / "jobs", str(tmp_path / "calls")
     doomed = subprocess.run(
-        [sys.executable, "-m", "tests.recovery.die_at", url, str(root), calls, step],
+        [sys.executable, "-m", "tests.recovery.attempt.die_at", url, str(root), calls, step],
         cwd=HERE, capture_output=True, text=True,
     )  # fmt: skip
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import attrs
 
-CHECKPOINTS = Path(__file__).parents[1] / "fixtures" / "checkpoints"
+CHECKPOINTS = Path(__file__).parents[2] / "fixtures" / "checkpoints"
 PLACE = Path("/tmp/jrs fixtures")
 """Where they were made: the logs of files name this folder."""
 BATCHES = 7

@@ -11,7 +11,7 @@ import pytest
 
 from jrs.contract.errors import CorruptRecord, InvalidInput
 from jrs.recovery.checkpoint_format.checkpoint import select
-from tests.snapshots.fabricate import JOIN, PROVIDERS, FakeQuery, put
+from tests.recovery.snapshots.fabricate import JOIN, PROVIDERS, FakeQuery, put
 
 
 def versions(files: tuple[str, ...], where: str = "state/0/1/") -> list[str]:

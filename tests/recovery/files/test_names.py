@@ -19,9 +19,9 @@ from jrs.recovery.attempt.attempt_run import AttemptRun
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.master import Master
 from jrs.recovery.snapshots import SnapshotCatalog
+from tests.recovery.attempt.test_stages import Lead, writes
+from tests.recovery.snapshots.fabricate import FakeJob
 from tests.recovery.support import CLUSTER, FaultyMemory
-from tests.recovery.test_stages import Lead, writes
-from tests.snapshots.fabricate import FakeJob
 
 NOBODY_COUNTS_ON = (".trash", "logs", ".restore")
 

@@ -18,8 +18,8 @@ from jrs.recovery.snapshots import SnapshotCatalog, find_orphans, folders
 from jrs.store.jobs import JobCatalog
 from jrs.store.result_store import JobResultStore
 from jrs.store.stops import JobStops
+from tests.recovery.snapshots.fabricate import FakeJob
 from tests.recovery.support import CLUSTER, FaultyMemory, Leader, put, result, spec
-from tests.snapshots.fabricate import FakeJob
 from tests.support import until
 
 

@@ -21,10 +21,10 @@ from jrs.store.jobs import JobCatalog
 from jrs.store.result_store import JobResultStore
 from jrs.store.stops import JobStops
 from jrs.testing.masters import Masters
+from tests.recovery.leader.test_trust import jrs
+from tests.recovery.snapshots.conftest import catalog, memory, storage
+from tests.recovery.snapshots.fabricate import FakeJob
 from tests.recovery.support import JOBS, FaultyMemory, job
-from tests.recovery.test_trust import jrs
-from tests.snapshots.conftest import catalog, memory, storage
-from tests.snapshots.fabricate import FakeJob
 from tests.support import BOUND
 
 __all__ = ["catalog", "memory", "storage"]

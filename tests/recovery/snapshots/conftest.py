@@ -12,8 +12,8 @@ import pytest
 from jrs.backends.memory import Space
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.snapshots import SnapshotCatalog
+from tests.recovery.snapshots.fabricate import FakeJob
 from tests.recovery.support import CLUSTER, FaultyMemory
-from tests.snapshots.fabricate import FakeJob
 
 
 @pytest.fixture

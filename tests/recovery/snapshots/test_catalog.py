@@ -33,8 +33,8 @@ from jrs.recovery.checkpoint_format import checkpoint
 from jrs.recovery.files import transfer
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.snapshots import SnapshotCatalog, contents, create, find_orphans, folders
+from tests.recovery.snapshots.fabricate import FakeJob, jrs_sink, put, tree
 from tests.recovery.support import CLUSTER, FaultyMemory, result
-from tests.snapshots.fabricate import FakeJob, jrs_sink, put, tree
 
 FORMATS = [SnapshotFormat.LINK, SnapshotFormat.FULL, SnapshotFormat.CAS]
 by_format = pytest.mark.parametrize("how", FORMATS, ids=lambda how: how.value)
@@ -76,7 +76,7 @@ def test_kept_in_the_common_folder(catalog: SnapshotCatalog, job: FakeJob) -> No
 
 def test_sink_up_to_the_batch(catalog: SnapshotCatalog, job: FakeJob) -> None:
     """What a sink has published ahead of the commit log is left out, its log as well."""
-    from tests.snapshots.fabricate import file_sink
+    from tests.recovery.snapshots.fabricate import file_sink
 
     file_sink(job.out("hourly"), 6, start=5)
 

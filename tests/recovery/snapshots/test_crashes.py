@@ -28,8 +28,8 @@ from jrs.records.snapshots import SnapshotFormat
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.snapshots import SnapshotCatalog, find_orphans
 from jrs.store.opening import open_backend
+from tests.recovery.snapshots.fabricate import FakeJob, tree
 from tests.recovery.support import CLUSTER
-from tests.snapshots.fabricate import FakeJob, tree
 
 DEAD = 77
 STEPS = (

@@ -9,8 +9,8 @@ import pytest
 from jrs.contract.errors import Fenced, OutcomeUnknown, SnapshotInUse, Unavailable
 from jrs.records import keys
 from jrs.recovery.snapshots import SnapshotCatalog, find_orphans, folders
+from tests.recovery.snapshots.fabricate import FakeJob
 from tests.recovery.support import FaultyMemory
-from tests.snapshots.fabricate import FakeJob
 
 
 def test_replaced_behind_the_look(

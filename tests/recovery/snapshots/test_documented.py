@@ -8,9 +8,9 @@ import pytest
 
 from jrs.records.snapshots import SnapshotFormat
 from jrs.recovery.snapshots import SnapshotCatalog
-from tests.snapshots.fabricate import FakeJob
+from tests.recovery.snapshots.fabricate import FakeJob
 
-DOCS = Path(__file__).parents[2] / "docs" / "snapshots.md"
+DOCS = Path(__file__).parents[3] / "docs" / "snapshots.md"
 
 
 def matrix() -> dict[str, dict[str, str]]:

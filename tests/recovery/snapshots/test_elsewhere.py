@@ -25,9 +25,9 @@ from jrs.recovery.files import transfer
 from jrs.recovery.snapshots import SnapshotCatalog, find_orphans, folders, retain
 from jrs.store.result_store import JobResultStore
 from tests.crash.test_disk_full import SIZE, disk, free
+from tests.recovery.snapshots.fabricate import FakeJob, put, tree
+from tests.recovery.snapshots.test_catalog import by_format
 from tests.recovery.support import CLUSTER, FaultyMemory, result
-from tests.snapshots.fabricate import FakeJob, put, tree
-from tests.snapshots.test_catalog import by_format
 
 __all__ = ["disk"]
 

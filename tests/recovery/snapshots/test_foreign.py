@@ -14,7 +14,7 @@ from jrs.records.codec import decode, encode
 from jrs.records.model import StageRecord
 from jrs.records.snapshots import Manifest, SnapshotFile
 from jrs.recovery.snapshots import SnapshotCatalog
-from tests.snapshots.fabricate import FakeJob, tree
+from tests.recovery.snapshots.fabricate import FakeJob, tree
 
 
 def tampered(exported: Path, **changes: Any) -> None:

@@ -12,8 +12,8 @@ from jrs.contract.errors import DamagedSnapshot, InvalidInput, SnapshotInUse, Un
 from jrs.records.policies import SnapshotPolicy
 from jrs.records.snapshots import SnapshotFormat, SnapshotRecord
 from jrs.recovery.snapshots import SnapshotCatalog, delete, find_orphans, folders, move, retain
-from tests.snapshots.fabricate import FakeJob, put, tree
-from tests.snapshots.test_catalog import by_format, flip
+from tests.recovery.snapshots.fabricate import FakeJob, put, tree
+from tests.recovery.snapshots.test_catalog import by_format, flip
 
 
 class Died(BaseException):

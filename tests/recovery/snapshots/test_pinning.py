@@ -24,8 +24,8 @@ from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.leader.recovery_point import RecoveryPoints
 from jrs.recovery.snapshots import SnapshotCatalog, scheduled
 from jrs.store.stops import JobStops
+from tests.recovery.snapshots.fabricate import FakeJob, file_sink, jrs_sink, put
 from tests.recovery.support import FaultyMemory
-from tests.snapshots.fabricate import FakeJob, file_sink, jrs_sink, put
 
 
 @pytest.fixture

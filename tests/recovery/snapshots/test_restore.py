@@ -32,9 +32,9 @@ from jrs.records.snapshots import RestoreRecord, SnapshotFormat
 from jrs.recovery.checkpoint_format.relocation import relocate
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.snapshots import SnapshotCatalog, contents, find_orphans, folders
+from tests.recovery.snapshots.fabricate import FakeJob, file_sink, jrs_sink, put, tree
+from tests.recovery.snapshots.test_catalog import by_format
 from tests.recovery.support import CLUSTER, FaultyMemory, result
-from tests.snapshots.fabricate import FakeJob, file_sink, jrs_sink, put, tree
-from tests.snapshots.test_catalog import by_format
 
 
 def paths_in(log: Path) -> list[str]:

@@ -19,8 +19,8 @@ from jrs.recovery.snapshots import SnapshotCatalog, folders, restore, swap
 from jrs.store.jobs import JobCatalog
 from jrs.store.result_store import JobResultStore
 from jrs.store.stops import JobStops
+from tests.recovery.snapshots.fabricate import FakeJob, put, tree
 from tests.recovery.support import FaultyMemory, Leader, result
-from tests.snapshots.fabricate import FakeJob, put, tree
 
 
 class Died(BaseException):

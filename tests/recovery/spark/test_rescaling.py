@@ -33,9 +33,9 @@ from jrs.recovery.snapshots import find_orphans
 from jrs.recovery.snapshots.contents import gather
 from jrs.recovery.spark import rescaling
 from jrs.testing.contract import lead
+from tests.recovery.snapshots.fabricate import FakeJob, jrs_sink, put, tree
+from tests.recovery.snapshots.test_crashes import DEAD, Begin, in_a_child
 from tests.recovery.support import CLUSTER, FaultyMemory
-from tests.snapshots.fabricate import FakeJob, jrs_sink, put, tree
-from tests.snapshots.test_crashes import DEAD, Begin, in_a_child
 
 BEFORE, WANTED = 2, 3
 COMPACT = 3

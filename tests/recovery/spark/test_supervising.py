@@ -27,8 +27,8 @@ from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.spark import queries, rescaling
 from jrs.recovery.spark.stage_query import StageQuery, Step
 from jrs.recovery.spark.streams import Streams
+from tests.recovery.snapshots import fabricate
 from tests.recovery.support import CLUSTER, FaultyMemory, put, spec
-from tests.snapshots import fabricate
 from tests.support import until
 
 

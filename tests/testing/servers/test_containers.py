@@ -10,9 +10,9 @@ import pytest
 from jrs.testing.servers import Server, ServerError, ServerMissing, find_etcd, find_zookeeper
 from jrs.testing.servers.containers import Containers, require
 from jrs.testing.servers.fixtures import missing
-from tests.servers.dockerd import private_engine
-from tests.servers.images import make_etcd_image, make_zookeeper_image
-from tests.servers.values import read, write
+from tests.testing.servers.dockerd import private_engine
+from tests.testing.servers.images import make_etcd_image, make_zookeeper_image
+from tests.testing.servers.values import read, write
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ from jrs.testing.servers import (
 from jrs.testing.servers.fixtures import had
 from jrs.testing.servers.ports import Ports
 from jrs.testing.servers.process import Process
-from tests.servers.values import read, write
+from tests.testing.servers.values import read, write
 
 Start = Callable[..., Server]
 

@@ -16,7 +16,7 @@ from kazoo.exceptions import AuthFailedError, ConnectionLoss, SessionClosedRequi
 
 from jrs.backends.remote.address import Address, Tls
 from jrs.testing.servers import EtcdServer, ServerError, ZooKeeperServer
-from tests.servers.values import Kazoo, read, write
+from tests.testing.servers.values import Kazoo, read, write
 
 BOUND = 20.0
 StartEtcd = Callable[..., EtcdServer]

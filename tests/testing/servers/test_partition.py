@@ -13,7 +13,7 @@ from jrs.contract.clock import Deadline
 from jrs.testing.servers import EtcdServer, Server, ServerMissing, ZooKeeperServer
 from jrs.testing.servers.fixtures import had, missing
 from jrs.testing.servers.namespaces import Hosts, Namespaces
-from tests.servers.values import read, write
+from tests.testing.servers.values import read, write
 from tests.unshared import as_root
 
 __all__ = ["as_root"]
