@@ -115,7 +115,7 @@ OF_BOTH = {
         "upgrade/test_rolling_upgrade.py",
     ),
     "S7": ("recovery/files/test_names.py",),
-    "S8": ("backends/file/test_file_lifeline.py", "backends/shared/test_lease.py"),
+    "S8": ("recovery/attempt/test_file_lifeline.py", "backends/shared/test_lease.py"),
 }
 """The numbers that are in both lists: the files whose tests mean the fault by them. All others mean
 the requirement."""
