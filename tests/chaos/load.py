@@ -1,4 +1,4 @@
-"""Load: writers that note what each of their commits is said to have come to, and the judgement.
+"""Load: writers that note the reported outcome of each of their commits, and the check of these.
 
 Every commit has an operation of its own id, so that it shows whether it was applied; those of a
 chain also step a counter that is guarded by its version, so that it shows how often.

@@ -16,7 +16,7 @@ from tests.support import BOUND, until
 
 HANDLES = 4
 TIMEOUT = 3
-"""Seconds for a call: as a user would choose who has something else to do than to wait."""
+"""Seconds for a call, as an impatient user would choose them."""
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_the_quorum_goes(ensemble: Server, handles: list[Backend], how: str) -> 
         first = ensemble.leader()
         for index in (first, (first + 1) % 3):
             getattr(ensemble[index], how)()
-        # No more than there are streams: who reads back, or a counter, waits for the quorum.
+        # No more than there are streams: reading back, and a counter, wait for the quorum.
         until(lambda: load.has_unknown(4), "writers are told that something is wrong")
         gone = time.monotonic()
         ensemble.heal()

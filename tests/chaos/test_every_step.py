@@ -27,7 +27,7 @@ TTL = 10.0
 
 
 class Toll:
-    """A port that leads to a server, and kills who sends the fatal piece."""
+    """A port that leads to a server, and kills the process that sends the fatal piece."""
 
     def __init__(self, target: tuple[str, int]) -> None:
         self._target = target

@@ -1,4 +1,4 @@
-"""A cluster whose every text is hostile to who prints it."""
+"""A cluster whose every text is hostile to the program that prints it."""
 
 from __future__ import annotations
 

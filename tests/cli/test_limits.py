@@ -68,7 +68,7 @@ def test_what_nobody_could_read_back(jrs: Jrs, args: list[str]) -> None:
     ids=lambda what: " ".join(map(str, what))[:40] if isinstance(what, list) else "",
 )
 def test_more_than_anybody_means(jrs: Jrs, url: str, args: list[str], limit: str) -> None:
-    """S1: a count or a duration that no computer comes to is refused, and nothing is changed."""
+    """S1: a count or a duration beyond any computer is refused, and nothing is changed."""
     with open_backend(url) as backend:
         JobCatalog(backend).submit(JobSpec("there", "m:f"))
         before = contents(backend)

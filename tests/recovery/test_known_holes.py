@@ -53,7 +53,7 @@ Open = Callable[[], Faulty]
 
 
 class ListeningRunner(ThreadRunner):
-    """The thread runner, with a listener that is told of an attempt's end before the leader."""
+    """The thread runner, with a listener that learns of an attempt's end before the leader."""
 
     def __init__(self, listener: Callable[[], None]) -> None:
         self._listener = listener

@@ -1,4 +1,4 @@
-"""The master: who leads, when it says so, and what it leaves behind when it does not any more."""
+"""The master: which one leads, when it says so, and what it leaves behind afterwards."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_a_graceful_stop_hands_over_at_once(start: Start) -> None:
 
 
 def test_a_stopped_candidate_goes_without_having_led(start: Start) -> None:
-    """A master that waits for its turn ends when it is told to."""
+    """A master that waits for its turn ends on request."""
     start("m1").until("leading")
     second = start("m2")
     until(lambda: len(Registry(second.backend).masters()) == 2, "it is registered")

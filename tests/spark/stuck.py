@@ -26,7 +26,7 @@ QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 IN_DRIVER, IN_EXECUTOR, IN_JVM = "in foreachBatch", "in an executor", "in a hung JVM"
 WHERE = (IN_DRIVER, IN_EXECUTOR, IN_JVM)
 FOR = 3600.0
-"""Seconds: longer than anybody waits."""
+"""Seconds: longer than any test waits."""
 STARTS = 180.0
 """Seconds after which a JVM is taken to never start."""
 

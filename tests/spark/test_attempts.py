@@ -114,7 +114,7 @@ def test_the_session_is_the_jobs_own(new_cluster: Callable[[str], Cluster], tmp_
 
 
 def test_without_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A job that asks for Spark where there is none is told in one line how to get it."""
+    """A job that asks for Spark where there is none gets one line that says how to get it."""
     monkeypatch.setitem(sys.modules, "pyspark", None)
     monkeypatch.setitem(sys.modules, "pyspark.sql", None)
     nothing: Any = SimpleNamespace()

@@ -1,4 +1,4 @@
-"""The archive of Spark's classes: who makes it, who uses it, and what is done without."""
+"""The archive of Spark's classes: what makes it, what uses it, and how jobs run without it."""
 
 from __future__ import annotations
 

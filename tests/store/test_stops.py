@@ -329,7 +329,7 @@ def test_a_drain_outlives_a_hold(stops: JobStops, fence: Fence) -> None:
 
 
 def test_a_drain_that_was_refused_ends_with_a_hold(stops: JobStops, fence: Fence) -> None:
-    """What was refused is over: nobody is told again that it cannot be done."""
+    """What was refused is over: no later caller hears again that it cannot be done."""
     stops.update(at(stops.request("job", DRAIN), StopState.REFUSED, "it has timers"), fence)
     stops.hold("job", "its plan has changed", fence)
     stops.resume("job")

@@ -78,7 +78,7 @@ def secured() -> Iterator[EtcdServer]:
 
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[EtcdServer]:
-    """Asks for users; ``poor`` is one without any permission, ``reader`` one who may only read."""
+    """Asks for users: ``poor`` has no permission, ``reader`` may only read."""
     with had(lambda: find_etcd(users=USERS)) as server:
         whole = {"key": base64.b64encode(b"\0").decode(), "range_end": "AA=="}
         server.ask("/v3/auth/role/add", {"name": "reading"}, user="root")

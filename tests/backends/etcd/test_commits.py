@@ -204,7 +204,7 @@ def test_nothing_is_sent_behind_what_failed(error: JrsError) -> None:
 
 
 def test_a_lone_caller_s_own_deadline_holds(etcd_server: EtcdServer, backend: EtcdBackend) -> None:
-    """Also where it is the one who writes for others."""
+    """Also where its thread writes for other callers."""
     backend.get("k")
     etcd_server.pause()
     began = time.monotonic()

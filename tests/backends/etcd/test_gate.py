@@ -76,7 +76,7 @@ def test_what_was_read_to_be_absent_does_not_come_later(
 def test_nor_does_it_come_behind_the_next_commit(
     backend: EtcdBackend, lose: Callable[[Create], Any]
 ) -> None:
-    """The handle's commits keep their order, also for who does not read in between."""
+    """The handle's commits keep their order, also for a caller that does not read in between."""
     request = lose(Create("k", b"late"))
     backend.commit(Create("other", b""))
 
@@ -111,7 +111,7 @@ def test_nothing_is_read_while_it_is_not_certain(
 def test_who_leaves_while_his_commit_is_being_sent_reads_for_good(
     backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another caller sends it, and waits longer: it does not come behind the reading."""
+    """Another caller sends it, and waits longer: it does not take effect after the read."""
     send, calls, go = backend.connection.write, [], threading.Semaphore(0)
 
     def slow(method: Any, request: Any, deadline: Deadline) -> Any:

@@ -178,7 +178,7 @@ def test_a_handle_closed_under_a_leadership(etcd_server: EtcdServer, backend: Et
 
 
 def test_a_handle_closed_under_a_campaign(etcd_server: EtcdServer, backend: EtcdBackend) -> None:
-    """The candidate is told, and leaves nothing behind."""
+    """The candidate gets an error, and leaves nothing behind."""
     handle = opened(etcd_server.url(), backend.cluster)
     with lead(backend):
         failed: list[BaseException] = []
@@ -287,7 +287,7 @@ def test_the_lease_of_a_failed_try_is_ended(backend: EtcdBackend, nth: int) -> N
 
 
 def test_candidates_leave_no_leases(etcd_server: EtcdServer, backend: EtcdBackend) -> None:
-    """Neither those who lose a race, nor those who stop."""
+    """Neither candidates that lose a race, nor those that stop."""
     before = leases(backend)
     stop = threading.Event()
     won: list[Leadership | None] = []

@@ -1,4 +1,4 @@
-"""TLS: whom a handle trusts, and that a handshake that fails is told once, in the error."""
+"""TLS: which server a handle trusts, and that a failed handshake is reported once, as the error."""
 
 from __future__ import annotations
 

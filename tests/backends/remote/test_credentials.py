@@ -1,4 +1,4 @@
-"""What is secret of a backend reaches the attempts, and nobody who inherits from them."""
+"""A backend's credentials reach the attempts, and no process that inherits from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lease: a leader knows by its own clock, before anybody else can lead, that it is over."""
+"""The lease: a leader knows by its own clock, before another one can lead, that it is over."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ Start = Callable[..., ZooKeeperServer]
 
 
 def as_user(monkeypatch: pytest.MonkeyPatch, name: str | None, password: str = SECRET) -> None:
-    """Have the environment say who one is."""
+    """Put a user and a password into the environment."""
     for variable, value in (("USER", name), ("PASSWORD", password)):
         if name is None:
             monkeypatch.delenv(f"JRS_BACKEND_{variable}", raising=False)
@@ -235,7 +235,7 @@ def test_a_password_that_is_good_again(
 
 
 def test_digest_alone(start_zookeeper: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that wants any credentials takes ours, and those who have none are told so."""
+    """A server that wants any credentials takes ours, and refuses a client without any."""
     server = start_zookeeper(digest_only=True)
     assert isinstance(refused(server.url()), AccessDenied)
     as_user(monkeypatch, "owner")
@@ -416,7 +416,7 @@ class _Into(logging.Handler):
 
 
 def test_an_access_survives_its_config(tmp_path: Path) -> None:
-    """What a guardian is told is all that it takes to connect as its master does."""
+    """A guardian gets all that it needs to connect as its master does."""
     files = make_certificates(tmp_path)
     environment = {"JRS_BACKEND_USER": "u", "JRS_BACKEND_PASSWORD": SECRET}
     for url in (

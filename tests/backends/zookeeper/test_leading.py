@@ -288,7 +288,7 @@ def test_a_campaign_without_a_server(handle: Open, start_zookeeper: Callable[...
 
 
 def test_the_ender(zookeeper_server: ZooKeeperServer, handle: Open) -> None:
-    """It ends the session it is told of, and one that is gone already is no failure."""
+    """It ends the given session; a session that is gone already is no failure."""
     backend = handle()
     leadership = lead(backend, ttl=60.0)
     session = session_of(leadership)

@@ -59,8 +59,8 @@ def bare(zookeeper_server: ZooKeeperServer, client: Any) -> Any:
     ids=["name", "port", "both"],
 )
 def test_nobody_there(place: str, words: list[str], kind: type[Unavailable]) -> None:
-    """A wrong host or port is named, each of several; a server may yet come to where nobody
-    listens."""
+    """Each wrong host or port is named. Where no server listens yet, one may start later, so that
+    is a passing error."""
     error = refused(f"zookeeper://{place}?timeout=5", 5)
     assert type(error) is kind
     assert all(word in str(error) for word in words)
@@ -77,7 +77,7 @@ def test_who_answers_nothing() -> None:
 
 @pytest.mark.parametrize("said", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\0\0\0\1x", b""])
 def test_who_is_no_zookeeper(said: bytes) -> None:
-    """A server that speaks something else is told from a ZooKeeper."""
+    """A server of another protocol is not taken for a ZooKeeper."""
     with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
 
         def answer() -> None:
@@ -188,7 +188,7 @@ def test_many_open_the_same_new_cluster(zookeeper_server: ZooKeeperServer, bare:
      "zookeeper://h?auth=magic", "zookeeper://user@h", "zookeeper://:sesame@h"],
 )  # fmt: skip
 def test_urls_that_are_none(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A URL that cannot be meant is refused before anybody is asked."""
+    """A URL that makes no sense is refused before any server is asked."""
     monkeypatch.delenv("JRS_BACKEND_PASSWORD", raising=False)
     error = refused(url, 0)
     assert isinstance(error, InvalidInput)

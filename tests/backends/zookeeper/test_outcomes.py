@@ -127,7 +127,7 @@ def test_opening_while_the_server_hangs(zookeeper_server: ZooKeeperServer, proxy
 def test_a_lost_answer_is_unknown_and_the_write_is_there(
     handle: Open, through: Open, proxy: Proxy
 ) -> None:
-    """The worst case: the server has done it, and nobody is told. It is never called undone."""
+    """The worst case: the server has done it, and the answer is lost. No caller hears "undone"."""
     late, witness = through(timeout=6), handle()
     late.commit(Create("n", b"0"))
     version = present(late, "n").version

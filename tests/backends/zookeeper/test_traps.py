@@ -194,7 +194,7 @@ def test_a_retry_writes_in_a_session_that_did_not_ask_for_it(
     def write() -> None:
         tries.append(bare.client_id[0] if bare.client_id else 0)
         if len(tries) == 1:
-            raise SessionExpiredError  # As it is told when it wakes up.
+            raise SessionExpiredError  # As it learns when it wakes up.
         bare.set(node, b"zombie")
 
     expire(bare, zookeeper_server)

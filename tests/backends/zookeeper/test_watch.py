@@ -195,7 +195,7 @@ def test_the_poll(handle: Open, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_closing_the_handle_wakes(handle: Open) -> None:
-    """A waiter on a handle that is closed is told so at once."""
+    """Closing a handle wakes its waiters at once, with an error."""
     backend = handle()
     watch = backend.watch("w/")
     assert watch.wait(BOUND)

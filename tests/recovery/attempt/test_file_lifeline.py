@@ -75,8 +75,8 @@ def test_a_leader_on_a_folder_has_a_lifeline(leadership: Leadership) -> None:
 
 
 def test_the_lock_is_held_until_the_attempt_is_dead(tmp_path: Path) -> None:
-    """B10: nobody leads within the ttl of a leader that died while its attempt may live; who leads
-    then finds the attempt dead."""
+    """B10: no master leads within the ttl of a leader that died while its attempt may live; the
+    next leader finds the attempt dead."""
     url, pids = (tmp_path / "store").as_uri(), tmp_path / "pids"
     with Masters(url, cluster=CLUSTER, ttl=600.0) as masters:
         old = masters.start("m1")

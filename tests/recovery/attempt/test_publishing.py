@@ -1,4 +1,4 @@
-"""Publishing at a place of the user's own: once, whole, never over anything, by who leads."""
+"""Publishing at a place of the user's own: once, whole, never over anything, by the leader."""
 
 from __future__ import annotations
 

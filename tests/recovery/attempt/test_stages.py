@@ -1,4 +1,4 @@
-"""Stages: run once in the life of a job, published in one step, by nobody who does not lead."""
+"""Stages: run once in the life of a job, published in one step, and only by the leader."""
 
 from __future__ import annotations
 

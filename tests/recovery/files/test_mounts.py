@@ -103,7 +103,7 @@ def test_doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, fit: 
 
 
 def test_on_the_command_line(tmp_path: Path) -> None:
-    """C1: `jrs doctor` takes the folder that masters are told, and has a look at its own else."""
+    """C1: `jrs doctor` checks the folder of `--storage`, or else the default of masters."""
     url = (tmp_path / "store").as_uri()
     for more in ((), ("--storage", str(tmp_path / "jobs"))):
         done = subprocess.run(

@@ -199,7 +199,7 @@ def test_a_master_refuses_a_limit_below_one(memory: MemoryBackend, root: Path) -
 
 
 class Hanging(Thing):
-    """A resource whose cleaning hangs, for jobs with that name, until it is let go."""
+    """A resource whose cleaning hangs, for jobs with that name, until the test sets `go`."""
 
     def __init__(self) -> None:
         super().__init__("hanging")
@@ -209,7 +209,7 @@ class Hanging(Thing):
 
 @pytest.fixture
 def hanging() -> Iterator[Hanging]:
-    """One that is let go when the test ends, which waits for all that hung to end."""
+    """One that is set free when the test ends, which waits for all that hung to end."""
     thing = Hanging()
     yield thing
     thing.go.set()

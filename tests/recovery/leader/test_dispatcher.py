@@ -247,7 +247,7 @@ def test_whatever_a_function_raises_is_its_jobs_end(
 
 
 def test_a_job_of_the_driver_waits_for_its_function(memory: FaultyMemory, root: Path) -> None:
-    """A job that only the driver's main can start is left waiting until main has come to it."""
+    """A job that only the driver's main can start waits until main reaches it."""
     with Leader(memory, root) as leader:
         JobCatalog(memory).submit(spec("job", "driver:job"))
         leader.until_said("decision", "job", "wait")
@@ -934,7 +934,7 @@ def test_end_all_ends_attempts_side_by_side() -> None:
 
 
 def test_the_end_of_an_attempt_that_was_ended_on_purpose_is_no_news() -> None:
-    """`forget` tells whether the attempt was still known, so a late end is told from a death."""
+    """`forget` says whether the attempt was still known, so a late end is no death."""
     attempts = Attempts()
     nothing: Any = None
     begun: list[Any] = []

@@ -120,7 +120,7 @@ def test_what_is_no_record() -> None:
         KEY.has_signed(b"nonsense", "where")
 
 
-# -- who rewrites a spec, keeps or renews it -----------------------------------------------------
+# -- rewriting a spec keeps or renews its signature -----------------------------------------------
 
 
 def test_changing(memory: Backend) -> None:
@@ -171,8 +171,8 @@ def with_key(catalog: SnapshotCatalog, key: SpecKey | None) -> SnapshotCatalog:
 
 
 def test_restoring(catalog: SnapshotCatalog, tmp_path: Path) -> None:
-    """X3: a restored job keeps its signature, one under another id gets its own from who has the
-    key, and one that nobody had signed gets none."""
+    """X3: a restored job keeps its signature; under another id a process with the key signs it. A
+    job without a signature gets none."""
     backend, ours = catalog.backend, with_key(catalog, KEY)
     FakeJob(backend, catalog.storage).run(2)
     JobCatalog(backend, spec_key=KEY).sign("job")
@@ -195,7 +195,7 @@ def test_restoring(catalog: SnapshotCatalog, tmp_path: Path) -> None:
 
 
 def test_a_restore_that_was_cut_off(catalog: SnapshotCatalog) -> None:
-    """X3: a leader carries it out with or without the key; who has none signs nothing."""
+    """X3: a leader carries it out with or without the key; without one it signs nothing."""
     backend = catalog.backend
     assert isinstance(backend, FaultyMemory)
     FakeJob(backend, catalog.storage).run(2)

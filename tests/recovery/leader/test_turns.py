@@ -33,7 +33,7 @@ def is_submitted(memory: FaultyMemory, *job_ids: str, suspicion: int = 1) -> Non
 
 
 def leads(memory: FaultyMemory, root: Path, clock: FakeClock, *driven: str) -> Leader:
-    """Return a leader, not recovered yet, whose driver's main has come to these jobs."""
+    """Return a leader, not recovered yet, whose driver's main has reached these jobs."""
     leader = Leader(memory, root, clock=clock)
     for job_id in driven:
         leader.dispatcher.provide(job_id, nothing)

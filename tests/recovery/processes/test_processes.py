@@ -38,7 +38,7 @@ URL = "file:///nowhere"
 
 
 def old_mark(url: str, job_id: str, rest: str) -> str:
-    """Return what anybody can make up who knows the cluster."""
+    """Return a mark that any process that knows the cluster can make up."""
     where = hashlib.sha256(f"{url}\0{CLUSTER}".encode()).hexdigest()[:16]
     return f"{where}:{job_id}:{rest}"
 
@@ -267,8 +267,8 @@ def test_short_of_descriptors_nothing_is_known(
 def test_an_interrupted_look_holds_nobody_up(
     monkeypatch: pytest.MonkeyPatch, sleeper: Callable[..., int]
 ) -> None:
-    """B13: who shares a look that an exception ended is told that nothing is known; the next look
-    is a new one."""
+    """B13: all that share a search which an exception ended learn that nothing is known; the next
+    search is a new one."""
     pid = sleeper(JRS_MARK="m")
     listdir = os.listdir
     looking, go = threading.Event(), threading.Event()

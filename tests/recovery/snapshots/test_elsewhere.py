@@ -104,7 +104,7 @@ def test_place_of_another(catalog: SnapshotCatalog, job: FakeJob, tmp_path: Path
 
 
 def test_damaged_is_not_moved(catalog: SnapshotCatalog, job: FakeJob, tmp_path: Path) -> None:
-    """Nor exported: the copy is removed, the original stays for who wants to look."""
+    """Nor exported: the copy is removed, the original stays, to be looked at."""
     catalog.create("job", format=SnapshotFormat.FULL)
     table = folders.snapshot(job.storage, "job", 1) / "files/out/typed/table.parquet"
     put(table, "damaged!!!")

@@ -26,7 +26,7 @@ def is_free(folder: Path) -> bool:
 
 
 def test_a_child_does_not_keep_a_lock(tmp_path: Path) -> None:
-    """A lock that is let go of is free, and one that is held is not let go of by a child."""
+    """A released lock is free, and a forked child does not release the lock of its parent."""
     wait, end = os.pipe()
 
     def sleep() -> None:

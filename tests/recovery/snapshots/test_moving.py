@@ -54,7 +54,7 @@ def test_another_name_of_where_it_is(
 
 
 def test_another_name_of_its_folder(catalog: SnapshotCatalog, job: FakeJob, tmp_path: Path) -> None:
-    """What cannot be told by the storage's name is told by the lock: nothing is discarded."""
+    """Where the storage's name does not tell, the lock does: nothing is discarded."""
     record = catalog.create("job")
     (tmp_path / "far" / "test").mkdir(parents=True)
     (tmp_path / "far" / "test" / "job").symlink_to(job.storage.folder("job"))

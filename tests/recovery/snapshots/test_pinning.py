@@ -1,4 +1,4 @@
-"""Which snapshots a leader takes of its own accord, and when it takes none."""
+"""Which scheduled snapshots a leader takes, and when it takes none."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ def test_a_leader_finishes_what_was_cut_off(
     catalog: SnapshotCatalog, job: FakeJob, memory: FaultyMemory, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """Nobody is at it any more: the state is in the folder of the leader's own epoch."""
+    """No process works on it any more: the state is in the folder of the leader's own epoch."""
     catalog.create("job")
     job.run(2)
     job.suspend()
@@ -244,7 +244,7 @@ def end(catalog: SnapshotCatalog, job_id: str) -> dict[str, str]:
 def test_a_cleanup_leaves_what_a_restore_was_begun_from(
     catalog: SnapshotCatalog, job: FakeJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another job can still be finished from it; then it goes, like those of no use to anybody."""
+    """Another job can still be finished from it; then it goes, like all that have no use."""
     catalog.create("job")
     catalog.create("job")
     job.suspend()

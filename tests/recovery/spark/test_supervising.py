@@ -33,7 +33,7 @@ from tests.support import until
 
 
 class Query:
-    """A query that runs until it is told what it dies of."""
+    """A query that runs until the test names the error that it dies of."""
 
     lastProgress = None
     isActive = True
@@ -51,7 +51,7 @@ class Query:
 
 
 class Writer:
-    """Starts queries, after a while if it is told so."""
+    """Starts queries, after a while if the test says so."""
 
     def __init__(self) -> None:
         self.query = Query()
@@ -142,7 +142,7 @@ def scene(
 def test_a_death_is_noticed_while_the_backend_hangs(
     scene: Scene, memory: FaultyMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A query that dies is noticed although nobody knows at the moment who leads."""
+    """A query that dies is noticed even while the leader is unknown."""
     writer, asked, answer = scene.add("one"), threading.Event(), threading.Event()
 
     def hangs(fence: object) -> bool:

@@ -19,7 +19,7 @@ def _refuse(why: str) -> NoReturn:
 def test_a_named_server_is_used_and_not_hurt(
     kind: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is healthy and known to lead, and a test that would kill it is told so."""
+    """It is healthy and known to lead, and a test that would kill it gets an error."""
     real: Server = request.getfixturevalue(f"{kind}_server")
     monkeypatch.setenv(f"JRS_TEST_{kind.upper()}", real.url())
     find = named_etcd if kind == "etcd" else named_zookeeper

@@ -136,7 +136,7 @@ def test_zookeeper_with_mutual_tls(start_zookeeper: StartZooKeeper) -> None:
 
 
 def test_zookeeper_with_users(start_zookeeper: StartZooKeeper) -> None:
-    """Only one who logs in by SASL gets in."""
+    """Only a client that logs in by SASL gets in."""
     server = start_zookeeper(users={"jrs": "secret"})
 
     def login(password: str) -> dict[str, Any]:
