@@ -198,9 +198,8 @@ def test_the_claim_is_looked_at_before_each_removal(
         discard(job_id, path)
         stored = memory.get(keys.JOBS + "job")
         assert stored is not None
-        memory.commit(
-            Update(stored.key, stored.value, stored.version)
-        )  # Another process claims it.
+        # Another process reserves it.
+        memory.commit(Update(stored.key, stored.value, stored.version))
 
     with (
         monkeypatch.context() as patch,
