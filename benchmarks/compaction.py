@@ -37,7 +37,8 @@ threading.Thread(target=look, daemon=True).start()
 
 def commits(backend: FileBackend, name: str, over: threading.Event) -> tuple[list[float], int]:
     """Commit until it is over; return the seconds that each took, and how many failed."""
-    took, failed = [], 0
+    took: list[float] = []
+    failed = 0
     while not over.is_set():
         began = time.perf_counter()
         try:

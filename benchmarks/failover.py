@@ -116,7 +116,7 @@ def trial(folder: Path, archive: str, java: str) -> dict[str, float]:
         leader = masters.leader()
         time.sleep(1.0)  # The second has registered, and waits for its turn.
         killed, before = leader.kill(), committed(ran)
-        masters.until(lambda: committed(ran, "e2") > before, "it goes on", 120.0)
+        masters.until(lambda: committed(ran, "e2") > before, "it continues", 120.0)
         done = time.time()
         masters.until(lambda: LOADING in noted(notes), "its first batch is reported", 120.0)
         said = {

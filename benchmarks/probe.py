@@ -7,7 +7,7 @@
     probe.py open FOLDER                  open the store and list what is dirty
     probe.py open-sqlite FOLDER           the same by an indexed query
     probe.py lead FOLDER TTL              lead until killed
-    probe.py work FOLDER VERSION NAME SECONDS    one worker's jobs under somebody's fence
+    probe.py work FOLDER VERSION NAME SECONDS    one worker's jobs under a given fence
 """
 
 from __future__ import annotations

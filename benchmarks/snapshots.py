@@ -2,7 +2,7 @@
 
     python benchmarks/snapshots.py [--quick] [--json] [--provider changelog] [--mb 100]
 
-A query with at least `--mb` of state goes on changing it. Between two snapshots it commits at least
+A query with at least `--mb` of state keeps changing it. Between two snapshots it commits at least
 one batch, and each format takes its turn in every round. *Alone* is linking or copying the files;
 *hashed* is that and the sha256 of what is new since the one before; *whole* is a snapshot as
 `SnapshotCatalog.create` takes it: gathered while the query runs, hashed, synced and listed.
@@ -63,7 +63,7 @@ class Measured:
 
 
 def start_query(folder: Path, provider: str, mb: float) -> Any:
-    """Start a query whose state grows to `mb` and then goes on changing."""
+    """Start a query whose state grows to `mb` and then keeps changing."""
     from pyspark.sql import SparkSession
     from pyspark.sql import functions as F
 
@@ -77,8 +77,8 @@ def start_query(folder: Path, provider: str, mb: float) -> Any:
         **PROVIDERS[provider],
     }
     builder = SparkSession.builder.master("local[2]")
-    for key, value in conf.items():
-        builder = builder.config(key, value)
+    for name, value in conf.items():
+        builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     keys_wanted = int(mb * 9_000)  # A row is 200 to 600 bytes on disk.

@@ -4,7 +4,7 @@
     jrs master &
     jrs submit orders-1 examples/orders.py:orders --arg n=100000 --wait
 
-Kill the master with kill -9 while it runs and start another: the job goes on behind the last stage
+Kill the master with kill -9 while it runs and start another: the job resumes after the last stage
 that was finished. Submit it again under the same id: it does not run twice.
 """
 

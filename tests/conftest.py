@@ -2,7 +2,7 @@
 
 import os
 import uuid
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -31,7 +31,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(skip)
 
 
-_spent: Counter[str] = Counter()
+_spent: defaultdict[str, float] = defaultdict(float)
 """Seconds that the tests of each folder took, on all workers together."""
 
 

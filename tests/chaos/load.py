@@ -1,10 +1,10 @@
-"""Load: writers that note what each of their commits is said to have come to, and the judgement.
+"""Load: writers that note the reported outcome of each of their commits, and the check of these.
 
 Every commit has an operation of its own id, so that it shows whether it was applied; those of a
 chain also step a counter that is guarded by its version, so that it shows how often.
 
 A commit of unknown outcome that is read back as absent may still be under way: a server that is
-stopped may have it in its sockets, and carry it out when it goes on. What decides is the next write
+stopped may have it in its sockets, and carry it out later. What decides is the next write
 with a guard that contradicts it: the next step of a chain, or to take the operation's id oneself.
 """
 
@@ -103,7 +103,7 @@ class Writer(threading.Thread):
 
 
 class Chain(Writer):
-    """Steps a counter of its own, one commit after the other; goes on from where it really is."""
+    """Steps a counter of its own, one commit after the other; continues from where it really is."""
 
     def write(self) -> None:
         counter = f"chain/{self.name}"
@@ -178,7 +178,7 @@ class Load:
             for number, kind in enumerate(kinds)
         ]
 
-    def goes_on(self, each: int = 3, timeout: float = BOUND) -> None:
+    def continues(self, each: int = 3, timeout: float = BOUND) -> None:
         """Wait until every writer has had some more commits acknowledged."""
         wanted = {writer: writer.acknowledged + each for writer in self.writers}
         until(
@@ -186,7 +186,7 @@ class Load:
                 writer.failure is not None or writer.acknowledged >= count
                 for writer, count in wanted.items()
             ),
-            "every writer goes on",
+            "every writer continues",
             timeout,
         )
         self.check()

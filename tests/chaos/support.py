@@ -1,4 +1,4 @@
-"""What the chaos tests share: the stamps of a job, and what is known of who leads."""
+"""What the chaos tests share: the stamps of a job, and what is known of the leader."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -17,7 +16,7 @@ from tests.support import BOUND, until
 
 HANDLES = 4
 TIMEOUT = 3
-"""Seconds for a call: as a user would choose who has something else to do than to wait."""
+"""Seconds for a call, as an impatient user would choose them."""
 
 
 @pytest.fixture
@@ -47,25 +46,25 @@ def pause_follower(ensemble: Server) -> None:
 def test_a_member_goes(
     ensemble: Server, handles: list[Backend], hurt: Callable[[Server], None]
 ) -> None:
-    """Every writer goes on without it, and with it again; nothing acknowledged is lost."""
+    """Every writer continues without it, and with it again; nothing acknowledged is lost."""
     with Load(handles, chains=10, streams=6) as load:
-        load.goes_on()
+        load.continues()
         hurt(ensemble)
-        load.goes_on()
+        load.continues()
         ensemble.heal()
-        load.goes_on()
+        load.continues()
     print(f"{hurt.__name__} of {ensemble.scheme}: {load.judge(handles[0])}")
 
 
 def test_a_rolling_restart(ensemble: Server, handles: list[Backend]) -> None:
     """Each member is stopped and started again in turn, and nobody has to care."""
     with Load(handles, chains=10, streams=6) as load:
-        load.goes_on()
+        load.continues()
         for member in ensemble:
             member.stop()
-            load.goes_on()
+            load.continues()
             member.start()
-        load.goes_on()
+        load.continues()
     print(f"rolling restart of {ensemble.scheme}: {load.judge(handles[0])}")
 
 
@@ -73,17 +72,17 @@ def test_a_rolling_restart(ensemble: Server, handles: list[Backend]) -> None:
 def test_the_quorum_goes(ensemble: Server, handles: list[Backend], how: str) -> None:
     """In the middle of commits; what was answered to each of them is true when it is back."""
     with Load(handles, chains=6, streams=4) as load:
-        load.goes_on()
+        load.continues()
         first = ensemble.leader()
         for index in (first, (first + 1) % 3):
             getattr(ensemble[index], how)()
-        # No more than there are streams: who reads back, or a counter, waits for the quorum.
+        # No more than there are streams: reading back, and a counter, wait for the quorum.
         until(lambda: load.has_unknown(4), "writers are told that something is wrong")
         gone = time.monotonic()
         ensemble.heal()
         healed = time.monotonic() - gone
         try:
-            load.goes_on(timeout=BOUND / 3)
+            load.continues(timeout=BOUND / 3)
         except AssertionError:
             # Followers that come back to the leader they had may acknowledge a proposal before
             # its NEWLEADER, and the leader takes the one for the other: what it proposed while
@@ -93,7 +92,7 @@ def test_the_quorum_goes(ensemble: Server, handles: list[Backend], how: str) -> 
             assert commits_nothing(ensemble, ensemble.leader())
             ensemble[ensemble.leader()].kill()
             ensemble.heal()
-            load.goes_on()
+            load.continues()
     print(f"quorum of {ensemble.scheme} by {how}, {healed:.1f} s to heal: {load.judge(handles[0])}")
 
 
@@ -101,5 +100,5 @@ def commits_nothing(ensemble: Server, leader: int) -> bool:
     """Return whether a ZooKeeper leads, has requests that wait, and does not get on with them."""
     assert isinstance(ensemble, ZooKeeperServer)
     first, second = (ensemble.ask("srvr", member=leader, timeout=BOUND) for _ in range(2))
-    zxids = {re.search(r"Zxid: (\S+)", answer)[1] for answer in (first, second)}  # type: ignore[index]
+    zxids = {answer.partition("Zxid: ")[2].split()[0] for answer in (first, second)}
     return len(zxids) == 1 and "Outstanding: 0" not in first + second

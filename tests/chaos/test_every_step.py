@@ -27,7 +27,7 @@ TTL = 10.0
 
 
 class Toll:
-    """A port that leads to a server, and kills who sends the fatal piece."""
+    """A port that leads to a server, and kills the process that sends the fatal piece."""
 
     def __init__(self, target: tuple[str, int]) -> None:
         self._target = target
@@ -172,8 +172,8 @@ def test_die_at_every_step_of_commits(
 def test_die_at_every_step_of_leading(
     server: Server, toll: Toll, nursery: Nursery, cluster: str, when: str
 ) -> None:
-    """Whoever dies while it comes to lead, leads, or hands over: another one leads at once, every
-    epoch is greater than all before, and no old fence holds."""
+    """A master dies while it comes to lead, leads, or hands over. Another one leads at once, every
+    epoch is greater than all before, and no old fence is current."""
     url = server.url(endpoints=[toll.endpoint])
     fences: list[Fence] = []
     fatal, lived = 0, False

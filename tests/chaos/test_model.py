@@ -25,7 +25,7 @@ IDS = "id/"
 
 @attrs.define
 class Crew:
-    """Workers that go on from example to example, each of which is a cluster of its own."""
+    """Workers that serve one example after the other; each example is a cluster of its own."""
 
     url: str
     name: str

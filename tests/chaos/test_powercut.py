@@ -9,7 +9,7 @@ import attrs
 import pytest
 
 from jrs.testing.chaos.crashes import crashes
-from jrs.testing.chaos.disk import Sync
+from jrs.testing.chaos.disk import Event, Sync
 from jrs.testing.chaos.powercut import NEVER, judge, lay_out, simulate
 from jrs.testing.chaos.workload import record
 
@@ -28,9 +28,9 @@ def test_a_disk_that_never_synced_is_found_out(tmp_path: Path) -> None:
     recorded = tmp_path / "recorded"
     recorded.mkdir()
     history = record(random.Random(5), recorded)
-    events = [event for event in history.events if not isinstance(event, Sync)]
+    events: list[Event] = [event for event in history.events if not isinstance(event, Sync)]
     unsynced = attrs.evolve(history, events=events)
-    kinds = set()
+    kinds: set[str] = set()
     for number, crash in enumerate(crashes(events[:90], random.Random(5), 4)):
         root = tmp_path / str(number)
         lay_out(crash.tree, root)

@@ -1,7 +1,7 @@
 """Leaders that hang or are cut off for three times their ttl, and then come back as if nothing was.
 
 The other masters reach the server by another URL than the one that is cut off, and so do not find
-its attempts by their mark: those are ended by their own wardens, as on a host of their own.
+its attempts by their mark. Their own watchdogs end those, as on a host of their own.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Scene:
         assert "done" not in ends
         assert contents(self.masters.backend, "proof/").keys() == {"proof/before"}
 
-    def goes_on(self, epoch: int) -> None:
+    def is_undisturbed(self, epoch: int) -> None:
         """Assert that the new leader and its attempt were not disturbed by the old one."""
         self.stamps.await_more(self.masters, epoch)
         gap = self.stamps.never_overlap(self.fence.epoch, epoch)
@@ -126,13 +126,13 @@ def test_a_leader_that_is_stopped(
 
     assert lost.epoch == scene.fence.epoch
 
-    scene.goes_on(epoch)
+    scene.is_undisturbed(epoch)
 
 
 def test_a_leader_that_is_cut_off(
     stack: ExitStack, server: Server, tmp_path: Path, cluster: str
 ) -> None:
-    """It steps down by its own clock while it hears nothing; its attempt is ended by its warden."""
+    """It steps down by its own clock while it hears nothing; the watchdog ends its attempt."""
     network = stack.enter_context(Proxies(server.endpoints))
     old_url = server.url(endpoints=network.endpoints)
     scene = play(stack, tmp_path, cluster, server.url(), old_url)
@@ -141,7 +141,7 @@ def test_a_leader_that_is_cut_off(
     epoch = cut_off(scene, cut)
     network.thaw()
     scene.all_is_refused(scene.hand.receive())
-    scene.goes_on(epoch)
+    scene.is_undisturbed(epoch)
 
 
 @pytest.mark.parametrize("kind", [EtcdServer, ZooKeeperServer], ids=["etcd", "zookeeper"])
@@ -164,7 +164,7 @@ def test_a_leader_on_a_host_that_is_isolated(
     epoch = cut_off(scene, cut)
     place.hosts.mend()
     scene.all_is_refused(scene.hand.receive())
-    scene.goes_on(epoch)
+    scene.is_undisturbed(epoch)
 
 
 def cut_off(scene: Scene, since: float) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -68,7 +69,7 @@ def jrs(home: Path, url: str) -> Jrs:
 
 
 @pytest.fixture
-def master(home: Path, url: str):
+def master(home: Path, url: str) -> Iterator[subprocess.Popen[bytes]]:
     """A real master for the time of the test."""
     process = subprocess.Popen(
         [sys.executable, "-m", "jrs", "--backend", url, "master", "--ttl", "5"],

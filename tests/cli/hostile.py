@@ -1,4 +1,4 @@
-"""A cluster whose every text is hostile to who prints it."""
+"""A cluster whose every text is hostile to the program that prints it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ HUGE = b"9" * 5000
 
 
 def sealed(name: str, body: bytes) -> bytes:
-    """Return a record as whoever writes it without our code could."""
+    """Return a record as a program without our code could write it."""
     return b'{"jrs":"%s/1","crc":"%08x","body":%s}' % (name.encode(), zlib.crc32(body), body)
 
 

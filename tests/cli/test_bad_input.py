@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,7 @@ def contents(root: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> JobResultStore:
+def store(tmp_path: Path) -> Iterator[JobResultStore]:
     """The store as the programs see it, with one job that ended and one that was expired."""
     with FileBackend(tmp_path / "store") as backend:
         results = JobResultStore(backend)
@@ -184,9 +185,9 @@ def test_reading_creates_nothing(jrs: Jrs, tmp_path: Path) -> None:
     assert not (tmp_path / "typo").exists()
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="needs root to become somebody else")
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root to become another user")
 def test_no_permission(jrs: Jrs, store: JobResultStore, home: Path, tmp_path: Path) -> None:
-    """A folder of somebody else is refused by name."""
+    """A folder of another user is refused by name."""
     import sys
 
     tmp_path.chmod(0o755)

@@ -89,7 +89,7 @@ def test_expire_leaves_a_tombstone(jrs: Jrs, master: subprocess.Popen[bytes]) ->
 
 @pytest.mark.parametrize("left", ["out", "e1/streams/sums/ck.rescaling"])
 def test_fsck_names_left_overs(jrs: Jrs, tmp_path: Path, left: str) -> None:
-    """What has no owner is named, be it whole or half made, and nothing of it is deleted."""
+    """What has no owner is named, whether whole or half made, and nothing of it is deleted."""
     jrs("submit", "sum", "jobs_here:add")
     orphan = tmp_path / "store" / "storage" / "default" / "ghost" / left
     orphan.mkdir(parents=True)

@@ -17,6 +17,7 @@ from jrs.cli import _COMMANDS, main, prepare
 from jrs.records.model import JobSpec
 from jrs.records.policies import RestartPolicy
 from jrs.recovery.rules.events import Event
+from jrs.recovery.spark import class_data
 from jrs.store.jobs import JobCatalog
 from jrs.store.opening import open_backend
 from jrs.store.result_store import JobResultStore
@@ -174,7 +175,7 @@ def test_what_prepare_prints(
     monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     """X1: nor does `jrs prepare`, wherever Spark is installed."""
-    monkeypatch.setattr(prepare.class_data, "make", lambda: EVIL)
+    monkeypatch.setattr(class_data, "make", lambda: EVIL)
     prepare.prepare_command.main([], standalone_mode=False)
     harmless(capfdbinary.readouterr().out)
 
@@ -223,7 +224,7 @@ def test_what_a_master_logs(url: str, home: Path, tmp_path: Path, as_json: bool)
 
 
 def test_what_events_hold() -> None:
-    """X1: a message is one harmless line for whoever is told of it, and of bounded size."""
+    """X1: a message is one harmless line for every listener, and of bounded size."""
     event: Any = Event("died", "j", EVIL * 10_000, 1, 1.0)
 
     harmless(event.message.encode())

@@ -68,7 +68,7 @@ def test_what_nobody_could_read_back(jrs: Jrs, args: list[str]) -> None:
     ids=lambda what: " ".join(map(str, what))[:40] if isinstance(what, list) else "",
 )
 def test_more_than_anybody_means(jrs: Jrs, url: str, args: list[str], limit: str) -> None:
-    """S1: a count or a duration that no computer comes to is refused, and nothing is changed."""
+    """S1: a count or a duration beyond any computer is refused, and nothing is changed."""
     with open_backend(url) as backend:
         JobCatalog(backend).submit(JobSpec("there", "m:f"))
         before = contents(backend)
@@ -141,17 +141,17 @@ def test_a_cleanup_of_a_replaced_leader(backend: Backend, other: Backend) -> Non
         old: Fence = leadership.fence
     with lead(other):
         before = contents(backend)
-        held, backend.is_current = backend.is_current, lambda fence: True  # type: ignore[method-assign]
+        held, backend.is_current = backend.is_current, lambda fence: True
         try:
             with pytest.raises(Fenced):
                 JobCleanup(backend, [Records(backend, keys.ATTEMPTS)]).run("j", old)
         finally:
-            backend.is_current = held  # type: ignore[method-assign]
+            backend.is_current = held
         assert contents(backend) == before
 
 
 def test_a_job_that_holds_itself() -> None:
-    """D8: an attempt that is ended because its job is held is not said to be suspended by wish."""
+    """D8: the reason for ending the attempt of a held job is the hold, and not a request."""
     held = decide(Facts(spec=Spec.READABLE, attempt=Attempt.RUNNING, stop=Stop.HELD))
 
     assert held.action is Action.SUSPEND

@@ -18,7 +18,7 @@ from .conftest import Jrs
 
 
 def test_suspend_and_resume(jrs: Jrs, master: subprocess.Popen[bytes]) -> None:
-    """S1, S4: stopping needs no options; the job is SUSPENDED without a result, and goes on."""
+    """S1, S4: stopping needs no options; the job is SUSPENDED without a result, and resumes."""
     jrs("submit", "long", "jobs_here:sleeps")
     stopped = jrs("suspend", "long", "--reason", "deploy")
 
@@ -40,14 +40,14 @@ def test_suspend_and_resume(jrs: Jrs, master: subprocess.Popen[bytes]) -> None:
 def test_a_suspended_job_is_left_alone_by_the_next_leader(
     jrs: Jrs, master: subprocess.Popen[bytes], home: Path
 ) -> None:
-    """Nobody starts it before it is resumed; and it can be canceled as it stands."""
+    """Nobody starts it before it is resumed, and it can be canceled while it is suspended."""
     jrs("submit", "long", "jobs_here:sleeps")
     until(lambda: json.loads(jrs("show", "long", "--json").stdout)["attempt"], "it was started")
     jrs("suspend", "long")
     before = json.loads(jrs("show", "long", "--json").stdout)["attempt"]["attempt"]
     master.kill()
     master.wait()
-    with subprocess.Popen(master.args, cwd=home) as other:  # type: ignore[arg-type]
+    with subprocess.Popen(master.args, cwd=home) as other:
         jrs("submit", "sum", "jobs_here:add", "--wait", "--no-check")
         shown = json.loads(jrs("show", "long", "--json").stdout)
         canceled = jrs("cancel", "long", "--wait")
@@ -100,7 +100,7 @@ def test_waiting_for_a_stop_can_time_out(jrs: Jrs) -> None:
 
 
 def test_a_job_that_is_held_is_not_drained(jrs: Jrs, url: str) -> None:
-    """Whoever waits for a drain is told that the job is held instead, why, and what follows."""
+    """A client that waits for a drain is told that the job is held, why, and what to do."""
     jrs("submit", "waiting", "jobs_here:add")
     with open_backend(url, cluster="default") as backend, ThreadPoolExecutor() as pool:
         stopping = pool.submit(jrs, "drain", "waiting")

@@ -33,7 +33,7 @@ class Memory(BackendFixtures):
 
     @pytest.fixture
     def hang(self) -> Hang:
-        """There is no process to stop: the leadership itself is told to hang."""
+        """There is no process to stop: the leadership itself hangs on request."""
 
         def hang(backend: Backend, ttl: float) -> Fence:
             leadership = lead(backend, "hung", ttl)

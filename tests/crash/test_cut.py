@@ -53,7 +53,8 @@ def random_op(rng: random.Random, known: dict[str, Record]) -> Op:
     value = rng.choice([b"", b"\n", b"~\n", b"a\tb\0\\", b"~~", b'{"n":1}', b"in the end: n"])
     version = known[key].version if key in known and rng.random() < 0.9 else rng.randrange(1000)
     if key not in known:
-        return rng.choice([Create(key, value), Create(key, value), Absent(key), Delete(key)])
+        first: list[Op] = [Create(key, value), Create(key, value), Absent(key), Delete(key)]
+        return rng.choice(first)
     kinds: list[Op] = [Update(key, value, version), Update(key, value, version), Delete(key),
                        Delete(key, version), Check(key, version), Create(key, value)]  # fmt: skip
     return rng.choice(kinds)
@@ -115,7 +116,7 @@ def cheap_sync(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_cut_at_every_byte(folder: Path, history: History, cheap_sync: None) -> None:
-    """Cut anywhere, the log reopens to exactly the whole acknowledged commits, and goes on."""
+    """Cut anywhere, the log reopens to exactly the whole acknowledged commits, and takes more."""
     data, log = history.data, folder / LOG
     ends = dict(history.states)
     assert len(ends) > 220
@@ -238,7 +239,7 @@ def test_damage_is_refused_by_every_call(store: Path, history: History) -> None:
 
 
 def test_a_damaged_tail_of_zeros(store: Path, history: History, cheap_sync: None) -> None:
-    """A tail that a power cut left as zeros or garbage is stepped over, and work goes on."""
+    """A tail that a power cut left as zeros or garbage is stepped over, and work continues."""
     log = store / "clusters/default/log" / LOG
     final = history.states[-1][1]
     for tail in (b"\0" * 4096, b"\xff" * 100, b"~", b"0", b"00000000\tC\t-\t+k", b"\r"):
@@ -343,7 +344,7 @@ class TestDamagedBase:
             whole = {r.key for r in backend.scan("job/") if r.value == r.key.encode()}
             assert set(self.KEYS) - hidden <= whole
 
-    def test_writing_beside_it(self, base: Path, tmp_path: Path) -> None:
+    def test_writing_next_to_it(self, base: Path, tmp_path: Path) -> None:
         """Keys that are not hidden are updated, deleted and compacted on as ever."""
         damage(base, ["job/100"], "value")
         with FileBackend(tmp_path) as backend:

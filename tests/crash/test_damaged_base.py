@@ -30,7 +30,7 @@ def flip(backend: FileBackend, part: bytes, at: int, bit: int) -> None:
     path.write_bytes(bytes(data))
 
 
-def test_a_scan_goes_on_behind_a_damaged_key(tmp_path: Path) -> None:
+def test_a_scan_continues_behind_a_damaged_key(tmp_path: Path) -> None:
     """A key that was damaged beyond its place neither ends a scan nor hides what was changed."""
     with compacted(tmp_path, "012345678") as backend:
         flip(backend, b"\tr/3\t", 3, 0x40)  # r/3 becomes r/s

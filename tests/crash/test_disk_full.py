@@ -56,7 +56,7 @@ def fill(disk: Path, leave: int) -> Path:
 
 @pytest.mark.parametrize("size", [100, 5_000, 60_000])
 def test_full_in_the_middle_of_a_commit(disk: Path, size: int) -> None:
-    """A full disk is Unavailable, loses nothing acknowledged, and work goes on with space."""
+    """A full disk is Unavailable, loses nothing acknowledged, and work continues with space."""
     (disk / "store").mkdir()
     with FileBackend(disk / "store", seal_at=NEVER) as backend:
         backend.commit(Create("first", b"1"))
@@ -101,7 +101,7 @@ def test_full_with_many_in_flight(disk: Path) -> None:
 
 
 def test_full_in_the_middle_of_a_compaction(disk: Path) -> None:
-    """A base that does not fit is not published; reads and commits go on once there is space."""
+    """A base that does not fit is not published; reads and commits continue once there is space."""
     (disk / "store").mkdir()
     with FileBackend(disk / "store", seal_at=NEVER) as backend:
         for number in range(30):

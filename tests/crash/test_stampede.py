@@ -154,7 +154,7 @@ def parts(log: Path) -> list[Path]:
     return [max(log.glob("*.tail")), max(log.glob("*.segment"))]
 
 
-def go_on(backend: FileBackend) -> dict[str, bytes]:
+def work(backend: FileBackend) -> dict[str, bytes]:
     """Change records of the sealed segment and of the next one; return what is there then."""
     first = backend.get("k/1")
     assert first is not None
@@ -176,11 +176,11 @@ def held(backend: FileBackend) -> dict[str, bytes]:
     return {record.key: record.value for record in backend.scan("")}
 
 
-def test_commits_go_on_while_the_next_base_is_written(tmp_path: Path, log: Path) -> None:
-    """B1: commits, reads and openings go on behind the seal; with the base nothing changes, and
+def test_commits_continue_while_the_next_base_is_written(tmp_path: Path, log: Path) -> None:
+    """B1: commits, reads and openings continue behind the seal; with the base nothing changes, and
     what is before it is removed."""
     with FileBackend(tmp_path) as backend, FileBackend(tmp_path) as other:
-        expected = go_on(backend)
+        expected = work(backend)
         assert not bases(log)
         assert held(other) == held(backend) == expected
         with FileBackend(tmp_path) as opened:
@@ -203,10 +203,10 @@ def test_commits_go_on_while_the_next_base_is_written(tmp_path: Path, log: Path)
 def test_two_segments_are_not_compacted_at_once(
     tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """B1: a segment is sealed when it has its base; one that was sealed before, by whoever saw it
-    sooner, waits for it."""
+    """B1: a segment is sealed when it has its base; one that another handle
+    sealed sooner waits for it."""
     with FileBackend(tmp_path, seal_at=1) as backend:
-        expected = go_on(backend)
+        expected = work(backend)
         assert len(list(log.glob("*.tail"))) == 2
         seal(log)
         write_next(log)
@@ -227,7 +227,7 @@ def test_one_damaged_file_of_a_segment(
     """D3: while a segment continues another one, and afterwards, of its two small files each tells
     that the other is lost or damaged; nothing that was committed goes in silence."""
     with FileBackend(tmp_path) as backend:
-        expected = go_on(backend)
+        expected = work(backend)
     if when == "ended":
         write_next(log)
         with FileBackend(tmp_path) as backend:
@@ -254,9 +254,9 @@ def test_a_sealed_log_that_was_cut(
     tmp_path: Path, log: Path, lost: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """D4: the segment that follows shows that the end of a sealed one is missing; an operator may
-    go on without it."""
+    continue without it."""
     with FileBackend(tmp_path) as backend:
-        go_on(backend)
+        work(backend)
     sealed = min(log.glob("*.tail"))
     os.truncate(sealed, sealed.stat().st_size - lost)
     with FileBackend(tmp_path) as backend:
@@ -274,7 +274,7 @@ def test_a_sealed_log_that_was_cut(
 def test_a_segment_of_another_log_is_refused(tmp_path: Path, log: Path) -> None:
     """D4: a tail in the right place that belongs to another log."""
     with FileBackend(tmp_path) as backend:
-        go_on(backend)
+        work(backend)
     tail, header = parts(log)
     first, _, rest = tail.read_bytes().partition(b"\n")
     identity = first.split(b"\t")[4]
@@ -291,7 +291,7 @@ def test_a_failed_sync_behind_a_seal(
     """D1: of a segment that continues another one nothing is believed after a failed sync before
     both have their bases."""
     with FileBackend(tmp_path) as backend:
-        expected = go_on(backend)
+        expected = work(backend)
     tail = parts(log)[0]
     tail.with_suffix(".suspect").touch()
     monkeypatch.undo()

@@ -268,7 +268,7 @@ def test_a_failed_sync_of_a_reader(tmp_path: Path) -> None:
 
 
 def test_a_handle_refuses_in_a_forked_child(tmp_path: Path) -> None:
-    """A handle that was opened before a fork refuses there, and goes on in the parent."""
+    """A handle that was opened before a fork refuses there, and works on in the parent."""
     script = """
 import os, sys, json, threading
 from pathlib import Path

@@ -87,7 +87,7 @@ def test_a_leader_that_sleeps_in_a_commit(
 def test_a_zombie_whose_write_came_before_the_bump_without_a_compaction(
     tmp_path: Path, worker: Callable[[], Worker]
 ) -> None:
-    """A commit that was written and not yet synced is made durable by whoever reads it first."""
+    """A commit that was written and not yet synced is made durable by its first reader."""
     sleeper = worker()
     fence = asleep_in_a_commit(sleeper, "after", ttl=3600.0)
     with FileBackend(tmp_path) as backend:

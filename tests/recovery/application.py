@@ -2,7 +2,7 @@
 
     python application.py URL FOLDER KIND
 
-FOLDER takes a line for each side effect, and holds the files that let `main` go on.
+FOLDER takes a line for each side effect, and holds the files that let `main` continue.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def broken(job: Job) -> None:
 
 
 def between_jobs(driver: Driver) -> Any:
-    """Die between two jobs, or go on."""
+    """Die between two jobs, or continue."""
     note("main", f"{os.getpid()} {driver.epoch}")
     one = driver.run("first", first, rows=3)
     wait_for("may.go.on")

@@ -19,13 +19,18 @@ def open_faulty(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Call
     space = Space()
     name = uuid.uuid4().hex
 
-    def open_one() -> Faulty:
-        if request.param == "memory":
-            return FaultyMemory(space, url=f"memory://{name}", cluster=CLUSTER)
-        return FaultyFile(tmp_path / "store", CLUSTER)
-
     with ExitStack() as stack:
-        yield lambda: stack.enter_context(open_one())
+
+        def open_one() -> Faulty:
+            backend: Faulty
+            if request.param == "memory":
+                backend = FaultyMemory(space, url=f"memory://{name}", cluster=CLUSTER)
+            else:
+                backend = FaultyFile(tmp_path / "store", CLUSTER)
+            stack.enter_context(backend)
+            return backend
+
+        yield open_one
 
 
 @pytest.fixture

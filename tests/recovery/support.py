@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -62,7 +63,7 @@ class Fault:
 
     key: str
     error: type[Exception]
-    kind: type[Op] | None = None  # type: ignore[valid-type]
+    kind: type[Op] | None = None
     after: bool = False
     """Whether the commit really happens before the error is raised."""
     times: int = 1_000_000
@@ -87,6 +88,11 @@ class Faults:
         self._interruption: tuple[str, int, Callable[[], None]] | None = None
         self._before_commit: tuple[str, Callable[[], None]] | None = None
         super().__init__(*args, **kwargs)
+
+    @property
+    def _behind(self) -> Any:
+        """The backend that the faults are mixed into."""
+        return super()
 
     def before_read(self, part: str, number: int, action: Callable[[], None]) -> None:
         """Call `action` once, before the read of that number (from 0) of a key with `part`."""
@@ -119,7 +125,7 @@ class Faults:
         if fault is not None and not fault.after:
             fault.happened += 1
             raise fault.error("injected, before the commit")
-        super()._commit(ops, fence, deadline)  # type: ignore[misc]
+        self._behind._commit(ops, fence, deadline)
         self.commits.append(ops)
         if fault is not None:
             fault.happened += 1
@@ -129,25 +135,25 @@ class Faults:
         self._check_up()
         self._interrupt(key)
         self.reads.append(key)
-        found: Record | None = super()._get(key, deadline)  # type: ignore[misc]
+        found: Record | None = self._behind._get(key, deadline)
         return found
 
     def _page(self, prefix: str, after: str | None, limit: int, deadline: Deadline) -> list[Record]:
         self._check_up()
         self._interrupt(prefix)
-        page: list[Record] = super()._page(prefix, after, limit, deadline)  # type: ignore[misc]
+        page: list[Record] = self._behind._page(prefix, after, limit, deadline)
         self.reads.extend(record.key for record in page)
         return page
 
     def watch(self, prefix: str) -> Watch:
-        watch: Watch = super().watch(prefix)  # type: ignore[misc]
+        watch: Watch = self._behind.watch(prefix)
         changes = watch.changes
 
         def while_up(timeout: float) -> frozenset[str] | None:
             self._check_up()
             return changes(timeout)
 
-        watch.changes = while_up  # type: ignore[method-assign]
+        watch.changes = while_up
         return watch
 
     def _check_up(self) -> None:
@@ -262,10 +268,10 @@ class Thing(Resource):
     def __init__(self, name: str = "thing", *, prioritised: bool = False) -> None:
         self.name = name
         self.prioritised = prioritised
-        self.broken: Exception | None = None
+        self.broken: BaseException | None = None
         self.calls: list[str] = []
         self.released: list[str] = []
-        self.on_clean: Callable[[str], None] = lambda job_id: None
+        self.on_clean: Callable[[str], object] = lambda job_id: None
 
     def clean(self, job_id: str) -> None:
         self.calls.append(job_id)
@@ -281,6 +287,14 @@ class Thing(Resource):
 
 
 # -- a leader ---------------------------------------------------------------------------------
+
+
+def leader_context(
+    leadership: Leadership, backend: Backend, storage: JobStorage, **more: Any
+) -> LeaderContext:
+    """Return the context of a leadership that runs and cleans up nothing, unless `more` says so."""
+    parts: dict[str, Any] = {"runners": {}, "cleanup": JobCleanup(backend, []), **more}
+    return LeaderContext(backend=backend, leadership=leadership, storage=storage, **parts)
 
 
 class Leader:
@@ -312,10 +326,10 @@ class Leader:
         self.cleanup = JobCleanup(backend, [*default_resources(backend, self.storage), *resources])
         self.store = JobResultStore(backend)
         self.dispatcher = Dispatcher(
-            LeaderContext(
-                backend=backend,
-                leadership=leadership,
-                storage=self.storage,
+            leader_context(
+                leadership,
+                backend,
+                self.storage,
                 runners=dict.fromkeys(RunnerKind, self.runner),
                 cleanup=self.cleanup,
                 cleanup_policy=policy or CleanupPolicy(),
@@ -346,7 +360,7 @@ class Leader:
 
     def until_clean(self, *job_ids: str) -> None:
         for job_id in job_ids:
-            until(lambda job_id=job_id: self.store.has_clean(job_id), f"{job_id} is clean")
+            until(partial(self.store.has_clean, job_id), f"{job_id} is clean")
 
     def look(self) -> None:
         """Make the dispatcher ask for all changes, and look at what is due."""

@@ -156,7 +156,7 @@ def test_a_job_that_ran_when_its_leader_died_runs_again_on_the_next(
 def test_a_job_in_a_process_of_its_own_keeps_its_stages_over_a_failover(
     replicas: Callable[[str], Replicas],
 ) -> None:
-    """J8: a process job of the driver whose replica is killed goes on behind its finished stage."""
+    """J8: a process job of the driver whose replica is killed resumes after its finished stage."""
     app = replicas("in_a_process")
     app.touch("hold")
     for _ in range(2):
@@ -357,7 +357,7 @@ def test_a_held_job_is_an_error_and_no_endless_wait(url: str, what: str) -> None
 
 
 def test_a_canceled_job_ends_the_wait_for_it(url: str) -> None:
-    """Whoever cancels a job of the driver ends its `run` with JobNotFinished."""
+    """Canceling a job of the driver ends its `run` with JobNotFinished."""
 
     def patient(job: jrs.Job) -> None:
         with open_backend(url, cluster=CLUSTER) as other:
@@ -420,7 +420,7 @@ def test_a_spec_that_another_version_wrote_is_held(url: str) -> None:
         run(lambda driver: driver.run("job", job("add")), url)
 
 
-def test_main_goes_on_when_the_backend_was_away_for_a_while(
+def test_main_continues_when_the_backend_was_away_for_a_while(
     memory: FaultyMemory, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While a job of main runs the backend is away, and comes back: main, which waits for the job,

@@ -14,8 +14,8 @@ from jrs.records.policies import RestartPolicy
 from jrs.store.jobs import JobCatalog
 from jrs.store.result_store import JobResultStore
 from jrs.testing.masters import Masters
+from tests.recovery.attempt.test_stages import Lead
 from tests.recovery.support import CLUSTER, FaultyMemory
-from tests.recovery.test_stages import Lead
 
 STAMP = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
 JOB = """

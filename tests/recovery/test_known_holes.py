@@ -53,7 +53,7 @@ Open = Callable[[], Faulty]
 
 
 class ListeningRunner(ThreadRunner):
-    """The thread runner, with a listener that is told of an attempt's end before the leader."""
+    """The thread runner, with a listener that learns of an attempt's end before the leader."""
 
     def __init__(self, listener: Callable[[], None]) -> None:
         self._listener = listener
@@ -108,7 +108,7 @@ def test_h2_nothing_is_cleaned_while_the_dirty_result_is_not_known_to_be_durable
     of the job is touched.
 
     Taken out (cleanup after the end of the attempt, whatever became of the write), the resource
-    is called while the fault stands.
+    is called while the fault lasts.
     """
     thing = Thing()
     failing = faulty.fault(keys.RESULTS, error)
@@ -132,7 +132,7 @@ def test_h2_nothing_is_cleaned_while_the_dirty_result_is_not_known_to_be_durable
         assert thing.calls == ["job"]
 
 
-def test_h2_an_attempt_that_can_not_record_its_result_goes_on_trying(
+def test_h2_an_attempt_that_cannot_record_its_result_keeps_trying(
     faulty: Faulty, root: Path
 ) -> None:
     """The attempt's own dirty write is repeated until it holds; nothing is cleaned before.
@@ -198,7 +198,7 @@ def test_h4_a_failed_prioritised_resource_is_not_masked_by_a_later_pass(
     faulty: Faulty, root: Path
 ) -> None:
     """As long as the prioritised resource fails, nothing behind it is cleaned and the result stays
-    dirty, however many passes there are; not even a success of an earlier pass stands in for it.
+    dirty, however many passes there are; not even a success of an earlier pass replaces it.
 
     Taken out (a journalled or forgotten resource skipped), a pass cleans the rest and marks clean.
     """
@@ -279,7 +279,7 @@ def test_h6_losing_the_leadership_changes_no_result(open_faulty: Open, root: Pat
 
 
 @pytest.mark.parametrize("status", [JobStatus.CREATED, JobStatus.RUNNING, JobStatus.SUSPENDED])
-def test_h6_no_result_can_say_that_a_job_may_go_on(status: JobStatus) -> None:
+def test_h6_no_result_can_say_that_a_job_may_continue(status: JobStatus) -> None:
     """A result with a status that is not globally terminal cannot even be made.
 
     Taken out (the validator), the store would hold a SUSPENDED result.
@@ -309,7 +309,7 @@ def test_h6_a_stopped_leader_leaves_a_running_job_without_a_result(
         assert leader.store.wait("job").payload == "at last"
 
 
-def test_h7_results_are_read_from_the_store_by_whoever_asks(open_faulty: Open, root: Path) -> None:
+def test_h7_results_are_read_from_the_store_by_any_client(open_faulty: Open, root: Path) -> None:
     """J4: another handle that never led reads, lists and waits for the result, payload included.
 
     Taken out (results kept in the leader's memory), the other handle finds none.
@@ -408,10 +408,10 @@ def test_an_unreadable_stage_record_holds_its_job(faulty: Faulty, root: Path) ->
 
 
 @pytest.mark.parametrize("ending", ["clean", "expired"])
-def test_a_spec_beside_a_clean_result_is_swept_and_never_started(
+def test_a_spec_next_to_a_clean_result_is_swept_and_never_started(
     faulty: Faulty, root: Path, ending: str
 ) -> None:
-    """A spec that stands next to a clean result, or its tombstone, starts nothing and is removed.
+    """A spec next to a clean result, or its tombstone, starts nothing and is removed.
 
     Taken out (recovery of whatever has a spec), the job is started again.
     """
@@ -459,7 +459,7 @@ def test_a_submission_that_loses_a_race_is_refused_by_the_store(
     backend, other = open_faulty(), open_faulty()
     commit = backend._commit
 
-    def too_late(*args: Any) -> None:
+    def too_late(*args: Any, **how: Any) -> None:
         store = JobResultStore(other)
         if state == "submitted":
             JobCatalog(other).submit(spec("job", "the:first"))
@@ -469,9 +469,9 @@ def test_a_submission_that_loses_a_race_is_refused_by_the_store(
             store.mark_clean("job", None)
         if state == "expired":
             store.delete("job")
-        commit(*args)
+        commit(*args, **how)
 
-    backend._commit = too_late  # type: ignore[method-assign]
+    backend._commit = too_late
     with pytest.raises(DuplicateJob) as refused:
         JobCatalog(backend).submit(spec("job", "the:second"))
 
@@ -599,7 +599,7 @@ def test_listing_the_dirty_reads_no_clean_result(faulty: Faulty) -> None:
 
 
 def test_a_stale_result_suppresses_no_run_in_silence(faulty: Faulty) -> None:
-    """Submitting an id that has a result is refused, and the refusal says how that one stands.
+    """Submitting an id that has a result is refused, and the refusal says the state of that one.
 
     Taken out (a duplicate ignored), the call returns as if the job would run.
     """

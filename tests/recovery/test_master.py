@@ -1,4 +1,4 @@
-"""The master: who leads, when it says so, and what it leaves behind when it does not any more."""
+"""The master: which one leads, when it says so, and what it leaves behind afterwards."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from jrs.backends.memory import Space
 from jrs.contract import mounts
 from jrs.contract.errors import InvalidInput
 from jrs.contract.leadership import Leadership
+from jrs.contract.operations import Record
 from jrs.records import keys
 from jrs.records.model import RunnerKind
 from jrs.recovery import master as master_module
@@ -103,16 +104,16 @@ def test_a_master_announces_itself_only_after_it_has_recovered(
 ) -> None:
     """While recovery is held up, the epoch is bumped and nobody is shown as leading; afterwards
     the master is, in that epoch."""
-    go_on = threading.Event()
+    proceed = threading.Event()
     JobCatalog(memory).submit(spec("job"))
     page = memory._page
 
-    def held_up(prefix: str, *args: Any) -> Any:
+    def held_up(prefix: str, *args: Any, **how: Any) -> list[Record]:
         if prefix == keys.JOBS:
-            go_on.wait(60)
-        return page(prefix, *args)
+            proceed.wait(60)
+        return page(prefix, *args, **how)
 
-    memory._page = held_up  # type: ignore[method-assign]
+    memory._page = held_up
     running = Running(memory, root, "m1")
     try:
         running.until("elected")
@@ -122,14 +123,14 @@ def test_a_master_announces_itself_only_after_it_has_recovered(
         assert leading(memory) == []
         assert "leading" not in running.kinds()
 
-        go_on.set()
+        proceed.set()
         until(lambda: leading(memory) == ["m1"], "it is announced")
 
         assert [info.leading for info in Registry(memory).masters()] == [1]
         order = running.kinds()
         assert order.index("elected") < order.index("decision") < order.index("leading")
     finally:
-        go_on.set()
+        proceed.set()
         running.stop()
 
 
@@ -143,8 +144,8 @@ def test_one_leads_and_the_others_wait(start: Start) -> None:
 
 
 def test_a_graceful_stop_hands_over_at_once(start: Start) -> None:
-    """With a ttl of an hour the next master leads as soon as the first is stopped; the attempt is
-    ended, and goes on there as a second one."""
+    """With a ttl of an hour the next master leads as soon as the first is stopped. The attempt is
+    ended, and a second one runs there."""
     first = start("m1")
     first.until("leading")
     JobCatalog(first.backend).submit(spec("job"))
@@ -161,7 +162,7 @@ def test_a_graceful_stop_hands_over_at_once(start: Start) -> None:
 
 
 def test_a_stopped_candidate_goes_without_having_led(start: Start) -> None:
-    """A master that waits for its turn ends when it is told to."""
+    """A master that waits for its turn ends on request."""
     start("m1").until("leading")
     second = start("m2")
     until(lambda: len(Registry(second.backend).masters()) == 2, "it is registered")
@@ -192,7 +193,7 @@ def test_a_leader_that_was_replaced_steps_down_and_campaigns_again(start: Start)
     assert "died" not in first.kinds() + second.kinds()
 
 
-def test_after_a_while_without_the_backend_a_master_goes_on(start: Start) -> None:
+def test_after_a_while_without_the_backend_a_master_continues(start: Start) -> None:
     """A master whose backend is away while it campaigns, and then while it leads, says so and
     leads again without being started again."""
     blocker = start("m0")
@@ -221,16 +222,16 @@ def test_a_recovery_that_fails_is_tried_again(start: Start, root: Path) -> None:
     page = running.backend._page
     failures: list[str] = []
 
-    def fail_once(prefix: str, *args: Any) -> Any:
+    def fail_once(prefix: str, *args: Any, **how: Any) -> list[Record]:
         if prefix == keys.JOBS and not failures:
             failures.append(prefix)
             running.backend.down = True
         try:
-            return page(prefix, *args)
+            return page(prefix, *args, **how)
         finally:
             running.backend.down = False
 
-    running.backend._page = fail_once  # type: ignore[method-assign]
+    running.backend._page = fail_once
     JobCatalog(blocker.backend).submit(spec("job"))
     blocker.stop()
     running.until("leading")
@@ -243,10 +244,10 @@ def test_a_recovery_that_fails_is_tried_again(start: Start, root: Path) -> None:
 def test_an_error_of_the_leading_function_is_the_callers(start: Start) -> None:
     """What `lead` raises comes out of `run`, after the attempts were ended and the leadership
     given up."""
-    go_on = threading.Event()
+    proceed = threading.Event()
 
     def lead(dispatcher: Dispatcher, leadership: Leadership, stop: threading.Event) -> bool:
-        go_on.wait(60)
+        proceed.wait(60)
         raise LookupError("of main")
 
     first = start("m1", lead=lead)
@@ -254,7 +255,7 @@ def test_an_error_of_the_leading_function_is_the_callers(start: Start) -> None:
     JobCatalog(first.backend).submit(spec("job"))
     attempt = first.runner.of("job")
     second = start("m2")
-    go_on.set()
+    proceed.set()
     second.until("leading")
 
     assert [type(error) for error in first.errors] == [LookupError]
@@ -281,7 +282,7 @@ def test_attempts_are_ended_at_a_loss_whatever_the_leading_thread_does(start: St
 
 def test_a_resource_of_the_user_is_part_of_every_cleanup(start: Start) -> None:
     """Resources given to the master are cleaned before a result is clean, and released when the
-    master stops while the job goes on."""
+    master stops while the job continues."""
     thing = Thing()
     running = start("m1", resources=[thing])
     running.until("leading")
@@ -312,7 +313,7 @@ def test_a_result_that_an_old_leader_left_dirty_is_cleaned_up_by_the_next(start:
 
 
 @pytest.mark.parametrize("ttl", [0.0, -1.0, 1e9, float("nan")])
-def test_a_ttl_that_the_backend_can_not_keep_is_refused(
+def test_a_ttl_that_the_backend_cannot_keep_is_refused(
     memory: FaultyMemory, root: Path, ttl: float
 ) -> None:
     """The refusal comes when the master is made, before it campaigns."""

@@ -1,4 +1,4 @@
-"""Masters wait out what passes, or what somebody has to mend, and lead afterwards."""
+"""Masters wait out what passes, or what an operator has to mend, and lead afterwards."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from jrs.backends.file import FileBackend, leader
+from jrs.backends.file import FileBackend
 from jrs.contract.backend import Backend
 from jrs.contract.operations import Create, Update
 from jrs.records import keys
@@ -23,12 +24,12 @@ from jrs.records.model import AttemptRecord, EpochRecord
 from jrs.recovery.master import Master
 from jrs.recovery.rules.events import Event
 from jrs.store.opening import open_backend
-from jrs.testing.masters import Masters
+from jrs.testing.masters import MasterProcess, Masters
 from jrs.testing.servers import EtcdServer, ZooKeeperServer
 from jrs.testing.worker import Worker
+from tests.backends.etcd.support import with_option
 from tests.crash.forms import begin_in_old_form
 from tests.crash.test_disk_full import disk, fill
-from tests.etcd.support import with_option
 from tests.support import BOUND, until
 
 __all__ = ["disk"]
@@ -103,7 +104,7 @@ def test_a_lock_file_that_cannot_be_made(
             raise OSError(number, os.strerror(number))
         return real(path, flags, *mode, **more)
 
-    monkeypatch.setattr(leader.os, "open", failing)
+    monkeypatch.setattr(os, "open", failing)
     with FileBackend(tmp_path) as backend:
         with waiting(backend, tmp_path.as_uri(), tmp_path / "storage") as master:
             until(lambda: len(tries) > 1, "it tries again")
@@ -193,8 +194,12 @@ def begins_later(server: EtcdServer | ZooKeeperServer, storage: Path) -> None:
     with Masters(server.url(), cluster=f"later-{uuid.uuid4().hex}", storage=storage) as masters:
         server.kill()
         early, ended = masters.start("early"), masters.start("ended")
+
+        def waits(master: MasterProcess) -> bool:
+            return "waiting for it" in master.errors()
+
         for master in (early, ended):
-            until(lambda one=master: "waiting for it" in one.errors(), "it says that it waits")
+            until(partial(waits, master), "it says that it waits")
         ended.process.terminate()
         assert ended.process.wait(BOUND) == 0
         server.start()

@@ -29,7 +29,7 @@ def append(rows: Any, batch: int) -> None:
     Path(f"{out}.{name}").write_text(str(batch))
 
 
-rows = spark.readStream.schema("at timestamp, key string, value long")
-rows = rows.option("maxFilesPerTrigger", 1).json(source)
+reader = spark.readStream.schema("at timestamp, key string, value long")
+rows = reader.option("maxFilesPerTrigger", 1).json(source)
 query = rows.writeStream.foreachBatch(append).option("checkpointLocation", checkpoint)
 query.trigger(processingTime="200 milliseconds").start().awaitTermination()

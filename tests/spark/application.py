@@ -9,11 +9,15 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
 import jrs
 from jrs.records.model import Json
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 printing = threading.Lock()
 url, folder, mode = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
@@ -24,7 +28,7 @@ def note(line: str) -> None:
         file.write(f"{line}\n")
 
 
-def spark(job: jrs.Job):  # type: ignore[no-untyped-def]
+def spark(job: jrs.Job) -> SparkSession:
     return jrs.spark(job, spark_driver_extraJavaOptions="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
@@ -39,9 +43,10 @@ def add(job: jrs.Job, n: int) -> Json:
     if mode == "lose-jvm" and job.attempt == 1:
         from pyspark import SparkContext
 
-        os.kill(SparkContext._gateway.proc.pid, signal.SIGKILL)  # type: ignore[union-attr]
+        gateway: Any = SparkContext._gateway
+        os.kill(gateway.proc.pid, signal.SIGKILL)
     group = session.sparkContext.getLocalProperty("spark.jobGroup.id")
-    return [session.range(n + 1).groupBy().sum().head()[0], group]
+    return [session.range(n + 1).groupBy().sum().collect()[0][0], group]
 
 
 def main(driver: jrs.Driver) -> Json:
@@ -53,7 +58,7 @@ def main(driver: jrs.Driver) -> Json:
     return {"n": n, "sum": driver.run("add", add, n=n)}
 
 
-def report(event) -> None:  # type: ignore[no-untyped-def]
+def report(event: jrs.Event) -> None:
     with printing:  # It is called from any thread.
         print(json.dumps(attrs.asdict(event)), flush=True)
 

@@ -74,7 +74,8 @@ def cut_off(
 def kill(job: Job, checkpoint: Path, at: str, newest: Callable[[], int]) -> None:
     from pyspark import SparkContext
 
-    jvm = SparkContext._gateway.proc.pid  # type: ignore[union-attr]
+    gateway: Any = SparkContext._gateway
+    jvm = gateway.proc.pid
     while True:
         found = position(checkpoint)
         wanted = found.planned > max(0, found.committed) and found.at_the_end == (at == "flush")

@@ -16,6 +16,7 @@ from jrs import Job
 from jrs.records.model import Json
 from jrs.recovery.attempt.attempt_run import AttemptRun
 from jrs.recovery.attempt.stop_watch import StopWatch
+from jrs.recovery.checkpoint_format.position import position
 from jrs.recovery.spark import stage_query
 from jrs.recovery.spark.stage_query import StageQuery
 from jrs.store.result_store import JobResultStore
@@ -83,13 +84,13 @@ def say_where(at: Path) -> None:
     launch = StageQuery._launch
 
     def say(self: StageQuery, draining: bool) -> None:
-        if stage_query.position(self.checkpoint).at_the_end:
+        if position(self.checkpoint).at_the_end:
             at.write_text(FLUSHING)
         elif draining:
             at.write_text(CATCHING_UP)
         launch(self, draining)
 
-    StageQuery._launch = say  # type: ignore[method-assign]
+    StageQuery._launch = say
 
 
 def deadly(at: Path, step: str) -> Callable[[Any], Any]:

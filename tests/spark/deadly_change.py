@@ -25,7 +25,7 @@ from jrs.store.stops import JobStops
 
 SUSPENDING: dict[str, tuple[Any, str, str]] = {
     "asked": (StopWatch, "_begin", "before"),
-    "stands": (AttemptRun, "suspend", "after"),
+    "quiesced": (AttemptRun, "suspend", "after"),
     "noted": (JobStops, "update", "after"),
 }
 RESCALING: dict[str, tuple[Any, str, str]] = {
@@ -71,7 +71,7 @@ def die_between_renames() -> None:
             die()
         rename(source, target, **options)
 
-    os.rename = last  # type: ignore[assignment]
+    os.rename = last  # type: ignore[assignment]  # It takes fewer types of paths.
 
 
 def die_while_rewriting(job: Job) -> None:

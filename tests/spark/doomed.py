@@ -1,4 +1,4 @@
-"""A master that is killed -9 at a step of what it does about a job that is to stand.
+"""A master that is killed -9 at a step of suspending a job.
 
     python doomed.py STEP COMMAND…
 

@@ -15,7 +15,7 @@ def die() -> None:
 
 
 def die_at(call: Call) -> None:
-    """Have this process killed when it comes to a call."""
+    """Have this process killed when it reaches a call."""
     owner, name, when = call
     made = getattr(owner, name)
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import os
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import attrs
@@ -43,7 +43,7 @@ class Event:
 def write(folder: Path, files: int, first: int = 0) -> list[Event]:
     """Write files of ten minutes of event time each; return their events.
 
-    The last events of a file are in the one behind it, too, for whoever wants each of them once.
+    The last events of a file are in the one behind it, too, for tests of deduplication.
     """
     folder.mkdir(parents=True, exist_ok=True)
     events: list[Event] = []
@@ -81,7 +81,7 @@ def windows(events: list[Event]) -> Rows:
 
 
 def windows_of_windows(events: list[Event]) -> Rows:
-    tens = defaultdict(int)
+    tens: defaultdict[tuple[int, str], int] = defaultdict(int)
     for event in events:
         tens[event.minute // 10, event.key] += event.value
     return _sums((ten // 3 * 30, key, total) for (ten, key), total in tens.items())
@@ -133,7 +133,7 @@ def in_order(rows: Rows) -> Rows:
     return sorted(rows, key=repr)
 
 
-def _sums(found) -> Rows:  # type: ignore[no-untyped-def]
+def _sums(found: Iterable[tuple[int, str, int]]) -> Rows:
     sums: dict[tuple[int, str], list[int]] = defaultdict(list)
     for minute, key, value in found:
         sums[minute, key].append(value)

@@ -110,7 +110,7 @@ def frail(job: Job, folder: str, attempts: int, deaths: int) -> Json:
         bounded=True,
         restart=RestartPolicy(attempts=attempts, delay=0.0) if attempts else None,
     )
-    return stage.result()["batches"]  # type: ignore[index,call-overload]
+    return stage.result()["batches"]
 
 
 def frail_start(job: Job, folder: str) -> Json:
@@ -119,17 +119,17 @@ def frail_start(job: Job, folder: str) -> Json:
 
     start, starts = DataStreamWriter.start, iter(range(9))
 
-    def start_but_once(writer: Any) -> Any:
+    def start_but_once(*args: Any, **options: Any) -> Any:
         if next(starts) == 1:
             raise OSError("no threads left")
-        return start(writer)
+        return start(*args, **options)
 
     DataStreamWriter.start = start_but_once
     return frail(job, folder, attempts=4, deaths=1)
 
 
 def stopped(job: Job, folder: str) -> Json:
-    """A bounded stage whose query somebody else stops, once, before it has read everything."""
+    """A bounded stage whose query another thread stops, once, before it has read everything."""
     stops = iter(range(1))
 
     def count(rows: Any, batch: int) -> None:
@@ -145,7 +145,7 @@ def stopped(job: Job, folder: str) -> Json:
         bounded=True,
         restart=RestartPolicy(attempts=2, delay=0.0),
     )
-    return stage.result()["batches"]  # type: ignore[index,call-overload]
+    return stage.result()["batches"]
 
 
 def passes_over(job: Job, folder: str) -> Json:
@@ -165,7 +165,7 @@ def passes_over(job: Job, folder: str) -> Json:
     stage = job.stream(
         "one", lambda stage: sums(read(job, folder)).writeStream.foreachBatch(keep), bounded=True
     )
-    return stage.result()["batches"]  # type: ignore[index,call-overload]
+    return stage.result()["batches"]
 
 
 def totals(job: Job, folder: str) -> Json:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jrs
 from jrs import Job, Stage
@@ -13,7 +14,7 @@ from jrs.demo import pipeline
 from jrs.records.model import Json
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
@@ -58,7 +59,7 @@ def flights(job: Job, data: str, journal: str) -> Json:
     """The demo's job; the journal says which stage ran, and which was known to be finished."""
     run = job.stage
 
-    def stage(name: str, function, **options):  # type: ignore[no-untyped-def]
+    def stage(name: str, function: Any = None, **options: Any) -> Any:
         def noted(stage: Stage) -> Json:
             note(journal, f"run {name} {job.attempt}")
             return function(stage)
@@ -67,19 +68,20 @@ def flights(job: Job, data: str, journal: str) -> Json:
         note(journal, f"finished {name} {job.attempt}")
         return finished
 
-    job.stage = stage  # type: ignore[method-assign]
+    job.stage = stage
     return pipeline.flights(job, data)
 
 
 def jvm_environment(job: Job) -> Json:
     """Return the environment of the JVM, and of one of Spark's Python workers."""
     context = spark(job).sparkContext
-    jvm = Path(f"/proc/{context._gateway.proc.pid}/environ").read_text()  # type: ignore[union-attr]
+    gateway: Any = context._gateway
+    jvm = Path(f"/proc/{gateway.proc.pid}/environ").read_text()
     (worker,) = context.parallelize([0], 1).map(lambda _: str(dict(os.environ))).collect()
     return {"jvm": jvm, "worker": worker}
 
 
-def slow_rows(session: SparkSession, tasks: int, milliseconds: int):  # type: ignore[no-untyped-def]
+def slow_rows(session: SparkSession, tasks: int, milliseconds: int) -> DataFrame:
     """Return rows that sleep in the JVM, one for each task: nothing of Python runs meanwhile."""
     return session.range(0, tasks, 1, tasks).selectExpr(
         "id", f"reflect('java.lang.Thread', 'sleep', {milliseconds}L) as slept"
@@ -115,7 +117,7 @@ def waits_when_written(job: Job, folder: str) -> Json:
 def with_python_workers(job: Job) -> Json:
     """Keep Python workers busy for minutes."""
 
-    def sleep(rows):  # type: ignore[no-untyped-def]
+    def sleep(rows: Iterable[Any]) -> Iterable[Any]:
         time.sleep(600)
         return rows
 
@@ -131,7 +133,8 @@ def loses_its_jvm(job: Job) -> Json:
     if job.attempt == 1:
         from pyspark import SparkContext
 
-        jvm = SparkContext._gateway.proc.pid  # type: ignore[union-attr]
+        gateway: Any = SparkContext._gateway
+        jvm = gateway.proc.pid
         threading.Timer(1.0, os.kill, (jvm, signal.SIGKILL)).start()
         return slow_rows(session, 2000, 200).count()
     return session.range(7).count()
@@ -157,7 +160,7 @@ def describes_its_session(job: Job) -> Json:
         "java": [
             session.range(1)
             .selectExpr(f"reflect('java.lang.System', 'getProperty', '{name}') as value")
-            .head()
+            .collect()[0]
             .value
             for name in ("java.io.tmpdir", "site")
         ],

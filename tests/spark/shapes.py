@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,9 @@ from jrs.records.model import Json
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+    Shape = Callable[[DataFrame], DataFrame]
 
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 SCHEMA = "at timestamp, key string, value long"
@@ -46,7 +50,9 @@ def session(job: Job, store: str = "rocksdb", **conf: str) -> SparkSession:
 
 
 def read(stage: Any, source: str) -> DataFrame:
-    rows = stage.job.spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 2).json(source)
+    rows: DataFrame = (
+        stage.job.spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 2).json(source)
+    )
     return rows.withWatermark("at", LATE)
 
 
@@ -101,7 +107,8 @@ def sessions(rows: DataFrame) -> DataFrame:
 def timers(rows: DataFrame) -> DataFrame:
     """Count each ten minutes of each key in a state of our own, and tell when its timer is up."""
     slots = in_slots(rows)
-    if "RocksDB" in slots.sparkSession.conf.get("spark.sql.streaming.stateStore.providerClass"):
+    store = slots.sparkSession.conf.get("spark.sql.streaming.stateStore.providerClass")
+    if store is not None and "RocksDB" in store:
         return slots.groupBy("slot").transformWithState(counts(), "slot string, n long",
                                                         "append", "EventTime")  # fmt: skip
     from pyspark.sql.streaming.state import GroupStateTimeout
@@ -114,7 +121,7 @@ def timers(rows: DataFrame) -> DataFrame:
 
 def counts() -> Any:
     from pyspark.sql import Row
-    from pyspark.sql.streaming import StatefulProcessor
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
     class Counts(StatefulProcessor):
         def init(self, handle: Any) -> None:
@@ -174,7 +181,7 @@ def _time(column: str) -> str:
     return f"date_format({column}, 'HH:mm') as at"
 
 
-SHAPES: dict[str, Callable[[DataFrame], DataFrame]] = {
+SHAPES: dict[str, Shape] = {
     "stateless": stateless,
     "windows": windows,
     "chained": windows_of_windows,
@@ -188,30 +195,26 @@ SHAPES: dict[str, Callable[[DataFrame], DataFrame]] = {
 # -- the jobs --------------------------------------------------------------------------------
 
 
+def _bounded(shape: Shape, folder: str, stage: Any) -> DataStreamWriter:
+    return shape(read(stage, stage.files(folder))).writeStream.format("jrs")
+
+
+def _live(shape: Shape, folder: str, stage: Any) -> DataStreamWriter:
+    rows = shape(read(stage, folder))
+    return rows.writeStream.format("jrs").trigger(processingTime="200 milliseconds")
+
+
 def every_shape(job: Job, store: str, folder: str) -> Json:
     """Every shape as a bounded stage, then every shape as an unbounded one."""
     session(job, store)
     ended = [
-        job.stream(
-            f"bounded-{name}",
-            lambda stage, shape=shape: shape(
-                read(stage, stage.files(folder))
-            ).writeStream.format("jrs"),
-            bounded=True,
-        )
+        job.stream(f"bounded-{name}", partial(_bounded, shape, folder), bounded=True)
         for name, shape in SHAPES.items()
-    ]  # fmt: skip
+    ]
     job.stage("between", lambda stage: len(SHAPES), after=ended)
     for name, shape in SHAPES.items():
-        job.stream(
-            f"live-{name}",
-            lambda stage, shape=shape: (
-                shape(read(stage, folder))
-                .writeStream.format("jrs")
-                .trigger(processingTime="200 milliseconds")
-            ),
-        )
-    return {stage.name: stage.result()["batches"] for stage in ended}  # type: ignore[index,call-overload]
+        job.stream(f"live-{name}", partial(_live, shape, folder))
+    return {stage.name: stage.result()["batches"] for stage in ended}
 
 
 def bounded_without_input(job: Job, folder: str) -> Json:
@@ -228,15 +231,7 @@ def unbounded(job: Job, folder: str, **shapes: str) -> Json:
     """One unbounded stage for each of `shapes`, a name and a shape."""
     session(job)
     stages = [
-        job.stream(
-            name,
-            lambda stage, shape=shape: (
-                SHAPES[shape](read(stage, folder))
-                .writeStream.format("jrs")
-                .trigger(processingTime="200 milliseconds")
-            ),
-        )
-        for name, shape in shapes.items()
+        job.stream(name, partial(_live, SHAPES[shape], folder)) for name, shape in shapes.items()
     ]
     return [stage.result() for stage in stages]
 
@@ -286,7 +281,7 @@ def timers_of_processing_time(job: Job, folder: str) -> Json:
 
 
 def slow_batches(job: Job, folder: str) -> Json:
-    """Batches whose Python goes on until ``go`` exists; ``late`` says that Spark was told to stop
+    """Batches whose Python runs until ``go`` exists; ``late`` says that Spark was told to stop
     such a batch and has given it up."""
     from jrs.recovery.spark import stage_query
 

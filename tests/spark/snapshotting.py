@@ -1,4 +1,4 @@
-"""Run a real query, take snapshots while it runs, lose the original, and go on from them.
+"""Run a real query, take snapshots while it runs, lose the original, and resume from them.
 
 python snapshotting.py ROOT PROVIDER SHAPE: prints, as JSON, what came out.
 """

@@ -1,4 +1,4 @@
-"""A streaming job that cannot be brought to stand, and how to bring it there.
+"""A streaming job that never quiesces, and how to bring it into that state.
 
 Loaded by path in processes of its own; so it imports nothing of these tests. The benchmark of
 canceling uses it, too.
@@ -26,14 +26,14 @@ QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 IN_DRIVER, IN_EXECUTOR, IN_JVM = "in foreachBatch", "in an executor", "in a hung JVM"
 WHERE = (IN_DRIVER, IN_EXECUTOR, IN_JVM)
 FOR = 3600.0
-"""Seconds: longer than anybody waits."""
+"""Seconds: longer than any test waits."""
 STARTS = 180.0
 """Seconds after which a JVM is taken to never start."""
 
 
 def sleeps(job: Job, folder: str, where: str) -> Json:
-    """A stage whose first batch with rows goes on for an hour in Python; or is quick, for who is to
-    stop the JVM. `begun` says that there is such a batch, `asked` that it was asked to stand."""
+    """A stage whose first batch with rows runs for an hour in Python, or is quick if the test stops
+    the JVM. `begun` says that there is such a batch, `asked` that it was asked to quiesce."""
     from pyspark.sql import functions as F
 
     begun, asked = Path(folder, "begun"), Path(folder, "asked")
@@ -43,12 +43,12 @@ def sleeps(job: Job, folder: str, where: str) -> Json:
         asked.touch()
         stop(query)
 
-    def stand_in_vain(self: Streams) -> None:
+    def suspend_in_vain(self: Streams) -> None:
         if where != IN_DRIVER:
             asked.touch()
         suspend(self)
 
-    stage_query._stop, Streams.suspend = stop_in_vain, stand_in_vain  # type: ignore[method-assign]
+    stage_query._stop, Streams.suspend = stop_in_vain, suspend_in_vain
     # Spark can break off what an executor does, so there it is the time before that; and nothing
     # else can end the driver's own Python.
     stage_query._BOUNDARY = FOR if where == IN_EXECUTOR else 0.1
@@ -82,7 +82,7 @@ def sleeps(job: Job, folder: str, where: str) -> Json:
 
 
 def hang(masters: Masters, job_id: str, folder: Path, where: str) -> None:
-    """Submit the job, and ask it to stand; return when it is at that, and cannot."""
+    """Submit the job and suspend it; return when its attempt tries to quiesce, in vain."""
     backend = masters.backend
     arguments: dict[str, Json] = {"folder": str(folder), "where": where}
     JobCatalog(backend).submit(JobSpec(job_id, f"{__file__}:sleeps", arguments))

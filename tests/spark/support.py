@@ -52,7 +52,7 @@ def marked(backend: Backend, job_id: str) -> dict[int, str]:
     return command_lines(marks.marked(mark))
 
 
-def wardens(backend: Backend) -> list[int]:
+def watchdogs(backend: Backend) -> list[int]:
     """Return the watchdogs of the cluster's attempts, by their arguments."""
     mark = marks.old_mark(backend.url, backend.cluster, "", 0, 0).partition(":")[0]
     pids = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]

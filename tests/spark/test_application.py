@@ -57,7 +57,7 @@ def journal(folder: Path) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
-def test_main_goes_on_behind_its_finished_jobs(
+def test_main_resumes_after_its_finished_jobs(
     replica: Callable[[str, str], Replica], tmp_path: Path
 ) -> None:
     """J8: when the leader is killed between two jobs, the next one's `main` is handed the first
@@ -82,7 +82,7 @@ def test_main_goes_on_behind_its_finished_jobs(
         assert list(JobResultStore(backend).dirty()) == []
 
 
-def test_a_driver_goes_on_when_its_jvm_dies(
+def test_a_driver_survives_the_death_of_its_jvm(
     replica: Callable[[str, str], Replica], tmp_path: Path
 ) -> None:
     """A job in a thread whose JVM is killed is started again in the same driver, on a new JVM."""

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ from jrs.store.jobs import JobCatalog
 from jrs.testing.masters import Masters
 
 from .conftest import Cluster
-from .support import BOUND, left_over, marked, wardens
+from .support import BOUND, left_over, marked, watchdogs
 
 
 def test_cancel_ends_jvm_and_workers(cluster: Cluster) -> None:
@@ -41,7 +42,7 @@ def test_cancel_ends_jvm_and_workers(cluster: Cluster) -> None:
     assert result.status is JobStatus.CANCELED
     assert marked(backend, "busy") == {}
     assert left_over(backend, cluster.storage, "busy") == []
-    cluster.masters.until(lambda: not wardens(backend), "no warden is left")
+    cluster.masters.until(lambda: not watchdogs(backend), "no watchdog is left")
 
 
 def test_functions_of_a_file_reach_the_workers(cluster: Cluster) -> None:
@@ -113,12 +114,13 @@ def test_the_session_is_the_jobs_own(new_cluster: Callable[[str], Cluster], tmp_
 
 
 def test_without_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A job that asks for Spark where there is none is told in one line how to get it."""
+    """A job that asks for Spark where there is none gets one line that says how to get it."""
     monkeypatch.setitem(sys.modules, "pyspark", None)
     monkeypatch.setitem(sys.modules, "pyspark.sql", None)
+    nothing: Any = SimpleNamespace()
 
     with pytest.raises(InvalidInput, match=r"pip install 'jrs\[spark\]'"):
-        session.session_of(SimpleNamespace())  # type: ignore[arg-type]
+        session.session_of(nothing)
 
 
 @pytest.mark.parametrize("home", [None, "/nowhere"])

@@ -28,8 +28,14 @@ def jrs(cluster: Cluster, *args: str) -> Result:
     return CliRunner().invoke(cli, [*where, *args])
 
 
+def attempt_of(cluster: Cluster) -> int:
+    """Return the number of the job's attempt, 0 before the first."""
+    attempt = JobCatalog(cluster.masters.backend).view("job").attempt
+    return attempt.attempt if attempt is not None else 0
+
+
 def test_a_job_is_rescaled_and_upgraded_while_it_runs(cluster: Cluster, tmp_path: Path) -> None:
-    """N6, S7: its state goes on over other partitions and under other code; every row once."""
+    """N6, S7: its state survives other partitions and other code; every row once."""
     source = tmp_path / "in"
     rows = make_events(source, 2)
     folder = cluster.storage.folder("job")
@@ -58,8 +64,7 @@ def test_a_job_is_rescaled_and_upgraded_while_it_runs(cluster: Cluster, tmp_path
     assert upgraded.exit_code == 0, upgraded.output
 
     rows += make_events(source, 1, first=4)
-    until(lambda: JobCatalog(cluster.masters.backend).view("job").attempt.attempt >= 3,  # type: ignore[union-attr]
-          "the new code is started", BOUND)  # fmt: skip
+    until(lambda: attempt_of(cluster) >= 3, "the new code is started", BOUND)
     JobStops(cluster.masters.backend).request("job", StopMode.DRAIN)
     cluster.until_clean("job")
     result = cluster.results.wait("job", 0)
@@ -72,8 +77,8 @@ def test_a_job_is_rescaled_and_upgraded_while_it_runs(cluster: Cluster, tmp_path
 
 
 @pytest.mark.soak
-def test_state_that_can_not_be_spread(cluster: Cluster, tmp_path: Path) -> None:
-    """S7: the state of an aggregation without a key stays in its one partition, and goes on, while
+def test_state_that_cannot_be_spread(cluster: Cluster, tmp_path: Path) -> None:
+    """S7: the state of an aggregation without a key stays in its one partition, and is used, while
     the other stages of its job are rescaled."""
     source, file = tmp_path / "in", Path(failing.__file__)
     rows = events.write(source, 2)
@@ -114,7 +119,7 @@ def totals(table: Path) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.soak
-def test_a_store_that_can_not_be_rescaled(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_store_that_cannot_be_rescaled(cluster: Cluster, tmp_path: Path) -> None:
     """Refused at once, by name, and nothing is changed."""
     source = tmp_path / "in"
     make_events(source, 2)

@@ -1,4 +1,4 @@
-"""The archive of Spark's classes: who makes it, who uses it, and what is done without."""
+"""The archive of Spark's classes: what makes it, what uses it, and how jobs run without it."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_off(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         class_data.make()
 
 
-def test_a_folder_that_can_not_be_written(folder: Path) -> None:
+def test_a_folder_that_cannot_be_written(folder: Path) -> None:
     """Where nothing can be kept, Spark starts as it would without jrs."""
     folder.write_text("a file")
 

@@ -76,7 +76,7 @@ def test_what_no_watermark_flushes_is_not_drained(
     cluster: Cluster, tmp_path: Path, name: str
 ) -> None:
     """S2: a drain that could not give all that is held back is refused with the reason, and the
-    job goes on as before.
+    job runs as before.
     """
     stages = {"complete": ["windows", "table"], "timers_of_processing_time": ["clock"]}[name]
     folder = tmp_path / "in"

@@ -27,11 +27,11 @@ WANTED = 3
 RESCALED = [
     ("", deadly.BETWEEN),
     ("asked", "copied", "rewritten"),
-    ("stands", deadly.REWRITING, "synced"),
+    ("quiesced", deadly.REWRITING, "synced"),
     ("noted", "not begun", "in its place", "not started"),
 ]
-"""The steps at which the first attempt of a job dies while it is brought to stand, and those behind
-it while it is rescaled."""
+"""The steps at which the first attempt of a job dies while it suspends, and those at which the next
+ones die while the job is rescaled."""
 SUSPENDED = [("attempt", step) for step in deadly.SUSPENDING]
 SUSPENDED += [("leader", step) for step in doomed.STEPS]
 """Who dies at which step of a suspend."""
@@ -87,8 +87,8 @@ def check_drained(cluster: Cluster, rows: list[Event], attempts: int) -> None:
 
 @pytest.mark.parametrize("steps", [long_form(steps) for steps in RESCALED])
 def test_a_rescale_survives(cluster: Cluster, tmp_path: Path, steps: tuple[str, ...]) -> None:
-    """N6, S7: killed at these steps of a rescale, the job goes on over as many partitions as were
-    asked for, from where it stood, each row once; and nothing half-made is left next to its state.
+    """N6, S7: killed at these steps of a rescale, the job resumes where it was, with the requested
+    partitions and each row once; nothing half-made is left next to its state.
     """
     folder = tmp_path / "in"
     cluster.masters.start("m")
@@ -101,9 +101,9 @@ def test_a_rescale_survives(cluster: Cluster, tmp_path: Path, steps: tuple[str, 
     until_or_ended(
         cluster, "job", lambda: rescaling.partitions(checkpoint()) == WANTED, "it is rescaled"
     )
-    stood = position(checkpoint()).planned
+    planned = position(checkpoint()).planned
     rows += events.write(folder, 1, first=4)
-    until_committed(cluster, "job", "one", stood + 1)
+    until_committed(cluster, "job", "one", planned + 1)
 
     assert {path.name for path in checkpoint().parent.iterdir()} == {"ck", "staging"}
     assert rescaling.partitions(checkpoint()) == WANTED
@@ -114,8 +114,8 @@ def test_a_rescale_survives(cluster: Cluster, tmp_path: Path, steps: tuple[str, 
 
 @pytest.mark.parametrize("case", [long_form(case) for case in SUSPENDED])
 def test_a_suspend_survives(cluster: Cluster, tmp_path: Path, case: tuple[str, str]) -> None:
-    """S1, S3: killed at this step of a suspend, be it the attempt or the leader, the job stands,
-    and nothing of it runs; resumed, it goes on from there, each row once."""
+    """S1, S3: if the attempt or the leader is killed at this step of a suspend, the job is
+    suspended and nothing of it runs. Resumed, it continues from there, each row once."""
     who, step = case
     folder, stops = tmp_path / "in", JobStops(cluster.masters.backend)
     if who == "leader":

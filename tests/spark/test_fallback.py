@@ -1,4 +1,4 @@
-"""A job whose checkpoint is damaged goes on from its newest usable snapshot, or is held by name."""
+"""A job whose checkpoint is damaged resumes from its newest usable snapshot, or is held."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .test_streams import expected, make_events, published, submit
 def newest_state(checkpoint: Path) -> Path:
     """Return a file of the newest state, which every restart needs."""
     found = [path for path in checkpoint.glob("state/0/0/*.changelog") if path.name[0] != "."]
-    return max(found, key=lambda path: int(re.match(r"[0-9]+", path.name)[0]))  # type: ignore[index]
+    return max(found, key=lambda path: int(re.split(r"\D", path.name)[0]))
 
 
 def lose(path: Path) -> None:
@@ -37,7 +37,7 @@ def flip(path: Path) -> None:
 
 
 def suspended(cluster: Cluster, source: Path, batches: int) -> Path:
-    """Let the job read what is there and stand; return its checkpoint."""
+    """Let the job read what is there and suspend it; return its checkpoint."""
     folder = cluster.storage.folder("job")
     cluster.masters.until(
         lambda: list(folder.glob(f"e*/streams/sums/ck/commits/{batches - 1}")), "it reads", BOUND

@@ -14,7 +14,7 @@ from jrs.records import keys
 from jrs.records.model import JobStatus
 
 from .conftest import Cluster, Undisturbed
-from .support import BOUND, left_over, published, wardens
+from .support import BOUND, left_over, published, watchdogs
 
 JOB = "flights"
 IN_ONE_RUN = 6
@@ -109,7 +109,7 @@ def check(cluster: Cluster, undisturbed: Undisturbed, journal: Path) -> None:
     assert published(cluster.storage, JOB) == undisturbed.published
     assert ran_again(journal) == []
     assert left_over(cluster.masters.backend, cluster.storage, JOB) == []
-    cluster.masters.until(lambda: not wardens(cluster.masters.backend), "no warden is left")
+    cluster.masters.until(lambda: not watchdogs(cluster.masters.backend), "no watchdog is left")
 
 
 def rounds(

@@ -18,7 +18,7 @@ from jrs.recovery.processes import left_running as left
 from jrs.recovery.rules.events import Event
 
 from .conftest import Cluster
-from .support import BOUND, left_over, marked, published, until, wardens
+from .support import BOUND, left_over, marked, published, until, watchdogs
 
 
 class Successor:
@@ -64,15 +64,15 @@ class Attempt:
             pid for pid, line in lines.items() if "jrs.recovery.process_attempt" in line
         )
         self.jvm = next(pid for pid, line in lines.items() if "SparkSubmit" in line)
-        (self.warden,) = wardens(cluster.masters.backend)
+        (self.watchdog,) = watchdogs(cluster.masters.backend)
 
     def stop(self) -> None:
         """Stop all that could end the JVM."""
-        os.kill(self.warden, signal.SIGSTOP)
+        os.kill(self.watchdog, signal.SIGSTOP)
         os.kill(self.python, signal.SIGSTOP)
 
     def close(self) -> None:
-        for pid in (self.warden, self.python, self.jvm):
+        for pid in (self.watchdog, self.python, self.jvm):
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""Snapshots of real queries that run, of every kind of state store, and what goes on from them."""
+"""Snapshots of running queries, of every kind of state store, and jobs that resume from them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def run(root: Path, provider: str, shape: str) -> dict[str, Any]:
         pytest.param("changelog-v2", "join", marks=pytest.mark.soak),
     ],
 )
-def test_go_on_from_a_snapshot_of_a_running_query(
+def test_resume_from_a_snapshot_of_a_running_query(
     tmp_path: Path, provider: str, shape: str
 ) -> None:
     """Taken while the query runs and without pausing it (R1), of committed batches alone (N2).

@@ -1,5 +1,5 @@
-"""Two drivers of one job, both alive: the old one can neither double a row nor lose one, and it is
-always the new one that goes on. What Spark alone does in the same trials is printed next to it.
+"""Two drivers of one job, both alive: the old one can neither double a row nor lose one, and
+always the new one survives. What Spark alone does in the same trials is printed next to it.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from .support import left_over, marked, until
 from .test_orphans import Attempt, Successor, lives
 
 KINDS = ["python stopped, then continued", "all stopped, then continued", "nothing stopped"]
-"""What becomes of the old driver while the new one takes over. In the first its JVM goes on, as far
-as it comes without its Python; in the second it is in the middle of whatever it was doing, and goes
-on with it later."""
+"""What becomes of the old driver while the new one takes over. In the first its JVM runs on, as far
+as it comes without its Python. In the second it is stopped in the middle of its work, and continues
+later."""
 PYTHON, ALL, NOTHING = KINDS
 ALONE = Path(__file__).with_name("alone.py")
 
@@ -75,7 +75,7 @@ def trial(cluster: Cluster, folder: Path, kind: str, chance: random.Random) -> N
         rows += events.write(folder, 2, first=2)
         moment = Deadline.after(chance.uniform(0.0, 2.0))
         until(lambda: moment.expired, "a moment of the batches that follow")
-        os.kill(attempt.warden, signal.SIGSTOP)  # For good: without it the attempt would end.
+        os.kill(attempt.watchdog, signal.SIGSTOP)  # For good: without it the attempt would end.
         stopped = {PYTHON: [attempt.python], ALL: old, NOTHING: []}[kind]
         send(stopped, signal.SIGSTOP)
         first.kill()
@@ -87,7 +87,7 @@ def trial(cluster: Cluster, folder: Path, kind: str, chance: random.Random) -> N
         rows += events.write(folder, 1, first=5)
         until(lambda: not lives(attempt.python), "the old driver is dead")
         rows += events.write(folder, 1, first=6)
-        until(lambda: newest(cluster, 2) > before, "the new driver goes on")
+        until(lambda: newest(cluster, 2) > before, "the new driver continues")
         JobStops(cluster.masters.backend).request("job", StopMode.DRAIN)
         until(lambda: cluster.is_clean("job"), "the job is clean")
         result = cluster.results.wait("job", 0)
@@ -113,7 +113,7 @@ def test_the_new_driver_survives(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """F7: with two drivers of one job alive, no row is doubled, none is lost, and the new leader's
-    goes on, in its first attempt.
+    driver continues, in its first attempt.
     """
     spare_orphans(monkeypatch)
     trial(cluster, tmp_path / "in", kind, random.Random(kind))
@@ -129,7 +129,7 @@ def test_the_new_driver_survives_ten_times(
     kind: str,
 ) -> None:
     """F7: with two drivers of one job alive, no row is doubled, none is lost, and the new leader's
-    goes on, in its first attempt: ten times.
+    driver continues, in its first attempt: ten times.
     """
     chance = random.Random(kind)
     for number in range(10):
@@ -178,6 +178,10 @@ def trial_alone(folder: Path, kind: str) -> tuple[str, int, int]:
         rows.extend(events.write(folder / "in", 1, first=len(rows) // 10))
         time.sleep(0.3)
 
+    def new_has_or_is_dead() -> bool:
+        feed()
+        return new.committed.exists() or not new.alive
+
     def there() -> list[str]:
         return (folder / "out").read_text().splitlines()
 
@@ -186,9 +190,7 @@ def trial_alone(folder: Path, kind: str) -> tuple[str, int, int]:
         old.send(0 if kind == NOTHING else signal.SIGSTOP, all_of_it=kind == ALL)
         new = Alone(folder, "new")
         drivers.append(new)
-        until(
-            lambda: feed() or new.committed.exists() or not new.alive, "the new one has or is dead"
-        )
+        until(new_has_or_is_dead, "the new one has or is dead")
         old.send(0 if kind == NOTHING else signal.SIGCONT, all_of_it=kind == ALL)
         for _ in range(10):
             feed()

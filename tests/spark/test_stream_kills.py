@@ -15,7 +15,7 @@ from jrs.store.stops import JobStops
 from . import events, mixed
 from .conftest import Cluster
 from .events import EXPECTED, in_order, published, submit
-from .support import BOUND, left_over, wardens
+from .support import BOUND, left_over, watchdogs
 from .test_kills import ran_again
 
 JOB = "mixed"
@@ -60,7 +60,7 @@ def one_run(cluster: Cluster, chance: random.Random, folder: Path, kills: int) -
     assert published(cluster, JOB, "live") == in_order(windows(live))
     assert ran_again(journal) == []
     assert left_over(masters.backend, cluster.storage, JOB) == []
-    masters.until(lambda: not wardens(masters.backend), "no warden is left")
+    masters.until(lambda: not watchdogs(masters.backend), "no watchdog is left")
     print(f"{killed} leaders killed, {result.attempt} attempts, drain at {drain_at}: equal")
     return killed
 

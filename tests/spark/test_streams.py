@@ -104,7 +104,7 @@ def test_every_kind_of_stage_in_one_job(cluster: Cluster, tmp_path: Path) -> Non
     more += make_events(tmp_path / "more", 2, first=3)
     make_events(tmp_path / "in", 1, first=20)
     stops.resume("job")
-    until(lambda: list(live.glob("e*/streams/live/ck/commits/4")), "live goes on", BOUND)
+    until(lambda: list(live.glob("e*/streams/live/ck/commits/4")), "live continues", BOUND)
     stops.request("job", StopMode.DRAIN)
     cluster.until_clean("job")
     result = cluster.results.wait("job", 0)

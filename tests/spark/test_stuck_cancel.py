@@ -12,7 +12,7 @@ from jrs.store.stops import JobStops
 
 from . import stuck
 from .conftest import Cluster
-from .support import BOUND, left_over, marked, wardens
+from .support import BOUND, left_over, marked, watchdogs
 
 
 @pytest.mark.parametrize(
@@ -46,4 +46,4 @@ def test_a_cancel_overrides_a_suspend_that_is_stuck(
     cluster.until_clean("job")
 
     assert left_over(backend, cluster.storage, "job") == []
-    cluster.masters.until(lambda: not wardens(backend), "no warden is left")
+    cluster.masters.until(lambda: not watchdogs(backend), "no watchdog is left")

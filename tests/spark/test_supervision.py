@@ -58,8 +58,8 @@ def source(cluster: Cluster, tmp_path: Path) -> str:
     return str(tmp_path / "in")
 
 
-def test_a_stage_that_can_not_be_recovered_is_refused(cluster: Cluster, source: str) -> None:
-    """F4, S3: each query that a failover could not go on with is refused, and the line says why."""
+def test_a_stage_that_cannot_be_recovered_is_refused(cluster: Cluster, source: str) -> None:
+    """F4, S3: each query that could not survive a failover is refused, and the line says why."""
     submit(cluster, "wrong", folder=source)
     result = ended(cluster)
 
@@ -121,7 +121,7 @@ def test_a_stage_that_could_not_be_started_again(cluster: Cluster, source: str) 
 
 
 @pytest.mark.soak
-def test_a_query_that_somebody_else_stops(cluster: Cluster, source: str) -> None:
+def test_a_query_that_another_thread_stops(cluster: Cluster, source: str) -> None:
     """F2: a bounded stage whose query is stopped on the way has not finished: it has died."""
     submit(cluster, "stopped", folder=source)
     result = ended(cluster)
@@ -142,8 +142,8 @@ def test_a_drain_reads_what_came_after_a_batch_that_was_left(
 
     assert result.status is JobStatus.FINISHED, str(result.failure)[:3000]
     assert result.attempt == 2
-    last, began = result.payload  # type: ignore[misc]
-    assert last >= began > 1  # type: ignore[operator]
+    last, began = result.payload
+    assert last >= began > 1
 
 
 @pytest.mark.soak
@@ -177,7 +177,7 @@ def test_a_job_is_elsewhere_when_its_stage_dies(cluster: Cluster, source: str, w
 
 def test_other_code_is_held(cluster: Cluster, source: str) -> None:
     """F4, J2: with another plan, or a new stage before one that has finished, a job is held, with
-    the reason, and nothing is changed; with the code that it began with it goes on.
+    the reason, and nothing is changed; with the code that it began with it resumes.
     """
     stops, version = JobStops(cluster.masters.backend), Path(source).with_name("version")
     version.write_text("as it was")
@@ -215,8 +215,8 @@ def test_other_code_is_held(cluster: Cluster, source: str) -> None:
 
 
 @pytest.mark.soak
-def test_a_job_that_hangs_stands_all_the_same(cluster: Cluster, tmp_path: Path) -> None:
-    """S3, S5: an attempt that does not come to stand is ended when patience is over; the job is
+def test_a_job_that_hangs_is_suspended_all_the_same(cluster: Cluster, tmp_path: Path) -> None:
+    """S3, S5: an attempt that does not quiesce is ended after the grace period; the job is
     suspended and can be resumed.
     """
     stops = JobStops(cluster.masters.backend)
@@ -240,8 +240,8 @@ def test_a_job_that_hangs_stands_all_the_same(cluster: Cluster, tmp_path: Path) 
 def test_a_suspend_is_finished_by_the_next_leader(
     cluster: Cluster, source: str, tmp_path: Path
 ) -> None:
-    """S1, S3: a leader dies over a suspend; the next one brings the job to stand, and it goes on
-    from there as if nothing had happened.
+    """S1, S3: a leader dies during a suspend; the next one suspends the job, which can be
+    resumed as if nothing had happened.
     """
     stops = JobStops(cluster.masters.backend)
     cluster.masters.start("next")

@@ -20,9 +20,10 @@ import pytest
 from jrs.testing.servers.errors import ServerMissing
 from jrs.testing.servers.etcd import EtcdServer
 from jrs.testing.servers.found import find_etcd, find_zookeeper, named_etcd, named_zookeeper
+from jrs.testing.servers.server import Server
 from jrs.testing.servers.zookeeper import ZooKeeperServer
 
-S = TypeVar("S", EtcdServer, ZooKeeperServer)
+S = TypeVar("S", bound=Server)
 
 
 def missing(why: object) -> NoReturn:

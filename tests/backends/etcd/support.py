@@ -1,0 +1,88 @@
+"""What the tests of the etcd backend share."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jrs.backends.etcd.backend import EtcdBackend, open_etcd
+from jrs.backends.etcd.watch import EtcdWatch
+from jrs.backends.remote.guardian import Guardian
+from jrs.backends.shared.lease import LeadershipLease
+from jrs.contract.backend import Backend
+from jrs.contract.watch import Watch
+
+USERS = {"root": "r00t-s3cret", "jrs": "jrs-s3cret"}
+TTL = 60.0
+"""Of leaderships that a test is not going to wait out."""
+
+
+def as_user(url: str, name: str, password: str | None = None) -> str:
+    """Return the URL with a user and a password in it."""
+    return url.replace("://", f"://{name}:{USERS[name] if password is None else password}@")
+
+
+def with_option(url: str, option: str) -> str:
+    return url + ("&" if "?" in url else "?") + option
+
+
+def opened(url: str, cluster: str | None = None, **options: Any) -> EtcdBackend:
+    """Open a cluster of the test's own."""
+    return open_etcd(url, cluster or uuid.uuid4().hex, **options)
+
+
+def lead(
+    backend: Backend, ttl: float = TTL, stop: threading.Event | None = None
+) -> LeadershipLease:
+    """Campaign, and win."""
+    leadership = backend.campaign("a", ttl=ttl, stop=stop or threading.Event())
+    assert isinstance(leadership, LeadershipLease)
+    return leadership
+
+
+def guardian_of(leadership: LeadershipLease) -> Guardian:
+    assert isinstance(leadership._guardian, Guardian)
+    return leadership._guardian
+
+
+def stream_of(watch: Watch) -> object:
+    """Return the stream that a watch listens to, or None."""
+    assert isinstance(watch, EtcdWatch)
+    return watch._stream
+
+
+def threads_of_ours(before: Collection[threading.Thread]) -> list[str]:
+    """Return the names of the threads that belong to jrs, but for those that serve the tests.
+
+    Args:
+        before: those that ran when the test began: what other tests left hanging is not its own.
+    """
+    names = [thread.name for thread in threading.enumerate() if thread not in before]
+    return [
+        n for n in names if n.startswith("jrs-") and not n.startswith(("jrs-serv", "jrs-proxy"))
+    ]
+
+
+class Counted:
+    """Counts the calls of a function that it replaces."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
+        self.calls = 0
+        inner = getattr(owner, name)
+
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            self.calls += 1
+            return inner(*args, **kwargs)
+
+        monkeypatch.setattr(owner, name, counted)
+
+
+def environment_of(pid: int) -> bytes:
+    """Return the command line and the environment of a process."""
+    folder = Path(f"/proc/{pid}")
+    return (folder / "cmdline").read_bytes() + (folder / "environ").read_bytes()

@@ -1,0 +1,155 @@
+"""The folder of a file backend: whose it is, who may read it, what it may lie on."""
+
+import os
+import stat
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from jrs.backends.file import FileBackend
+from jrs.backends.file.folder import check_filesystem
+from jrs.backends.file.opening import root_of
+from jrs.contract.errors import InvalidInput
+from jrs.contract.operations import Create
+from jrs.store.opening import open_backend
+from jrs.testing.contract import contents
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["file://", "file:relative", "file://host/x", "file:///x?y=1", "file:///x#y"],
+)
+def test_what_is_no_file_url(url: str) -> None:
+    """A URL that names no absolute path, a host or options is refused."""
+    with pytest.raises(InvalidInput):
+        root_of(url)
+
+
+def test_a_path_with_spaces(tmp_path: Path) -> None:
+    """A folder with any name is opened by its URL."""
+    root = tmp_path / "a b%20ü#?"
+    with open_backend(root.as_uri()) as backend:
+        backend.commit(Create("k", b""))
+    with open_backend(root.as_uri(), create=False) as backend:
+        assert contents(backend) == {"k": b""}
+
+
+def test_private(tmp_path: Path) -> None:
+    """Folders are 0700 and files 0600, whatever the umask is."""
+    umask = os.umask(0)
+    try:
+        root = tmp_path / "made" / "here"
+        with FileBackend(root) as backend:
+            backend.commit(Create("k", b""))
+            backend.compact()
+    finally:
+        os.umask(umask)
+    for path in [root, *root.rglob("*")]:
+        mode = stat.S_IMODE(path.stat().st_mode)
+        assert mode == (0o700 if path.is_dir() else 0o600), path
+
+
+@pytest.mark.parametrize("create", [True, False])
+def test_a_foreign_folder(tmp_path: Path, create: bool) -> None:
+    """A folder that holds something else and no marker is refused and left as it is."""
+    (tmp_path / "thesis.tex").write_text("x")
+    with pytest.raises(InvalidInput, match=r"thesis\.tex"):
+        FileBackend(tmp_path, create=create)
+    assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+@pytest.mark.parametrize("marker", [b"", b"{", b"[]", b'{"format":"other"}', b"\xff", b"[" * 9999])
+def test_a_foreign_marker(tmp_path: Path, marker: bytes) -> None:
+    """A marker that is not ours is refused, whatever it holds."""
+    (tmp_path / "jrs.json").write_bytes(marker)
+    with pytest.raises(InvalidInput, match="cannot be read"):
+        FileBackend(tmp_path)
+
+
+def test_a_file_in_its_place(tmp_path: Path) -> None:
+    """A path that is a file, or leads through one, is refused."""
+    (tmp_path / "file").write_text("x")
+    for path in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(InvalidInput, match="not a folder"):
+            FileBackend(path)
+
+
+def test_nothing_is_created_unasked(tmp_path: Path) -> None:
+    """Without `create` a store that does not exist is refused and not made."""
+    with pytest.raises(InvalidInput, match="no jrs cluster"):
+        open_backend((tmp_path / "none").as_uri(), create=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_many_create_it_at_once(tmp_path: Path) -> None:
+    """Processes that make the same store at the same time all end in one store."""
+
+    def make(number: int) -> None:
+        with FileBackend(tmp_path / "store") as backend:
+            backend.commit(Create(f"k/{number}", b""))
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(make, range(8)))
+    with FileBackend(tmp_path / "store") as backend:
+        assert len(contents(backend)) == 8
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
+def test_no_permission() -> None:
+    """The store of another user is refused in one line that says what to do."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        open_to_all = Path(name)
+        open_to_all.chmod(0o755)
+        FileBackend(open_to_all / "store").close()
+        refused_to_nobody(open_to_all / "store")
+
+
+def refused_to_nobody(root: Path) -> None:
+    script = (
+        "import os, sys\n"
+        "from pathlib import Path\n"
+        "from jrs.backends.file import FileBackend\n"
+        "from jrs.contract.errors import InvalidInput\n"
+        "FileBackend(Path(sys.argv[1])).close()  # All is imported before root is given up.\n"
+        "os.setgid(65534); os.setuid(65534)\n"
+        "try: FileBackend(Path(sys.argv[1]))\n"
+        "except InvalidInput as error: print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(root)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.startswith("no permission for "), done.stderr
+
+
+MOUNTS = """\
+1 0 8:1 / / rw - ext4 /dev/sda rw
+2 1 0:5 / /mnt/nfs rw - nfs4 host:/x rw
+3 1 0:6 / /mnt/nfs/local rw shared:7 - xfs /dev/sdb rw
+4 1 0:7 / /mnt/with\\040space rw - cifs //host/x rw
+5 1 0:8 / /mnt/fuse rw - fuse.sshfs host rw
+7 1 0:9 / /mnt/ü rw - nfs4 host:/y rw
+6 1 0:9 / /mnt/tmp rw - tmpfs tmpfs rw
+broken line
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "refused"),
+    [("/var/x", False), ("/mnt/nfs", True), ("/mnt/nfs/a/b", True), ("/mnt/nfs/local/a", False),
+     ("/mnt/nfsx", False), ("/mnt/with space/x", True), ("/mnt/fuse/x", True), ("/mnt/ü/x", True),
+     ("/mnt/tmp/x", False)],
+)  # fmt: skip
+def test_filesystems(path: str, refused: bool) -> None:
+    """Network filesystems are refused by name with the alternatives; local ones are not."""
+    if refused:
+        with pytest.raises(InvalidInput, match="zookeeper:// or etcd://"):
+            check_filesystem(Path(path), MOUNTS)
+    else:
+        check_filesystem(Path(path), MOUNTS)

@@ -1,0 +1,146 @@
+"""Closing: no thread, no noise and no session is left, however a handle ends."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from jrs.backends.zookeeper import ZooKeeperBackend
+from jrs.contract.errors import JrsError
+from jrs.contract.operations import Create
+from jrs.store.opening import open_backend
+from jrs.testing.contract import contents, lead
+from jrs.testing.servers import Proxy, ZooKeeperServer
+
+BOUND = 30.0
+Open = Callable[..., ZooKeeperBackend]
+
+
+def ours() -> set[str]:
+    return {thread.name for thread in threading.enumerate() if "zookeeper" in thread.name}
+
+
+def test_no_thread_is_left(zookeeper_server: ZooKeeperServer, cluster: str) -> None:
+    """A handle that did everything there is to do leaves no thread when it is closed."""
+    before = ours()
+    with open_backend(zookeeper_server.url(), cluster=cluster) as backend:
+        with backend.watch("") as watch, lead(backend) as leadership:
+            backend.commit(Create("k", b""), fence=leadership.fence)
+            backend.commit_async(Create("l", b"")).result(BOUND)
+            assert watch.wait(BOUND)
+            assert len(ours()) > len(before)
+
+    assert before == ours()
+
+
+def test_no_thread_is_left_where_opening_failed(theirs: str, cluster: str) -> None:
+    """Nor does a handle that could not be opened."""
+    before = ours()
+    for url, options in ((f"{theirs}/none", {}), (theirs, {"create": False})):
+        with pytest.raises(JrsError):
+            open_backend(url, cluster=cluster, **options)
+
+    assert before == ours()
+
+
+def test_closing_while_others_use_it(handle: Open) -> None:
+    """Callers of a handle that is closed get their answer or a typed error, and all of them end."""
+    backend, witness = handle(), handle()
+    done: list[str] = []
+    errors: list[BaseException] = []
+
+    def work(number: int) -> None:
+        count = 0
+        try:
+            while True:
+                count += 1
+                key = f"k/{number}-{count}"
+                backend.commit(Create(key, b""))
+                done.append(key)
+                backend.get(key)
+                list(backend.scan("k/", limit=3))
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.3)
+    backend.close()
+    for thread in threads:
+        thread.join(BOUND)
+        assert not thread.is_alive()
+
+    assert all(isinstance(error, JrsError) for error in errors)
+    assert set(done) <= contents(witness).keys()
+
+
+def test_closing_while_there_is_no_connection(through: Open, proxy: Proxy) -> None:
+    """A handle that tries to reconnect stops that at once."""
+    backend = through()
+    proxy.cut()
+    time.sleep(0.3)
+    began = time.monotonic()
+    backend.close()
+
+    assert time.monotonic() - began < 3
+
+
+def test_a_canceled_future(handle: Open) -> None:
+    """A future that its caller canceled harms nobody; the commit is done or not."""
+    backend = handle()
+    futures = [backend.commit_async(Create(f"k/{number}", b"")) for number in range(50)]
+    canceled = [future.cancel() for future in futures[::2]]
+    for future in futures[1::2]:
+        assert future.result(BOUND) is None
+
+    assert any(canceled)
+    assert {f"k/{number}" for number in range(1, 50, 2)} <= contents(backend).keys()
+
+
+@pytest.mark.parametrize("how", ["closed", "left open", "interrupted", "server gone"])
+def test_a_process_ends_in_silence(
+    start_zookeeper: Callable[..., ZooKeeperServer], how: str
+) -> None:
+    """Nothing is printed when a process ends, whatever it leaves behind or runs into."""
+    server = start_zookeeper()
+    code = f"""
+import os, signal, sys, threading, time
+from jrs.contract.operations import Create
+from jrs.store.opening import open_backend
+backend = open_backend(sys.argv[1])
+how = {how!r}
+watch = backend.watch("")
+backend.commit(Create("k", b""))
+watch.wait(1)
+if how == "closed":
+    backend.close()
+elif how == "interrupted":
+    threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    try:
+        while True:
+            backend.get("k")
+    except KeyboardInterrupt:
+        backend.close()
+elif how == "server gone":
+    print("ready", flush=True)
+    sys.stdin.readline()
+    time.sleep(0.5)
+    backend.close()
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, server.url()],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    if how == "server gone":
+        assert process.stdout is not None
+        process.stdout.readline()
+        server.kill()
+    output, errors = process.communicate(b"\n", timeout=60)
+
+    assert (process.returncode, output, errors) == (0, b"", b"")

@@ -1,0 +1,349 @@
+"""Leading: the latch, the session behind it, and the guardian that ends it for the dead."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jrs.backends.shared.lease import LeadershipLease
+from jrs.backends.zookeeper import ZooKeeperBackend, close_session
+from jrs.backends.zookeeper.protocol import codec
+from jrs.backends.zookeeper.protocol.access import Access
+from jrs.backends.zookeeper.protocol.connection import Connection
+from jrs.backends.zookeeper.protocol.multi_read import read
+from jrs.contract.clock import Deadline
+from jrs.contract.errors import Fenced, InvalidInput, Unavailable
+from jrs.contract.leadership import Leadership
+from jrs.contract.operations import EPOCH_KEY, Create, Update
+from jrs.testing.contract import lead, present
+from jrs.testing.servers import Proxy, ZooKeeperServer
+from jrs.testing.worker import Worker
+from tests.backends.zookeeper.support import campaign_of, session_of
+from tests.support import BOUND, until
+
+Open = Callable[..., ZooKeeperBackend]
+
+
+def latch_of(backend: ZooKeeperBackend) -> list[str]:
+    """Return the candidates' znodes."""
+    wanted = [codec.get_children(backend._planner.layout.latch)]
+    (names,) = read(backend._connection, wanted, Deadline.after(BOUND))
+    assert isinstance(names, list)
+    return names
+
+
+def begin(backend: ZooKeeperBackend, **options: Any) -> tuple[threading.Thread, list[Leadership]]:
+    """Campaign in a thread; return it and where the leadership will be."""
+    won: list[Leadership] = []
+    thread = threading.Thread(target=lambda: won.append(lead(backend, **options)))
+    thread.start()
+    return thread, won
+
+
+def test_candidates_lead_in_their_order(handle: Open) -> None:
+    """Who came first leads first, and each resignation wakes the next one at once."""
+    backend = handle()
+    first = lead(backend, ttl=30.0)
+    waiting = []
+
+    def in_latch(candidates: int) -> bool:
+        return len(latch_of(backend)) == candidates
+
+    for number in range(3):
+        waiting.append(begin(handle(), candidate=f"c{number}", ttl=30.0))
+        until(partial(in_latch, number + 2), "a place in the latch")
+    leads = first
+    for thread, won in waiting:
+        began = time.monotonic()
+        leads.resign()
+        thread.join(BOUND)
+        assert time.monotonic() - began < 5
+        assert won[0].epoch == leads.epoch + 1
+        leads = won[0]
+    leads.resign()
+
+    until(lambda: latch_of(backend) == [], "an empty latch")
+
+
+@pytest.mark.parametrize("whose", ["leader", "candidate"])
+def test_the_dead_leave_nothing_behind(handle: Open, whose: str) -> None:
+    """The guardian ends the session of a killed process, long before the ttl."""
+    backend = handle()
+    with Worker(backend.url, backend.cluster) as process:
+        if whose == "leader":
+            process.lead("doomed", 60.0)
+        else:
+            first = lead(backend, ttl=60.0)
+            process.send("lead", "doomed", 60.0)
+            until(lambda: len(latch_of(backend)) == 2, "the candidate")
+        process.kill()
+        began = time.monotonic()
+        until(lambda: len(latch_of(backend)) == (whose == "candidate"), "the guardian's work", 10)
+        assert time.monotonic() - began < 10
+    if whose == "candidate":
+        first.resign()
+    with lead(backend, ttl=60.0):
+        pass
+
+
+def test_without_a_guardian_the_ttl_decides(handle: Open) -> None:
+    """A master whose guardian died with it is replaced when its session has run out."""
+    backend = handle()
+    with Worker(backend.url, backend.cluster) as process:
+        process.lead("doomed", 1.0)
+        process.call("run", "server.leadership._guardian._process.kill()")
+        process.kill()
+        with lead(backend, ttl=1.0) as leadership:
+            assert leadership.epoch == 2
+
+
+def test_the_latch_is_checked_where_the_epoch_is_bumped(handle: Open) -> None:
+    """A candidate that lost its place meanwhile bumps nothing: it takes another one first."""
+    backend, other = handle(), handle()
+    (first,) = (lead(backend),)
+    thread, won = begin(other)
+    until(lambda: len(latch_of(backend)) == 2, "the candidate")
+    epoch = present(backend, EPOCH_KEY)
+    own, foreign = sorted(latch_of(backend), key=lambda name: created(backend, name))
+    delete = [codec.delete(f"{backend._planner.layout.latch}/{foreign}")]
+    backend._connection.write(delete, Deadline.after(BOUND))
+    until(lambda: len(latch_of(backend)) == 2, "another place")
+    assert epoch == present(backend, EPOCH_KEY)
+    assert own in latch_of(backend)
+    first.resign()
+    thread.join(BOUND)
+
+    assert won[0].epoch == first.epoch + 1
+    won[0].resign()
+
+
+def created(backend: ZooKeeperBackend, name: str) -> int:
+    wanted = [codec.get_data(f"{backend._planner.layout.latch}/{name}")]
+    (node,) = read(backend._connection, wanted, Deadline.after(BOUND))
+    assert isinstance(node, codec.Node)
+    return node.created
+
+
+def test_a_leader_without_its_place_is_none(handle: Open) -> None:
+    """A leader whose znode was removed steps down with its next heartbeat."""
+    backend = handle()
+    leadership = lead(backend, ttl=2.0)
+    (own,) = latch_of(backend)
+    backend._connection.write(
+        [codec.delete(f"{backend._planner.layout.latch}/{own}")], Deadline.after(BOUND)
+    )
+
+    assert leadership.lost.wait(2.0)
+    leadership.resign()
+
+
+def test_a_leader_whose_epoch_was_bumped_is_none(handle: Open) -> None:
+    """The heartbeat also checks the fence: the leader notices by itself that its epoch is over."""
+    backend = handle()
+    leadership = lead(backend, ttl=2.0)
+    record = present(backend, EPOCH_KEY)
+    backend.commit(Update(EPOCH_KEY, record.value, record.version))
+
+    assert leadership.lost.wait(2.0)
+    leadership.resign()
+
+
+def test_a_hung_leader_wakes_up_fenced(handle: Open) -> None:
+    """SIGSTOP for longer than the ttl: another one leads, and nothing of the old one goes in."""
+    backend = handle()
+    with Worker(backend.url, backend.cluster) as process:
+        old = process.lead("hung", 1.0)
+        process.stop()
+        with lead(backend, ttl=1.0) as leadership:
+            backend.commit(Create("k", b"new"), fence=leadership.fence)
+            process.resume()
+            with pytest.raises(Fenced):
+                process.commit(Create("l", b""), fence=old)
+            assert process.call("lost", BOUND)
+
+    assert backend.get("l") is None
+
+
+def test_a_short_cut_is_survived(through: Open, handle: Open, proxy: Proxy) -> None:
+    """A leader that is back within its ttl leads on, in the same session."""
+    backend, other = through(), handle()
+    leadership = lead(backend, ttl=6.0)
+    for _ in range(3):
+        proxy.cut()
+        time.sleep(0.3)
+        proxy.restore()
+        time.sleep(0.5)
+
+    assert not leadership.lost.is_set()
+    other.commit(Create("k", b""), fence=leadership.fence)
+    leadership.resign()
+
+
+def test_a_candidate_whose_session_ended_queues_again(
+    through: Open, handle: Open, proxy: Proxy
+) -> None:
+    """A candidate that was cut off for longer than its ttl comes back with another session."""
+    backend, other = handle(), through()
+    first = lead(backend, ttl=30.0)
+    thread, won = begin(other, ttl=1.0)
+    until(lambda: len(latch_of(backend)) == 2, "the candidate")
+    proxy.cut()
+    until(lambda: len(latch_of(backend)) == 1, "the end of its session")
+    proxy.restore()
+    until(lambda: len(latch_of(backend)) == 2, "the candidate, again")
+    first.resign()
+    thread.join(BOUND)
+
+    assert won[0].epoch == first.epoch + 1
+    won[0].resign()
+
+
+def test_a_lost_answer_to_the_bump(
+    handle: Open, through: Open, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A candidate that is not told that it bumped the epoch reads that back, and does not again."""
+    backend, other = handle(), through(timeout=20)
+    with lead(backend) as first:
+        pass
+    write, frozen = Connection.write, threading.Event()
+
+    def without_answer(self: Connection, ops: Any, deadline: Deadline) -> Any:
+        if any(b"epoch" in op and b'"candidate"' in op for op in ops) and not frozen.is_set():
+            frozen.set()
+            proxy.freeze(requests=False)
+            threading.Timer(0.5, proxy.restore).start()
+        return write(self, ops, deadline)
+
+    monkeypatch.setattr(Connection, "write", without_answer)
+    second = lead(other, ttl=10.0)
+
+    assert frozen.is_set()
+    assert second.epoch == first.epoch + 1
+    backend.commit(Create("k", b""), fence=second.fence)
+    second.resign()
+
+
+def test_resigning_while_the_server_hangs(through: Open, proxy: Proxy) -> None:
+    """Resigning ends in time, although nobody can be told."""
+    leadership = lead(through(), ttl=2.0)
+    proxy.freeze()
+    began = time.monotonic()
+    leadership.resign()
+
+    assert time.monotonic() - began < 6
+    proxy.thaw()
+
+
+def test_the_range_of_ttls_is_the_servers(
+    handle: Open, start_zookeeper: Callable[..., Any]
+) -> None:
+    """What is declared is what the server grants, and what it does not is refused by name."""
+    server = start_zookeeper(config=["minSessionTimeout=1000", "maxSessionTimeout=7000"])
+    backend = handle(server.url())
+    limits = backend.capabilities
+    assert (limits.min_ttl, limits.max_ttl) == (1.0, 7.0)
+    for ttl in (1.0, 3.217, 7.0):
+        leadership = lead(backend, ttl=ttl)
+        assert isinstance(leadership, LeadershipLease)
+        assert leadership._ttl == ttl
+        leadership.resign()
+    with pytest.raises(InvalidInput):
+        backend.campaign("me", ttl=8.0, stop=threading.Event())
+
+
+def test_a_server_that_grants_less_than_it_did(
+    handle: Open, start_zookeeper: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A session of another length than asked for is no leadership, and says what to change."""
+    server = start_zookeeper(config=["maxSessionTimeout=5000"])
+    backend = handle(server.url())
+    monkeypatch.setattr(type(backend), "check_ttl", lambda self, ttl: None)
+    with pytest.raises(InvalidInput, match="5 s, not of 9 s"):
+        backend.campaign("me", ttl=9.0, stop=threading.Event())
+
+    until(lambda: latch_of(backend) == [], "an empty latch")
+
+
+def test_a_campaign_without_a_server(handle: Open, start_zookeeper: Callable[..., Any]) -> None:
+    """A campaign that can ask nobody gives up with `Unavailable`, and leaves no process behind."""
+    server = start_zookeeper()
+    backend = handle(server.url(), timeout=1)
+    server.kill()
+    with pytest.raises(Unavailable):
+        backend.campaign("me", ttl=1.0, stop=threading.Event())
+
+    children = subprocess.run(
+        ["ps", "-o", "args", "--ppid", str(os.getpid())], capture_output=True, text=True, check=True
+    )
+    assert "jrs.backends.remote.guardian" not in children.stdout
+
+
+def test_the_ender(zookeeper_server: ZooKeeperServer, handle: Open) -> None:
+    """It ends the given session; a session that is gone already is no failure."""
+    backend = handle()
+    leadership = lead(backend, ttl=60.0)
+    session = session_of(leadership)
+    end = close_session.ender(Access.parse(zookeeper_server.url(), {}).config())
+    secret = close_session.secret_of(session)
+    end(secret, Deadline.after(BOUND))
+    until(lambda: latch_of(backend) == [], "an empty latch")
+    end(secret, Deadline.after(BOUND))
+    leadership.resign()
+
+    zookeeper_server.kill()
+    with pytest.raises(Unavailable):
+        end(secret, Deadline.after(1.0))
+
+
+def test_a_wrong_password_ends_no_session(zookeeper_server: ZooKeeperServer, handle: Open) -> None:
+    """A session's password is what it takes: with its number alone nobody ends it."""
+    backend = handle()
+    with lead(backend, ttl=60.0) as leadership:
+        session = session_of(leadership)
+        end = close_session.ender(Access.parse(zookeeper_server.url(), {}).config())
+        end(close_session.secret_of((session[0], b"\1" * 16)), Deadline.after(BOUND))
+
+        assert len(latch_of(backend)) == 1
+        assert not leadership.lost.wait(0.5)
+
+
+def test_the_guardian_is_quiet_about_secrets(
+    handle: Open, theirs: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the password nor the session's is in the guardian's arguments or environment."""
+    monkeypatch.setenv("JRS_BACKEND_USER", "u")
+    monkeypatch.setenv("JRS_BACKEND_PASSWORD", "sesame-word")
+    backend = handle(theirs)
+    monkeypatch.delenv("JRS_BACKEND_PASSWORD")
+    with lead(backend, ttl=60.0) as leadership:
+        pid = campaign_of(leadership)._guardian.pid
+        said = b"".join(Path(f"/proc/{pid}/{name}").read_bytes() for name in ("cmdline", "environ"))
+
+    assert b"jrs.backends.remote.guardian" in said
+    assert b"sesame-word" not in said
+
+
+def test_interrupted_while_it_leads(handle: Open) -> None:
+    """A master that ends by an exception hands over at once and says nothing of threads."""
+    backend = handle()
+    code = (
+        "import sys, threading\nfrom jrs.store.opening import open_backend\n"
+        "backend = open_backend(sys.argv[1], cluster=sys.argv[2])\n"
+        "backend.campaign('me', ttl=60.0, stop=threading.Event())\n"
+        "raise SystemExit(3)"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code, backend.url, backend.cluster], capture_output=True, timeout=60
+    )
+    assert (ended.returncode, ended.stderr) == (3, b"")
+    with lead(backend, ttl=60.0):
+        pass

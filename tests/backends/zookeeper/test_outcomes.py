@@ -1,0 +1,370 @@
+"""Outcomes: what a caller is told, and by when, while servers hang, die and come back."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from jrs.backends.zookeeper import ZooKeeperBackend
+from jrs.contract.clock import Deadline
+from jrs.contract.errors import JrsError, OutcomeUnknown, Unavailable
+from jrs.contract.operations import Create, Update
+from jrs.store.opening import open_backend
+from jrs.testing.contract import contents, lead, present
+from jrs.testing.servers import Proxy, ZooKeeperServer
+from tests.support import until
+
+BOUND = 30.0
+SLACK = 1.5
+"""Seconds that a busy machine may add to a deadline."""
+Open = Callable[..., ZooKeeperBackend]
+
+
+def ended(call: Callable[[], Any], within: float) -> JrsError:
+    """Return the error of a call that has to fail in time."""
+    began = time.monotonic()
+    with pytest.raises(JrsError) as caught:
+        call()
+    assert time.monotonic() - began < within + SLACK
+    return caught.value
+
+
+def is_unavailable(backend: ZooKeeperBackend) -> bool:
+    """Return whether a read is refused. (A leader that was cut off may answer for a few ticks.)"""
+    try:
+        backend.get("k")
+    except Unavailable:
+        return True
+    return False
+
+
+def until_committed(backend: ZooKeeperBackend, key: str) -> None:
+    """Write a key, however often it takes."""
+    end = time.monotonic() + BOUND
+    while backend.get(key) is None:
+        assert time.monotonic() < end
+        try:
+            backend.commit(Create(key, b""))
+        except JrsError:
+            time.sleep(0.05)
+
+
+@pytest.fixture(params=["frozen", "paused"])
+def hung(
+    request: pytest.FixtureRequest, through: Open, proxy: Proxy, zookeeper_server: ZooKeeperServer
+) -> Iterator[tuple[ZooKeeperBackend, Callable[[], None]]]:
+    """A handle with a timeout of 1 s whose server hangs, and what heals it."""
+    backend = through(timeout=1)
+    backend.commit(Create("k/a", b"1"))
+    if request.param == "frozen":
+        proxy.freeze()
+        heal: Callable[[], None] = proxy.thaw
+    else:
+        zookeeper_server.pause()
+        heal = zookeeper_server.resume
+    yield backend, heal
+    heal()
+
+
+def test_every_call_ends_while_the_server_hangs(
+    hung: tuple[ZooKeeperBackend, Callable[[], None]],
+) -> None:
+    """Reads are unavailable, writes unavailable or unknown, and nobody is blocked for longer."""
+    backend, heal = hung
+    assert type(ended(lambda: backend.get("k/a"), 1)) is Unavailable
+    assert type(ended(lambda: backend.get_many(["k/a", "k/b"]), 1)) is Unavailable
+    assert type(ended(lambda: list(backend.scan("k/")), 1)) is Unavailable
+    assert type(ended(lambda: list(backend.scan("")), 1)) is Unavailable
+    write = ended(lambda: backend.commit(Create("k/b", b"")), 1)
+    assert isinstance(write, (Unavailable, OutcomeUnknown))
+    pipelined = ended(lambda: backend.commit_async(Create("k/c", b"")).result(), 1.5)
+    assert isinstance(pipelined, (Unavailable, OutcomeUnknown))
+    with backend.watch("k/") as watch:
+        began = time.monotonic()
+        while watch.wait(0.2):
+            pass
+        assert time.monotonic() - began < 2
+    ended(lambda: lead(backend, ttl=1.0), 6)
+    heal()
+    until_committed(backend, "k/z")
+
+    stored = contents(backend)
+    assert {"k/a", "k/z"} <= stored.keys()
+    for key, error in (("k/b", write), ("k/c", pipelined)):
+        if isinstance(error, Unavailable):
+            assert key not in stored
+
+
+def test_closing_while_the_server_hangs(
+    hung: tuple[ZooKeeperBackend, Callable[[], None]],
+) -> None:
+    """A handle closes in a second or two, and what was in flight is settled."""
+    backend, _ = hung
+    futures = [backend.commit_async(Create(f"k/{number}", b"")) for number in range(300)]
+    began = time.monotonic()
+    backend.close()
+
+    assert time.monotonic() - began < 2 + SLACK
+    outcomes = [future.exception(0) for future in futures]
+    assert all(isinstance(error, (Unavailable, OutcomeUnknown)) for error in outcomes)
+
+
+def test_opening_while_the_server_hangs(zookeeper_server: ZooKeeperServer, proxy: Proxy) -> None:
+    """Opening ends in time, too, with a line that says where."""
+    proxy.freeze()
+    url = zookeeper_server.url(endpoints=[proxy.endpoint]) + "?timeout=1"
+
+    error = ended(lambda: open_backend(url), 1)
+    assert f"127.0.0.1:{proxy.endpoint[1]}" in str(error)
+    assert isinstance(error, Unavailable)
+
+
+def test_a_lost_answer_is_unknown_and_the_write_is_there(
+    handle: Open, through: Open, proxy: Proxy
+) -> None:
+    """The worst case: the server has done it, and the answer is lost. No caller hears "undone"."""
+    late, witness = through(timeout=6), handle()
+    late.commit(Create("n", b"0"))
+    version = present(late, "n").version
+    proxy.freeze(requests=False)
+    future = late.commit_async(Create("async", b""))
+    with pytest.raises(OutcomeUnknown):
+        late.commit(Update("n", b"1", version))
+    with pytest.raises(OutcomeUnknown):
+        future.result(BOUND)
+    proxy.restore()
+
+    assert contents(witness) == {"n": b"1", "async": b""}
+
+
+def test_pipelined_commits_over_cuts(handle: Open, through: Open, proxy: Proxy) -> None:
+    """Of a stream that is cut again and again: what succeeded is there, what was refused not."""
+    late, witness = through(timeout=3), handle()
+    late.commit(Create("s/first", b""))
+    futures = []
+    for round_ in range(4):
+        for number in range(150):
+            futures.append((f"s/{round_}-{number}", late.commit_async(
+                Create(f"s/{round_}-{number}", b""))))  # fmt: skip
+        proxy.cut()
+        time.sleep(0.1)
+        proxy.restore()
+    outcomes = {key: future.exception(BOUND) for key, future in futures}
+    stored = contents(witness, "s/")
+
+    assert any(error is None for error in outcomes.values())
+    for key, error in outcomes.items():
+        assert error is None or isinstance(error, (Unavailable, OutcomeUnknown))
+        if error is None:
+            assert key in stored
+        if isinstance(error, Unavailable):
+            assert key not in stored
+
+
+def test_reads_continue_over_a_restart(handle: Open, start_zookeeper: Callable[..., Any]) -> None:
+    """A read that waits while the server is started again is answered by the new one."""
+    server = start_zookeeper()
+    backend = handle(server.url())
+    backend.commit(Create("k", b"1"))
+    session = backend._connection.session
+    server.kill()
+    starting = threading.Thread(target=server.start)
+    starting.start()
+    record = backend.get("k")
+    starting.join()
+
+    assert record is not None
+    assert session == backend._connection.session
+    backend.commit(Update("k", b"2", record.version))
+
+
+def test_a_new_session_after_the_old_one_ended(
+    through: Open, proxy: Proxy, start_zookeeper: Callable[..., Any], handle: Open
+) -> None:
+    """A handle outlives its session: the next call is made in another one, watches included."""
+    server = start_zookeeper(config=["maxSessionTimeout=1000"])
+    with Proxy(server.endpoints[0]) as way:
+        backend, witness = handle(server.url(endpoints=[way.endpoint])), handle(server.url())
+        session = backend._connection.session
+        with backend.watch("k/") as watch:
+            assert watch.wait(BOUND)
+            way.cut()
+            time.sleep(2)
+            way.restore()
+            backend.commit(Create("k/a", b""))
+            assert watch.wait(BOUND)
+            while watch.wait(0.3):
+                pass
+            witness.commit(Create("k/b", b""))
+            assert watch.wait(2)
+
+        assert session != backend._connection.session
+        assert backend.capabilities.max_ttl == 1.0
+
+
+# -- an ensemble -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def spread(zookeeper_ensemble: ZooKeeperServer, cluster: str) -> Iterator[Open]:
+    with ExitStack() as stack:
+
+        def opened(*members: int, **options: object) -> ZooKeeperBackend:
+            ends = [zookeeper_ensemble.endpoints[at] for at in members or range(3)]
+            url = zookeeper_ensemble.url(endpoints=ends)
+            rest = "&".join(f"{name}={value}" for name, value in options.items())
+            backend = open_backend(f"{url}?{rest}" if rest else url, cluster=cluster)
+            assert isinstance(backend, ZooKeeperBackend)
+            return stack.enter_context(backend)
+
+        yield opened
+
+
+def home_of(backend: ZooKeeperBackend, server: ZooKeeperServer) -> int:
+    """Return the index of the member that a handle is connected to."""
+    return server.endpoints.index(backend._connection._protocol._socket.getpeername())
+
+
+def test_a_member_that_hangs_is_left_although_requests_continue(
+    spread: Open, zookeeper_ensemble: ZooKeeperServer
+) -> None:
+    """kazoo takes requests for heartbeats, and stays with a server that answers none of them."""
+    backend = spread()
+    backend.commit(Create("k", b""))
+    home = home_of(backend, zookeeper_ensemble)
+    zookeeper_ensemble[home].pause()
+    stop = threading.Event()
+
+    def ask() -> None:
+        while not stop.wait(0.1):
+            backend.commit_async(Create("k", b""))
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    try:
+        assert backend.get("k", deadline=Deadline.after(BOUND)) is not None
+    finally:
+        stop.set()
+        asking.join()
+
+    assert home != home_of(backend, zookeeper_ensemble)
+
+
+@pytest.mark.parametrize("who", ["home", "leader", "follower"])
+def test_a_member_dies(spread: Open, zookeeper_ensemble: ZooKeeperServer, who: str) -> None:
+    """Commits continue once there is a leader, and each one did what its caller was told."""
+    backend, server = spread(), zookeeper_ensemble
+    leads = server.leader()
+    victim = {
+        "home": home_of(backend, server),
+        "leader": leads,
+        "follower": (leads + 1) % 3,
+    }[who]
+    killing = threading.Timer(0.2, server[victim].kill)
+    killing.start()
+    outcomes: dict[str, JrsError | None] = {}
+    end = time.monotonic() + 2
+    while time.monotonic() < end:
+        key = f"k/{len(outcomes)}"
+        try:
+            backend.commit(Create(key, b""))
+            outcomes[key] = None
+        except (Unavailable, OutcomeUnknown) as error:
+            outcomes[key] = error
+    killing.join()
+    until_committed(backend, "k/last")
+    stored = contents(backend, "k/")
+
+    assert sum(outcome is None for outcome in outcomes.values()) > 10
+    for key, outcome in outcomes.items():
+        assert outcome is not None or key in stored
+        assert not isinstance(outcome, Unavailable) or key not in stored
+
+
+def test_a_read_sees_what_another_member_was_told(spread: Open) -> None:
+    """A read waits until its own server has what was committed at any other one."""
+    handles = [spread(member) for member in range(3)]
+    handles[0].commit(Create("n", b"0"))
+    for number in range(1, 120):
+        writer, *readers = handles[number % 3 :] + handles[: number % 3]
+        writer.commit(Update("n", b"%d" % number, present(writer, "n").version))
+        for reader in readers:
+            assert present(reader, "n").value == b"%d" % number
+            assert [record.value for record in reader.scan("n")] == [b"%d" % number]
+
+
+def test_without_a_sync_a_follower_is_behind(
+    spread: Open, zookeeper_ensemble: ZooKeeperServer
+) -> None:
+    """The trap: what one server was told is committed is not yet known to another one."""
+    leads = zookeeper_ensemble.leader()
+    late = (leads + 1) % 3
+    writer, reader = spread(leads), spread(late)
+    writer.commit(Create("n", b"0"))
+    path = writer._planner.layout.record("n")
+    behind = False
+    for number in range(1, 50):
+        version = present(reader, "n").version
+        zookeeper_ensemble[late].pause()
+        writer.commit(Update("n", b"%d" % number, version))
+        answer = reader._connection._client.get_async(path)
+        zookeeper_ensemble[late].resume()
+        behind = answer.get(timeout=BOUND)[0] != b"%d" % number
+        if behind:
+            break
+
+    assert behind
+
+
+@pytest.mark.parametrize("detour", ["same member", "another member"])
+def test_what_was_read_back_as_not_done_is_never_done(
+    zookeeper_ensemble: ZooKeeperServer, cluster: str, detour: str
+) -> None:
+    """A write that is held up in the network while its handle continues elsewhere comes too late.
+
+    Its session has moved on, so the server that gets it in the end turns it away; and a reader of
+    the same handle that was answered meanwhile may rely on what it saw.
+    """
+    server = zookeeper_ensemble
+    leads = server.leader()
+    held, other = leads, leads if detour == "same member" else (leads + 1) % 3
+    with Proxy(server.endpoints[held]) as proxy, Proxy(server.endpoints[other]) as way_out:
+        way_out.cut()
+        url = server.url(endpoints=[proxy.endpoint, way_out.endpoint])
+        with open_backend(f"{url}?timeout=20", cluster=cluster) as backend:
+            backend.commit(Create("k/first", b""))
+            way_out.restore()
+            proxy.freeze(replies=False)
+            with pytest.raises(OutcomeUnknown):
+                backend.commit(Create("k/held", b""))
+            assert backend.get("k/held") is None
+            proxy.thaw()
+            time.sleep(1)
+
+            assert contents(backend) == {"k/first": b""}
+
+
+def test_no_quorum(spread: Open, zookeeper_ensemble: ZooKeeperServer) -> None:
+    """Without a majority nothing is answered, in time; with it again everything continues."""
+    backend = spread(timeout=2)
+    backend.commit(Create("k", b"1"))
+    leads = zookeeper_ensemble.leader()
+    for member in range(3):
+        if member != leads:
+            zookeeper_ensemble[member].kill()
+    error = ended(lambda: backend.commit(Create("l", b"")), 2)
+    assert isinstance(error, (Unavailable, OutcomeUnknown))
+    until(lambda: is_unavailable(backend), "the member that is left stops to answer")
+    assert isinstance(ended(lambda: backend.get("k"), 2), Unavailable)
+    opening = ended(lambda: spread(timeout=2), 2)
+    assert isinstance(opening, Unavailable)
+    zookeeper_ensemble.heal()
+
+    until_committed(backend, "m")
+    if isinstance(error, Unavailable):
+        assert backend.get("l") is None

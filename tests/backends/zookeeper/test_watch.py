@@ -1,0 +1,220 @@
+"""Watches: over restarts and lost sessions, whatever the size of what is watched."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from jrs.backends.zookeeper import ZooKeeperBackend
+from jrs.backends.zookeeper import watch as watching
+from jrs.backends.zookeeper.protocol import codec
+from jrs.contract.errors import Unavailable
+from jrs.contract.operations import Create, Delete, Update
+from jrs.testing.contract import lead, present
+from jrs.testing.servers import Proxy
+
+BOUND = 30.0
+Open = Callable[..., ZooKeeperBackend]
+
+
+@pytest.fixture(autouse=True)
+def no_poll(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What fires here has been told, and is not the poll behind it."""
+    monkeypatch.setattr(watching, "POLL", 1000.0)
+
+
+def quiet(watch: Any) -> None:
+    while watch.wait(0.2):
+        pass
+
+
+def watches_set(backend: ZooKeeperBackend) -> Callable[[], int]:
+    """Count the watches that the handle sets from now on."""
+    connection = backend._connection
+    submit = connection.submit
+    seen: list[Any] = []
+
+    def counted(*requests: Any) -> None:
+        seen.extend(request for request in requests if request.type == codec.EXISTS)
+        submit(*requests)
+
+    connection.submit = counted
+    return lambda: len(seen)
+
+
+@pytest.mark.parametrize("prefix", ["", "w", "w/", "w/k", "w/key", "wx"])
+def test_what_fires(handle: Open, prefix: str) -> None:
+    """A watch fires for the keys of its prefix, of a directory that was not there before, too."""
+    backend, other = handle(), handle()
+    with backend.watch(prefix) as watch:
+        quiet(watch)
+        for key in ("w/key-1", "wx/key", "wxyz", "w/key-2"):
+            other.commit(Create(key, b""))
+            if key.startswith(prefix):
+                assert watch.wait(BOUND), key
+            quiet(watch)
+        other.commit(Delete("wxyz"))
+        if "wxyz".startswith(prefix):
+            assert watch.wait(BOUND)
+
+
+def test_other_directories_do_not_fire(handle: Open) -> None:
+    """A watch of one directory sleeps through the changes of all others."""
+    backend, other = handle(), handle()
+    other.commit(Create("w/k", b""), Create("v/k", b""))
+    with backend.watch("w/") as watch:
+        quiet(watch)
+        other.commit(Create("v/l", b""))
+        with lead(other):
+            assert not watch.wait(0.3)
+
+
+def test_the_epoch_fires(handle: Open) -> None:
+    """Another epoch is a change like any other to a watch of everything."""
+    backend, other = handle(), handle()
+    with backend.watch("") as watch:
+        quiet(watch)
+        with lead(other):
+            assert watch.wait(BOUND)
+
+
+def test_many_watches_cost_one(handle: Open) -> None:
+    """However many wait, and however large the directory is: one watch is set for each change."""
+    backend, other = handle(), handle()
+    other.commit(*(Create(f"w/{number}", b"") for number in range(128)))
+    watches = [backend.watch("w/") for _ in range(50)]
+    for watch in watches:
+        assert watch.wait(BOUND)
+    quiet(watches[0])
+    for watch in watches:
+        watch.wait(0)
+    count = watches_set(backend)
+    woken: list[bool] = []
+    threads = [
+        threading.Thread(target=lambda watch=watch: woken.append(watch.wait(BOUND)))
+        for watch in watches
+    ]
+    for thread in threads:
+        thread.start()
+    other.commit(Create("w/new", b""))
+    for thread in threads:
+        thread.join()
+    quiet(watches[0])
+
+    assert woken == [True] * 50
+    assert count() <= 2
+    for watch in watches:
+        watch.close()
+
+
+def test_a_stream_of_changes_is_few_hints(handle: Open) -> None:
+    """A watch of a busy directory fires often enough, and not for each change."""
+    backend, other = handle(), handle()
+    other.commit(Create("w/n", b""))
+    stop = threading.Event()
+
+    def write() -> None:
+        while not stop.is_set():
+            other.commit(Update("w/n", b"", present(other, "w/n").version))
+
+    thread = threading.Thread(target=write)
+    with backend.watch("w/") as watch:
+        thread.start()
+        hints = 0
+        end = time.monotonic() + 1
+        while time.monotonic() < end:
+            hints += watch.wait(0.1)
+        stop.set()
+        thread.join()
+
+    assert 5 <= hints <= 110
+
+
+def test_nobody_waits_nothing_is_asked(handle: Open) -> None:
+    """A watch that nobody waits for costs nothing while others write."""
+    backend, other = handle(), handle()
+    other.commit(Create("w/n", b"0"))
+    with backend.watch("w/") as watch:
+        quiet(watch)
+        count = watches_set(backend)
+        for number in range(20):
+            other.commit(Create(f"w/{number}", b""))
+        assert count() == 0
+        assert watch.wait(BOUND)
+
+
+def test_over_a_restart(handle: Open, start_zookeeper: Callable[..., Any]) -> None:
+    """A watch continues where its server was killed and started again."""
+    server = start_zookeeper()
+    backend, other = handle(server.url()), handle(server.url())
+    other.commit(Create("w/0", b""))
+    with backend.watch("w/") as watch:
+        quiet(watch)
+        server.kill()
+        server.start()
+        other.get("w/0")
+        other.commit(Create("w/1", b""))
+        assert watch.wait(BOUND)
+        quiet(watch)
+        other.commit(Create("w/2", b""))
+        assert watch.wait(BOUND)
+
+
+def test_a_change_while_the_watch_was_cut_off(handle: Open, through: Open, proxy: Proxy) -> None:
+    """What happened meanwhile is a hint as soon as there is a connection again; nothing is not."""
+    backend, other = through(), handle()
+    other.commit(Create("w/0", b""))
+    with backend.watch("w/") as watch:
+        quiet(watch)
+        proxy.cut()
+        assert not watch.wait(0.5)
+        other.commit(Create("w/1", b""))
+        proxy.restore()
+        assert watch.wait(BOUND)
+        quiet(watch)
+        proxy.cut()
+        proxy.restore()
+        assert not watch.wait(1.5)
+
+
+def test_the_poll(handle: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A watch fires now and then although nothing was heard of, in case a hint was lost."""
+    monkeypatch.setattr(watching, "POLL", 0.3)
+    backend = handle()
+    with backend.watch("w/") as watch:
+        quiet_at = time.monotonic()
+        while watch.wait(0.05):
+            pass
+        assert watch.wait(BOUND)
+
+    assert time.monotonic() - quiet_at < 5
+
+
+def test_closing_the_handle_wakes(handle: Open) -> None:
+    """Closing a handle wakes its waiters at once, with an error."""
+    backend = handle()
+    watch = backend.watch("w/")
+    assert watch.wait(BOUND)
+    errors: list[Exception] = []
+
+    def wait() -> None:
+        try:
+            while True:
+                watch.wait(BOUND)
+        except Unavailable as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    time.sleep(0.2)
+    backend.close()
+    thread.join(BOUND)
+
+    assert len(errors) == 1
+    with pytest.raises(Unavailable):
+        backend.watch("w/")
+    watch.close()

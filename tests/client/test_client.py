@@ -1,0 +1,412 @@
+"""Client: submitting jobs and working with them over one connection."""
+
+from __future__ import annotations
+
+import functools
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import jrs
+from jrs import (
+    Action,
+    AttemptRecord,
+    CancelRequest,
+    CleanupJournal,
+    Client,
+    Create,
+    DuplicateJob,
+    Failure,
+    FsckReport,
+    HistoryKind,
+    InvalidInput,
+    JobResult,
+    JobSpec,
+    JobStatus,
+    MasterInfo,
+    MasterRole,
+    NoSuchJob,
+    NoSuchResult,
+    RestartPolicy,
+    ResultState,
+    RunnerKind,
+    SnapshotFormat,
+    SnapshotRecord,
+    StageRecord,
+    StopMode,
+    StopRecord,
+    StopState,
+    Unavailable,
+)
+from jrs.records import keys
+from jrs.records.codec import encode
+from jrs.records.model import FormatRecord, StreamRecord
+from jrs.records.stored import Stored
+from jrs.recovery.attempt.runners.thread import ThreadRunner
+from jrs.store.masters import Registry
+from jrs.testing.contract import lead
+from tests.recovery.conftest import memory, root
+from tests.recovery.support import FaultyMemory, Leader
+from tests.support import until
+
+__all__ = ["memory", "root"]
+
+
+def doubled(job: jrs.Job, number: int = 1) -> int:
+    """A job."""
+    return 2 * number
+
+
+@pytest.fixture
+def client(memory: FaultyMemory, root: Path) -> Client:
+    return Client(memory, storage=root)
+
+
+def test_connect(tmp_path: Path) -> None:
+    """A URL and a cluster's id are all it takes; the connection is closed with the block."""
+    url = (tmp_path / "store").as_uri()
+    with jrs.connect(url, cluster="etl") as client:
+        client.submit("etl.jobs:nightly", id="nightly", day="2026-11-20")
+        assert client.job("nightly").status() is JobStatus.CREATED
+        view = client.job("nightly").view()
+
+    assert view.spec is not None
+    assert (view.spec.entry_point, view.spec.arguments) == (
+        "etl.jobs:nightly",
+        {"day": "2026-11-20"},
+    )
+    with pytest.raises(Unavailable, match="closed"):
+        client.job("nightly").status()
+    with jrs.connect(url, cluster="etl", create=False) as again:
+        assert [job.id for job in again.jobs()] == ["nightly"]
+    with pytest.raises(InvalidInput, match="there is no jrs cluster 'other'"):
+        jrs.connect(url, cluster="other", create=False)
+
+
+def test_a_job_from_its_function_to_its_result(client: Client, root: Path) -> None:
+    """A function is submitted by its name, and its result is returned."""
+    with Leader(client.backend, root, runner=ThreadRunner()):
+        job = client.submit(doubled, id="job", runner=RunnerKind.THREAD, number=21)
+        result = job.result(timeout=60)
+
+    assert repr(job) == "JobHandle('job')"
+    assert (result.status, result.payload) == (JobStatus.FINISHED, 42)
+    assert [each.id for each in client.jobs(status=JobStatus.FINISHED)] == ["job"]
+    assert list(client.jobs(status=JobStatus.FAILED)) == []
+
+
+def test_an_id_that_is_taken(client: Client) -> None:
+    """It is refused; `exist_ok` gives a handle on the job that has it."""
+    client.submit("m:f", id="job")
+
+    with pytest.raises(DuplicateJob):
+        client.submit("m:g", id="job")
+    view = client.submit("m:g", id="job", exist_ok=True).view()
+    assert view.spec is not None
+    assert view.spec.entry_point == "m:f"
+
+
+@pytest.mark.parametrize(
+    "function", [lambda job: 1, functools.partial(doubled), object()], ids=["lambda", "partial", ""]
+)
+def test_a_function_without_a_name(client: Client, function: Any) -> None:
+    """What another process could not import is refused at once, with the remedy."""
+    with pytest.raises(InvalidInput, match="define it at the top level of a module"):
+        client.submit(function, id="job")
+    assert list(client.jobs()) == []
+
+
+@pytest.mark.parametrize("id", ["", "a/b", "x" * 129, 7])
+def test_what_is_no_id(client: Client, id: Any) -> None:
+    """It is refused where the handle is made."""
+    with pytest.raises(InvalidInput):
+        client.job(id)
+
+
+def test_an_unknown_job(client: Client) -> None:
+    """Every question about it says that there is none."""
+    job = client.job("nobody")
+    for call in (job.status, job.view, job.suspend, job.drain, job.resume, job.cancel):
+        with pytest.raises(NoSuchJob):
+            call()
+    with pytest.raises(TimeoutError):
+        job.result(timeout=0)
+
+
+def test_suspend_and_resume(client: Client, root: Path) -> None:
+    """A job is suspended, waited for and resumed by its handle."""
+    job = client.submit("m:f", id="job")
+    with Leader(client.backend, root) as leader:
+        until(lambda: job.status() is JobStatus.RUNNING, "it runs")
+        job.suspend(reason="a release", grace=0.0)
+        stop = job.wait_suspended(timeout=60)
+        assert stop is not None
+        assert (stop.mode, stop.reason) == (StopMode.SUSPEND, "a release")
+        assert job.status() is JobStatus.SUSPENDED
+        job.resume()
+        until(lambda: job.status() is JobStatus.RUNNING, "it runs again")
+        job.cancel("enough")
+        result = job.result(timeout=60)
+        assert leader.store.has_entry("job")
+
+    assert result.status is JobStatus.CANCELED
+
+
+def test_rescale_and_upgrade(client: Client) -> None:
+    """What a job is to be from now on is recorded."""
+    job = client.submit("m:f", id="job", partitions=4)
+    job.rescale(16)
+    view = job.view()
+    assert view.spec is not None
+    assert view.spec.partitions == 16
+    with pytest.raises(InvalidInput):
+        job.upgrade(doubled)  # It is being suspended for the first change.
+
+
+def test_snapshots_need_a_storage(memory: FaultyMemory) -> None:
+    """Where none is known, the message says how to name it."""
+    with pytest.raises(InvalidInput, match=r"jrs.connect\(…, storage=DIR\)"):
+        Client(memory).job("job").snapshots.list()
+
+
+@pytest.mark.parametrize(
+    ("deaths", "retry_in", "action", "reason"),
+    [
+        (0, None, Action.LEAVE, "an attempt is running here"),
+        (1, 60.0, Action.WAIT, "the restart policy's delay has not passed"),
+        (1, -60.0, Action.RECOVER, "no attempt is running"),
+        (2, 60.0, Action.FAIL, "as often as its restart policy allows"),
+    ],
+    ids=["running", "backing off", "due", "spent"],
+)
+def test_explain_knows_how_the_attempt_ended(
+    client: Client, deaths: int, retry_in: float | None, action: Action, reason: str
+) -> None:
+    """A job whose attempt has died is not said to run."""
+    backend = client.backend
+    job = client.submit("m:f", id="job", restart=RestartPolicy(attempts=2))
+    with lead(backend) as leadership:
+        record = AttemptRecord(
+            "job",
+            epoch=leadership.epoch,
+            master="m1",
+            deaths=deaths,
+            retry_at=0.0 if retry_in is None else time.time() + retry_in,
+        )
+        backend.commit(Create(keys.ATTEMPTS + "job", encode(record)), fence=leadership.fence)
+
+        found = job.explain()
+
+    assert found.action is action
+    assert reason in found.reason
+    assert "attempt 1 was started by m1 in epoch 1" in found.details
+
+
+def test_prefix(client: Client) -> None:
+    """Jobs are listed in the order of their ids, all or those with a prefix."""
+    for id in ("b-1", "a-2", "a-1"):
+        client.submit("m:f", id=id)
+
+    assert [job.id for job in client.jobs()] == ["a-1", "a-2", "b-1"]
+    assert [job.id for job in client.jobs(prefix="a-")] == ["a-1", "a-2"]
+    assert [job.id for job in client.jobs(prefix="a-", after="a-1")] == ["a-2"]
+
+
+def test_views(client: Client) -> None:
+    """What is known of many jobs is read at once, by status and by the state of the result."""
+    end(client, "dirty")
+    end(client, "clean")
+    client.results.mark_clean("clean", None)
+    end(client, "expired")
+    client.results.mark_clean("expired", None)
+    client.results.delete("expired")
+    client.submit("m:f", id="submitted")
+
+    def ids(**filters: Any) -> list[str]:
+        found = [view.job_id for view in client.views(**filters)]
+        assert [job.id for job in client.jobs(**filters)] == found
+        return found
+
+    assert ids() == ["clean", "dirty", "submitted"]
+    assert ids(status=JobStatus.CREATED) == ["submitted"]
+    assert ids(status=JobStatus.FINISHED, state=ResultState.DIRTY) == ["dirty"]
+    assert ids(state=ResultState.CLEAN) == ["clean"]
+    assert ids(state=ResultState.EXPIRED) == ["expired"]
+    assert ids(state=ResultState.EXPIRED, status=JobStatus.FINISHED) == []
+    assert ids(after="clean") == ["dirty", "submitted"]
+
+
+# -- the cluster --------------------------------------------------------------------------------
+
+
+def test_masters(client: Client) -> None:
+    """Each master is named with what it does; one whose heartbeats have stopped is gone."""
+    backend = client.backend
+    assert (client.masters(), client.epoch()) == ([], None)
+    with lead(backend) as leadership:
+        now = Registry(backend)
+        for name, leading in (("a", leadership.epoch), ("b", leadership.epoch - 1), ("c", None)):
+            now.put(MasterInfo(name, "host", 1, 1.0, 0.0, leading=leading))
+        before = Registry(backend, now=lambda: time.time() - 60)
+        before.put(MasterInfo("d", "host", 1, 1.0, 0.0, leading=leadership.epoch))
+        roles = {view.info.name: view.role for view in client.masters()}
+        epoch = client.epoch()
+
+    assert epoch is not None
+    assert epoch.epoch == leadership.epoch
+    assert roles == {
+        "a": MasterRole.LEADER,
+        "b": MasterRole.STANDBY,
+        "c": MasterRole.STANDBY,
+        "d": MasterRole.GONE,
+    }
+
+
+def test_fsck(client: Client, root: Path) -> None:
+    """Damage and left-overs are told apart; where the storage is known, its files are checked."""
+    client.submit("m:f", id="job")
+    assert client.fsck() == FsckReport((), ())
+    client.backend.commit(Create(keys.JOBS + "torn", b"no record"))
+    client.backend.commit(Create(keys.CANCEL + "ghost", encode(CancelRequest("ghost"))))
+    orphan = root / client.backend.cluster / "unknown"
+    orphan.mkdir(parents=True)
+    found = client.fsck()
+
+    assert ["jobs/torn" in line for line in found.damaged] == [True]
+    assert [line.partition(":")[0] for line in found.left_over] == ["cancel/ghost", str(orphan)]
+    assert client.accept_damage() == []
+
+
+def test_a_damaged_epoch(client: Client) -> None:
+    """It is restored above every epoch on record, and only if it is damaged."""
+    with lead(client.backend):
+        assert client.restore_epoch() is None
+    put(client, keys.ATTEMPTS + "job", AttemptRecord("job", epoch=7))
+    client.backend.overwrite(keys.EPOCH, b"garbage")
+    assert client.epoch() is None
+
+    assert client.restore_epoch() == 8
+    newest = client.epoch()
+    assert newest is not None
+    assert newest.epoch == 8
+
+
+def test_the_format(client: Client) -> None:
+    """It is shown, and raising it returns what it was."""
+    before = client.cluster_format()
+    client.backend.commit(Create(keys.FORMAT, encode(FormatRecord(before.newest))))
+
+    assert client.raise_cluster_format() == client.cluster_format()
+    assert client.cluster_format().version == before.newest
+    client.backend.overwrite(keys.FORMAT, encode(FormatRecord(before.newest + 1)))
+    assert client.cluster_format().version == before.newest + 1
+
+
+def test_diagnose(tmp_path: Path) -> None:
+    """A backend is checked by its URL; what is wrong comes with a remedy."""
+    url = (tmp_path / "store").as_uri()
+    found = list(jrs.diagnose(url, cluster="etl", storage=tmp_path / "jobs"))
+
+    assert found[0].what == "open"
+    assert "'etl'" in found[0].detail
+    assert {"write", "fence", "commits", "watch", "storage"} <= {one.what for one in found}
+    with pytest.raises(InvalidInput, match="unknown backend"):
+        next(jrs.diagnose("redis://h/0"))
+
+
+# -- what a job leaves behind -------------------------------------------------------------------
+
+
+def test_left_and_cleanup(client: Client, root: Path) -> None:
+    """What is left of an ended job is named, retried, and given up, by its handle."""
+    job = client.submit("m:f", id="job")
+    for call in (job.left, job.retry_cleanup, job.force_cleanup):
+        with pytest.raises(NoSuchResult):
+            call()
+    end(client, "job")
+
+    assert job.left() == {"jobs records": ["jobs/job"]}
+    assert not job.retry_cleanup()
+    journal = CleanupJournal("job", tries=3, problems={"table": "it is locked"}, exhausted=True)
+    client.backend.commit(Create(keys.CLEANUP + "job", encode(journal)))
+    assert job.retry_cleanup()
+    cleanup = job.view().cleanup
+    assert cleanup is not None
+    assert (cleanup.exhausted, cleanup.tries) == (False, 0)
+    assert job.force_cleanup() == {"jobs records": ["jobs/job"], "table": ["it is locked"]}
+    assert client.results.has_clean("job")
+    with pytest.raises(InvalidInput, match="not dirty"):
+        job.force_cleanup()
+
+
+def end(client: Client, id: str) -> None:
+    """Record how a job ended."""
+    client.results.create_dirty(JobResult(id, JobStatus.FINISHED, finished_at=40.0), None)
+
+
+# -- the past -----------------------------------------------------------------------------------
+
+
+def test_history(client: Client) -> None:
+    """What the records of a job tell is put in the order of time."""
+    job = client.job("job")
+    with pytest.raises(NoSuchJob):
+        job.history()
+    put(client, keys.JOBS + "job", JobSpec("job", "m:f", submitted_at=1.0))
+    newest = AttemptRecord(
+        "job", attempt=3, epoch=2, master="m2", started_at=5.0, first_started_at=2.0
+    )
+    put(client, keys.ATTEMPTS + "job", newest)
+    put(client, keys.stream("job", "sums"), StreamRecord("job", "sums", False, "p", "4", 3.0))
+    put(client, keys.stage("job", "a"), StageRecord("job", "a", None, 1, 1, 0.5, 4.0))
+    put(client, keys.snapshot("job", 7), SnapshotRecord(
+        "job", 7, SnapshotFormat.LINK, 6.0, "0" * 64, 1, 1, 1, name="nightly"
+    ))  # fmt: skip
+    drain = StopRecord("job", StopMode.DRAIN, requested_at=7.0, reason="a release\nforged")
+    put(client, keys.STOPS + "job", StopRecord(
+        "job", StopMode.HOLD, StopState.DONE, 8.0, "no disk", drain=drain
+    ))  # fmt: skip
+    put(client, keys.CANCEL + "job", CancelRequest("job", 9.0))
+    failed = JobResult("job", JobStatus.CANCELED, None, Failure("cancel", "enough"), 3,
+                       started_at=2.0, finished_at=10.0)  # fmt: skip
+    client.results.create_dirty(failed, None)
+
+    assert [(entry.at, entry.kind.value, entry.text) for entry in job.history()] == [
+        (1.0, "submitted", "submitted"),
+        (2.0, "attempt", "attempt 1 was started"),
+        (3.0, "stream", "stage sums was started"),
+        (4.0, "stage", "stage a finished in attempt 1"),
+        (5.0, "attempt", "attempt 3 was started by m2 in epoch 2"),
+        (6.0, "snapshot", "snapshot 7 (nightly) was taken"),
+        (7.0, "stop", "a drain was requested: a release\\nforged"),
+        (8.0, "stop", "held: no disk"),
+        (9.0, "cancel", "a cancel was requested"),
+        (10.0, "ended", "CANCELED in attempt 3: enough"),
+    ]
+
+
+def test_the_history_of_a_job_that_was_cleaned_up(client: Client) -> None:
+    """Only its result is left of it, and later only the remains of that."""
+    result = JobResult("job", JobStatus.FINISHED, started_at=2.0, finished_at=10.0)
+    client.results.create_dirty(result, None)
+    client.results.mark_clean("job", None)
+    job = client.job("job")
+
+    assert [entry.kind for entry in job.history()] == [HistoryKind.ATTEMPT, HistoryKind.ENDED]
+    client.results.delete("job")
+    assert [entry.kind for entry in job.history()] == [HistoryKind.ENDED, HistoryKind.EXPIRED]
+
+
+def test_a_history_with_records_that_cannot_be_read(client: Client) -> None:
+    """They are left out, and hide nothing else."""
+    client.submit("m:f", id="job")
+    for key in (keys.stream("job", "s"), keys.snapshot("job", 1), keys.STOPS + "job"):
+        client.backend.commit(Create(key, b"garbage"))
+
+    assert [entry.kind for entry in client.job("job").history()] == [HistoryKind.SUBMITTED]
+
+
+def put(client: Client, key: str, value: Stored) -> None:
+    client.backend.commit(Create(key, encode(value)))

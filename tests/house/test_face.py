@@ -1,0 +1,155 @@
+"""The public face: whatever a user may meet in a signature is importable from `jrs`."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import pickle
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+import jrs
+
+ROOT = Path(__file__).parents[2]
+NAMES = sorted(set(jrs.__all__) - {"__version__"})
+
+GIVEN = {
+    "Driver",
+    "Job",
+    "JobHandle",
+    "JobSnapshots",
+    "Stage",
+    "FinishedStage",
+    "Stream",
+    "StreamStage",
+    "RecoverySource",
+}
+"""Users are given these; how they are constructed is our own affair."""
+
+INTERNAL = {"Dispatcher": "`Master.run` hands it to application mode, which is ours"}
+"""What is in a public signature and yet is not for users, and why."""
+
+
+def types_in(annotation: Any) -> Iterator[type]:
+    """Yield the types of ours in an annotation."""
+    if isinstance(annotation, (list, tuple)):
+        for part in annotation:
+            yield from types_in(part)
+    elif typing.get_origin(annotation) is not None:
+        yield from types_in(typing.get_args(annotation))
+    elif isinstance(annotation, type) and annotation.__module__.split(".")[0] == "jrs":
+        yield annotation
+
+
+def signatures(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield what a public name shows: its own annotations, and those of its public methods."""
+    found = getattr(jrs, name)
+    if not isinstance(found, type):
+        yield name, hints(found)
+        return
+    if attrs.has(found):
+        yield name, {field.name: field.type for field in attrs.fields(found)}
+    for method, value in inspect.getmembers_static(found):
+        function: Any = value
+        if isinstance(value, (classmethod, staticmethod)):
+            function = value.__func__
+        elif isinstance(value, property):
+            function = value.fget
+        made = method == "__init__" and not attrs.has(found) and name not in GIVEN
+        if inspect.isfunction(function) and (made or not method.startswith("_")):
+            yield f"{name}.{method}", hints(function)
+
+
+def hints(function: Any) -> dict[str, Any]:
+    """Return a function's annotations; without those that need pyspark, if it has any."""
+    names = dict(function.__globals__)
+    for heavy in ("SparkSession", "DataStreamWriter"):
+        names.setdefault(heavy, object)
+    return typing.get_type_hints(function, names)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_type_in_a_signature_is_public(name: str) -> None:
+    """A user can import, from `jrs`, every type that a public signature names."""
+    missing = {
+        f"{where}: {kind.__module__}.{kind.__qualname__}"
+        for where, annotations in signatures(name)
+        for annotation in annotations.values()
+        for kind in types_in(annotation)
+        if kind.__name__ not in {*NAMES, *INTERNAL}
+    }
+    assert not missing
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_public_names_are_at_home_in_jrs(name: str) -> None:
+    """Messages and help texts show the name that a user imports."""
+    found = getattr(jrs, name)
+
+    assert found.__module__ == "jrs"
+    assert pickle.loads(pickle.dumps(found)) is found
+
+
+def test_every_error_is_public() -> None:
+    """Whatever jrs raises on purpose can be caught by its public name."""
+
+    def below(kind: type[Exception]) -> Iterator[type[Exception]]:
+        for child in kind.__subclasses__():
+            yield child
+            yield from below(child)
+
+    ours = {kind for kind in below(jrs.JrsError) if kind.__module__.startswith("jrs")}
+    raised = {
+        kind.__name__
+        for kind in ours
+        if not kind.__module__.startswith(("jrs.testing", "jrs.backends"))
+    }
+    assert {name for name in raised if not is_internal(name)} <= set(NAMES)
+
+
+def is_internal(name: str) -> bool:
+    """Return whether an error is caught before a user could see it."""
+    return name in {"NotBegun", "Replan"} or name.startswith("_")
+
+
+RUNS = {"demo": "a show", "master": "a master is no client", "prepare": "it works on no cluster"}
+"""The commands that a client has no call for, and why."""
+COMMANDS = sorted(set((ROOT / "jrs" / "cli").glob("*.py")) - {
+    ROOT / "jrs" / "cli" / f"{name}.py" for name in RUNS
+})  # fmt: skip
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=lambda path: path.stem)
+def test_commands_format_what_a_client_returns(path: Path) -> None:
+    """What a command finds out, a program gets from a client: a command imports of the rooms behind
+    the client only what is public."""
+    behind = [
+        f"{node.module}.{alias.name}"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom)
+        and (node.module or "").startswith(("jrs.backends", "jrs.recovery", "jrs.store"))
+        for alias in node.names
+        if alias.name not in NAMES
+    ]
+    assert not behind
+
+
+def test_commands_without_a_client_are_seen() -> None:
+    """The test above can fail: `jrs master` imports what is not public."""
+    with pytest.raises(AssertionError):
+        test_commands_format_what_a_client_returns(ROOT / "jrs" / "cli" / "master.py")
+
+
+@pytest.mark.parametrize("name", ["JobCatalog", "JobStops", "SnapshotCatalog"])
+def test_old_names_warn(name: str) -> None:
+    """A name of the last release still works, and says what to use."""
+    with pytest.warns(DeprecationWarning, match=f"jrs.{name} will be removed in 0.3: use "):
+        found = getattr(jrs, name)
+
+    assert found.__name__ == name
+    assert name not in jrs.__all__

@@ -1,0 +1,155 @@
+"""The package as others see it: its layers, its public names, its wheel."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+import jrs
+from jrs.cli import cli
+
+ROOT = Path(__file__).parents[2]
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Yield what a module imports when it runs, type checking aside."""
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            node.body = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def test_spark_is_imported_in_one_place() -> None:
+    """Only recovery/spark and the demo's jobs import pyspark."""
+    found = {
+        path.parent.name
+        for folder in ("jrs", "backends", "recovery")
+        for path in (ROOT / folder).rglob("*.py")
+        if any(name.startswith("pyspark") for name in imports(path))
+    }
+
+    assert found <= {"spark", "demo"}
+
+
+def test_nothing_is_pickled() -> None:
+    """No module of the package can store or load a pickle; one tells Spark how to send functions
+    to its workers, which it pickles itself.
+    """
+    modules = [*(ROOT / "jrs").rglob("*.py"), *(ROOT / "backends").rglob("*.py")]
+    modules += (ROOT / "recovery").rglob("*.py")
+
+    found = {(m.relative_to(ROOT), name) for m in modules for name in imports(m)}
+    assert {one for one in found if "pickle" in one[1]} == {
+        (Path("recovery/spark/session.py"), "pyspark.cloudpickle")
+    }
+
+
+def test_public_names() -> None:
+    """Every public name exists, and the list is sorted."""
+    assert sorted(jrs.__all__) == jrs.__all__
+    assert all(getattr(jrs, name) is not None for name in jrs.__all__)
+
+
+def test_reference_names_the_public_names() -> None:
+    """The reference has an entry for each public name, and for nothing else."""
+    text = (ROOT / "docs" / "reference.md").read_text()
+    named = re.findall(r"^\.\. auto(?:class|exception|function):: jrs\.(\w+)$", text, re.MULTILINE)
+
+    assert sorted(named) == sorted(set(jrs.__all__) - {"__version__"})
+    assert "`jrs.__version__`" in text
+
+
+def test_docs_name_the_commands() -> None:
+    """Each command of `jrs` is in the reference, which is generated, and in a page that a person
+    wrote."""
+    pages = [path.read_text() for path in (ROOT / "docs").glob("*.md")]
+    named = set(re.findall(r"\bjrs ([a-z-]+)", "\n".join(pages)))
+
+    assert any("{jrs-commands}" in page for page in pages)
+    with click.Context(cli) as context:
+        assert named >= set(cli.list_commands(context))
+
+
+def test_importing_jrs_is_light() -> None:
+    """J9: a reader of results loads no dispatcher, no table and no Spark."""
+    code = "import jrs, sys; jrs.JobResultStore; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+
+    assert not {"pyspark", "rich", "click", "jrs.recovery", "tenacity"} & set(loaded)
+
+
+def test_a_backend_of_a_third_party(tmp_path: Path) -> None:
+    """J9: a package that jrs knows nothing of gives a backend by an entry point, and results are
+    kept in it."""
+    (tmp_path / "drawer.py").write_text(
+        "from jrs.backends.memory import open_memory\n"
+        "def open_drawer(url, cluster, create):\n"
+        "    print('a drawer is opened')\n"
+        "    return open_memory(url.replace('drawer:', 'memory:'), cluster, create)\n"
+    )
+    info = tmp_path / "drawer-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: drawer\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[jrs.backends]\ndrawer = drawer:open_drawer\n")
+    code = (
+        "from jrs import JobResult, JobResultStore, JobStatus, open_backend\n"
+        "with open_backend('drawer://top') as backend:\n"
+        "    store = JobResultStore(backend)\n"
+        "    store.create_dirty(JobResult('job', JobStatus.FINISHED, payload=7), None)\n"
+        "    print(store.wait('job', 0).payload)\n"
+    )
+    path = os.pathsep.join([str(tmp_path), str(ROOT)])
+    said = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": path},
+    ).stdout
+
+    assert said == "a drawer is opened\n7\n"
+
+
+def test_wheel_holds_jrs_alone(tmp_path: Path) -> None:
+    """A wheel holds jrs with backends and recovery as real files, and nothing else on top."""
+    source = tmp_path / "source"
+    for name in ("jrs", "backends", "recovery"):
+        shutil.copytree(ROOT / name, source / name, symlinks=True)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    subprocess.run(
+        [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", tmp_path, source],
+        check=True,
+        capture_output=True,
+    )
+    (wheel,) = tmp_path.glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+
+    assert {name.split("/")[0] for name in names if ".dist-info" not in name} == {"jrs"}
+    expected = {
+        f"{place}/{path.relative_to(ROOT / folder)}"
+        for folder, place in (
+            ("jrs", "jrs"),
+            ("backends", "jrs/backends"),
+            ("recovery", "jrs/recovery"),
+        )
+        for path in (ROOT / folder).rglob("*.py")
+    }
+    assert {name for name in names if name.endswith(".py")} == expected
+    assert "jrs/py.typed" in names

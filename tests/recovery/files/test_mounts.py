@@ -1,0 +1,114 @@
+"""Where jobs may keep their files: only where a renamed folder is out of reach at once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jrs.backends.memory import MemoryBackend, Space
+from jrs.contract.errors import InvalidInput
+from jrs.recovery.inspect.doctor import examine
+from jrs.recovery.master import Master
+
+LOCAL = "1 0 8:1 / / rw,relatime - ext4 /dev/sda rw"
+NFS = "rw,vers=4.2,rsize=1048576,hard,proto=tcp,sec=sys"
+
+REFUSED = {
+    "nfs by default": f"nfs4 host:/x {NFS}",
+    "nfs 3": "nfs host:/x rw,vers=3,addr=10.0.0.1",
+    "actimeo=1": f"nfs4 host:/x {NFS},acregmin=1,acregmax=1,acdirmin=1,acdirmax=1",
+    "lookupcache=pos": f"nfs4 host:/x {NFS},lookupcache=pos",
+    "juicefs": "fuse.juicefs JuiceFS:x rw,user_id=0,group_id=0,default_permissions,allow_other",
+    "sshfs": "fuse.sshfs host:/x rw,user_id=0,group_id=0",
+    "nameless fuse": "fuse x rw,user_id=0",
+    "cifs": "cifs //host/x rw,vers=3.1.1,cache=strict,actimeo=1",
+    "virtiofs": "virtiofs x rw",
+    "cached 9p": "9p x rw,cache=mmap,trans=virtio",
+    "object store": "fuse.s3fs s3fs rw,user_id=0",
+}
+FIT = {
+    "lookupcache=none": f"nfs4 host:/x {NFS},lookupcache=none",
+    "noac": f"nfs4 host:/x {NFS},noac,acregmin=0,acregmax=0,acdirmin=0,acdirmax=0",
+    "nfs 3": "nfs host:/x rw,vers=3,lookupcache=none,addr=10.0.0.1",
+    "ceph": "ceph 10.0.0.1:/ rw,name=admin,acl",
+    "lustre": "lustre 10.0.0.1@tcp:/x rw",
+    "xfs": "xfs /dev/sdb rw",
+    "a disk of one host": "fuseblk /dev/sdc1 rw,user_id=0",
+    "9p": "9p x rw,trans=virtio",
+}
+
+
+def mount(where: Path, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the kernel's list of mounts say that `where` is mounted so."""
+    text = f"{LOCAL}\n2 1 0:5 / {where} rw,relatime shared:1 - {how}\n"
+    read = Path.read_text
+
+    def fabricated(path: Path, *args: Any, **how: Any) -> str:
+        if str(path) == "/proc/self/mountinfo":
+            return text
+        return read(path, *args, **how)
+
+    monkeypatch.setattr(Path, "read_text", fabricated)
+
+
+def master(storage: Path) -> Master:
+    url = f"memory://{uuid.uuid4().hex}"
+    return Master(MemoryBackend(Space(), url=url), url=url, storage=storage)
+
+
+@pytest.mark.parametrize("how", REFUSED.values(), ids=REFUSED.keys())
+def test_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    """C1: where names are cached, a renamed folder is no fence; what helps is said."""
+    mount(tmp_path, how, monkeypatch)
+    with pytest.raises(InvalidInput, match=r"cannot keep their files in .*lookupcache=none") as no:
+        master(tmp_path / "jobs")
+    assert f"it is on {how.partition(' ')[0]}" in str(no.value)
+    assert "\n" not in str(no.value)
+    assert not (tmp_path / "jobs").exists()
+
+
+@pytest.mark.parametrize("how", FIT.values(), ids=FIT.keys())
+def test_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    """C1: tight by its options, or because the filesystem takes cached names back."""
+    mount(tmp_path, how, monkeypatch)
+    master(tmp_path / "jobs")
+
+
+def test_a_link_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """C1: by whatever path it is named."""
+    (tmp_path / "nfs").mkdir()
+    (tmp_path / "local").symlink_to(tmp_path / "nfs")
+    mount(tmp_path / "nfs", REFUSED["nfs by default"], monkeypatch)
+    with pytest.raises(InvalidInput, match="it is on nfs4"):
+        master(tmp_path / "local" / "jobs")
+
+
+@pytest.mark.parametrize(("how", "fit"), [(REFUSED["actimeo=1"], False), (FIT["noac"], True)])
+def test_doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, fit: bool) -> None:
+    """C1: the doctor says the same, as a finding with its remedy."""
+    mount(tmp_path, how, monkeypatch)
+    backend = MemoryBackend(Space())
+    found = {one.what: one for one in examine(backend, backend, ttl=60.0, storage=tmp_path)}
+
+    assert str(tmp_path) in found["storage"].detail
+    assert "nfs4" in found["storage"].detail
+    remedy = None if fit else "mount it with lookupcache=none or noac on every host"
+    assert (found["storage"].remedy or "").startswith(remedy or "")
+    assert (found["storage"].remedy is None) is fit
+
+
+def test_on_the_command_line(tmp_path: Path) -> None:
+    """C1: `jrs doctor` checks the folder of `--storage`, or else the default of masters."""
+    url = (tmp_path / "store").as_uri()
+    for more in ((), ("--storage", str(tmp_path / "jobs"))):
+        done = subprocess.run(
+            [sys.executable, "-m", "jrs", "doctor", "--ttl", "60", "--backend", url, *more],
+            capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+        where = tmp_path / "jobs" if more else tmp_path / "store" / "storage"
+        assert f"{where}, on " in done.stdout, done.stderr

@@ -1,0 +1,232 @@
+"""Death at every step of what changes snapshots: none is lost, a repeat is harmless, and `fsck`
+names every orphan.
+
+A step is a call that changes the disk or the backend. A child process makes the calls up to one of
+them and is gone, without a handler run; then another process looks and repeats.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from jrs.contract.backend import Backend
+from jrs.contract.errors import CorruptRecord, InvalidInput, NoSuchSnapshot
+from jrs.records import keys
+from jrs.records.codec import decode
+from jrs.records.model import JobSpec
+from jrs.records.snapshots import SnapshotFormat
+from jrs.recovery.files.job_folders import JobStorage
+from jrs.recovery.snapshots import SnapshotCatalog, find_orphans
+from jrs.store.opening import open_backend
+from tests.recovery.snapshots.fabricate import FakeJob, tree
+from tests.recovery.support import CLUSTER
+
+DEAD = 77
+STEPS = (
+    *((os, name) for name in ("rename", "replace", "link", "mkdir", "unlink", "rmdir", "fsync")),
+    (shutil, "rmtree"),
+    (Backend, "commit"),
+)
+
+
+class Deadly:
+    """Counts the steps, and dies before one of them, or behind it."""
+
+    def __init__(self, last: int) -> None:
+        self.last = last
+        self.count = 0
+        self.seen: Counter[tuple[str, ...]] = Counter()
+
+    def wrap(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        def step(*args: Any, **how: Any) -> Any:
+            # Two times around a loop over files tell as much as all of them.
+            frame: FrameType | None = sys._getframe(1)
+            place = [method.__qualname__]
+            while frame is not None and frame.f_code.co_name != "do":
+                place.append(f"{frame.f_code.co_filename}:{frame.f_lineno}")
+                frame = frame.f_back
+            self.seen[tuple(place)] += 1
+            if self.seen[tuple(place)] <= 2:
+                self.count += 1
+                if self.count == self.last:
+                    os._exit(DEAD)
+            return method(*args, **how)
+
+        return step
+
+
+Begin = Callable[..., None]
+"""Begins to count the steps; given more of them, those as well."""
+
+
+def in_a_child(last: int, work: Callable[[Begin], None]) -> int:
+    """Run `work` in a child that dies at a step of its function `do`; return its exit code."""
+    sys.stdout.flush()
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    status = 1
+    try:
+        deadly = Deadly(last)
+
+        def begin(*more: tuple[Any, str]) -> None:
+            for owner, name in (*STEPS, *more):
+                setattr(owner, name, deadly.wrap(getattr(owner, name)))
+
+        work(begin)
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
+class Place:
+    """A job with two snapshots, and what is done to them."""
+
+    def __init__(self, root: Path, how: SnapshotFormat) -> None:
+        self.root, self.how = root, how
+        self.url = (root / "store").as_uri()
+        self.storage = JobStorage(root / "jobs", CLUSTER)
+
+    def make(self) -> None:
+        with open_backend(self.url, cluster=CLUSTER) as backend:
+            job = FakeJob(backend, self.storage)
+            job.query.partitions = 1
+            job.run(2)
+            catalog = SnapshotCatalog(backend, self.storage)
+            catalog.create("job", format=self.how)
+            job.run(1)
+            catalog.create("job", format=self.how)
+
+    def do(self, what: str, catalog: SnapshotCatalog) -> None:
+        if what == "create":
+            catalog.create("job", format=self.how)
+        elif what == "delete":
+            catalog.delete("job", 1)
+        elif what == "move":
+            catalog.move("job", 1, self.root / "far")
+        elif what == "restore":
+            catalog.restore(catalog.get("job", 1))
+        elif what == "claim":
+            catalog.restore(catalog.get("job", 1), as_job="new", claim=True)
+
+    def run(self, what: str, last: int) -> int:
+        """Do it in a child that dies at a step; return its exit code."""
+
+        def work(begin: Begin) -> None:
+            with open_backend(self.url, cluster=CLUSTER) as backend:
+                begin()
+                self.do(what, SnapshotCatalog(backend, self.storage))
+
+        return in_a_child(last, work)
+
+    def files(self) -> dict[str, bytes]:
+        """Return all that is not in the trash, which its owners empty."""
+        trees = {**tree(self.root / "jobs"), **tree(self.root / "far")}
+        return {name: data for name, data in trees.items() if ".trash" not in name}
+
+
+def can_start(backend: Backend, job_id: str) -> bool:
+    """Return whether a master would start the job."""
+    spec = backend.get(keys.JOBS + job_id)
+    try:
+        return spec is not None and bool(decode(JobSpec, spec.value, spec.key))
+    except CorruptRecord:
+        return False
+
+
+@pytest.mark.parametrize("how", ["link", "full", "cas"])
+@pytest.mark.parametrize("what", ["create", "delete", "move", "restore", "claim"])
+def test_death_at_every_step(tmp_path: Path, what: str, how: str) -> None:
+    """Whatever the step: all that was listed is whole, and the repeat does what was asked (N3)."""
+    place = Place(tmp_path / "place", SnapshotFormat(how))
+    place.make()
+    saved = tmp_path / "saved"
+    place.root.rename(saved)
+    step = 0
+    while True:
+        step += 1
+        shutil.copytree(saved, place.root)
+        code = place.run(what, step)
+        assert code in (0, DEAD)
+        with open_backend(place.url, cluster=CLUSTER) as backend:
+            catalog = SnapshotCatalog(backend, place.storage)
+            check_nothing_is_lost(place, catalog, what, step)
+            if code == 0:
+                break
+            repeat(place, catalog, what)
+            check_done(place, catalog, what)
+        shutil.rmtree(place.root)
+    assert step > 4
+
+
+def check_nothing_is_lost(place: Place, catalog: SnapshotCatalog, what: str, step: int) -> None:
+    orphans = "\n".join(find_orphans(catalog.backend, place.storage))
+    gone = {"delete": 1, "claim": 1}.get(what)
+    for number in (1, 2):
+        try:
+            catalog.verify("job", number)
+        except (CorruptRecord, NoSuchSnapshot):
+            assert number == gone, f"step {step}"
+    restored = "new" if what == "claim" else "job"
+    begun = catalog.backend.get(keys.JOBS + restored) is not None
+    if begun and not can_start(catalog.backend, restored):
+        assert f"jobs/{restored}: a restore was interrupted" in orphans, f"step {step}"
+    for record in catalog.list("job"):
+        assert record.number != gone or record.copy is None
+    listed = {f"job/snapshots/{record.number}" for record in catalog.list("job")}
+    known = (*listed, "job/e3", "job/out", "job/in", ".blobs")
+    for path in place.files():
+        top = "/".join(path.split("/")[1:4]) if path.startswith(CLUSTER) else path
+        if top.startswith((*known, "new/e", "new/out", "new/in")):
+            continue
+        where = path.removeprefix(f"{CLUSTER}/")
+        folder = "/".join(where.split("/")[: 3 if "snapshots" in where else 2])
+        assert folder in orphans or place.root.name in orphans, f"step {step}: {path}\n{orphans}"
+
+
+def repeat(place: Place, catalog: SnapshotCatalog, what: str) -> None:
+    try:
+        place.do(what, catalog)
+    except NoSuchSnapshot:
+        assert what in ("delete", "claim")
+    except InvalidInput as error:
+        # Done already: the last step was behind what counts.
+        if "already" not in str(error):
+            raise
+
+
+def check_done(place: Place, catalog: SnapshotCatalog, what: str) -> None:
+    for line in list(find_orphans(catalog.backend, place.storage)):
+        if "a snapshot that is not listed" in line:
+            unlisted = line.partition("jrs snapshot delete job ")[2].split(",")[0]
+            catalog.delete("job", int(unlisted))
+    numbers = {record.number for record in catalog.list("job")}
+    assert {"create": {1, 2}, "delete": {2}, "claim": {2}}.get(what, {1, 2}) <= numbers
+    if what in ("delete", "claim"):
+        assert 1 not in numbers
+    if what == "claim":
+        assert can_start(catalog.backend, "new")
+        catalog.create("new")
+    assert can_start(catalog.backend, "job")
+    for number in numbers:
+        catalog.verify("job", number)
+    if what == "move":
+        assert catalog.get("job", 1).storage == str(place.root / "far")
+    if place.how is SnapshotFormat.CAS:
+        # What a cut-off deletion left of the blobs goes with the next.
+        spare = catalog.create("job", format=SnapshotFormat.CAS)
+        catalog.create("job")
+        catalog.delete("job", spare.number)
+    assert not list(find_orphans(catalog.backend, place.storage))

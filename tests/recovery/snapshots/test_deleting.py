@@ -1,0 +1,71 @@
+"""Deleting a snapshot: the catalogue's entry goes first, under the fence, and then the files."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from jrs.contract.errors import Fenced, OutcomeUnknown, SnapshotInUse, Unavailable
+from jrs.records import keys
+from jrs.recovery.snapshots import SnapshotCatalog, find_orphans, folders
+from tests.recovery.snapshots.fabricate import FakeJob
+from tests.recovery.support import FaultyMemory
+
+
+def test_replaced_behind_the_look(
+    catalog: SnapshotCatalog, job: FakeJob, memory: FaultyMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S9: a leader that is replaced once it has looked deletes no file: the commit decides."""
+    old = memory.campaign("old", ttl=10.0, stop=threading.Event())
+    assert old is not None
+    catalog.create("job")
+    catalog.create("job")
+    is_current = memory.is_current
+
+    def replaced(fence: object) -> bool:
+        held = is_current(old.fence)
+        old.resign()
+        assert memory.campaign("new", ttl=10.0, stop=threading.Event())
+        return held
+
+    monkeypatch.setattr(memory, "is_current", replaced)
+
+    with pytest.raises(Fenced):
+        catalog.remove(catalog.get("job", 1), fence=old.fence)
+    assert catalog.verify("job", 1)
+
+
+@pytest.mark.parametrize("error", [Unavailable, OutcomeUnknown])
+@pytest.mark.parametrize("after", [False, True])
+def test_backend_away(
+    catalog: SnapshotCatalog, job: FakeJob, memory: FaultyMemory, error: type[Exception],
+    after: bool,
+) -> None:  # fmt: skip
+    """S9: what is listed is whole, whatever became of the commit; the orphan is named, and goes."""
+    catalog.create("job")
+    catalog.create("job")
+    memory.fault(keys.snapshot("job", 1), error, after=after, times=1)
+
+    with pytest.raises(error):
+        catalog.delete("job", 1)
+
+    if after:
+        assert "jrs snapshot delete job 1" in "\n".join(find_orphans(memory, job.storage))
+    else:
+        assert catalog.verify("job", 1)
+    catalog.delete("job", 1)
+    assert folders.whole(job.storage, "job") == {2}
+    assert not list(find_orphans(memory, job.storage))
+
+
+def test_read_in_this_moment(catalog: SnapshotCatalog, job: FakeJob) -> None:
+    """S9: one that is being read keeps its entry, as it keeps its files."""
+    first = catalog.create("job")
+    catalog.create("job")
+
+    with folders.locked(folders.snapshot(job.storage, "job", 1), shared=True):
+        with pytest.raises(SnapshotInUse):
+            catalog.delete("job", 1)
+
+    assert catalog.verify("job", 1) == first

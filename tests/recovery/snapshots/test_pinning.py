@@ -1,0 +1,170 @@
+"""Which scheduled snapshots a leader takes, and when it takes none."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jrs.contract.errors import JobHeld, Unavailable
+from jrs.records import keys
+from jrs.records.codec import decode
+from jrs.records.model import AttemptRecord, StreamRecord
+from jrs.records.policies import SnapshotPolicy
+from jrs.recovery.checkpoint_format import checkpoint
+from jrs.recovery.checkpoint_format.position import END_OF_TIME
+from jrs.recovery.files.job_folders import JobStorage
+from jrs.recovery.leader.recovery_point import RecoveryPoints
+from jrs.recovery.snapshots import SnapshotCatalog, scheduled
+from jrs.store.stops import JobStops
+from tests.recovery.snapshots.fabricate import FakeJob, file_sink, jrs_sink, put
+from tests.recovery.support import FaultyMemory, leader_context
+
+
+@pytest.fixture
+def state(memory: FaultyMemory, storage: JobStorage, job: FakeJob) -> RecoveryPoints:
+    leader = memory.campaign("m", ttl=10.0, stop=threading.Event())
+    assert leader is not None
+    job.epoch = storage.take_over("job", leader.epoch)
+    job.query.ck = job.epoch / "streams" / "hourly" / "ck"
+    return RecoveryPoints(leader_context(leader, memory, storage))
+
+
+def test_the_newest_are_kept(state: RecoveryPoints, catalog: SnapshotCatalog, job: FakeJob) -> None:
+    """Each pin is one more snapshot, and as many stay as are to be kept."""
+    for _ in range(3):
+        job.run()
+        state.take_scheduled_snapshot("job", SnapshotPolicy(keep=2))
+
+    assert [one.stages[0].batch for one in catalog.list("job")] == [6, 7]
+
+
+def test_none_behind_the_end(state: RecoveryPoints, catalog: SnapshotCatalog, job: FakeJob) -> None:
+    """N1: at the end of a stream nothing is pinned: the last snapshot that is of use stays."""
+    state.take_scheduled_snapshot("job", SnapshotPolicy(keep=1))
+    end = json.dumps({"batchWatermarkMs": END_OF_TIME})
+    put(job.query.ck / "offsets" / "5", f"v1\n{end}\n" + '{"logOffset":5}')
+    state.take_scheduled_snapshot("job", SnapshotPolicy(keep=1))
+
+    assert [(one.number, one.stages[0].batch) for one in catalog.list("job")] == [(1, 4)]
+
+
+@pytest.mark.parametrize("error", [OSError(5, "Input/output error"), ValueError("no date")])
+@pytest.mark.parametrize("where", ["create", "_is_at_its_end"])
+def test_a_failure_is_only_said(
+    state: RecoveryPoints, error: Exception, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A snapshot is one more point to resume from: a failure to take one ends nothing."""
+
+    def fail(*args: object, **how: object) -> None:
+        raise error
+
+    said: list[tuple[str, str, str]] = []
+    monkeypatch.setattr(state, "_emit", lambda *what: said.append(what))
+    monkeypatch.setattr(scheduled if where != "create" else state._catalog, where, fail)
+
+    state.take_scheduled_snapshot("job", SnapshotPolicy())
+
+    assert said == [("snapshot", "job", f"could not be taken: {error}")]
+
+
+@pytest.mark.parametrize("change", [{"entry_point": "m:g"}, {"partitions": 4}])
+def test_a_change_is_pinned_first(
+    state: RecoveryPoints, catalog: SnapshotCatalog, job: FakeJob, change: dict[str, Any]
+) -> None:
+    """N6: a job that is upgraded or rescaled has a snapshot of what it was, and its state is still
+    known to be its own.
+    """
+    job.record(keys.ATTEMPTS + "job", AttemptRecord("job"))
+    JobStops(job.backend).reconfigure("job", **change)
+    state.take_scheduled_snapshot("job", SnapshotPolicy())
+    assert [one.stages[0].batch for one in catalog.list("job")] == [4]
+
+    catalog.remove(catalog.get("job", 1))
+    shutil.rmtree(job.query.ck)
+    with pytest.raises(JobHeld):
+        state.ensure_recoverable("job")
+
+
+def test_back_to_before_an_upgrade(
+    state: RecoveryPoints, catalog: SnapshotCatalog, job: FakeJob
+) -> None:
+    """S7: a job that was upgraded goes back to a snapshot of the code before as the code it is now:
+    what that does may be another query.
+    """
+    record = catalog.create("job")
+    job.record(keys.ATTEMPTS + "job", AttemptRecord("job"))
+    JobStops(job.backend).reconfigure("job", entry_point="m:g")
+    catalog.restore(record, is_stopped=lambda job_id: True)
+    stored = job.backend.get(keys.stream("job", "hourly"))
+    assert stored is not None
+
+    assert decode(StreamRecord, stored.value, stored.key).plan == ""
+
+
+@pytest.mark.parametrize("lost", ["ck", "."])
+def test_a_file_sink_ahead_of_nothing(state: RecoveryPoints, job: FakeJob, lost: str) -> None:
+    """A checkpoint that is gone next to what a file sink has published is damage: Spark would start
+    from zero, and its sink would pass over the first batches.
+    """
+    shutil.rmtree(job.epoch / "streams" / "hourly" / lost)
+    with pytest.raises(JobHeld, match="'hourly'"):
+        state.ensure_recoverable("job")
+    assert (job.out("hourly") / "_spark_metadata").is_dir()
+
+
+@pytest.mark.parametrize("sink", [file_sink, jrs_sink])
+def test_a_sink_ahead_by_its_first_batch(
+    state: RecoveryPoints, job: FakeJob, sink: Callable[[Path, int], None]
+) -> None:
+    """A lost checkpoint is damage also if no more than batch 0 was published. One that was cut off
+    between its sink's commit of that batch and its own is not: it hands it over again."""
+    shutil.rmtree(job.out("hourly"))
+    sink(job.out("hourly"), 1)
+    shutil.rmtree(job.query.ck)
+    with pytest.raises(JobHeld, match="batch -1, and batch 0 of it was published"):
+        state.ensure_recoverable("job")
+
+    job.query.batch = -1
+    job.query.start().plan()
+    state.ensure_recoverable("job")
+
+
+@pytest.mark.parametrize(("number", "error"), [(errno.EIO, JobHeld), (errno.ESTALE, Unavailable)])
+def test_a_disk_that_fails(
+    state: RecoveryPoints, number: int, error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a disk has lost is damage; whatever else it cannot do now, it is asked again."""
+
+    def fail(folder: Path) -> None:
+        raise OSError(number, os.strerror(number), str(folder))
+
+    monkeypatch.setattr(checkpoint, "select", fail)
+
+    with pytest.raises(error, match=f"ck cannot be read: {os.strerror(number)}"):
+        state.ensure_recoverable("job")
+
+
+def test_a_table_with_partitions_that_are_called_batch(state: RecoveryPoints, job: FakeJob) -> None:
+    """A folder of the table's own is no batch of its sink's."""
+    put(job.out("hourly") / "batch=2026" / "part-0.parquet", "rows")
+    state.ensure_recoverable("job")
+
+
+def test_a_resume_tries_what_was_damaged(
+    state: RecoveryPoints, storage: JobStorage, job: FakeJob
+) -> None:
+    """N1: a job whose checkpoint could not be loaded is held if it has no snapshot. A resume
+    loads it once more: what was in the way may be gone."""
+    storage.report_damage("job", int(job.epoch.name[1:]), "hourly", "no such host")
+    with pytest.raises(JobHeld, match="no such host"):
+        state.ensure_recoverable("job")
+
+    state.ensure_recoverable("job")

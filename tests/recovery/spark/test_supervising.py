@@ -1,0 +1,354 @@
+"""Streaming stages looked after, without a JVM: none waits for another, or for the backend."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import attrs
+import pytest
+
+from jrs.backends.memory import Space
+from jrs.contract.errors import Fenced, JobHeld, OutcomeUnknown, Unavailable
+from jrs.contract.leadership import Leadership
+from jrs.records import keys
+from jrs.records.model import JobSpec, StopMode, StopRecord, StopState
+from jrs.records.policies import RestartPolicy
+from jrs.recovery.attempt.attempt_run import AttemptRun
+from jrs.recovery.attempt.context import AttemptContext
+from jrs.recovery.attempt.engine import StateLost
+from jrs.recovery.attempt.job import Job
+from jrs.recovery.attempt.run import AttemptDied, run_attempt
+from jrs.recovery.files.job_folders import JobStorage
+from jrs.recovery.spark import queries, rescaling
+from jrs.recovery.spark.stage_query import StageQuery, Step
+from jrs.recovery.spark.streams import Streams
+from tests.recovery.snapshots import fabricate
+from tests.recovery.support import CLUSTER, FaultyMemory, put, spec
+from tests.support import until
+
+
+class Query:
+    """A query that runs until the test names the error that it dies of."""
+
+    lastProgress = None
+    isActive = True
+    error: Exception | None = None
+
+    def exception(self) -> Exception | None:
+        return self.error
+
+    def stop(self) -> None:
+        self.isActive = False
+
+    def die(self, why: str = "dead") -> None:
+        self.error = RuntimeError(why)
+        self.isActive = False
+
+
+class Writer:
+    """Starts queries, after a while if the test says so."""
+
+    def __init__(self) -> None:
+        self.query = Query()
+        self.starts = 0
+        self.go = threading.Event()
+        self.go.set()
+
+    def start(self) -> Query:
+        self.starts += 1
+        self.go.wait()
+        self.query = Query()
+        return self.query
+
+    def trigger(self, **how: Any) -> Writer:
+        return self
+
+
+@attrs.define
+class Scene:
+    run: AttemptRun
+    streams: Streams
+    storage: JobStorage
+
+    def add(self, name: str, attempts: int = 1) -> Writer:
+        """Start a stage."""
+        writer = Writer()
+        checkpoint = self.storage.stream("job", self.run.context.epoch, name) / "ck"
+        stage = stage_of(self.run, name, writer, checkpoint, attempts)
+        stage.start(draining=False)
+        with self.streams._lock:
+            self.streams._stages[name] = stage
+        return writer
+
+
+def stage_of(
+    run: AttemptRun,
+    name: str,
+    writer: Any,
+    checkpoint: Path,
+    attempts: int = 1,
+    partitions: int | None = None,
+) -> StageQuery:
+    restart = RestartPolicy(attempts=attempts, delay=0.0)
+    return StageQuery(run, name, writer, checkpoint, False, restart, 1, (), partitions)
+
+
+@pytest.fixture
+def memory() -> Iterator[FaultyMemory]:
+    with FaultyMemory(Space(), url="memory://supervising", cluster=CLUSTER) as backend:
+        yield backend
+
+
+@pytest.fixture
+def leader(memory: FaultyMemory) -> Leadership:
+    found = memory.campaign("m", ttl=30.0, stop=threading.Event())
+    assert found is not None
+    return found
+
+
+@pytest.fixture
+def storage(tmp_path: Any, leader: Leadership) -> JobStorage:
+    found = JobStorage(tmp_path, CLUSTER)
+    found.take_over("job", leader.epoch)
+    return found
+
+
+@pytest.fixture
+def scene(
+    memory: FaultyMemory, leader: Leadership, storage: JobStorage, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Scene]:
+    fakes: dict[str, Callable[..., Any]] = {
+        "holds_back": lambda writer: None,
+        "keeps_one_partition": lambda writer: False,
+        "trigger": lambda writer: None,
+        "set_trigger": lambda writer, trigger: None,
+        "make_active": lambda writer: None,
+        "is_over": lambda query: True,
+    }
+    for name, fake in fakes.items():
+        monkeypatch.setattr(queries, name, fake)
+    monkeypatch.setattr(Streams, "_interrupt", lambda self: None)
+    run = AttemptRun(AttemptContext(spec("job"), 1, leader.fence, memory, storage, 0.0))
+    found = Streams(run, draining=False)
+    yield Scene(run, found, storage)
+    found.close()
+
+
+def test_a_death_is_noticed_while_the_backend_hangs(
+    scene: Scene, memory: FaultyMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A query that dies is noticed even while the leader is unknown."""
+    writer, asked, answer = scene.add("one"), threading.Event(), threading.Event()
+
+    def hangs(fence: object) -> bool:
+        asked.set()
+        answer.wait()
+        return True
+
+    monkeypatch.setattr(memory, "is_current", hangs)
+    until(asked.is_set, "the fence is looked at")
+    writer.query.die()
+    until(lambda: scene.streams.failure, "the death is noticed")
+    answer.set()
+
+    assert "stage 'one' died" in str(scene.streams.failure)
+
+
+def test_a_death_is_noticed_while_another_stage_starts(scene: Scene) -> None:
+    """A stage whose start takes its time keeps nobody from looking after the others."""
+    slow, other = scene.add("slow", attempts=5), scene.add("other")
+    slow.go.clear()
+    slow.query.die()
+    until(lambda: slow.starts == 2, "the one is being started again")
+    other.query.die()
+    until(lambda: scene.streams.failure, "the death of the other is noticed")
+    slow.go.set()
+
+    assert "stage 'other' died" in str(scene.streams.failure)
+
+
+NOT_COMPUTED = "assertion failed: CheckpointInfo length: 0, numPartitions: 2"
+LOST = "[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] a changed byte"
+
+
+@pytest.fixture
+def repeated(monkeypatch: pytest.MonkeyPatch) -> Writer:
+    """What a batch is repeated with."""
+    found = Writer()
+    monkeypatch.setattr(queries, "for_state_only", lambda writer: found)
+    return found
+
+
+def plan(scene: Scene, batch: int, *, computed: tuple[int, ...] = ()) -> None:
+    """Have the query of stage "one" plan a batch, and compute these of its two partitions."""
+    checkpoint = scene.storage.stream("job", scene.run.context.epoch, "one") / "ck"
+    fabricate.put(checkpoint / "offsets" / str(batch), 'v1\n{"batchWatermarkMs":0}\n{}')
+    for partition in range(2):
+        fabricate.put(checkpoint / f"state/0/{partition}/_metadata/schema", "schema")
+    name = f"{batch + 1}_{uuid.uuid4()}.changelog"
+    for partition in computed:
+        fabricate.put(checkpoint / f"state/0/{partition}/{name}", "changes")
+
+
+def test_a_batch_that_cannot_be_repeated_is_a_death(scene: Scene, repeated: Writer) -> None:
+    """A batch that its sink has is computed once more, for its state; what dies of the same all the
+    same is not started forever."""
+    plan(scene, 0, computed=(0, 1))
+    writer = scene.add("one")
+    writer.query.die(NOT_COMPUTED)
+    until(lambda: scene.streams.steps()["one"].startswith("repeating a batch"), "it is repeated")
+    repeated.query.die(NOT_COMPUTED)
+    until(lambda: scene.streams.failure, "the death is noticed")
+
+    assert (writer.starts, repeated.starts) == (1, 1)
+    assert "stage 'one' died" in str(scene.streams.failure)
+
+
+@pytest.mark.parametrize("computed", [(), (1,)])
+def test_a_new_batch_is_never_repeated(
+    scene: Scene, repeated: Writer, computed: tuple[int, ...]
+) -> None:
+    """A sink that says that it has a batch which no run has computed, all of it, has one of another
+    history: the job is held, now and when it is started again, and the batch is not lost."""
+    writer = scene.add("one")
+    plan(scene, 0, computed=computed)
+    writer.query.die(NOT_COMPUTED)
+    until(lambda: scene.streams.failure, "it is noticed")
+
+    assert isinstance(scene.streams.failure, JobHeld)
+    assert "its sink took batch 0, which is new" in str(scene.streams.failure)
+
+    again = Writer()
+    stage = stage_of(scene.run, "one", again, scene.streams._stages["one"].checkpoint)
+    stage.start(draining=False)
+    again.query.die(NOT_COMPUTED)
+    with pytest.raises(JobHeld, match="which is new"):
+        stage.look(draining=False)
+    assert repeated.starts == 0
+
+
+def test_state_is_lost_if_it_cannot_be_loaded_twice(scene: Scene) -> None:
+    """R6: what cannot be loaded is tried once more before it is taken for damaged, and that is
+    reported; and a lock that is held, or a host without memory, is no damage."""
+    writer = scene.add("one")
+    writer.query.die(LOST)
+    until(lambda: writer.starts == 2, "it is tried once more")
+    writer.query.die(LOST)
+    until(lambda: scene.streams.failure, "it is noticed")
+
+    assert isinstance(scene.streams.failure, StateLost)
+    assert "a changed byte" in scene.storage.damage("job", scene.run.context.epoch, "one")
+    for passing in ("UNRELEASED_THREAD_ERROR", "ROCKSDB_STORE_PROVIDER_OUT_OF_MEMORY"):
+        assert not queries.lost_state(Exception(f"[CANNOT_LOAD_STATE_STORE.{passing}] it is held"))
+
+
+@pytest.mark.parametrize(
+    ("error", "after"), [(Unavailable, False), (OutcomeUnknown, False), (OutcomeUnknown, True)]
+)
+def test_a_mark_that_could_not_be_made_is_tried_again(
+    scene: Scene, memory: FaultyMemory, error: type[Exception], after: bool
+) -> None:
+    """A backend that is away when a stage is marked as finished is asked again, and the mark is
+    the same whether the first try had happened or not.
+    """
+    scene.add("one")
+    memory.fault(keys.STAGES, error, after=after, times=3)
+    stage = scene.streams._stages["one"]
+    stage.step = Step.DRAINED
+    until(lambda: stage.step is Step.FINISHED, "it is marked as finished")
+
+    assert scene.streams.failure is None
+    assert len(scene.run.stage_summaries()) == 1
+
+
+def test_state_that_is_lost_in_a_rescale(
+    scene: Scene, memory: FaultyMemory, leader: Leadership, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R6, N1: a changed byte that a rescale finds is a death, and the damage is reported: the next
+    attempt resumes from a snapshot.
+    """
+
+    def rescale(*args: object) -> None:
+        raise RuntimeError(LOST)
+
+    conf = SimpleNamespace(get=lambda *name: None)
+    monkeypatch.setattr(Job, "spark", property(lambda self: SimpleNamespace(conf=conf)))
+    monkeypatch.setattr(rescaling, "partitions", lambda checkpoint: 2)
+    monkeypatch.setattr(rescaling, "rescale", rescale)
+    checkpoint = scene.storage.stream("job", leader.epoch, "one") / "ck"
+
+    def function(job: Job) -> None:
+        run = job._run
+        assert isinstance(run, AttemptRun)
+        stage_of(run, "one", Writer(), checkpoint, partitions=4).start(draining=False)
+
+    context = AttemptContext(JobSpec("job", "m:f"), 1, leader.fence, memory, scene.storage, 0.0)
+    with pytest.raises(AttemptDied, match="its state cannot be loaded"):
+        run_attempt(context, function)
+    assert "a changed byte" in scene.storage.damage("job", leader.epoch, "one")
+
+
+@pytest.mark.parametrize("state", [StopState.REQUESTED, StopState.QUIESCED])
+def test_nothing_begins_while_the_job_is_to_stand(
+    scene: Scene, memory: FaultyMemory, state: StopState
+) -> None:
+    """A stage that the function comes to while its job stops is left to the next attempt. So is one
+    of a job that is quiesced already because nothing was started yet."""
+    put(memory, f"{keys.STOPS}job", StopRecord("job", StopMode.SUSPEND, state))
+    scene.streams.close()
+    with pytest.raises(Fenced, match="is suspended and starts nothing more here"):
+        scene.streams._hold_back()
+
+
+@pytest.mark.parametrize("state", [StopState.REQUESTED, StopState.REFUSED])
+def test_a_drain_keeps_nothing_from_beginning(
+    scene: Scene, memory: FaultyMemory, state: StopState
+) -> None:
+    """What is drained has to be started for it."""
+    put(memory, f"{keys.STOPS}job", StopRecord("job", StopMode.DRAIN, state))
+    scene.streams._hold_back()
+
+
+def test_a_job_is_held_when_nothing_of_it_runs_any_more(
+    scene: Scene, memory: FaultyMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once a job is shown as held, an operator may put other files into its place."""
+    held_before: list[bool] = []
+    monkeypatch.setattr(
+        AttemptRun,
+        "close",
+        lambda run: held_before.append(memory.get(f"{keys.STOPS}job") is not None),
+    )
+
+    def hold(job: Job) -> None:
+        raise JobHeld("its plan has changed")
+
+    with pytest.raises(JobHeld):
+        run_attempt(scene.run.context, hold)
+
+    assert held_before[0] is False
+    assert memory.get(f"{keys.STOPS}job") is not None
+
+
+@pytest.mark.parametrize(
+    ("told", "folder"),
+    [
+        ("/data/a#b?c", "/data/a#b?c"),
+        ("/data/100%41", "/data/100%41"),
+        ("file:/data/a%20b#c", "/data/a%20b#c"),
+        ("file:///data/a", "/data/a"),
+        ("file://host/data/a", "/data/a"),
+    ],
+)
+def test_where_a_sink_writes_to(monkeypatch: pytest.MonkeyPatch, told: str, folder: str) -> None:
+    """A sink's path is read as Spark reads it, which escapes nothing."""
+    monkeypatch.setattr(queries, "_peek", lambda of, name: None)
+    monkeypatch.setattr(queries, "_option", lambda options, name: told)
+    writer: Any = SimpleNamespace(_jwrite=None)
+
+    assert queries.path_of(writer) == Path(folder)

@@ -1,0 +1,190 @@
+"""What may happen between two steps of a call of the store, from another handle."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from jrs.contract.backend import Backend
+from jrs.contract.errors import Conflict, CorruptRecord, InvalidInput, NoSuchJob
+from jrs.contract.operations import Create, Delete
+from jrs.records import keys
+from jrs.records.codec import encode
+from jrs.records.model import JobResult, JobSpec, JobStatus, ResultState
+from jrs.store.jobs import JobCatalog
+from jrs.store.result_store import JobResultStore
+
+
+def result(job_id: str) -> JobResult:
+    return JobResult(job_id, JobStatus.FINISHED, finished_at=1.0)
+
+
+def once_before(
+    monkeypatch: pytest.MonkeyPatch,
+    backend: Backend,
+    step: str,
+    nth: int,
+    what: Callable[[], Any],
+) -> None:
+    """Have `what` happen right before the nth call of a primitive of `backend`."""
+    original, calls = getattr(backend, step), iter(range(1, 1 << 30))
+    mine = threading.get_ident()
+
+    def call(*args: Any) -> Any:
+        if threading.get_ident() == mine and next(calls) == nth:
+            what()
+        return original(*args)
+
+    monkeypatch.setattr(backend, step, call)
+
+
+@pytest.mark.parametrize("step", [1, 2, 3])
+def test_a_dirty_result_is_never_listed_as_clean(
+    backend: Backend, other: Backend, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    """S3: a result that is written while `list` reads is listed as dirty, or not at all."""
+    store, writer = JobResultStore(backend), JobResultStore(other)
+    writer.create_dirty(result("a"), None)
+    writer.mark_clean("a", None)
+
+    once_before(monkeypatch, backend, "_page", step, lambda: writer.create_dirty(result("b"), None))
+    listed = {entry.job_id: entry.state for entry in store.list()}
+
+    assert listed.pop("a") is ResultState.CLEAN
+    assert set(listed.values()) <= {ResultState.DIRTY}
+
+
+@pytest.mark.parametrize("step", [1, 2, 3])
+def test_expire_is_not_broken_off_by_a_new_result(
+    backend: Backend, other: Backend, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    """S3: `expire` deletes all that is old and clean, whatever is written meanwhile."""
+    store, writer = JobResultStore(backend), JobResultStore(other)
+    for job_id in ("a", "c"):
+        writer.create_dirty(result(job_id), None)
+        writer.mark_clean(job_id, None)
+
+    once_before(monkeypatch, backend, "_page", step, lambda: writer.create_dirty(result("b"), None))
+
+    assert store.expire(0.0) == ["a", "c"]
+
+
+def test_the_states_of_more_results_than_a_page(backend: Backend) -> None:
+    """S3: the markers of each page of results are read with it: none is missed at its edges."""
+    store = JobResultStore(backend)
+    numbers = range(2100)
+    for number in numbers:
+        store.create_dirty_async(result(f"j{number:04}"), None)
+    marks = [store.mark_clean_async(f"j{n:04}", None) for n in numbers if n % 7]
+    for mark in marks:
+        mark.result(60.0)
+
+    listed = {entry.job_id: entry.state for entry in store.list(after="j0003")}
+
+    assert listed == {
+        f"j{n:04}": ResultState.CLEAN if n % 7 else ResultState.DIRTY for n in numbers if n > 3
+    }
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [{"state": "dirty"}, {"status": "FINISHED"}, {"after": 3}, {"limit": "1"}, {"limit": -1}],
+    ids=str,
+)
+def test_a_filter_of_another_type(backend: Backend, filters: dict[str, Any]) -> None:
+    """S3: a filter that means nothing is refused at once; it does not list everything."""
+    with pytest.raises(InvalidInput, match=next(iter(filters))):
+        JobResultStore(backend).list(**filters)
+
+
+def test_marking_clean_what_is_written_in_this_moment(
+    backend: Backend, other: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S4: a result that is written between the two looks of `mark_clean` is marked clean."""
+    store, writer = JobResultStore(backend), JobResultStore(other)
+
+    once_before(monkeypatch, backend, "_get", 1, lambda: writer.create_dirty(result("j"), None))
+    store.mark_clean("j", None)
+
+    assert writer.has_clean("j")
+
+
+def test_two_who_mark_clean_what_is_written_in_this_moment(
+    backend: Backend, other: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S4: it is no conflict either if another client has marked it clean first."""
+    store, writer = JobResultStore(backend), JobResultStore(other)
+
+    once_before(monkeypatch, backend, "_get", 1, lambda: writer.create_dirty(result("j"), None))
+    once_before(monkeypatch, backend, "_commit", 2, lambda: writer.mark_clean("j", None))
+    store.mark_clean("j", None)
+
+    assert writer.has_clean("j")
+
+
+def test_the_conflict_of_another_operation(backend: Backend) -> None:
+    """S4: the condition of an operation of the same commit is still the caller's affair."""
+    store = JobResultStore(backend)
+    store.create_dirty(result("j"), None)
+
+    with pytest.raises(Conflict) as caught:
+        store.mark_clean("j", None, also=(Delete("cleanup/j"),))
+
+    assert caught.value.op.key == "cleanup/j"
+    assert store.has_dirty("j")
+
+
+def test_an_entry_that_cannot_be_read_and_has_no_marker(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S4: what cannot be read and is not marked as dirty is said to be damaged, not in conflict."""
+    store = JobResultStore(backend)
+    get = backend.get
+
+    def damaged(key: str, **more: Any) -> Any:
+        if key.startswith(keys.RESULTS):
+            raise CorruptRecord(f"{key}: damaged")
+        return get(key, **more)
+
+    monkeypatch.setattr(backend, "get", damaged)
+    with pytest.raises(CorruptRecord, match="results/j"):
+        store.mark_clean("j", None)
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 4, 5])
+def test_a_cancel_that_races_the_whole_end_of_a_job(
+    backend: Backend, other: Backend, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    """S5: a cancel leaves no record behind if its job ends, is cleaned and expires meanwhile."""
+    catalog, there = JobCatalog(backend), JobResultStore(other)
+    catalog.submit(JobSpec("j", "m:f"))
+
+    def end() -> None:
+        there.create_dirty(result("j"), None)
+        other.commit(Delete(keys.JOBS + "j"))
+        there.mark_clean("j", None)
+        there.delete("j")
+
+    primitive = "_commit" if step == 1 else "_get"
+    once_before(monkeypatch, backend, primitive, max(1, step - 1), end)
+    try:
+        catalog.cancel("j")
+    except (InvalidInput, NoSuchJob):
+        pass  # It was over before it was looked at.
+
+    ended = there.has_entry("j")
+    assert (backend.get(keys.CANCEL + "j") is None) == ended
+
+
+def test_a_cancel_is_stored_once(backend: Backend) -> None:
+    """S5: a job that continues keeps the request, as it was made first."""
+    catalog = JobCatalog(backend)
+    backend.commit(Create(keys.JOBS + "j", encode(JobSpec("j", "m:f"))))
+
+    catalog.cancel("j", "first")
+    catalog.cancel("j", "second")
+
+    stored = catalog.view("j").cancel
+    assert stored is not None
+    assert stored.reason == "first"
