@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from jrs.backends.remote.guardian import Guardian
 from jrs.backends.shared.lease import LeadershipLease
 from jrs.backends.zookeeper import ZooKeeperBackend, close_session
 from jrs.backends.zookeeper.protocol import codec
@@ -27,7 +28,7 @@ from jrs.contract.operations import EPOCH_KEY, Create, Update
 from jrs.testing.contract import lead, present
 from jrs.testing.servers import Proxy, ZooKeeperServer
 from jrs.testing.worker import Worker
-from tests.backends.zookeeper.support import campaign_of, session_of
+from tests.backends.zookeeper.support import session_of
 from tests.support import BOUND, until
 
 Open = Callable[..., ZooKeeperBackend]
@@ -325,7 +326,9 @@ def test_the_guardian_is_quiet_about_secrets(
     backend = handle(theirs)
     monkeypatch.delenv("JRS_BACKEND_PASSWORD")
     with lead(backend, ttl=60.0) as leadership:
-        pid = campaign_of(leadership)._guardian.pid
+        assert isinstance(leadership, LeadershipLease)
+        assert isinstance(leadership._guardian, Guardian)
+        pid = leadership._guardian.pid
         said = b"".join(Path(f"/proc/{pid}/{name}").read_bytes() for name in ("cmdline", "environ"))
 
     assert b"jrs.backends.remote.guardian" in said
