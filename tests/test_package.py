@@ -8,16 +8,21 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import jrs
 from jrs.cli import cli
 
 ROOT = Path(__file__).parent.parent
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT = PYPROJECT["project"]
 
 
 def imports(path: Path) -> Iterator[str]:
@@ -124,6 +129,22 @@ def test_a_backend_of_a_third_party(tmp_path: Path) -> None:
     ).stdout
 
     assert said == "a drawer is opened\n7\n"
+
+
+def test_constraints_hold_what_the_project_requires() -> None:
+    """CI installs one exact version of each package that the project requires, and of what builds
+    it. A new requirement, or a raised one, needs `./dev constraints`."""
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    exact = dict(line.split("==") for line in lines if not line.startswith("#"))
+    versions = {canonicalize_name(name): version for name, version in exact.items()}
+    wanted = ["pip", *PYPROJECT["build-system"]["requires"], *PROJECT["dependencies"]]
+    for extra in PROJECT["optional-dependencies"].values():
+        wanted += extra
+
+    for requirement in map(Requirement, wanted):
+        if requirement.name != "jrs":
+            version = versions[canonicalize_name(requirement.name)]
+            assert requirement.specifier.contains(version), f"{requirement}, not {version}"
 
 
 def test_wheel_holds_jrs_alone(tmp_path: Path) -> None:
