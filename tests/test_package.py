@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -147,19 +148,26 @@ def test_constraints_hold_what_the_project_requires() -> None:
             assert requirement.specifier.contains(version), f"{requirement}, not {version}"
 
 
-def test_wheel_holds_jrs_alone(tmp_path: Path) -> None:
-    """A wheel holds jrs with backends and recovery as real files, and nothing else on top."""
-    source = tmp_path / "source"
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel of a copy of the sources, so that nothing that lies next to them gets in."""
+    folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "source"
     for name in ("jrs", "backends", "recovery"):
         shutil.copytree(ROOT / name, source / name, symlinks=True)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     subprocess.run(
-        [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", tmp_path, source],
+        [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, source],
         check=True,
         capture_output=True,
     )
-    (wheel,) = tmp_path.glob("*.whl")
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+def test_wheel_holds_jrs_alone(wheel: Path) -> None:
+    """A wheel holds jrs with backends and recovery as real files, and nothing else on top."""
     names = zipfile.ZipFile(wheel).namelist()
 
     assert {name.split("/")[0] for name in names if ".dist-info" not in name} == {"jrs"}
@@ -174,3 +182,32 @@ def test_wheel_holds_jrs_alone(tmp_path: Path) -> None:
     }
     assert {name for name in names if name.endswith(".py")} == expected
     assert "jrs/py.typed" in names
+
+
+def test_a_wheel_in_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
+    """A wheel that is installed with no extra is imported, prints its help, and runs a job."""
+    home = tmp_path / "empty"
+    environment = {**os.environ, "JRS_BACKEND": (tmp_path / "store").as_uri()}
+    environment.pop("PYTHONPATH", None)  # It may lead to a checkout.
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", home], check=True)
+    pip = [sys.executable, "-m", "pip", "--python", home / "bin" / "python", "install", "-q"]
+    pip += ["--constraint", ROOT / "constraints.txt", wheel]
+    subprocess.run(pip, env=environment, check=True, capture_output=True)
+    (tmp_path / "sums.py").write_text("def add(job, a, b):\n    return a + b\n")
+
+    def run(program: str, *arguments: str) -> str:
+        return subprocess.run(
+            [home / "bin" / program, *arguments],
+            cwd=tmp_path, env=environment, capture_output=True, text=True, check=True,
+        ).stdout  # fmt: skip
+
+    assert run("python", "-c", "import jrs; print(jrs.__file__)").startswith(str(home))
+    assert "submit" in run("jrs", "--help")
+    run("jrs", "submit", "sum", "sums.py:add", "--arg", "a=3", "--arg", "b=4")
+    with subprocess.Popen(
+        [home / "bin" / "jrs", "master"], cwd=tmp_path, env=environment
+    ) as master:
+        try:
+            assert "7" in run("jrs", "wait", "sum", "--timeout", "120").split()
+        finally:
+            master.terminate()
