@@ -26,6 +26,13 @@ PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT = PYPROJECT["project"]
 
 
+def exact_versions() -> dict[str, str]:
+    """Return the version of each package that CI installs."""
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pairs = (line.split("==") for line in lines if not line.startswith("#"))
+    return {canonicalize_name(name): version for name, version in pairs}
+
+
 def imports(path: Path) -> Iterator[str]:
     """Yield what a module imports when it runs, type checking aside."""
     tree = ast.parse(path.read_text())
@@ -132,12 +139,30 @@ def test_a_backend_of_a_third_party(tmp_path: Path) -> None:
     assert said == "a drawer is opened\n7\n"
 
 
+def test_supported_versions_are_stated_alike() -> None:
+    """README names the versions that the tests run with: the classifiers' of Python, and of PySpark
+    those from the lowest requirement to the one that CI installs."""
+    readme = " ".join((ROOT / "README.md").read_text().split())
+    stated = re.search(r"with Python ([\d., and]+)\. Jobs .* PySpark ([\d., or]+)\. ", readme)
+    assert stated is not None
+    pythons, sparks = (re.findall(r"\d+\.\d+", versions) for versions in stated.groups())
+    tried = re.findall(r"^(?:pythons|pysparks)=\((.+)\)$", (ROOT / "dev").read_text(), re.MULTILINE)
+    other_pythons, other_sparks = (versions.split() for versions in tried)
+    (spark,) = (one for one in PROJECT["optional-dependencies"]["spark"] if "pyspark" in one)
+
+    classified = [text.rpartition(" ")[2] for text in PROJECT["classifiers"] if "3." in text]
+    assert pythons == classified
+    assert PROJECT["requires-python"] == f">={pythons[0]}"
+    assert pythons[1:] == other_pythons
+    assert spark == f"pyspark>={sparks[0]}"
+    assert sparks[:-1] == [version.rpartition(".")[0] for version in other_sparks]
+    assert exact_versions()["pyspark"].startswith(f"{sparks[-1]}.")
+
+
 def test_constraints_hold_what_the_project_requires() -> None:
     """CI installs one exact version of each package that the project requires, and of what builds
     it. A new requirement, or a raised one, needs `./dev constraints`."""
-    lines = (ROOT / "constraints.txt").read_text().splitlines()
-    exact = dict(line.split("==") for line in lines if not line.startswith("#"))
-    versions = {canonicalize_name(name): version for name, version in exact.items()}
+    versions = exact_versions()
     wanted = ["pip", *PYPROJECT["build-system"]["requires"], *PROJECT["dependencies"]]
     for extra in PROJECT["optional-dependencies"].values():
         wanted += extra
