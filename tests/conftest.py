@@ -2,7 +2,7 @@
 
 import os
 import uuid
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -39,8 +39,22 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     _spent["/".join(report.nodeid.split("::")[0].split("/")[:-1])] += report.duration
 
 
+_javas = os.environ.get("JRS_TEST_JAVAS")
+"""The file that `./dev test` has every Java note its class in when it starts."""
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    if _javas and not hasattr(session.config, "workerinput"):
+        Path(_javas).write_text("")
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say where the time of a run went."""
+    if _javas:
+        started = Counter(Path(_javas).read_text().split())
+        terminalreporter.section(f"JVM starts: {started.total()}")
+        for name, times in started.most_common():
+            terminalreporter.line(f"{times:6}  {name}")
     total = sum(_spent.values())
     if total < 60:
         return

@@ -23,6 +23,7 @@ from jrs.contract import errors
 from jrs.contract.backend import Backend
 from jrs.contract.leadership import Leadership
 from jrs.contract.operations import Absent, Check, Create, Delete, Fence, Op, Record, Update
+from jrs.contract.registry import opener_of
 from jrs.store.opening import open_backend
 
 _OPS: dict[str, Callable[..., Op]] = {
@@ -363,6 +364,7 @@ def nurse(fd: int) -> None:
                 status = os.waitstatus_to_exitcode(os.waitpid(arguments[0], 0)[1])
                 far.send(b"%d" % status)
                 continue
+            opener_of(arguments[0])  # Or each worker would import its backend, in 100 ms.
             pid = os.fork()
             if not pid:
                 far.close()

@@ -11,6 +11,8 @@ from typing import Protocol
 
 import pytest
 
+from jrs.cli import main
+
 JOBS = """
 import sys, time
 
@@ -64,6 +66,29 @@ def jrs(home: Path, url: str) -> Jrs:
             text=True,
             timeout=120,
         )
+
+    return run
+
+
+@pytest.fixture
+def jrs_here(
+    home: Path, url: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Jrs:
+    """Runs ``jrs …`` in this process, in a tenth of the time: for what is only refused or read."""
+
+    def run(*args: object, **env: str) -> subprocess.CompletedProcess[str]:
+        monkeypatch.chdir(home)
+        for name, value in {"JRS_BACKEND": url, **env}.items():
+            monkeypatch.setenv(name, value)
+        command = ["jrs", *map(str, args)]
+        monkeypatch.setattr(sys, "argv", command)
+        monkeypatch.setattr(sys, "path", [*sys.path])
+        for module in ("jobs_here", "raises"):  # Another test's, from another folder.
+            monkeypatch.delitem(sys.modules, module, raising=False)
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return subprocess.CompletedProcess(command, int(ended.value.code or 0), *capfd.readouterr())
 
     return run
 

@@ -124,14 +124,14 @@ def store(tmp_path: Path) -> Iterator[JobResultStore]:
     ],
 )  # fmt: skip
 def test_refused_in_one_line(
-    jrs: Jrs, store: JobResultStore, tmp_path: Path, args: list[str], says: list[str]
+    jrs_here: Jrs, store: JobResultStore, tmp_path: Path, args: list[str], says: list[str]
 ) -> None:
     """What cannot be done is refused in one line, with exit code 2, and leaves no trace."""
     before = {
         key: value for key, value in contents(tmp_path / "store").items() if "leader" not in key
     }
 
-    refused(jrs(*args), *says)
+    refused(jrs_here(*args), *says)
 
     after = {
         key: value for key, value in contents(tmp_path / "store").items() if "leader" not in key
@@ -247,9 +247,9 @@ def test_damaged_record_holds_one_job(jrs: Jrs, store: JobResultStore, tmp_path:
 
 
 @pytest.mark.parametrize("command", sorted(_COMMANDS))
-def test_help_has_an_example(jrs: Jrs, command: str) -> None:
+def test_help_has_an_example(jrs_here: Jrs, command: str) -> None:
     """Every command explains itself, with an example."""
-    done = jrs(command, "--help")
+    done = jrs_here(command, "--help")
 
     assert done.returncode == 0
     assert "Example" in done.stdout

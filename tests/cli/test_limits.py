@@ -42,9 +42,9 @@ LONG = "1e300"
     ],
     ids=lambda args: f"{args[0]} {args[1][:8]}",
 )
-def test_what_nobody_could_read_back(jrs: Jrs, args: list[str]) -> None:
+def test_what_nobody_could_read_back(jrs_here: Jrs, args: list[str]) -> None:
     """D8: a number of 5,000 digits, or JSON that is nested too deeply, is refused in one line."""
-    refused(jrs("submit", "j", "m:f", "--no-check", *args))
+    refused(jrs_here("submit", "j", "m:f", "--no-check", *args))
 
 
 @pytest.mark.parametrize(
@@ -67,13 +67,13 @@ def test_what_nobody_could_read_back(jrs: Jrs, args: list[str]) -> None:
     ],
     ids=lambda what: " ".join(map(str, what))[:40] if isinstance(what, list) else "",
 )
-def test_more_than_anybody_means(jrs: Jrs, url: str, args: list[str], limit: str) -> None:
+def test_more_than_anybody_means(jrs_here: Jrs, url: str, args: list[str], limit: str) -> None:
     """S1: a count or a duration beyond any computer is refused, and nothing is changed."""
     with open_backend(url) as backend:
         JobCatalog(backend).submit(JobSpec("there", "m:f"))
         before = contents(backend)
 
-        refused(jrs(*args), limit)
+        refused(jrs_here(*args), limit)
 
         assert contents(backend) == before
 

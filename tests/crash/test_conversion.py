@@ -8,7 +8,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import tarfile
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from jrs.contract.errors import InvalidInput
 from jrs.contract.operations import Create
 from jrs.records.codec import encode
 from jrs.records.model import FormatRecord, MasterInfo
+from tests.crash.forks import Forks
 from tests.crash.forms import begin_in_old_form
 
 FIXTURE = Path(__file__).parent.parent / "fixtures/format_2.tar.gz"
@@ -141,23 +141,21 @@ os._exit(7)
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_killed_at_every_call(old: Path, tmp_path: Path, when: str) -> None:
+def test_killed_at_every_call(forks: Forks, tmp_path: Path, when: str) -> None:
     """Killed at any system call, the next conversion completes it; nothing is lost."""
     for fatal in range(1, 60):
         root = tmp_path / str(fatal)
         with tarfile.open(FIXTURE) as archive:
             archive.extractall(root, filter="data")
         root /= "format_2"
-        done = subprocess.run(
-            [sys.executable, "-c", DEADLY, str(root), str(fatal), when], check=False
-        )
+        status, _ = forks.run(DEADLY, root, fatal, when)
         with FileBackend(root, seal_at=NEVER) as backend:
             assert held(backend) == expected(), fatal
             backend.commit(Create("on", b""))
-        if done.returncode == 7:
+        if status == 7:
             assert fatal > 6
             return
-        assert done.returncode == -signal.SIGKILL
+        assert status == -signal.SIGKILL
     pytest.fail("it never came to its end")
 
 

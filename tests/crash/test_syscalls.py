@@ -15,6 +15,7 @@ from jrs.contract.errors import OutcomeUnknown, Unavailable
 from jrs.contract.operations import Create, Update
 from jrs.testing.contract import contents
 from jrs.testing.worker import Worker
+from tests.crash.forks import Forks
 from tests.crash.forms import begin_in_old_form
 
 CHILD = r"""
@@ -95,17 +96,8 @@ def states() -> list[dict[str, bytes]]:
     return found
 
 
-def run(root: Path, fatal: int, when: str) -> tuple[int, list[str]]:
-    done = subprocess.run(
-        [sys.executable, "-c", CHILD, str(root), str(fatal), when],
-        stdout=subprocess.PIPE,
-        check=False,
-    )
-    return done.returncode, done.stdout.decode().splitlines()
-
-
-def count_calls(root: Path) -> int:
-    status, said = run(root, 0, "never")
+def count_calls(forks: Forks, root: Path) -> int:
+    status, said = forks.run(CHILD, root, 0, "never")
     assert status == 0
     assert said[:-1] == [str(n) for n in range(1, len(states()))]
     return int(said[-1].removeprefix("calls "))
@@ -116,15 +108,15 @@ def leftovers(root: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("when", ["before", "half", "after"])
-def test_die_at_every_call(tmp_path: Path, when: str) -> None:
+def test_die_at_every_call(forks: Forks, tmp_path: Path, when: str) -> None:
     """Whichever call is the last one, what was acknowledged is there and at most one commit more;
     the next process helps the compaction and commits on."""
-    calls = count_calls(tmp_path / "whole")
+    calls = count_calls(forks, tmp_path / "whole")
     assert calls > 40
     expected = states()
     for fatal in range(1, calls + 1):
         root = tmp_path / str(fatal)
-        status, said = run(root, fatal, when)
+        status, said = forks.run(CHILD, root, fatal, when)
         what = f"{when} call {fatal} of {calls}"
         assert status == (-signal.SIGKILL if "calls" not in " ".join(said) else 0), what
         acknowledged = len([line for line in said if line.isdigit()])
@@ -142,7 +134,7 @@ def test_die_at_every_call(tmp_path: Path, when: str) -> None:
         assert leftovers(root) == [], what
 
 
-def test_die_while_creating_the_folder(tmp_path: Path) -> None:
+def test_die_while_creating_the_folder(forks: Forks, tmp_path: Path) -> None:
     """A process that dies while it makes the store leaves a folder that the next one completes."""
     script = (
         "import json, os, signal, sys\n"
@@ -165,15 +157,15 @@ def test_die_while_creating_the_folder(tmp_path: Path) -> None:
     )
     for fatal in range(1, 200):
         root = tmp_path / str(fatal)
-        done = subprocess.run([sys.executable, "-c", script, str(root), str(fatal)], check=False)
+        status, _ = forks.run(script, root, fatal)
         with FileBackend(root) as backend:
             backend.commit(Create("k", b""))
         with FileBackend(root) as backend:
             assert contents(backend) == {"k": b""}
-        if done.returncode == 7:
+        if status == 7:
             assert fatal > 10
             return
-        assert done.returncode == -signal.SIGKILL
+        assert status == -signal.SIGKILL
     pytest.fail("it never came to its end")
 
 

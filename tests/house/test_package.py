@@ -8,16 +8,29 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import jrs
 from jrs.cli import cli
 
 ROOT = Path(__file__).parents[2]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT = PYPROJECT["project"]
+
+
+def exact_versions() -> dict[str, str]:
+    """Return the version of each package that CI installs."""
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pairs = (line.split("==") for line in lines if not line.startswith("#"))
+    return {canonicalize_name(name): version for name, version in pairs}
 
 
 def imports(path: Path) -> Iterator[str]:
@@ -126,19 +139,60 @@ def test_a_backend_of_a_third_party(tmp_path: Path) -> None:
     assert said == "a drawer is opened\n7\n"
 
 
-def test_wheel_holds_jrs_alone(tmp_path: Path) -> None:
-    """A wheel holds jrs with backends and recovery as real files, and nothing else on top."""
-    source = tmp_path / "source"
+def test_supported_versions_are_stated_alike() -> None:
+    """README names the versions that the tests run with: the classifiers' of Python, and of PySpark
+    those from the lowest requirement to the one that CI installs."""
+    readme = " ".join((ROOT / "README.md").read_text().split())
+    stated = re.search(r"with Python ([\d., and]+)\. Jobs .* PySpark ([\d., or]+)\. ", readme)
+    assert stated is not None
+    pythons, sparks = (re.findall(r"\d+\.\d+", versions) for versions in stated.groups())
+    tried = re.findall(r"^(?:pythons|pysparks)=\((.+)\)$", (ROOT / "dev").read_text(), re.MULTILINE)
+    other_pythons, other_sparks = (versions.split() for versions in tried)
+    (spark,) = (one for one in PROJECT["optional-dependencies"]["spark"] if "pyspark" in one)
+
+    classified = [text.rpartition(" ")[2] for text in PROJECT["classifiers"] if "3." in text]
+    assert pythons == classified
+    assert PROJECT["requires-python"] == f">={pythons[0]}"
+    assert pythons[1:] == other_pythons
+    assert spark == f"pyspark>={sparks[0]}"
+    assert sparks[:-1] == [version.rpartition(".")[0] for version in other_sparks]
+    assert exact_versions()["pyspark"].startswith(f"{sparks[-1]}.")
+
+
+def test_constraints_hold_what_the_project_requires() -> None:
+    """CI installs one exact version of each package that the project requires, and of what builds
+    it. A new requirement, or a raised one, needs `./dev constraints`."""
+    versions = exact_versions()
+    wanted = ["pip", *PYPROJECT["build-system"]["requires"], *PROJECT["dependencies"]]
+    for extra in PROJECT["optional-dependencies"].values():
+        wanted += extra
+
+    for requirement in map(Requirement, wanted):
+        if requirement.name != "jrs":
+            version = versions[canonicalize_name(requirement.name)]
+            assert requirement.specifier.contains(version), f"{requirement}, not {version}"
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel of a copy of the sources, so that nothing that lies next to them gets in."""
+    folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "source"
     for name in ("jrs", "backends", "recovery"):
         shutil.copytree(ROOT / name, source / name, symlinks=True)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     subprocess.run(
-        [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", tmp_path, source],
+        [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, source],
         check=True,
         capture_output=True,
     )
-    (wheel,) = tmp_path.glob("*.whl")
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+def test_wheel_holds_jrs_alone(wheel: Path) -> None:
+    """A wheel holds jrs with backends and recovery as real files, and nothing else on top."""
     names = zipfile.ZipFile(wheel).namelist()
 
     assert {name.split("/")[0] for name in names if ".dist-info" not in name} == {"jrs"}
@@ -153,3 +207,40 @@ def test_wheel_holds_jrs_alone(tmp_path: Path) -> None:
     }
     assert {name for name in names if name.endswith(".py")} == expected
     assert "jrs/py.typed" in names
+
+
+def test_a_wheel_in_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
+    """A wheel that is installed with no extra is imported, prints its help, and runs a job."""
+    home = tmp_path / "empty"
+    environment = {**os.environ, "JRS_BACKEND": (tmp_path / "store").as_uri()}
+    environment.pop("PYTHONPATH", None)  # It may lead to a checkout.
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", home], check=True)
+    pip: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        home / "bin" / "python",
+        "install",
+        "-q",
+    ]
+    pip += ["--constraint", ROOT / "constraints.txt", wheel]
+    subprocess.run(pip, env=environment, check=True, capture_output=True)
+    (tmp_path / "sums.py").write_text("def add(job, a, b):\n    return a + b\n")
+
+    def run(program: str, *arguments: str) -> str:
+        return subprocess.run(
+            [home / "bin" / program, *arguments],
+            cwd=tmp_path, env=environment, capture_output=True, text=True, check=True,
+        ).stdout  # fmt: skip
+
+    assert run("python", "-c", "import jrs; print(jrs.__file__)").startswith(str(home))
+    assert "submit" in run("jrs", "--help")
+    run("jrs", "submit", "sum", "sums.py:add", "--arg", "a=3", "--arg", "b=4")
+    with subprocess.Popen(
+        [home / "bin" / "jrs", "master"], cwd=tmp_path, env=environment
+    ) as master:
+        try:
+            assert "7" in run("jrs", "wait", "sum", "--timeout", "120").split()
+        finally:
+            master.terminate()

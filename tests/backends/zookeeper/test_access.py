@@ -24,12 +24,27 @@ from jrs.store.opening import open_backend
 from jrs.testing.contract import contents, lead
 from jrs.testing.servers import Proxy, ZooKeeperServer
 from jrs.testing.servers.certificates import make_certificates
+from jrs.testing.servers.fixtures import had
+from jrs.testing.servers.found import find_zookeeper
 from tests.backends.zookeeper.support import session_of
 
 BOUND = 30.0
 SECRET = "open-sesame"
 Open = Callable[..., ZooKeeperBackend]
 Start = Callable[..., ZooKeeperServer]
+
+
+@pytest.fixture(scope="module")
+def checks_users() -> Iterator[ZooKeeperServer]:
+    """A server that checks users itself, by SASL."""
+    with had(lambda: find_zookeeper(users={"owner": SECRET})) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def over_tls() -> Iterator[ZooKeeperServer]:
+    with had(lambda: find_zookeeper(tls=True)) as server:
+        yield server
 
 
 def as_user(monkeypatch: pytest.MonkeyPatch, name: str | None, password: str = SECRET) -> None:
@@ -165,14 +180,14 @@ def test_a_place_where_nothing_may_be_created(
     assert isinstance(refused(zookeeper_server.url("theirs")), AccessDenied)
 
 
-def test_sasl(start_zookeeper: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sasl(checks_users: ZooKeeperServer, cluster: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that checks users itself: the right one does everything, any other one is refused,
     and a guardian ends the sessions of the dead there, too."""
-    server = start_zookeeper(users={"owner": SECRET})
+    server = checks_users
     monkeypatch.setenv("JRS_BACKEND_AUTH", "sasl")
     as_user(monkeypatch, "owner")
-    use(open_backend(server.url()))
-    with open_backend(server.url()) as backend:
+    use(open_backend(server.url(), cluster=cluster))
+    with open_backend(server.url(), cluster=cluster) as backend:
         assert isinstance(backend, ZooKeeperBackend)
         leadership = lead(backend, ttl=30.0)
         session = session_of(leadership)
@@ -190,12 +205,14 @@ def test_sasl(start_zookeeper: Start, monkeypatch: pytest.MonkeyPatch) -> None:
         assert isinstance(refused(server.url()), AccessDenied)
 
 
-def test_sasl_over_cuts(start_zookeeper: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sasl_over_cuts(
+    checks_users: ZooKeeperServer, cluster: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A connection that is lost in the middle of a login is made again; kazoo would give up."""
-    server = start_zookeeper(users={"owner": SECRET})
     as_user(monkeypatch, "owner")
-    with Proxy(server.endpoints[0]) as proxy:
-        with open_backend(f"{server.url(endpoints=[proxy.endpoint])}?auth=sasl") as backend:
+    with Proxy(checks_users.endpoints[0]) as proxy:
+        url = f"{checks_users.url(endpoints=[proxy.endpoint])}?auth=sasl"
+        with open_backend(url, cluster=cluster) as backend:
             assert isinstance(backend, ZooKeeperBackend)
             backend.commit(Create("k", b""))
             for round_ in range(12):
@@ -213,12 +230,12 @@ def test_sasl_over_cuts(start_zookeeper: Start, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_password_that_is_good_again(
-    start_zookeeper: Start, monkeypatch: pytest.MonkeyPatch
+    checks_users: ZooKeeperServer, cluster: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A handle that the server refused for a while logs in again; kazoo would stay closed."""
-    server = start_zookeeper(users={"owner": SECRET})
+    server = checks_users
     as_user(monkeypatch, "owner")
-    with open_backend(f"{server.url()}?auth=sasl&timeout=20") as backend:
+    with open_backend(f"{server.url()}?auth=sasl&timeout=20", cluster=cluster) as backend:
         assert isinstance(backend, ZooKeeperBackend)
         backend.commit(Create("k", b""))
         options = backend._connection._protocol.sasl_options
@@ -253,11 +270,10 @@ def test_an_unknown_scheme(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
 # -- TLS ---------------------------------------------------------------------------------------
 
 
-def test_tls(start_zookeeper: Start, tmp_path: Path) -> None:
+def test_tls(over_tls: ZooKeeperServer, cluster: str, tmp_path: Path) -> None:
     """Over TLS everything works; with a wrong authority or without TLS it says what is wrong."""
-    server = start_zookeeper(tls=True)
-    host, port = server.endpoints[0]
-    use(open_backend(server.url()))
+    host, port = over_tls.endpoints[0]
+    use(open_backend(over_tls.url(), cluster=cluster))
     foreign = make_certificates(tmp_path)
     for url, words in (
         (f"zookeeper://{host}:{port}?timeout=5", "TLS"),
@@ -269,9 +285,11 @@ def test_tls(start_zookeeper: Start, tmp_path: Path) -> None:
         assert words in str(error)
 
 
-def test_the_host_name_is_compared(start_zookeeper: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_host_name_is_compared(
+    over_tls: ZooKeeperServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A good certificate of another host is refused; kazoo by itself would take it."""
-    server = start_zookeeper(tls=True)
+    server = over_tls
     assert server.certificates is not None
     port = server.endpoints[0][1]
     import socket
@@ -335,10 +353,9 @@ def test_files_that_hold_something_else(tmp_path: Path) -> None:
         assert isinstance(refused(f"zookeeper://127.0.0.1:1?{query}"), InvalidInput)
 
 
-def test_many_in_flight_over_tls(start_zookeeper: Start) -> None:
+def test_many_in_flight_over_tls(over_tls: ZooKeeperServer, cluster: str) -> None:
     """What TLS has decrypted already is read at once: no reply waits there for the next one."""
-    server = start_zookeeper(tls=True)
-    with open_backend(server.url()) as backend:
+    with open_backend(over_tls.url(), cluster=cluster) as backend:
         backend.commit(Create("k/first", b""))
         big = b"x" * 100_000
         backend.commit(*(Create(f"big/{number}", big) for number in range(9)))

@@ -105,15 +105,14 @@ def test_a_canceled_future(handle: Open) -> None:
 
 @pytest.mark.parametrize("how", ["closed", "left open", "interrupted", "server gone"])
 def test_a_process_ends_in_silence(
-    start_zookeeper: Callable[..., ZooKeeperServer], how: str
+    zookeeper_server: ZooKeeperServer, cluster: str, how: str
 ) -> None:
     """Nothing is printed when a process ends, whatever it leaves behind or runs into."""
-    server = start_zookeeper()
     code = f"""
 import os, signal, sys, threading, time
 from jrs.contract.operations import Create
 from jrs.store.opening import open_backend
-backend = open_backend(sys.argv[1])
+backend = open_backend(sys.argv[1], cluster=sys.argv[2])
 how = {how!r}
 watch = backend.watch("")
 backend.commit(Create("k", b""))
@@ -134,13 +133,13 @@ elif how == "server gone":
     backend.close()
 """
     process = subprocess.Popen(
-        [sys.executable, "-c", code, server.url()],
+        [sys.executable, "-c", code, zookeeper_server.url(), cluster],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     if how == "server gone":
         assert process.stdout is not None
         process.stdout.readline()
-        server.kill()
+        zookeeper_server.kill()
     output, errors = process.communicate(b"\n", timeout=60)
 
     assert (process.returncode, output, errors) == (0, b"", b"")

@@ -166,10 +166,9 @@ def test_pipelined_commits_over_cuts(handle: Open, through: Open, proxy: Proxy) 
             assert key not in stored
 
 
-def test_reads_continue_over_a_restart(handle: Open, start_zookeeper: Callable[..., Any]) -> None:
+def test_reads_continue_over_a_restart(handle: Open, zookeeper_server: ZooKeeperServer) -> None:
     """A read that waits while the server is started again is answered by the new one."""
-    server = start_zookeeper()
-    backend = handle(server.url())
+    server, backend = zookeeper_server, handle()
     backend.commit(Create("k", b"1"))
     session = backend._connection.session
     server.kill()

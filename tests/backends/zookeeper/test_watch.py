@@ -15,7 +15,7 @@ from jrs.backends.zookeeper.protocol import codec
 from jrs.contract.errors import Unavailable
 from jrs.contract.operations import Create, Delete, Update
 from jrs.testing.contract import lead, present
-from jrs.testing.servers import Proxy
+from jrs.testing.servers import Proxy, ZooKeeperServer
 
 BOUND = 30.0
 Open = Callable[..., ZooKeeperBackend]
@@ -147,15 +147,14 @@ def test_nobody_waits_nothing_is_asked(handle: Open) -> None:
         assert watch.wait(BOUND)
 
 
-def test_over_a_restart(handle: Open, start_zookeeper: Callable[..., Any]) -> None:
+def test_over_a_restart(handle: Open, zookeeper_server: ZooKeeperServer) -> None:
     """A watch continues where its server was killed and started again."""
-    server = start_zookeeper()
-    backend, other = handle(server.url()), handle(server.url())
+    backend, other = handle(), handle()
     other.commit(Create("w/0", b""))
     with backend.watch("w/") as watch:
         quiet(watch)
-        server.kill()
-        server.start()
+        zookeeper_server.kill()
+        zookeeper_server.start()
         other.get("w/0")
         other.commit(Create("w/1", b""))
         assert watch.wait(BOUND)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import io
 import os
 import re
-import shutil
 import subprocess
 import tarfile
 import zipfile
@@ -46,8 +45,8 @@ def make_etcd_image(host: str) -> str:
 
 def make_zookeeper_image(host: str) -> str:
     """Make an image of Debian's ZooKeeper and Java in an engine; return its name."""
-    java = Path(shutil.which("java") or "java").resolve()
-    home = java.parent.parent
+    home = _java_home()
+    java = home / "bin" / "java"
     bash = Path("/bin/bash")
     image = _Image()
     image.add(bash, "/bin/bash")
@@ -65,6 +64,18 @@ def make_zookeeper_image(host: str) -> str:
         ZOOKEEPER,
         ['ENTRYPOINT ["/docker-entrypoint.sh"]', "ENV PATH=/bin ZK_SERVER_HEAP=128"],
     )
+
+
+def _java_home() -> Path:
+    """Return the folder of the Java that runs; the one on the PATH may be a script."""
+    shown = subprocess.run(
+        ["java", "-XshowSettings:properties", "-version"],
+        stderr=subprocess.PIPE,
+        text=True,
+        check=True,
+    ).stderr
+    (home,) = re.findall(r"^ +java\.home = (.+)$", shown, re.MULTILINE)
+    return Path(home)
 
 
 class _Image:
