@@ -55,8 +55,8 @@ class CurrentSegment:
         return self._on_change
 
     @on_change.setter
-    def on_change(self, told: Callable[[str | None], None] | None) -> None:
-        self._on_change = self.log.judge.on_change = told
+    def on_change(self, notify: Callable[[str | None], None] | None) -> None:
+        self._on_change = self.log.judge.on_change = notify
 
     def close(self) -> None:
         self._compaction.close()

@@ -50,8 +50,8 @@ class Replica:
         return self.segment.on_change
 
     @on_change.setter
-    def on_change(self, told: Callable[[str | None], None] | None) -> None:
-        self.segment.on_change = told
+    def on_change(self, notify: Callable[[str | None], None] | None) -> None:
+        self.segment.on_change = notify
 
     @property
     def start(self) -> int:

@@ -229,7 +229,7 @@ class GroupCommit(Generic[T]):
         self._settle(batch, verdicts)
 
     def _settle(self, batch: list[_Request[T]], verdicts: list[int | BaseException]) -> None:
-        told: list[_Request[T]] = []
+        to_wake: list[_Request[T]] = []
         last: _Request[T] | None = None
         with self._mutex:
             for request, verdict in zip(batch, verdicts, strict=True):
@@ -239,9 +239,9 @@ class GroupCommit(Generic[T]):
                 if last is not None and request.passes_on:
                     last.following = request
                 else:
-                    told.append(request)
+                    to_wake.append(request)
                 last = request if request.passes_on else last
-        for request in told:
+        for request in to_wake:
             request.wake.release()
         for request in batch:
             if request.future is not None:

@@ -190,7 +190,7 @@ class _Candidacy:
         return max(earlier, key=created.__getitem__, default=None)
 
     def _watch(self, name: str) -> None:
-        def told(request: Request) -> None:
+        def answered(request: Request) -> None:
             if request.reply is None:
                 self._watched = ""
                 self._turn.set()  # The znode is already gone, or the request has to be repeated.
@@ -201,7 +201,7 @@ class _Candidacy:
 
         path = self._path(name)
         self._connection.submit(
-            Request(codec.EXISTS, codec.text(path) + b"\1", told, path=path, watcher=fired)
+            Request(codec.EXISTS, codec.text(path) + b"\1", answered, path=path, watcher=fired)
         )
 
     # -- the epoch -------------------------------------------------------------------------

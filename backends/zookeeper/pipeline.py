@@ -213,13 +213,13 @@ class Pipeline:
         self._connection.submit(*requests, commit.request)
 
     def _make_directory(self, name: str) -> Request:
-        def told(request: Request) -> None:
+        def answered(request: Request) -> None:
             if request.reply is not None:
                 failed = codec.failure(*request.reply)
                 if failed is None or failed[1] == codec.NODE_EXISTS:
                     self._directories.add(name)
 
-        return Request(codec.MULTI, codec.multi(self._planner.directory(name)), told)
+        return Request(codec.MULTI, codec.multi(self._planner.directory(name)), answered)
 
     def _answered(self, commit: Commit, request: Request, finished: _Finished) -> None:
         if commit.settled or commit.request is not request:

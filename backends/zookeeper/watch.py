@@ -160,8 +160,8 @@ class Hub:
 
     def _tell(self, spot: _Spot, *, hint: bool, below: str = "") -> None:
         with self._mutex:
-            told = [one for one in self._watches if spot.path in self._paths(one.prefix)]
-        for watch in told:
+            concerned = [one for one in self._watches if spot.path in self._paths(one.prefix)]
+        for watch in concerned:
             watch.ring(hint=hint, below=below)
 
     def _paths(self, prefix: str) -> list[str]:

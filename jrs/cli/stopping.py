@@ -129,12 +129,12 @@ def _stop(
         echo(f"requested to {wanted.value} {job_id}", err=True)
         if no_wait:
             return 0
-        told: dict[str, str] = {}
+        shown: dict[str, str] = {}
 
         def tell(stop: StopRecord) -> None:
             for name, step in stop.stages.items():
-                if told.get(name) != step:
-                    told[name] = step
+                if shown.get(name) != step:
+                    shown[name] = step
                     echo(f"  {name}: {step}", err=True)
 
         try:

@@ -188,12 +188,12 @@ class JobStops:
         self,
         job_id: str,
         timeout: float | None = None,
-        told: Callable[[StopRecord], None] = lambda stop: None,
+        notify: Callable[[StopRecord], None] = lambda stop: None,
     ) -> StopRecord | None:
         """Wait until the job is suspended or held; return its stop, or None if the job has ended.
 
         Args:
-            told: called with the stop each time it has changed.
+            notify: called with the stop each time it has changed.
 
         Raises:
             TimeoutError: the job was not suspended within `timeout` seconds. The request stays.
@@ -214,7 +214,7 @@ class JobStops:
                     raise NotFound(f"job {job_id!r} has no stop request any more: was it resumed?")
                 if stop != seen:
                     seen = stop
-                    told(stop)
+                    notify(stop)
                 if stop.state is StopState.REFUSED:
                     raise InvalidInput(f"job {job_id!r} cannot be drained: {stop.reason}")
                 if stop.state is StopState.DONE:

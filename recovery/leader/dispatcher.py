@@ -348,7 +348,7 @@ class Dispatcher:
         if isinstance(error, CorruptRecord):
             self._hold(job_id, error)
         elif not isinstance(error, Fenced):
-            self._jobs[job_id].said = None
+            self._jobs[job_id].last_reported = None
             again = f"trying again in {delay:g} s"
             self._emit("error", job_id, f"{type(error).__name__}: {error}; {again}")
 
@@ -383,7 +383,7 @@ class Dispatcher:
 
     def _decided(self, job_id: str, decision: Decision) -> None:
         job = self._jobs[job_id]
-        if decision != job.said:
-            job.said = decision
+        if decision != job.last_reported:
+            job.last_reported = decision
             if decision.action is not Action.LEAVE:
                 self._emit("decision", job_id, f"{decision.action.value}: {decision.reason}")

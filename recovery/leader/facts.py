@@ -82,8 +82,8 @@ class JobMemory:
     suspicion: int = 0
     cleanup_at: float = 0.0
     cleanup_tries: int = 0
-    said: Decision | None = None
-    said_given_up: bool = False
+    last_reported: Decision | None = None
+    reported_given_up: bool = False
     snapshot_at: float | None = None
     """When the next snapshot that the job's spec requests is due."""
     stop_since: tuple[float, float] | None = None
@@ -239,7 +239,7 @@ class Gatherer:
                 return None, Spec.RESTORING
             return decode(JobSpec, record.value, record.key), Spec.READABLE
         except CorruptRecord as error:
-            self._say_once(job_id, job, str(error))
+            self._emit_once(job_id, job, str(error))
             return None, Spec.UNREADABLE
 
     def _result(self, job_id: str, job: JobMemory, stored: dict[str, Stored]) -> Result:
@@ -256,7 +256,7 @@ class Gatherer:
             if decode(JobResult, record.value, record.key).job_id != job_id:
                 raise CorruptRecord(f"{record.key}: holds the result of another job")
         except CorruptRecord as error:
-            self._say_once(job_id, job, str(error))
+            self._emit_once(job_id, job, str(error))
             return Result.UNREADABLE
         return Result.CLEAN if marker is None else Result.DIRTY
 
@@ -267,7 +267,7 @@ class Gatherer:
             lone = self._backend.get(keys.DIRTY + job_id) is not None
             return Result.UNREADABLE if lone else Result.NONE
         if entry.problem:
-            self._say_once(job_id, job, entry.problem)
+            self._emit_once(job_id, job, entry.problem)
             return Result.UNREADABLE
         return Result(entry.state.value)
 
@@ -305,15 +305,15 @@ class Gatherer:
                 raise record
             stop = decode(StopRecord, record.value, record.key)
         except CorruptRecord as error:
-            self._say_once(job_id, job, str(error))
+            self._emit_once(job_id, job, str(error))
             return Stop.UNREADABLE, None
         if job.stop_since is None or job.stop_since[0] != stop.requested_at:
             job.stop_since = stop.requested_at, self._clock()
         due = job.stop_since[1] + stop.grace
         return Stop.of(stop, overdue=self._clock() >= due), due
 
-    def _say_once(self, job_id: str, job: JobMemory, message: str) -> None:
-        if job.said is None or job.said.action is not Action.HOLD:
+    def _emit_once(self, job_id: str, job: JobMemory, message: str) -> None:
+        if job.last_reported is None or job.last_reported.action is not Action.HOLD:
             self._emit("held", job_id, message)
 
 

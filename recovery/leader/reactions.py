@@ -89,13 +89,13 @@ class Reactions:
         job, journal = case.job, case.look.read_journal()
         # A new leader tries once: the other leader's host may have been the obstacle.
         if journal is not None and journal.exhausted and job.cleanup_tries:
-            if not job.said_given_up:
-                job.said_given_up = True
+            if not job.reported_given_up:
+                job.reported_given_up = True
                 left = ", ".join(journal.problems)
                 said = f"given up after {journal.tries} tries; left: {left}"
                 self._emit("cleanup", case.job_id, said)
             return False
-        job.said_given_up = False
+        job.reported_given_up = False
         asked_for = journal is not None and journal.tries < job.cleanup_tries
         return asked_for or self._clock() >= job.cleanup_at
 
@@ -103,7 +103,7 @@ class Reactions:
         if left is not None:
             case.job.cleanup_tries = left.tries
             case.job.cleanup_at = self._clock() + left.delay
-            case.job.said_given_up = True  # If so, the pass has reported it.
+            case.job.reported_given_up = True  # If so, the pass has reported it.
 
     def snapshot_is_due(self, case: Case) -> bool:
         every = case.spec.snapshots.every

@@ -56,7 +56,7 @@ class Streams:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._failure: BaseException | None = None
-        self._told: set[int | None] = set()
+        self._aware: set[int | None] = set()
         """The threads that wait for a stage, or were notified that one has died."""
         self._draining = draining
         self._suspending = False
@@ -120,7 +120,7 @@ class Streams:
     def _wait(self, name: str) -> Json:
         """Wait until the stage has finished; return its recorded result."""
         with self._changed:
-            self._told.add(threading.get_ident())
+            self._aware.add(threading.get_ident())
             stage = self._stages.get(name)
             while stage is not None and stage.step is not Step.FINISHED:
                 self._raise_failure()
@@ -129,7 +129,7 @@ class Streams:
                     raise Fenced(
                         f"job {self._context.job_id!r} stops here: its leader was replaced"
                     )
-            self._told.discard(threading.get_ident())
+            self._aware.discard(threading.get_ident())
             return self._results.get(name)
 
     def wait_for_all(self) -> None:
@@ -250,7 +250,7 @@ class Streams:
         drained = [stage for stage in left if stage.step is Step.DRAINED]
         if not drained:
             return
-        if self._draining and (len(drained) < len(left) or not self._told):
+        if self._draining and (len(drained) < len(left) or not self._aware):
             # Stages that are drained on request finish together, including those that the function
             # has yet to start after a failover because it waits for none of them.
             return
@@ -310,7 +310,7 @@ class Streams:
         code that runs after it must not be interrupted."""
         function = self._run.thread
         with self._lock:
-            if self._over.is_set() or function.ident in self._told:
+            if self._over.is_set() or function.ident in self._aware:
                 return
             if function is threading.main_thread() and callable(signal.getsignal(signal.SIGINT)):
                 # To that thread, so that it wakes up from any call that blocks in the kernel.
@@ -318,5 +318,5 @@ class Streams:
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
-            self._told.add(threading.get_ident())
+            self._aware.add(threading.get_ident())
             raise self._failure

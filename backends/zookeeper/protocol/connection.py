@@ -288,8 +288,8 @@ class Connection:
             self._heard = time.monotonic()
             self._pump()
         # The callback refers to the request: break the cycle, to spare the garbage collector.
-        told, request.told = request.told, _nobody
-        told(request)
+        notify, request.notify = request.notify, _nobody
+        notify(request)
 
     def _up(self) -> None:
         with self._mutex:

@@ -22,7 +22,7 @@ class Reading:
     package.)
 
     Args:
-        told: called once the read has ended, on the thread that reads replies; see `answers`.
+        notify: called once the read has ended, on the thread that reads replies; see `answers`.
     """
 
     def __init__(
@@ -30,12 +30,12 @@ class Reading:
         connection: Connection,
         wanted: Sequence[bytes],
         deadline: Deadline,
-        told: Callable[[Reading], None],
+        notify: Callable[[Reading], None],
     ) -> None:
         self._connection = connection
         self._body = codec.multi(wanted)
         self._deadline = deadline
-        self._told = told
+        self._notify = notify
         self._canceled = False
         self._closed: Unavailable | None = None
         self._begin()
@@ -63,7 +63,7 @@ class Reading:
         return answers
 
     def cancel(self) -> None:
-        """Stop the read; `told` is not called."""
+        """Stop the read; `notify` is not called."""
         self._canceled = True
         self._sync.cancel()
         self._read.cancel()
@@ -86,7 +86,7 @@ class Reading:
                 return
             except Unavailable as error:
                 self._closed = error
-        self._told(self)
+        self._notify(self)
 
 
 def read(

@@ -34,7 +34,7 @@ class Request:
     Args:
         kind: its number in ZooKeeper's protocol.
         body: the content.
-        told: called once with the request, on the thread that reads replies: it must not block.
+        notify: called once with the request, on the thread that reads replies: it must not block.
         path, watcher: kazoo calls the watcher once when the znode may have changed.
 
     Attributes:
@@ -47,7 +47,7 @@ class Request:
         self,
         kind: int,
         body: bytes,
-        told: Callable[[Request], None],
+        notify: Callable[[Request], None],
         *,
         path: str | None = None,
         watcher: Callable[[Any], None] | None = None,
@@ -59,8 +59,8 @@ class Request:
         self.settled = False
         self.generation = 0
         self.current: Callable[[], int] = int
-        self.answered: Callable[[Request], None] = told
-        self.told = told
+        self.answered: Callable[[Request], None] = notify
+        self.notify = notify
         self.reply: tuple[bytes, int] | None = None
         self.error: Exception | None = None
         self._body = body
