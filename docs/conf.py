@@ -17,7 +17,13 @@ author = "the authors of jrs"
 copyright = author
 release = version = jrs.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "command_line"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "command_line",
+    "transitions",
+]
 html_theme = "furo"
 html_title = f"jrs {release}"
 exclude_patterns = ["_build"]

@@ -24,9 +24,7 @@ from jrs.contract.leadership import Leadership
 from jrs.contract.mounts import check_storage
 from jrs.contract.runtime import RUNTIME, Runtime
 from jrs.records.checks import check_master_name
-from jrs.records.model import (
-    RunnerKind,
-)
+from jrs.records.model import RunnerKind
 from jrs.records.policies import check_count
 from jrs.store import cluster_format
 from jrs.store.masters import Registration, Registry

@@ -21,8 +21,9 @@ from jrs.contract.watch import Watch
 
 from ..shared.changes import Changes
 from ..shared.group_commit import GroupCommit
-from . import leader, lines
+from . import leader
 from .compaction import Compaction
+from .format import lines
 from .opening import open_folder, root_of
 from .replica import Replica
 

@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from . import lines
-from .batches import Reader
-from .folder import sync_folder
+from .format import lines
+from .format.batches import Reader
+from .format.folder import sync_folder
 
 
 def damaged_lines(log: Path) -> Iterator[int]:

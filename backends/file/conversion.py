@@ -19,7 +19,7 @@ from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import MasterInfo
 
-from .folder import mark_format
+from .format.folder import mark_format
 from .replica import NEVER, Replica
 
 _CLOCKS_DIFFER = 60.0

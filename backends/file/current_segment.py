@@ -14,13 +14,14 @@ from pathlib import Path
 
 from jrs.contract.errors import CorruptRecord
 
-from . import lines, segments
+from . import segments
 from .base import Base
+from .base.overlay import Layer
 from .compaction import Compaction
-from .folder import sync_folder
+from .format import lines
+from .format.folder import sync_folder
 from .new_log import NewLog
 from .old_log import OldLog
-from .overlay import Layer
 from .segment_log import SegmentLog, unavailable
 
 

@@ -15,8 +15,8 @@ from jrs.contract.operations import EPOCH_KEY
 
 from ..shared.group_commit import ACCEPTED, FENCED
 from ..shared.ordered_map import OrderedMap
-from . import lines
-from .overlay import UNKNOWN, Layer, Overlay, Stored
+from .base.overlay import UNKNOWN, Layer, Overlay, Stored
+from .format import lines
 
 _REMEMBERED = 4096
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from jrs.contract.errors import CorruptRecord, OutcomeUnknown, Unavailable
 
-from . import check, lines, segments
-from .batches import Batch, Damaged, Reader
+from . import check, segments
+from .format import lines
+from .format.batches import Batch, Damaged, Reader
 from .segment_log import SegmentLog, unavailable
 
 

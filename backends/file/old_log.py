@@ -7,7 +7,8 @@ from collections.abc import Iterable
 
 from jrs.contract.errors import CorruptRecord, OutcomeUnknown, Unavailable
 
-from . import check, lines, segments
+from . import check, segments
+from .format import lines
 from .segment_log import CHUNK, SegmentLog, unavailable
 
 

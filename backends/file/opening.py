@@ -11,7 +11,7 @@ from jrs.contract.formats import NEWEST_FORMAT
 
 from . import segments
 from .conversion import convert
-from .folder import MARKER, check_filesystem, format_of, marker, publish, sync_folder
+from .format.folder import MARKER, check_filesystem, format_of, marker, publish, sync_folder
 
 
 def root_of(url: str) -> Path:

@@ -19,9 +19,10 @@ from pathlib import Path
 from jrs.contract.errors import CorruptRecord, OutcomeUnknown, Unavailable, UnsupportedVersion
 from jrs.contract.operations import Record
 
-from . import check, lines
+from . import check
 from .compaction import PATIENCE, Compaction
 from .current_segment import CurrentSegment
+from .format import lines
 
 NEVER = 1 << 62
 """A size that no segment reaches, so that it is never sealed."""

@@ -20,13 +20,7 @@ from jrs.contract.backend import Backend, Diagnostic
 from jrs.contract.errors import DuplicateJob
 from jrs.contract.texts import redacted
 from jrs.records.checks import check_job_id
-from jrs.records.model import (
-    EpochRecord,
-    JobSpec,
-    JobStatus,
-    ResultState,
-    RunnerKind,
-)
+from jrs.records.model import EpochRecord, JobSpec, JobStatus, ResultState, RunnerKind
 from jrs.records.policies import RestartPolicy, SnapshotPolicy
 from jrs.records.signing import SpecKey
 from jrs.records.snapshots import SnapshotRecord

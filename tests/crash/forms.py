@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from jrs.backends.file import segments
-from jrs.backends.file.folder import MARKER
+from jrs.backends.file.format.folder import MARKER
 from jrs.contract.formats import OLDEST_FORMAT
 
 

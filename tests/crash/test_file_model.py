@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from hypothesis.stateful import run_state_machine_as_test as run
 
-from jrs.backends.file import batches, lines
+from jrs.backends.file.format import batches, lines
 from jrs.contract.errors import Conflict, Fenced
 from jrs.contract.operations import EPOCH_KEY, Create, Fence
 from jrs.testing.model import KEYS, Model, commits

@@ -14,7 +14,7 @@ import pytest
 from jrs.backends.file import FileBackend
 from jrs.backends.file.base_writer import write_next
 from jrs.backends.file.compaction import Compaction
-from jrs.backends.file.lines import sealed
+from jrs.backends.file.format.lines import sealed
 from jrs.backends.file.replica import NEVER, Replica
 from jrs.contract.errors import Conflict, CorruptRecord, Unavailable
 from jrs.contract.operations import Check, Create, Delete, Update

@@ -23,7 +23,7 @@ from bisect import bisect_left
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from ..lines import checked, sealed
+from ..format.lines import checked, sealed
 
 BLOCK = 16 << 10
 """Bytes after which a block ends: searching it takes a few microseconds."""

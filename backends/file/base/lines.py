@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from jrs.contract.operations import Record
 
-from ..lines import checked, sealed, unescape
+from ..format.lines import checked, sealed, unescape
 
 UNREADABLE = b"\0damaged"
 """The value, in a page, of a record whose key alone is readable: every decoder refuses it."""

@@ -11,7 +11,7 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator
 
-from ..folder import write_all
+from ..format.folder import write_all
 from . import index as indexes
 from .blocks import Block
 from .index import Trailer, digest_of

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from jrs.contract.operations import Record
 
-from ..lines import checked
+from ..format.lines import checked
 from .lines import check_of, held_line, record_in, salvaged
 
 

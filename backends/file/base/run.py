@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from ..lines import checked
+from ..format.lines import checked
 from .blocks import Blocks, State
 from .index import TRAILER_MOST, Trailer, digest_of, parse
 from .lines import ABOVE_ALL, check_of

@@ -12,18 +12,10 @@ from pathlib import Path
 from ..base import Base, merge
 from ..base.index import digest_of
 from ..base.merge import Change
-from ..folder import publish, published, sync_folder, write_all
+from ..format.folder import publish, published, sync_folder, write_all
 from .forms import NEW_FORM, OLD_FORM
 from .header import Header
-from .names import (
-    FENCE,
-    base_path,
-    header_path,
-    index_path,
-    log_path,
-    newest_with_form,
-    run_path,
-)
+from .names import FENCE, base_path, header_path, index_path, log_path, newest_with_form, run_path
 
 _FENCE_TEXT = b"jrs: this folder was converted by a newer version of jrs: stop this process\n"
 

@@ -7,7 +7,7 @@ from typing import NamedTuple, Self
 from jrs.contract.errors import UnsupportedVersion
 
 from ..base.index import Trailer
-from ..lines import checked, sealed
+from ..format.lines import checked, sealed
 from .forms import NEW_FORM
 
 

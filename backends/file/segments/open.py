@@ -12,9 +12,9 @@ from jrs.contract.errors import CorruptRecord, Unavailable
 
 from ..base import Base
 from ..base.index import TRAILER_MOST, Trailer
-from ..batches import head_at
-from ..folder import publish, sync_folder
-from ..overlay import Layer
+from ..base.overlay import Layer
+from ..format.batches import head_at
+from ..format.folder import publish, sync_folder
 from .begin import begin_bare
 from .forms import NEW_FORM, OLD_FORM
 from .header import Header

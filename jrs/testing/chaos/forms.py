@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from jrs.backends.file import FileBackend
-from jrs.backends.file.folder import MARKER, publish
+from jrs.backends.file.format.folder import MARKER, publish
 from jrs.contract.formats import OLDEST_FORMAT
 from jrs.store.cluster_format import raise_format
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from jrs.backends.file import lines
-from jrs.backends.file.batches import Damaged, Reader
+from jrs.backends.file.format import lines
+from jrs.backends.file.format.batches import Damaged, Reader
 
 FIRST = lines.sealed(b"L\t3\t0\tid")
 

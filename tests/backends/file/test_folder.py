@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from jrs.backends.file import FileBackend
-from jrs.backends.file.folder import check_filesystem
+from jrs.backends.file.format.folder import check_filesystem
 from jrs.backends.file.opening import root_of
 from jrs.contract.errors import InvalidInput
 from jrs.contract.operations import Create

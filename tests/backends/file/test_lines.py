@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jrs.backends.file import lines
+from jrs.backends.file.format import lines
 from jrs.contract.operations import Absent, Check, Create, Delete, Op, Update
 
 AWKWARD = [b"\\", b"\t", b"\n", b"\0", b"~", b"~~", b"t", b"n", b"0", b"w", b"\xff", b"\r"]

@@ -6,13 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jrs import (
-    Client,
-    InvalidInput,
-    NoSuchSnapshot,
-    SnapshotFormat,
-    SnapshotRecord,
-)
+from jrs import Client, InvalidInput, NoSuchSnapshot, SnapshotFormat, SnapshotRecord
 from jrs.recovery.snapshots import SnapshotCatalog
 from tests.recovery.snapshots.fabricate import FakeJob
 from tests.recovery.support import FaultyMemory

@@ -8,7 +8,7 @@
     <crc> S                                       the seal: the segment ends here
 
 In a log of format 3 a batch begins with a head that vouches for the batches before it
-(`jrs.backends.file.batches`); in a log of format 2 it begins with ``~~`` alone.
+(`jrs.backends.file.format.batches`); in a log of format 2 it begins with ``~~`` alone.
 
 Fields are separated by tabs; ``<op>`` is one of ``+key value`` (create), ``=key version value``
 (update), ``-key version`` (delete; version ``-``: any), ``?key version`` (check) and ``!key``

@@ -4,7 +4,7 @@
 
     <crc> L 3 <start> <identity> <run> …          the first line of the log, and of its header file
     ~~<crc> B <bytes> <digest> <offset> <chain> <mark>   the head of a batch
-    <crc> C …  or  <crc> S                        its lines, as in `jrs.backends.file.lines`
+    <crc> C …  or  <crc> S                        its lines, as in `jrs.backends.file.format.lines`
 
 `bytes` and `digest` (CRC-32) describe the lines that follow, so a batch is valid as a whole or not
 at all. The checksum of a line starts from the batch's mark plus the line's number in it, which

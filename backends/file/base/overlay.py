@@ -13,9 +13,9 @@ from typing import Protocol
 from jrs.contract.errors import CorruptRecord
 from jrs.contract.operations import Record
 
-from ..shared.ordered_map import OrderedMap
-from . import lines
-from .base.merge import HELD
+from ...shared.ordered_map import OrderedMap
+from ..format import lines
+from .merge import HELD
 
 Stored = tuple[bytes | None, int]
 """An escaped value and its version. The value None is a deletion or, at version `HELD`, a held
