@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from jrs.contract.errors import Unavailable as Unavailable
     from jrs.contract.errors import UnsupportedVersion as UnsupportedVersion
     from jrs.contract.errors import WrongAddress as WrongAddress
+    from jrs.contract.errors import WrongState as WrongState
     from jrs.contract.leadership import Leadership as Leadership
     from jrs.contract.leadership import Lifeline as Lifeline
     from jrs.contract.operations import Absent as Absent
@@ -154,6 +155,7 @@ _ROOMS = {
         "Unavailable",
         "UnsupportedVersion",
         "WrongAddress",
+        "WrongState",
     ),
     "jrs.contract.leadership": (
         "Leadership",
@@ -334,6 +336,7 @@ __all__ = [
     "Update",
     "Watch",
     "WrongAddress",
+    "WrongState",
     "__version__",
     "check_entry",
     "connect",

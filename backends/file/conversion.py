@@ -13,7 +13,7 @@ import socket
 import time
 from pathlib import Path
 
-from jrs.contract.errors import CorruptRecord, InvalidInput
+from jrs.contract.errors import CorruptRecord, WrongState
 from jrs.contract.formats import OLDEST_FORMAT
 from jrs.records import keys
 from jrs.records.codec import decode
@@ -30,7 +30,7 @@ def convert(root: Path) -> None:
     """Convert a folder from format 1 to format 2. Idempotent.
 
     Raises:
-        InvalidInput: a process of the older jrs still works in the folder.
+        WrongState: a process of the older jrs still works in the folder.
     """
     parent = root / "clusters"
     clusters = [p for p in parent.iterdir() if p.is_dir()] if parent.is_dir() else []
@@ -47,7 +47,7 @@ def _refuse_leader(root: Path, folder: Path) -> None:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise InvalidInput(
+            raise WrongState(
                 f"{root} was made by an older jrs, and a master of it still leads ({path.name}): "
                 "stop all processes of the older jrs, then start again"
             ) from None
@@ -70,7 +70,7 @@ def _refuse_masters(root: Path, log: Path) -> None:
         except CorruptRecord:
             continue
         if master.host == socket.gethostname() and _is_alive(master):
-            raise InvalidInput(
+            raise WrongState(
                 f"{root} was made by an older jrs, and its master {master.name!r} (process "
                 f"{master.pid}) is alive: stop all processes of the older jrs, then start again"
             )

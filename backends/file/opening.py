@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from jrs.contract.errors import InvalidInput, Unavailable
+from jrs.contract.errors import InvalidInput, Unavailable, WrongState
 from jrs.contract.formats import NEWEST_FORMAT
 
 from . import segments
@@ -31,8 +31,8 @@ def open_folder(root: Path, cluster: str, *, create: bool) -> tuple[Path, int]:
         create: create the folder if it does not exist, and convert a folder of format 1.
 
     Raises:
-        InvalidInput: not a jrs folder, no permission, an unsupported filesystem, or a folder of an
-            older jrs that cannot be converted now.
+        InvalidInput: not a jrs folder, no permission, or an unsupported filesystem.
+        WrongState: a folder of an older jrs that cannot be converted now.
         UnsupportedVersion: a newer jrs made the folder.
         Unavailable: a file operation failed, or the log's folder is empty.
     """
@@ -49,7 +49,7 @@ def open_folder(root: Path, cluster: str, *, create: bool) -> tuple[Path, int]:
         check_filesystem(root)
         if format_of(root) == 1:
             if not create:
-                raise InvalidInput(
+                raise WrongState(
                     f"{root} was made by an older jrs: stop all processes of the older jrs, then "
                     "start a master of this version to convert it"
                 )

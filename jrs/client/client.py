@@ -302,7 +302,7 @@ class Client:
         """Raise the cluster's format to the newest; return what it was. Permanent, idempotent.
 
         Raises:
-            InvalidInput: a running master does not know the newest format. Nothing was changed.
+            WrongState: a running master does not know the newest format. Nothing was changed.
             OutcomeUnknown: repeat the call.
         """
         return ClusterFormat(raise_format(self.backend))

@@ -7,7 +7,7 @@ from typing import Any
 
 from jrs.client.connection import Connection, entry_point_of
 from jrs.client.snapshots import JobSnapshots
-from jrs.contract.errors import InvalidInput, NoSuchResult
+from jrs.contract.errors import InvalidInput, NoSuchResult, WrongState
 from jrs.records.model import JobResult, JobStatus, StopMode, StopRecord
 from jrs.recovery.cleanup.job_cleanup import JobCleanup
 from jrs.recovery.cleanup.resources import default_resources
@@ -109,7 +109,7 @@ class JobHandle:
 
         Raises:
             NoSuchJob: it was not submitted.
-            InvalidInput: it has ended.
+            WrongState: it has ended.
         """
         self._connection.jobs.cancel(self.id, reason)
 
@@ -124,7 +124,7 @@ class JobHandle:
 
         Raises:
             NoSuchJob: it was not submitted.
-            InvalidInput: it has ended, is suspended, or another stop is under way.
+            WrongState: it has ended, is suspended, or another stop is under way.
         """
         self._connection.stops.request(self.id, StopMode.SUSPEND, reason=reason, grace=grace)
 
@@ -151,7 +151,7 @@ class JobHandle:
 
         Raises:
             TimeoutError: not within `timeout`. The request stays.
-            InvalidInput: draining was refused; the message names the stage. The job keeps running.
+            WrongState: draining was refused; the message names the stage. The job keeps running.
             NotFound: the job was resumed.
         """
         return self._connection.stops.wait(self.id, timeout, progress)
@@ -161,7 +161,7 @@ class JobHandle:
 
         Raises:
             NoSuchJob: it was not submitted.
-            InvalidInput: it has ended, or is not suspended.
+            WrongState: it has ended, or is not suspended.
         """
         self._connection.stops.resume(self.id)
 
@@ -172,9 +172,9 @@ class JobHandle:
 
         Raises:
             NoSuchJob: it was not submitted.
-            InvalidInput: it has ended, a stop is under way, or the number makes no sense; or,
-                where the job's files are on this host, a stream has a state store that cannot be
-                rescaled.
+            WrongState: it has ended, or a stop is under way.
+            InvalidInput: the number makes no sense; or, where the job's files are on this host, a
+                stream has a state store that cannot be rescaled.
             JobHeld: a checkpoint cannot be read.
         """
         self._check_state_stores()
@@ -188,7 +188,7 @@ class JobHandle:
 
         Raises:
             NoSuchJob: it was not submitted.
-            InvalidInput: it has ended, or a stop is under way.
+            WrongState: it has ended, or a stop is under way.
         """
         self._connection.stops.reconfigure(self.id, entry_point=entry_point_of(entry))
 
@@ -197,8 +197,8 @@ class JobHandle:
 
         Raises:
             NoSuchJob: it was not submitted, or has ended.
-            InvalidInput: the client has no key, the job is being restored, or it changed at the
-                same moment.
+            InvalidInput: the client has no key.
+            WrongState: the job is being restored, or changed at the same moment.
             CorruptRecord: the spec cannot be read.
         """
         self._connection.jobs.sign(self.id)
@@ -245,11 +245,12 @@ class JobHandle:
 
         Raises:
             NoSuchResult: the job has not ended.
-            InvalidInput: its result is not dirty, or no storage is known.
+            WrongState: its result is not dirty.
+            InvalidInput: no storage is known.
         """
         cleanup = self._cleanup()
         if not self._connection.results.has_dirty(self.id):
-            raise InvalidInput(f"the result of job {self.id!r} is not dirty")
+            raise WrongState(f"the result of job {self.id!r} is not dirty")
         return cleanup.force(self.id)
 
     # -- inside ------------------------------------------------------------------------------

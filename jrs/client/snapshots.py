@@ -163,7 +163,7 @@ class JobSnapshots:
         """Carry out a restore of the job that was cut off, from its beginning.
 
         Raises:
-            InvalidInput: there is none.
+            WrongState: there is none.
             As `restore`.
         """
         return self._connection.snapshots().finish_restore(self._id)

@@ -17,6 +17,7 @@
     │   │   ├── UnsupportedVersion    written by a newer jrs
     │   │   └── DamagedSnapshot       a snapshot has changed since it was taken
     │   ├── SnapshotInUse         the snapshot is still needed; it was not touched
+    │   ├── WrongState            the job or the cluster is in no state for it: check it again
     │   ├── JobIsRunning          the call would change the job under a running attempt
     │   ├── ResultExists          another result of this job is durable already
     │   ├── ResultIsDirty         the job's resources are not cleaned up yet
@@ -104,6 +105,11 @@ class DamagedSnapshot(CorruptRecord):
 
 class SnapshotInUse(Refused):
     """The job would resume from the snapshot, or a reader has it open. It was not touched."""
+
+
+class WrongState(Refused):
+    """The job or the cluster is not in a state that permits the call, or has just left it. Check
+    its state, then decide."""
 
 
 class JobIsRunning(Refused):

@@ -17,7 +17,13 @@ import attrs
 
 from jrs.contract.backend import Backend
 from jrs.contract.clock import Clock
-from jrs.contract.errors import Conflict, CorruptRecord, InvalidInput, UnsupportedVersion
+from jrs.contract.errors import (
+    Conflict,
+    CorruptRecord,
+    InvalidInput,
+    UnsupportedVersion,
+    WrongState,
+)
 from jrs.contract.formats import NEWEST_FORMAT, OLDEST_FORMAT
 from jrs.contract.operations import Create, Update
 from jrs.contract.read_back import commit_and_read_back
@@ -63,12 +69,12 @@ def ensure_supported(backend: Backend, *, convert: bool, now: Clock = time.time)
 
     Raises:
         UnsupportedVersion: the cluster's format is newer than this jrs.
-        InvalidInput: the cluster has format 1, and masters still run or `convert` is False.
+        WrongState: the cluster has format 1, and masters still run or `convert` is False.
         Unavailable: the backend did not answer.
     """
     if backend.marked_format < OLDEST_FORMAT:
         if not convert:
-            raise InvalidInput(
+            raise WrongState(
                 f"cluster {backend.cluster!r} at {backend.url} was made by an older jrs: stop its "
                 "masters, then start a master of this version to convert it"
             )
@@ -99,7 +105,8 @@ def raise_format(backend: Backend, version: int = NEWEST_FORMAT, *, now: Clock =
     Durable, idempotent. Afterwards versions of jrs that do not know the format refuse the cluster.
 
     Raises:
-        InvalidInput: this jrs or a running master does not know the format. Nothing was changed.
+        InvalidInput: this jrs does not know the format.
+        WrongState: a running master does not know the format. Nothing was changed.
         Unavailable, OutcomeUnknown: from the backend; repeat the call.
     """
     if not OLDEST_FORMAT <= version <= NEWEST_FORMAT:
@@ -109,7 +116,7 @@ def raise_format(backend: Backend, version: int = NEWEST_FORMAT, *, now: Clock =
     before = format_of(backend)
     behind = [info for info in Registry(backend, now=now).running() if info.reads_format < version]
     if behind and before < version:
-        raise InvalidInput(
+        raise WrongState(
             f"the format cannot be raised to {version}: these masters read up to "
             f"{min(info.reads_format for info in behind)}: {_named(behind)}; upgrade them first"
         )
@@ -124,7 +131,7 @@ def raise_format(backend: Backend, version: int = NEWEST_FORMAT, *, now: Clock =
         try:
             commit_and_read_back(backend, op)
         except Conflict:
-            raise InvalidInput(
+            raise WrongState(
                 "another process has just changed the format: check it with jrs cluster-format"
             ) from None
     backend.mark_format(version)

@@ -9,7 +9,14 @@ import attrs
 
 from jrs.contract.backend import Backend
 from jrs.contract.clock import Clock
-from jrs.contract.errors import Conflict, CorruptRecord, DuplicateJob, InvalidInput, NoSuchJob
+from jrs.contract.errors import (
+    Conflict,
+    CorruptRecord,
+    DuplicateJob,
+    InvalidInput,
+    NoSuchJob,
+    WrongState,
+)
 from jrs.contract.operations import Absent, Create, Update
 from jrs.contract.read_back import commit_and_read_back
 from jrs.contract.texts import shown
@@ -98,8 +105,8 @@ class JobCatalog:
 
         Raises:
             NoSuchJob: the job was not submitted, or has ended.
-            InvalidInput: no key was given, the job is being restored, or it was changed at the same
-                moment.
+            InvalidInput: no key was given.
+            WrongState: the job is being restored, or was changed at the same moment.
             CorruptRecord: the spec cannot be read.
         """
         check_job_id(job_id)
@@ -116,19 +123,19 @@ class JobCatalog:
                 Update(stored.key, signed, stored.version), restores.none_of(job_id)
             )
         except Conflict:
-            raise InvalidInput(f"job {job_id!r} has just been changed; check it again") from None
+            raise WrongState(f"job {job_id!r} has just been changed; check it again") from None
 
     def cancel(self, job_id: str, reason: str = "") -> None:
         """Request that the leader cancels the job. Durable, idempotent.
 
         Raises:
             NoSuchJob: no such job was submitted.
-            InvalidInput: the job has already ended.
+            WrongState: the job has already ended.
         """
         check_job_id(job_id)
         entry = self._results.get(job_id)
         if entry is not None:
-            raise InvalidInput(f"job {job_id!r} has ended already; there is nothing to cancel")
+            raise WrongState(f"job {job_id!r} has ended already; there is nothing to cancel")
         request = encode(CancelRequest(job_id, self._now(), reason))
         spec = self._backend.get(keys.JOBS + job_id)
         if spec is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from jrs.contract.backend import Backend
-from jrs.contract.errors import CorruptRecord, InvalidInput, UnsupportedVersion
+from jrs.contract.errors import CorruptRecord, UnsupportedVersion, WrongState
 from jrs.contract.operations import Absent, Record
 from jrs.records import keys
 from jrs.records.codec import decode
@@ -103,9 +103,9 @@ def none_of(job_id: str) -> Absent:
 
 
 def check_none(backend: Backend, job_id: str) -> None:
-    """Raise `InvalidInput`, with the remedy, if the job is being restored."""
+    """Raise `WrongState`, with the remedy, if the job is being restored."""
     if stored(backend, job_id) is not None:
-        raise InvalidInput(
+        raise WrongState(
             f"job {job_id!r} is being restored; wait for that, or: jrs snapshot restore --finish "
             f"{job_id}, or: jrs cancel {job_id}"
         )

@@ -14,7 +14,14 @@ import attrs
 
 from jrs.contract.backend import Backend
 from jrs.contract.clock import Clock, Deadline
-from jrs.contract.errors import Conflict, CorruptRecord, InvalidInput, NoSuchJob, NotFound
+from jrs.contract.errors import (
+    Conflict,
+    CorruptRecord,
+    InvalidInput,
+    NoSuchJob,
+    NotFound,
+    WrongState,
+)
 from jrs.contract.operations import Absent, Check, Create, Delete, Fence, Op, Record, Update
 from jrs.contract.read_back import commit_and_read_back
 from jrs.records import keys
@@ -62,8 +69,9 @@ class JobStops:
 
         Raises:
             NoSuchJob: no such job was submitted.
-            InvalidInput: the job has ended or is already suspended, or another stop or a restore
-                is under way; or the mode is HOLD, which only a leader and its attempts may set.
+            WrongState: the job has ended or is already suspended, or another stop or a restore is
+                under way.
+            InvalidInput: the mode is HOLD, which only a leader and its attempts may set.
             CorruptRecord: the job's spec cannot be read.
         """
         check_job_id(job_id)
@@ -77,7 +85,7 @@ class JobStops:
         before = self._stored(job_id)
         step = step_after(STOP, before.step, event)
         if step is None:
-            raise InvalidInput(f"job {job_id!r} {_said(before)}")
+            raise WrongState(f"job {job_id!r} {_said(before)}")
         if before.stop is not None and step is before.step:
             return before.stop
         # A new request even where the job is being suspended for a restart: the process that
@@ -101,7 +109,7 @@ class JobStops:
                 *_is_free(job_id),
             )
         except Conflict:
-            raise InvalidInput(
+            raise WrongState(
                 f"job {job_id!r} has just ended or received another stop request; check it again"
             ) from None
         return record
@@ -113,7 +121,7 @@ class JobStops:
 
         Raises:
             NoSuchJob: no such job was submitted.
-            InvalidInput: the job has ended, is not suspended, or is being restored. A drained job
+            WrongState: the job has ended, is not suspended, or is being restored. A drained job
                 cannot be resumed.
             CorruptRecord: the job's spec cannot be read.
             OutcomeUnknown: check whether the job is resumed; repeat the call if it is not.
@@ -122,15 +130,15 @@ class JobStops:
         self._waiting(job_id, "resume")
         before = self._stored(job_id)
         if before.stop is None:
-            raise InvalidInput(f"job {job_id!r} is not suspended; there is nothing to resume")
+            raise WrongState(f"job {job_id!r} is not suspended; there is nothing to resume")
         if step_after(STOP, before.step, StopEvent.RESUME) is None:
-            raise InvalidInput(f"job {job_id!r} {_said(before)}; it is not suspended")
+            raise WrongState(f"job {job_id!r} {_said(before)}; it is not suspended")
         drain = before.stop.drain
         op = _delete(before) if drain is None else self._put(before, drain)
         try:
             self._backend.commit(op, restores.none_of(job_id))
         except Conflict:
-            raise InvalidInput(f"job {job_id!r} has just been changed; check it again") from None
+            raise WrongState(f"job {job_id!r} has just been changed; check it again") from None
 
     def reconfigure(
         self, job_id: str, *, entry_point: str | None = None, partitions: int | None = None
@@ -144,8 +152,8 @@ class JobStops:
 
         Raises:
             NoSuchJob: no such job was submitted.
-            InvalidInput: the job has ended, a stop or a restore is under way, a value is invalid,
-                or the spec is signed and cannot be signed again.
+            WrongState: the job has ended, or a stop or a restore is under way.
+            InvalidInput: a value is invalid, or the spec is signed and cannot be signed again.
             CorruptRecord: the job's spec cannot be read.
             OutcomeUnknown: check the job's spec; repeat the call if it is unchanged.
         """
@@ -154,7 +162,7 @@ class JobStops:
         before = self._stored(job_id)
         step = step_after(STOP, before.step, StopEvent.RECONFIGURE)
         if step is None:
-            raise InvalidInput(f"job {job_id!r} {_said(before)}")
+            raise WrongState(f"job {job_id!r} {_said(before)}")
         changed = decode(JobSpec, spec.value, spec.key)
         ops: list[Op] = []
         if partitions is not None:
@@ -171,7 +179,7 @@ class JobStops:
         try:
             self._backend.commit(Update(spec.key, rewritten, spec.version), *_is_free(job_id), *ops)
         except Conflict:
-            raise InvalidInput(
+            raise WrongState(
                 f"job {job_id!r} has just ended or been changed; check it again"
             ) from None
         return changed
@@ -197,7 +205,7 @@ class JobStops:
 
         Raises:
             TimeoutError: the job was not suspended within `timeout` seconds. The request stays.
-            InvalidInput: the stop was refused; the message says why. The job keeps running.
+            WrongState: the stop was refused; the message says why. The job keeps running.
             NotFound: the stop is gone, because the job was resumed.
         """
         deadline = Deadline.after(threading.TIMEOUT_MAX if timeout is None else timeout)
@@ -216,7 +224,7 @@ class JobStops:
                     seen = stop
                     notify(stop)
                 if stop.state is StopState.REFUSED:
-                    raise InvalidInput(f"job {job_id!r} cannot be drained: {stop.reason}")
+                    raise WrongState(f"job {job_id!r} cannot be drained: {stop.reason}")
                 if stop.state is StopState.DONE:
                     return stop
                 if deadline.expired:
@@ -307,7 +315,7 @@ class JobStops:
         entry = JobResultStore(self._backend).get(job_id)
         if entry is not None:
             status = entry.result.status.name if entry.result else "and was expired"
-            raise InvalidInput(f"job {job_id!r} has ended {status}; there is nothing to {what}")
+            raise WrongState(f"job {job_id!r} has ended {status}; there is nothing to {what}")
         spec = self._backend.get(keys.JOBS + job_id)
         if spec is None:
             raise NoSuchJob(f"there is no job {job_id!r}")

@@ -12,7 +12,7 @@ import errno
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from jrs.contract.errors import CorruptRecord, InvalidInput, JobHeld, SnapshotInUse, Unavailable
+from jrs.contract.errors import CorruptRecord, JobHeld, SnapshotInUse, Unavailable, WrongState
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import StreamRecord
@@ -134,7 +134,7 @@ class RecoveryPoints:
 
         try:
             self._catalog.finish_restore(job_id, fence=self._fence, is_stopped=stands)
-        except (SnapshotInUse, InvalidInput):
+        except (SnapshotInUse, WrongState):
             return False  # Another process is working on it, or it is done.
         return True
 

@@ -29,6 +29,7 @@ from jrs.contract.errors import (
     InvalidInput,
     JobIsRunning,
     SnapshotInUse,
+    WrongState,
 )
 from jrs.contract.operations import Fence
 from jrs.records import keys
@@ -89,7 +90,7 @@ def finish(
     """Carry out, from its beginning, the restore that a crash has left."""
     stored = restores.stored(catalog.backend, job_id)
     if stored is None:
-        raise InvalidInput(f"job {job_id!r} has no unfinished restore")
+        raise WrongState(f"job {job_id!r} has no unfinished restore")
     left = decode(RestoreRecord, stored.value, stored.key)
     source: SnapshotRecord | Path = Path(left.source)
     if left.source.isdigit():
@@ -164,7 +165,7 @@ def _check_startable(
     _check_not_ended(backend, job_id)
     before = swap.Before(backend.get(keys.JOBS + job_id), restores.stored(backend, job_id))
     if request.left is not None and before.restore != request.left:
-        raise InvalidInput(
+        raise WrongState(
             f"job {job_id!r} has no such unfinished restore: another process has finished it, or "
             "has begun another one"
         )

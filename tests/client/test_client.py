@@ -39,6 +39,7 @@ from jrs import (
     StopRecord,
     StopState,
     Unavailable,
+    WrongState,
 )
 from jrs.records import keys
 from jrs.records.codec import encode
@@ -161,7 +162,7 @@ def test_rescale_and_upgrade(client: Client) -> None:
     view = job.view()
     assert view.spec is not None
     assert view.spec.partitions == 16
-    with pytest.raises(InvalidInput):
+    with pytest.raises(WrongState):
         job.upgrade(doubled)  # It is being suspended for the first change.
 
 
@@ -337,7 +338,7 @@ def test_left_and_cleanup(client: Client, root: Path) -> None:
     assert (cleanup.exhausted, cleanup.tries) == (False, 0)
     assert job.force_cleanup() == {"jobs records": ["jobs/job"], "table": ["it is locked"]}
     assert client.results.has_clean("job")
-    with pytest.raises(InvalidInput, match="not dirty"):
+    with pytest.raises(WrongState, match="not dirty"):
         job.force_cleanup()
 
 

@@ -17,7 +17,7 @@ from jrs.backends.file import FileBackend, segments
 from jrs.backends.file.base import Base
 from jrs.backends.file.replica import NEVER
 from jrs.backends.file.segments import forms
-from jrs.contract.errors import InvalidInput
+from jrs.contract.errors import WrongState
 from jrs.contract.operations import Create
 from jrs.records.codec import encode
 from jrs.records.model import FormatRecord, MasterInfo
@@ -80,7 +80,7 @@ def test_it_is_converted_read_and_raised(old: Path) -> None:
 def test_a_reader_converts_nothing(old: Path) -> None:
     """Without `create` an old folder is refused in words, and left as it is."""
     before = files(old)
-    with pytest.raises(InvalidInput, match="older jrs: stop all processes"):
+    with pytest.raises(WrongState, match="older jrs: stop all processes"):
         FileBackend(old, create=False)
     assert files(old) == before
 
@@ -91,7 +91,7 @@ def test_a_leader_of_an_older_jrs_is_not_pushed_out(old: Path) -> None:
     fd = os.open(path, os.O_RDWR | os.O_CREAT)
     fcntl.flock(fd, fcntl.LOCK_EX)
     before = files(old)
-    with pytest.raises(InvalidInput, match="a master of it still leads"):
+    with pytest.raises(WrongState, match="a master of it still leads"):
         FileBackend(old)
     assert files(old) == before
     os.close(fd)
@@ -108,7 +108,7 @@ def test_a_registered_master_is_not_pushed_out(tmp_path: Path) -> None:
         with FileBackend(tmp_path) as backend:
             backend.commit(Create("masters/m", encode(info)))
         (tmp_path / "jrs.json").write_text('{"format": "jrs", "version": 1}')
-        with pytest.raises(InvalidInput, match="is alive"):
+        with pytest.raises(WrongState, match="is alive"):
             FileBackend(tmp_path)
         process.kill()
         process.wait()

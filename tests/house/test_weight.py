@@ -39,7 +39,7 @@ PROCESSES = {
         "import jrs; jrs.connect; jrs.Client",
         STORE | CLIENT,
         {"cattrs", "tenacity"},
-        110,
+        112,
     ),
     "the watchdog of an attempt": (
         "import jrs.recovery.attempt.watchdog",
@@ -51,13 +51,13 @@ PROCESSES = {
         "import jrs.recovery.process_attempt",
         RUNS,
         {"cattrs", "tenacity"},
-        88,
+        90,
     ),
     "a master": (
         "import jrs.cli.master",
         RUNS | {"jrs.cli", "jrs.recovery.cleanup", "jrs.recovery.leader", "jrs.recovery.rules"},
         {"cattrs", "click", "tenacity"},
-        130,
+        132,
     ),
 }
 """A program; the rooms of ours that it loads; the heavy packages; and the most modules of ours."""

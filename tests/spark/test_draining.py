@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jrs.contract.errors import InvalidInput
+from jrs.contract.errors import WrongState
 from jrs.records.model import JobStatus, StopMode
 from jrs.store.stops import JobStops
 
@@ -87,7 +87,7 @@ def test_what_no_watermark_flushes_is_not_drained(
         until_committed(cluster, "job", stage)
     drain(cluster, "job")
 
-    with pytest.raises(InvalidInput, match=f"cannot be drained: stage '{stages[-1]}'"):
+    with pytest.raises(WrongState, match=f"cannot be drained: stage '{stages[-1]}'"):
         JobStops(cluster.masters.backend).wait("job", BOUND)
 
     last = {stage: newest_commit(cluster, "job", stage) for stage in stages}
@@ -107,7 +107,7 @@ def test_a_drain_asked_for_before_anything_runs(cluster: Cluster, tmp_path: Path
     drain(cluster, "drained")
     cluster.masters.start("m")
 
-    with pytest.raises(InvalidInput, match="cannot be drained: stage 'table'"):
+    with pytest.raises(WrongState, match="cannot be drained: stage 'table'"):
         JobStops(cluster.masters.backend).wait("refused", BOUND)
 
     cluster.until_clean("drained")

@@ -8,7 +8,14 @@ from typing import Any
 
 import pytest
 
-from jrs.contract.errors import DuplicateJob, InvalidInput, NoSuchJob, OutcomeUnknown, Unavailable
+from jrs.contract.errors import (
+    DuplicateJob,
+    InvalidInput,
+    NoSuchJob,
+    OutcomeUnknown,
+    Unavailable,
+    WrongState,
+)
 from jrs.records import keys
 from jrs.records.model import (
     AttemptRecord,
@@ -147,7 +154,7 @@ def test_cancel_of_a_job_that_has_ended_is_refused(faulty: Faulty, state: str) -
         store.mark_clean("job", None)
     if state == "expired":
         store.delete("job")
-    with pytest.raises(InvalidInput, match="has ended already"):
+    with pytest.raises(WrongState, match="has ended already"):
         JobCatalog(faulty).cancel("job")
 
     assert faulty.get(keys.CANCEL + "job") is None

@@ -10,7 +10,7 @@ import pytest
 
 from jrs import JobSpec
 from jrs.contract.backend import Backend
-from jrs.contract.errors import CorruptRecord, InvalidInput
+from jrs.contract.errors import CorruptRecord, WrongState
 from jrs.contract.operations import Create, Delete, Fence, Update
 from jrs.records import keys
 from jrs.records.codec import decode, encode
@@ -84,7 +84,7 @@ def cause(stops: JobStops, event: StopEvent, stop: StopRecord | None, fence: Fen
     }
     try:
         commands[event]()
-    except InvalidInput:
+    except WrongState:
         return False
     return True
 
@@ -191,7 +191,7 @@ def test_a_reserved_job_is_not_signed_and_can_be_canceled(
     reserve(backend, in_place_of_spec=in_place_of_spec)
     catalog = JobCatalog(backend, spec_key=SpecKey(b"k" * 32))
 
-    with pytest.raises(InvalidInput, match="being restored"):
+    with pytest.raises(WrongState, match="being restored"):
         catalog.sign("job")
     catalog.cancel("job")
 

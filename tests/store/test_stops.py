@@ -10,7 +10,7 @@ import pytest
 
 from jrs import JobSpec
 from jrs.contract.backend import Backend
-from jrs.contract.errors import CorruptRecord, Fenced, InvalidInput, NoSuchJob, NotFound
+from jrs.contract.errors import CorruptRecord, Fenced, InvalidInput, NoSuchJob, NotFound, WrongState
 from jrs.contract.operations import Create, Fence, Update
 from jrs.records import keys
 from jrs.records.model import JobResult, JobStatus, StopMode, StopRecord, StopState
@@ -112,7 +112,7 @@ def test_another_stop_is_under_way(
     """Neither stop overrides the other; the message names what does."""
     stops.request("job", first)
     before = contents(backend)
-    with pytest.raises(InvalidInput, match=f"already has a request to {first.value}; `jrs cancel`"):
+    with pytest.raises(WrongState, match=f"already has a request to {first.value}; `jrs cancel`"):
         stops.request("job", second)
 
     assert contents(backend) == before
@@ -121,14 +121,14 @@ def test_another_stop_is_under_way(
 @pytest.mark.parametrize("mode", [SUSPEND, DRAIN])
 def test_a_job_that_is_suspended_already(stops: JobStops, fence: Fence, mode: StopMode) -> None:
     suspended(stops, fence)
-    with pytest.raises(InvalidInput, match="'job' is already suspended"):
+    with pytest.raises(WrongState, match="'job' is already suspended"):
         stops.request("job", mode)
 
 
 def test_a_job_that_is_held(stops: JobStops, fence: Fence) -> None:
     """A request to stop a held job is refused with the reason of the hold."""
     stops.hold("job", "its plan has changed", fence)
-    with pytest.raises(InvalidInput, match="'job' is held: its plan has changed"):
+    with pytest.raises(WrongState, match="'job' is held: its plan has changed"):
         stops.request("job", SUSPEND)
 
 
@@ -164,7 +164,7 @@ def test_a_job_that_has_ended(stops: JobStops, backend: Backend, fence: Fence) -
         ("stop", lambda: stops.request("job", DRAIN)),
         ("resume", lambda: stops.resume("job")),
     ):
-        with pytest.raises(InvalidInput, match=f"has ended FINISHED; there is nothing to {what}"):
+        with pytest.raises(WrongState, match=f"has ended FINISHED; there is nothing to {what}"):
             call()
 
 
@@ -180,7 +180,7 @@ def test_a_job_that_ends_in_this_moment(
         return found
 
     monkeypatch.setattr(stops, "_stored", late)
-    with pytest.raises(InvalidInput, match="has just ended or received another stop request"):
+    with pytest.raises(WrongState, match="has just ended or received another stop request"):
         stops.request("job", SUSPEND)
 
     assert backend.get(f"{keys.STOPS}job") is None
@@ -197,7 +197,7 @@ def test_resuming(stops: JobStops, fence: Fence, mode: StopMode) -> None:
 
     assert stops.get("job") is None
 
-    with pytest.raises(InvalidInput, match="is not suspended; there is nothing to resume"):
+    with pytest.raises(WrongState, match="is not suspended; there is nothing to resume"):
         stops.resume("job")
 
 
@@ -206,7 +206,7 @@ def test_resuming_what_is_not_suspended_yet(
     stops: JobStops, fence: Fence, state: StopState
 ) -> None:
     reach(stops, stops.request("job", SUSPEND), state, fence)
-    with pytest.raises(InvalidInput, match="is not suspended"):
+    with pytest.raises(WrongState, match="is not suspended"):
         stops.resume("job")
 
 
@@ -286,7 +286,7 @@ def test_waiting_for_a_job_that_ends(stops: JobStops, backend: Backend, fence: F
 
 def test_waiting_for_what_is_refused(stops: JobStops, fence: Fence) -> None:
     refused(stops, fence)
-    with pytest.raises(InvalidInput, match="'job' cannot be drained: it has timers"):
+    with pytest.raises(WrongState, match="'job' cannot be drained: it has timers"):
         stops.wait("job", 60.0)
 
 

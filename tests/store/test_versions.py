@@ -4,7 +4,7 @@ import pytest
 
 from jrs.backends.memory import MemoryBackend, Space
 from jrs.contract.clock import Clock
-from jrs.contract.errors import InvalidInput, UnsupportedVersion
+from jrs.contract.errors import InvalidInput, UnsupportedVersion, WrongState
 from jrs.contract.formats import NEWEST_FORMAT, OLDEST_FORMAT
 from jrs.contract.operations import Create
 from jrs.records import keys
@@ -47,7 +47,7 @@ def test_it_is_not_raised_over_an_older_master(
     monkeypatch.setattr(cluster_format, "NEWEST_FORMAT", OLDEST_FORMAT + 1)
     registry = Registry(backend, now=at(1000.0))
     registry.put(MasterInfo("m1", "host-a", 77, 1.0, 1.0, reads_format=OLDEST_FORMAT))
-    with pytest.raises(InvalidInput, match="m1 on host-a, pid 77"):
+    with pytest.raises(WrongState, match="m1 on host-a, pid 77"):
         cluster_format.raise_format(backend, OLDEST_FORMAT + 1, now=at(1005.0))
     assert cluster_format.format_of(backend) == OLDEST_FORMAT
     cluster_format.raise_format(backend, OLDEST_FORMAT + 1, now=at(1100.0))  # It is gone by then.
@@ -67,9 +67,9 @@ def test_format_1_is_converted_once_its_masters_have_stopped(backend: MemoryBack
     """S6: the upgrade from format 1 is offline: its masters stop, then it is converted."""
     backend.marked_format = 1
     Registry(backend, now=at(1000.0)).put(MasterInfo("m1", "h", 77, 1.0, 1.0))
-    with pytest.raises(InvalidInput, match="start a master of this version"):
+    with pytest.raises(WrongState, match="start a master of this version"):
         cluster_format.ensure_supported(backend, convert=False, now=at(1100.0))
-    with pytest.raises(InvalidInput, match="m1 on h, pid 77"):
+    with pytest.raises(WrongState, match="m1 on h, pid 77"):
         cluster_format.ensure_supported(backend, convert=True, now=at(1005.0))
     assert backend.marked_format == 1
     cluster_format.ensure_supported(backend, convert=True, now=at(1100.0))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from jrs.contract.backend import Backend
-from jrs.contract.errors import InvalidInput
+from jrs.contract.errors import WrongState
 from jrs.contract.formats import NEWEST_FORMAT
 from jrs.records import keys
 from jrs.records.codec import decode
@@ -112,7 +112,7 @@ def test_leadership_goes_back_and_forth(
 
         behind = rolling.start(masters, "old-3")
         until(lambda: registered(backend, "old-3"), "the older master is registered")
-        with pytest.raises(InvalidInput, match="old-3"):
+        with pytest.raises(WrongState, match="old-3"):
             cluster_format.raise_format(backend)
         assert cluster_format.format_of(backend) == rolling.format
         behind.stop()
@@ -160,7 +160,7 @@ def test_from_format_1_offline(
             ),
             "the older version has run it",
         )
-        with pytest.raises(InvalidInput, match=r"older jrs.* stop all "):
+        with pytest.raises(WrongState, match=r"older jrs.* stop all "):
             Masters(url, cluster=cluster)
         old.stop()
     finally:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import attrs
 
 from jrs.contract.backend import Backend
-from jrs.contract.errors import DuplicateJob, InvalidInput, NoSuchJob, OutcomeUnknown, Unavailable
+from jrs.contract.errors import DuplicateJob, NoSuchJob, OutcomeUnknown, Unavailable, WrongState
 from jrs.records.model import JobSpec, JobStatus, StopMode, StopState
 from jrs.records.policies import RestartPolicy
 from jrs.store.jobs import JobCatalog
@@ -158,14 +158,14 @@ class Client:
     def _cancel(self, job_id: str) -> bool:
         try:
             self._catalog.cancel(job_id, "the soak wants it")
-        except (NoSuchJob, InvalidInput):
+        except (NoSuchJob, WrongState):
             pass  # It has ended.
         return True
 
     def _suspend(self, job_id: str) -> bool:
         try:
             self._stops.request(job_id, StopMode.SUSPEND, grace=1.0)
-        except (NoSuchJob, InvalidInput):
+        except (NoSuchJob, WrongState):
             return True  # It has ended.
         self._due.append((0.0, lambda: self._resume(job_id)))
         return True
@@ -179,6 +179,6 @@ class Client:
             return False
         try:
             self._stops.resume(job_id)
-        except (NoSuchJob, InvalidInput):
+        except (NoSuchJob, WrongState):
             pass
         return True

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from jrs import Client, InvalidInput, NoSuchSnapshot, SnapshotFormat, SnapshotRecord
+from jrs import Client, NoSuchSnapshot, SnapshotFormat, SnapshotRecord
+from jrs.contract.errors import WrongState
 from jrs.recovery.snapshots import SnapshotCatalog
 from tests.recovery.snapshots.fabricate import FakeJob
 from tests.recovery.support import FaultyMemory
@@ -85,7 +86,7 @@ def test_restores_and_forks(client: Client, job: FakeJob) -> None:
 
     assert [one.job_id for one in (same, forked, now)] == ["same", "forked", "now"]
     assert same.stages[0].query == job.query.id != forked.stages[0].query
-    with pytest.raises(InvalidInput, match="no unfinished restore"):
+    with pytest.raises(WrongState, match="no unfinished restore"):
         handle.snapshots.finish_restore()
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from jrs.contract.errors import DuplicateJob, InvalidInput, JobIsRunning
+from jrs.contract.errors import DuplicateJob, JobIsRunning, WrongState
 from jrs.contract.operations import Delete, Update
 from jrs.records import keys
 from jrs.recovery.cleanup.job_cleanup import JobCleanup
@@ -76,7 +76,7 @@ def test_a_finish_that_comes_late_reverts_no_later_restore(
         catalog.restore(catalog.get("job", 1))
 
     first(monkeypatch, restore, "opened", another_process)
-    with pytest.raises(InvalidInput, match="another process has finished it"):
+    with pytest.raises(WrongState, match="another process has finished it"):
         catalog.finish_restore("job", is_stopped=lambda job_id: True)
 
     assert not (job.query.ck / "commits/5").exists()
