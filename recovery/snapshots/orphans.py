@@ -9,7 +9,7 @@ from jrs.contract.backend import Backend
 from jrs.contract.errors import CorruptRecord
 from jrs.records import keys
 from jrs.records.codec import decode
-from jrs.records.snapshots import SnapshotFormat, SnapshotRecord
+from jrs.records.snapshots import RestoreRecord, SnapshotFormat, SnapshotRecord
 from jrs.store import restores
 
 from ..files.job_folders import JobStorage
@@ -83,12 +83,15 @@ def _of_folders(storage: JobStorage, records: list[SnapshotRecord]) -> Iterator[
 
 def _of_restores(backend: Backend, storage: JobStorage) -> Iterator[str]:
     for stored in restores.scan(backend):
-        job_id = keys.job_of(stored.key)
-        path = folders.restoring(storage, job_id)
+        try:
+            restore = decode(RestoreRecord, stored.value, stored.key)
+        except CorruptRecord:
+            continue  # It cannot be finished, and is reported as unreadable.
+        path = folders.restoring(storage, restore.job_id)
         if not path.is_dir() or _is_abandoned(path):
             yield (
                 f"{stored.key}: a restore was interrupted, the job is held; "
-                f"jrs snapshot restore --finish {job_id}"
+                f"jrs snapshot restore --finish {restore.job_id}"
             )
     for job_id in storage.jobs():
         path = folders.restoring(storage, job_id)
