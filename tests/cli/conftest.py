@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -86,8 +87,13 @@ def jrs_here(
         for module in ("jobs_here", "raises"):  # Another test's, from another folder.
             monkeypatch.delitem(sys.modules, module, raising=False)
         capfd.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main()
+        handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            with pytest.raises(SystemExit) as ended:
+                main()
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)  # A master sets its own before it may be refused.
         return subprocess.CompletedProcess(command, int(ended.value.code or 0), *capfd.readouterr())
 
     return run
