@@ -36,6 +36,7 @@ from jrs.records.model import (
 )
 from jrs.records.signing import SpecKey
 from jrs.store import restores
+from jrs.store.protocols import RestoreEvent
 from jrs.store.result_store import JobResultStore
 
 
@@ -115,7 +116,7 @@ class JobCatalog:
         stored = self._backend.get(keys.JOBS + job_id)
         if stored is None:
             raise NoSuchJob(f"there is no job {job_id!r} to sign")
-        restores.check_none(self._backend, job_id)
+        restores.check_possible(self._backend, job_id, RestoreEvent.SIGN)
         decode(JobSpec, stored.value, stored.key)
         signed = self._spec_key.sign(stored.value, stored.key)
         try:

@@ -16,6 +16,7 @@ from jrs.records.codec import decode
 from jrs.records.model import JobSpec
 from jrs.records.snapshots import RestoreRecord
 from jrs.store import cluster_format
+from jrs.store.protocols import RESTORE, RestoreEvent, RestoreStep, step_after
 
 SINCE_FORMAT = 4
 """The first cluster format in which a restore has a key of its own."""
@@ -102,9 +103,15 @@ def none_of(job_id: str) -> Absent:
     return Absent(keys.RESTORES + job_id)
 
 
-def check_none(backend: Backend, job_id: str) -> None:
-    """Raise `WrongState`, with the remedy, if the job is being restored."""
-    if stored(backend, job_id) is not None:
+def is_possible(backend: Backend, job_id: str, event: RestoreEvent) -> bool:
+    """Return whether the job's restore, if there is one, allows an event."""
+    step = RestoreStep.NONE if stored(backend, job_id) is None else RestoreStep.RESERVED
+    return step_after(RESTORE, step, event) is not None
+
+
+def check_possible(backend: Backend, job_id: str, event: RestoreEvent) -> None:
+    """Raise `WrongState`, with the remedy, if the job's restore does not allow an event."""
+    if not is_possible(backend, job_id, event):
         raise WrongState(
             f"job {job_id!r} is being restored; wait for that, or: jrs snapshot restore --finish "
             f"{job_id}, or: jrs cancel {job_id}"

@@ -30,7 +30,15 @@ from jrs.records.codec import decode, encode
 from jrs.records.model import JobSpec, StopMode, StopRecord, StopState, StreamRecord
 from jrs.records.signing import SpecKey, renewed
 from jrs.store import cluster_format, restores
-from jrs.store.protocols import STOP, StopEvent, StopStep, at_step, step_after, step_of
+from jrs.store.protocols import (
+    STOP,
+    RestoreEvent,
+    StopEvent,
+    StopStep,
+    at_step,
+    step_after,
+    step_of,
+)
 from jrs.store.result_store import JobResultStore
 
 _SINCE_FORMAT = 4
@@ -319,7 +327,7 @@ class JobStops:
         spec = self._backend.get(keys.JOBS + job_id)
         if spec is None:
             raise NoSuchJob(f"there is no job {job_id!r}")
-        restores.check_none(self._backend, job_id)
+        restores.check_possible(self._backend, job_id, RestoreEvent.STOP)
         try:
             decode(JobSpec, spec.value, spec.key)
         except CorruptRecord as error:

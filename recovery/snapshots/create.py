@@ -33,6 +33,7 @@ from jrs.records.snapshots import (
     check_snapshot_name,
 )
 from jrs.store import restores
+from jrs.store.protocols import RestoreEvent
 
 from ..files import transfer
 from ..files.job_folders import JobStorage
@@ -141,7 +142,7 @@ def take(
         if attempt:
             transfer.remove(folder / folders.FILES)
             sleep(0.01 * attempt)
-        if restores.of_job(backend, job_id) is not None:
+        if not restores.is_possible(backend, job_id, RestoreEvent.SNAPSHOT):
             raise Unavailable(f"job {job_id!r} is being restored: no snapshot is taken of it")
         records = contents.read_records(backend, job_id)
         try:
