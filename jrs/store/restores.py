@@ -58,7 +58,8 @@ def stored(backend: Backend, job_id: str) -> Record | None:
         CorruptRecord: the disk has lost it.
         Unavailable: the backend did not answer.
     """
-    own, spec = backend.get(keys.RESTORES + job_id), backend.get(keys.JOBS + job_id)
+    # In this order: a restore may move from the spec's place to its own key, and never back.
+    spec, own = backend.get(keys.JOBS + job_id), backend.get(keys.RESTORES + job_id)
     if own is None and spec is not None and took_place_of(spec):
         return spec
     return own
@@ -75,9 +76,9 @@ def of_job(backend: Backend, job_id: str) -> RestoreRecord | None:
 
 
 def scan(backend: Backend) -> Iterator[Record]:
-    """Yield all stored restores, readable or not."""
-    yield from backend.scan(keys.RESTORES)
+    """Yield all stored restores, readable or not; one that moves meanwhile perhaps twice."""
     yield from (spec for spec in backend.scan(keys.JOBS) if took_place_of(spec))
+    yield from backend.scan(keys.RESTORES)
 
 
 def begun_from(backend: Backend, job_id: str) -> Iterator[RestoreRecord]:

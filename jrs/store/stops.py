@@ -96,6 +96,7 @@ class JobStops:
             raise WrongState(f"job {job_id!r} {_said(before)}")
         if before.stop is not None and step is before.step:
             return before.stop
+        restarts = before.step in (StopStep.RESTARTING, StopStep.RESTART_QUIESCED)
         # A new request even where the job is being suspended for a restart: the process that
         # handles the earlier request must not restart the job.
         record = at_step(
@@ -105,7 +106,7 @@ class JobStops:
                 requested_at=self._now(),
                 reason=reason,
                 grace=grace,
-                stages=before.stop.stages if before.stop is not None else {},
+                stages=before.stop.stages if restarts and before.stop is not None else {},
             ),
             step,
         )
@@ -135,7 +136,7 @@ class JobStops:
             OutcomeUnknown: check whether the job is resumed; repeat the call if it is not.
         """
         check_job_id(job_id)
-        self._waiting(job_id, "resume")
+        spec = self._waiting(job_id, "resume")
         before = self._stored(job_id)
         if before.stop is None:
             raise WrongState(f"job {job_id!r} is not suspended; there is nothing to resume")
@@ -144,7 +145,7 @@ class JobStops:
         drain = before.stop.drain
         op = _delete(before) if drain is None else self._put(before, drain)
         try:
-            self._backend.commit(op, restores.none_of(job_id))
+            self._backend.commit(op, Check(spec.key, spec.version), restores.none_of(job_id))
         except Conflict:
             raise WrongState(f"job {job_id!r} has just been changed; check it again") from None
 
@@ -258,6 +259,7 @@ class JobStops:
             stages: the steps of the streaming stages.
 
         Raises:
+            Conflict: the stop has just changed, or the job is being restored: decide again.
             Fenced: a newer leader exists.
             Unavailable, OutcomeUnknown: from the backend; the call may be repeated.
         """
@@ -268,14 +270,15 @@ class JobStops:
         if step is None:
             return None
         if step is StopStep.NONE:
-            self._backend.commit(_delete(before), fence=fence)
+            self._backend.commit(_delete(before), restores.none_of(stop.job_id), fence=fence)
             return step
         after = at_step(before.stop, step)
         if reason is not None:
             after = attrs.evolve(after, reason=reason)
         if stages is not None:
             after = attrs.evolve(after, stages=stages)
-        commit_and_read_back(self._backend, self._put(before, after), fence=fence)
+        none = restores.none_of(stop.job_id)
+        commit_and_read_back(self._backend, self._put(before, after), none, fence=fence)
         return step
 
     def hold(self, job_id: str, reason: str, fence: Fence) -> None:
@@ -284,6 +287,7 @@ class JobStops:
         A requested drain is kept in the record.
 
         Raises:
+            Conflict: the stop has just changed, or the job is being restored: decide again.
             Fenced: a newer leader exists.
             Unavailable, OutcomeUnknown: from the backend; the call may be repeated.
         """
@@ -292,7 +296,8 @@ class JobStops:
         if step_after(STOP, before.step, StopEvent.HOLD) is StopStep.HELD_IN_DRAIN:
             assert before.stop is not None
             held = attrs.evolve(held, drain=before.stop.drain or before.stop)
-        commit_and_read_back(self._backend, self._put(before, held), fence=fence)
+        none = restores.none_of(job_id)
+        commit_and_read_back(self._backend, self._put(before, held), none, fence=fence)
 
     def report_progress(self, job_id: str, stages: dict[str, str], fence: Fence) -> None:
         """Record the step of each stage if a stop is under way; best effort."""

@@ -247,7 +247,10 @@ class Actions:
 
     def _hold(self, job_id: str, error: JobHeld) -> None:
         """Record that the job is held. Every reader of the reason adds how to resume the job."""
-        self._stops.hold(job_id, str(error), self._fence)
+        try:
+            self._stops.hold(job_id, str(error), self._fence)
+        except Conflict:
+            return  # The job has just changed, or is being restored: it is decided again.
         self._emit("held", job_id, f"held: {error}; then: jrs resume {job_id}")
 
     def _end_left_over(self, job_id: str) -> None:

@@ -271,7 +271,7 @@ class SnapshotCatalog(SnapshotIndex):
         """Carry out an interrupted restore, from its beginning.
 
         Raises:
-            InvalidInput: there is none.
+            WrongState: there is none.
             As `restore`.
         """
         return restore.finish(self, check_job_id(job_id), fence, is_stopped)

@@ -142,6 +142,7 @@ def take(
         if attempt:
             transfer.remove(folder / folders.FILES)
             sleep(0.01 * attempt)
+        spec = backend.get(keys.JOBS + job_id)
         if not restores.is_possible(backend, job_id, RestoreEvent.SNAPSHOT):
             raise Unavailable(f"job {job_id!r} is being restored: no snapshot is taken of it")
         records = contents.read_records(backend, job_id)
@@ -155,7 +156,8 @@ def take(
         except FileNotFoundError as error:
             problem = error
             continue
-        if contents.read_records(backend, job_id) == records:
+        same = contents.read_records(backend, job_id) == records
+        if same and backend.get(keys.JOBS + job_id) == spec:  # Each restore writes it.
             return Capture(found, files, new)
         problem = None
     if problem is not None and len(seen) <= 1:

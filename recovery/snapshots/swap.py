@@ -104,11 +104,17 @@ def reserve(
     )
     if key.startswith(keys.JOBS):
         replaced = before.spec
+        with_spec: list[Op] = [restores.none_of(job_id)]
         begun = attrs.evolve(begun, spec=None if kept is None else kept.decode(*_AS_STORED))
-        with_spec: list[Op] = []
     else:
         replaced = None if before.restore == before.spec else before.restore
-        with_spec = [_put_spec(job_id, before.spec, kept or _spec_in(catalog, found, job_id))]
+        spec = kept or _spec_in(catalog, found, job_id)
+        # Written even if it is the same: whoever has read the spec before has to read it again.
+        with_spec = [
+            Create(keys.JOBS + job_id, spec)
+            if before.spec is None
+            else Update(before.spec.key, spec, before.spec.version)
+        ]
     value = encode(begun)
     own = Create(key, value) if replaced is None else Update(key, value, replaced.version)
     try:
@@ -124,12 +130,13 @@ def reserve(
     return reserved
 
 
-def _put_spec(job_id: str, stored: Record | None, spec: bytes) -> Op:
+def _with_spec(job_id: str, stored: Record | None, spec: bytes) -> Op:
+    """Return what keeps the spec in its place, or puts it there if an operator has removed it."""
     if stored is None:
         return Create(keys.JOBS + job_id, spec)
-    if stored.value == spec:
-        return Check(stored.key, stored.version)
-    return Update(stored.key, spec, stored.version)
+    if stored.value != spec:
+        raise _changed(job_id)  # Another restore has taken its place, in the former form.
+    return Check(stored.key, stored.version)
 
 
 def _spec_in(catalog: SnapshotIndex, found: Manifest, job_id: str) -> bytes:
@@ -269,9 +276,10 @@ def commit(
     try:
         if reserved.key.startswith(keys.JOBS):
             own = Update(reserved.key, spec, reserved.version)
+            last.append(restores.none_of(job_id))
             commit_and_read_back(backend, own, *ops, *last, fence=request.fence)
         else:
-            last.append(_put_spec(job_id, stored, spec))
+            last.append(_with_spec(job_id, stored, spec))
             _commit_and_remove(backend, reserved, [*ops, *last], request.fence)
     except Conflict as error:
         raise _changed(job_id) from error
@@ -284,9 +292,10 @@ def _commit_and_remove(
         backend.commit(Delete(reserved.key, reserved.version), *ops, fence=fence)
     except OutcomeUnknown as unknown:
         with still_unknown(unknown):
-            left = backend.get(reserved.key)
-            ended = JobResultStore(backend).has_entry(reserved.key.removeprefix(keys.RESTORES))
-        if left is not None or ended:
+            gone = [reserved.key, *(op.key for op in ops if isinstance(op, Delete))]
+            left = [key for key in gone if backend.get(key) is not None]
+            ended = JobResultStore(backend).has_entry(keys.job_of(reserved.key))
+        if left or ended:
             raise  # It may still happen; or the job's cleanup has removed the restore.
 
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from jrs.contract.errors import DuplicateJob, JobIsRunning, WrongState
+from jrs.contract.errors import DuplicateJob, JobIsRunning, Unavailable, WrongState
 from jrs.contract.operations import Delete, Update
 from jrs.records import keys
 from jrs.recovery.cleanup.job_cleanup import JobCleanup
 from jrs.recovery.cleanup.resources import default_resources
-from jrs.recovery.snapshots import SnapshotCatalog, folders, restore, swap
+from jrs.recovery.snapshots import SnapshotCatalog, contents, folders, restore, swap
 from jrs.store import restores
 from jrs.store.jobs import JobCatalog
 from jrs.store.result_store import JobResultStore
@@ -103,6 +103,68 @@ def test_a_restore_outlives_the_raising_of_the_format(
     assert after is not None
     assert after.value == spec.value
     assert not list(restores.scan(memory))
+
+
+def test_no_snapshot_across_a_reservation(
+    catalog: SnapshotCatalog, job: FakeJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A snapshot whose files are gathered while the job is reserved could mix two states."""
+    catalog.create("job")
+    job.run(2)
+    job.suspend()
+    first(monkeypatch, contents, "gather", lambda: cut_off(catalog, monkeypatch, 1))
+
+    with pytest.raises(Unavailable, match="is being restored"):
+        catalog.create("job")
+    assert [record.number for record in catalog.list("job")] == [1]
+
+
+def test_no_snapshot_across_a_whole_restore(
+    catalog: SnapshotCatalog, job: FakeJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The records may be the same before and after a restore, and the files are others."""
+    catalog.create("job")
+    job.suspend()
+    gather, calls = contents.gather, []
+
+    def gathers(*args: Any, **how: Any) -> Any:
+        calls.append(args)
+        if len(calls) == 1:
+            catalog.restore(catalog.get("job", 1))
+        return gather(*args, **how)
+
+    monkeypatch.setattr(contents, "gather", gathers)
+    catalog.create("job")
+
+    assert len(calls) == 2
+
+
+def test_a_reservation_that_overlaps_the_raising_of_the_format(
+    catalog: SnapshotCatalog, job: FakeJob, memory: FaultyMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two processes that reserve a job, one before and one after, only one succeeds."""
+    catalog.create("job")
+    job.suspend()
+    key_for = restores.key_for
+
+    def before_and_after(*args: Any) -> str:
+        key = key_for(*args)
+        monkeypatch.setattr(restores, "key_for", key_for)
+        memory.marked_format = restores.SINCE_FORMAT
+        with pytest.raises(Died):
+            with monkeypatch.context() as patch:
+                patch.setattr(swap, "swap", dies)
+                patch.setattr(restore, "_building", lambda *args: nullcontext(elsewhere))
+                catalog.restore(catalog.get("job", 1))
+        return key
+
+    elsewhere = job.storage.folder("job") / "of-another-host"
+    elsewhere.mkdir()
+    monkeypatch.setattr(restores, "key_for", before_and_after)
+    with pytest.raises(JobIsRunning, match="nothing was changed"):
+        catalog.restore(catalog.get("job", 1))
+
+    assert len(list(restores.scan(memory))) == 1
 
 
 def test_resumed_while_it_is_put_together(
