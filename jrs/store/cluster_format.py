@@ -80,7 +80,7 @@ def ensure_supported(backend: Backend, *, convert: bool, now: Clock = time.time)
             )
         running = Registry(backend, now=now).running()
         if running:
-            raise InvalidInput(
+            raise WrongState(
                 f"cluster {backend.cluster!r} at {backend.url} was made by an older jrs, and its "
                 f"masters still run ({_named(running)}): stop all of them first; a killed master "
                 f"counts as running for {GONE_AFTER:g} s"
