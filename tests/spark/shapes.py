@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jrs
-from jrs import Job
+from jrs import Job, RestartPolicy
 from jrs.records.model import Json
 
 if TYPE_CHECKING:
@@ -36,6 +36,9 @@ STORES = {
 """What a session is started with for each state store; RocksDB is the default of jrs."""
 LATE = "20 minutes"
 HALF_AN_HOUR = 30 * 60 * 1000
+
+BUSY = RestartPolicy(attempts=3, delay=0.0)
+"""Spark gives a new Python worker ten seconds to connect back; a busy machine may need more."""
 
 
 def session(job: Job, store: str = "rocksdb", **conf: str) -> SparkSession:
@@ -208,12 +211,12 @@ def every_shape(job: Job, store: str, folder: str) -> Json:
     """Every shape as a bounded stage, then every shape as an unbounded one."""
     session(job, store)
     ended = [
-        job.stream(f"bounded-{name}", partial(_bounded, shape, folder), bounded=True)
+        job.stream(f"bounded-{name}", partial(_bounded, shape, folder), bounded=True, restart=BUSY)
         for name, shape in SHAPES.items()
     ]
     job.stage("between", lambda stage: len(SHAPES), after=ended)
     for name, shape in SHAPES.items():
-        job.stream(f"live-{name}", partial(_live, shape, folder))
+        job.stream(f"live-{name}", partial(_live, shape, folder), restart=BUSY)
     return {stage.name: stage.result()["batches"] for stage in ended}
 
 
