@@ -51,11 +51,12 @@ def explain(backend: Backend, view: JobView, *, now: Clock = time.time) -> Expla
     if decision.action is Action.RECOVER and view.spec is not None and epoch is not None:
         place = place_in_queue(backend, view.spec, epoch.epoch)
         decision = decide(attrs.evolve(facts, place=place))
-    details = tuple(_details(view, epoch))
+    restoring = facts.spec is Spec.RESTORING
+    details = tuple(_details(view, epoch, restoring=restoring))
     return Explanation(view.job_id, decision.action, decision.reason, details)
 
 
-def _details(view: JobView, epoch: EpochRecord | None) -> Iterator[str]:
+def _details(view: JobView, epoch: EpochRecord | None, *, restoring: bool) -> Iterator[str]:
     attempt = view.attempt
     if attempt is not None:
         over = ", which is over" if epoch is not None and attempt.epoch != epoch.epoch else ""
@@ -68,7 +69,7 @@ def _details(view: JobView, epoch: EpochRecord | None) -> Iterator[str]:
     if view.entry is None:
         for stage in view.stages:
             yield f"stage {stage.name} is finished and will be skipped on recovery"
-        if view.stop is not None:
+        if view.stop is not None and not restoring:  # Resuming it is refused meanwhile.
             yield str(view.stop)
             yield from (f"stage {name}: {step}" for name, step in view.stop.stages.items())
     if view.cleanup is not None:

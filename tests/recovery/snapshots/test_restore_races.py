@@ -15,6 +15,8 @@ from jrs.contract.operations import Delete, Update
 from jrs.records import keys
 from jrs.recovery.cleanup.job_cleanup import JobCleanup
 from jrs.recovery.cleanup.resources import default_resources
+from jrs.recovery.inspect.explain import explain
+from jrs.recovery.rules.decision import Action
 from jrs.recovery.snapshots import SnapshotCatalog, contents, folders, restore, swap
 from jrs.store import restores
 from jrs.store.jobs import JobCatalog
@@ -103,6 +105,19 @@ def test_a_restore_outlives_the_raising_of_the_format(
     assert after is not None
     assert after.value == spec.value
     assert not list(restores.scan(memory))
+
+
+def test_a_reserved_job_is_explained(
+    catalog: SnapshotCatalog, job: FakeJob, memory: FaultyMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The advice is not to resume it, which is refused."""
+    catalog.create("job")
+    job.suspend()
+    cut_off(catalog, monkeypatch, 1)
+    found = explain(memory, JobCatalog(memory).view("job"))
+
+    assert found.action is Action.RESTORE
+    assert not [line for line in found.details if "resume" in line]
 
 
 def test_no_snapshot_across_a_reservation(
