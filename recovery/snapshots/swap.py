@@ -109,7 +109,7 @@ def reserve(
     else:
         replaced = None if before.restore == before.spec else before.restore
         spec = kept or _spec_in(catalog, found, job_id)
-        # Written even if it is the same: whoever has read the spec before has to read it again.
+        # Written even if it is the same: a process that has read it before has to read it again.
         with_spec = [
             Create(keys.JOBS + job_id, spec)
             if before.spec is None

@@ -43,7 +43,8 @@ def deadly(name):
 
 say = os.write
 from jrs.contract.operations import Create, Delete, Update
-from jrs.backends.file import FileBackend, lines
+from jrs.backends.file import FileBackend
+from jrs.backends.file.format import lines
 from jrs.contract.errors import Conflict
 
 for name in ("write", "fdatasync", "fsync", "link", "unlink"):
