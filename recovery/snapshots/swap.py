@@ -110,13 +110,9 @@ def reserve(
         replaced = None if before.restore == before.spec else before.restore
         spec = kept or _spec_in(catalog, found, job_id)
         # Written even if it is the same: a process that has read it before has to read it again.
-        with_spec = [
-            Create(keys.JOBS + job_id, spec)
-            if before.spec is None
-            else Update(before.spec.key, spec, before.spec.version)
-        ]
+        with_spec = [_put(keys.JOBS + job_id, spec, before.spec)]
     value = encode(begun)
-    own = Create(key, value) if replaced is None else Update(key, value, replaced.version)
+    own = _put(key, value, replaced)
     try:
         shut_out = attempt_fence.shut_out_ops(backend, job_id)
         commit_and_read_back(backend, own, *with_spec, *guards, *shut_out, fence=request.fence)
@@ -128,6 +124,10 @@ def reserve(
     if reserved is None or reserved.value != value:
         raise JobIsRunning(f"job {job_id!r} is being restored by another process")
     return reserved
+
+
+def _put(key: str, value: bytes, stored: Record | None) -> Create | Update:
+    return Create(key, value) if stored is None else Update(key, value, stored.version)
 
 
 def _with_spec(job_id: str, stored: Record | None, spec: bytes) -> Op:
