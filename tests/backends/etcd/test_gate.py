@@ -181,19 +181,29 @@ def test_an_interrupted_caller_leaves_nothing_on_its_way(
     backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """D6: Ctrl-C ends the waiting, not what was sent; what is read afterwards holds."""
-    held, go = [], threading.Event()
+    held, came, go = [], threading.Event(), threading.Event()
+
+    def interrupt(number: int, frame: object) -> None:
+        if not came.is_set():
+            came.set()
+            raise KeyboardInterrupt
 
     def interrupted(method: Any, request: Any, deadline: Deadline) -> None:
         held.append(request)
-        # A signal indeed: it ends a wait that has begun.
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        # A signal that comes just before the wait begins is handled only after it: send again.
+        while not came.wait(0.05):
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         assert go.wait(BOUND)
         raise OutcomeUnknown("interrupted")
 
     with monkeypatch.context() as patch:
         patch.setattr(backend.connection, "write", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            backend.commit(Create("k", b"late"))
+        before = signal.signal(signal.SIGINT, interrupt)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                backend.commit(Create("k", b"late"))
+        finally:
+            signal.signal(signal.SIGINT, before)
         go.set()
     assert backend.get("k") is None
 

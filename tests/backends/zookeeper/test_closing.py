@@ -91,11 +91,13 @@ def test_closing_while_there_is_no_connection(through: Open, proxy: Proxy) -> No
     assert time.monotonic() - began < 3
 
 
-def test_a_canceled_future(handle: Open) -> None:
+def test_a_canceled_future(through: Open, proxy: Proxy) -> None:
     """A future that its caller canceled harms nobody; the commit is done or not."""
-    backend = handle()
+    backend = through()
+    proxy.freeze()  # Nothing is answered, so a future can be canceled before it is done.
     futures = [backend.commit_async(Create(f"k/{number}", b"")) for number in range(50)]
     canceled = [future.cancel() for future in futures[::2]]
+    proxy.thaw()
     for future in futures[1::2]:
         assert future.result(BOUND) is None
 
