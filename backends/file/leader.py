@@ -23,7 +23,7 @@ from jrs.contract.clock import Deadline, lease_time
 from jrs.contract.errors import Conflict, Fenced, JrsError, OutcomeUnknown, Refused, Unavailable
 from jrs.contract.fork import forget_in_children
 from jrs.contract.leadership import Leadership
-from jrs.contract.operations import EPOCH_KEY, Create, Fence, Op, Record, Update
+from jrs.contract.operations import EPOCH_KEY, Fence, Op, Record, create_or_update
 from jrs.records.codec import decode, encode
 from jrs.records.model import EpochRecord
 
@@ -167,7 +167,7 @@ def _take(
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.pwrite(lock, _beat(0, ttl), 0)
         value = encode(EpochRecord(epoch, candidate, token))
-        bump: Op = Update(EPOCH_KEY, value, record.version) if record else Create(EPOCH_KEY, value)
+        bump = create_or_update(EPOCH_KEY, value, record and record.version)
         sent = lease_time()
         try:
             backend.commit(bump)

@@ -26,7 +26,7 @@ from jrs.contract.clock import Deadline
 from jrs.contract.errors import Conflict, CorruptRecord, Fenced, InvalidInput, TooLarge
 from jrs.contract.formats import NEWEST_FORMAT
 from jrs.contract.leadership import Leadership
-from jrs.contract.operations import Create, Fence, Op, Record, Update
+from jrs.contract.operations import Create, Fence, Op, Record, Update, create_or_update
 from jrs.contract.texts import shown
 from jrs.contract.watch import Watch
 
@@ -241,7 +241,7 @@ class Backend(abc.ABC):
             Unavailable, OutcomeUnknown: as `commit`.
         """
         found = self.get(key)
-        self.commit(Create(key, value) if found is None else Update(key, value, found.version))
+        self.commit(create_or_update(key, value, found and found.version))
 
     def epochs(self) -> Iterator[int]:
         """Yield the epochs that left traces in the backend's own files."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import final
+
 import attrs
 
 EPOCH_KEY = "leader/epoch"
 """The record whose version is the fence. Only `Backend.campaign` writes it."""
 
 
+@final
 @attrs.frozen
 class Record:
     """One key and its value. `version` grows with every write of the key; only compare it."""
@@ -58,6 +61,12 @@ class Absent:
 
 
 Op = Create | Update | Delete | Check | Absent
+
+
+def create_or_update(key: str, value: bytes, version: int | None) -> Create | Update:
+    """Return the operation that writes `value` if the key is still as it was read: at `version`, or
+    absent if that is None."""
+    return Create(key, value) if version is None else Update(key, value, version)
 
 
 @attrs.frozen

@@ -15,7 +15,7 @@ import re
 
 from jrs.contract.backend import Backend
 from jrs.contract.errors import Conflict, CorruptRecord
-from jrs.contract.operations import Check, Create, Fence, Op, Record, Update
+from jrs.contract.operations import Check, Fence, Op, Record, Update, create_or_update
 from jrs.records import keys
 from jrs.store import cluster_format
 
@@ -75,7 +75,7 @@ def let_in_ops(backend: Backend, job_id: str, name: bytes) -> list[Op]:
         return []
     key = keys.FENCES + job_id
     stored = backend.get(key)
-    return [Create(key, name) if stored is None else Update(key, name, stored.version)]
+    return [create_or_update(key, name, stored and stored.version)]
 
 
 def of_attempt(backend: Backend, job_id: str, name: bytes, fence: Fence) -> Fence | None:

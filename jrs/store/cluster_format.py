@@ -25,7 +25,7 @@ from jrs.contract.errors import (
     WrongState,
 )
 from jrs.contract.formats import NEWEST_FORMAT, OLDEST_FORMAT
-from jrs.contract.operations import Create, Update
+from jrs.contract.operations import create_or_update
 from jrs.contract.read_back import commit_and_read_back
 from jrs.records import keys
 from jrs.records.codec import decode, encode
@@ -123,11 +123,7 @@ def raise_format(backend: Backend, version: int = NEWEST_FORMAT, *, now: Clock =
     if before < version:
         value = encode(FormatRecord(version, now()))
         stored = backend.get(keys.FORMAT)
-        op = (
-            Create(keys.FORMAT, value)
-            if stored is None
-            else Update(keys.FORMAT, value, stored.version)
-        )
+        op = create_or_update(keys.FORMAT, value, stored and stored.version)
         try:
             commit_and_read_back(backend, op)
         except Conflict:

@@ -17,7 +17,7 @@ from jrs.contract.backend import Backend
 from jrs.contract.clock import Clock
 from jrs.contract.errors import Conflict, CorruptRecord, JrsError
 from jrs.contract.formats import NEWEST_FORMAT
-from jrs.contract.operations import Create, Delete, Update
+from jrs.contract.operations import Delete, create_or_update
 from jrs.contract.runtime import RUNTIME, Runtime
 from jrs.records import keys
 from jrs.records.codec import decode, encode
@@ -90,9 +90,7 @@ class Registry:
         key = keys.MASTERS + info.name
         value = encode(attrs.evolve(info, seen_at=self._now()))
         stored = self._backend.get(key)
-        self._backend.commit(
-            Create(key, value) if stored is None else Update(key, value, stored.version)
-        )
+        self._backend.commit(create_or_update(key, value, stored and stored.version))
 
     def remove(self, name: str) -> None:
         """Remove a master. Idempotent."""

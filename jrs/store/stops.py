@@ -22,7 +22,17 @@ from jrs.contract.errors import (
     NotFound,
     WrongState,
 )
-from jrs.contract.operations import Absent, Check, Create, Delete, Fence, Op, Record, Update
+from jrs.contract.operations import (
+    Absent,
+    Check,
+    Create,
+    Delete,
+    Fence,
+    Op,
+    Record,
+    Update,
+    create_or_update,
+)
 from jrs.contract.read_back import commit_and_read_back
 from jrs.records import keys
 from jrs.records.checks import check_job_id
@@ -319,9 +329,7 @@ class JobStops:
     def _put(self, before: _StoredStop, after: StopRecord) -> Create | Update:
         version = 2 if cluster_format.is_at_least(self._backend, _SINCE_FORMAT) else 1
         value = encode(after, version)
-        if before.version is None:
-            return Create(before.key, value)
-        return Update(before.key, value, before.version)
+        return create_or_update(before.key, value, before.version)
 
     def _waiting(self, job_id: str, what: str) -> Record:
         """Return the spec of a job that has not ended and is not being restored."""

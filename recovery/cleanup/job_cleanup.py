@@ -19,7 +19,7 @@ import tenacity
 from jrs.contract.backend import Backend
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import Conflict, CorruptRecord, Fenced, InvalidInput, OutcomeUnknown
-from jrs.contract.operations import Check, Create, Delete, Fence, Op, Record, Update
+from jrs.contract.operations import Check, Delete, Fence, Op, Record, Update, create_or_update
 from jrs.contract.texts import printable, shown
 from jrs.records import keys
 from jrs.records.codec import decode, encode
@@ -253,7 +253,7 @@ class JobCleanup:
         marker = self._backend.get(keys.DIRTY + job_id)
         if marker is None:
             return  # An operator marked it clean meanwhile; no journal may outlive that.
-        op: Op = Create(key, value) if stored is None else Update(key, value, stored.version)
+        op = create_or_update(key, value, stored and stored.version)
         try:
             self._backend.commit(op, Check(marker.key, marker.version), fence=fence)
         except OutcomeUnknown:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import attrs
 
 from jrs.contract.errors import Conflict, CorruptRecord, Fenced
-from jrs.contract.operations import Absent, Check, Create, Fence, Op, Record, Update
+from jrs.contract.operations import Absent, Check, Fence, Op, Record, create_or_update
 from jrs.contract.read_back import commit_and_read_back
 from jrs.records import keys
 from jrs.records.codec import decode, encode
@@ -218,5 +218,5 @@ class AttemptRecords:
 
     def _put(self, key: str, value: bytes, version: int | None, *guards: Op) -> None:
         """Commit a record under the fence; an unknown outcome is read back."""
-        op = Create(key, value) if version is None else Update(key, value, version)
+        op = create_or_update(key, value, version)
         commit_and_read_back(self._backend, op, *guards, fence=self._fence)

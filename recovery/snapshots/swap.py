@@ -21,7 +21,17 @@ from jrs.contract.errors import (
     SnapshotInUse,
     Unavailable,
 )
-from jrs.contract.operations import Absent, Check, Create, Delete, Fence, Op, Record, Update
+from jrs.contract.operations import (
+    Absent,
+    Check,
+    Create,
+    Delete,
+    Fence,
+    Op,
+    Record,
+    Update,
+    create_or_update,
+)
 from jrs.contract.read_back import commit_and_read_back, still_unknown
 from jrs.records import keys, signing
 from jrs.records.codec import decode, encode, with_job_id
@@ -110,9 +120,11 @@ def reserve(
         replaced = None if before.restore == before.spec else before.restore
         spec = kept or _spec_in(catalog, found, job_id)
         # Written even if it is the same: a process that has read it before has to read it again.
-        with_spec = [_put(keys.JOBS + job_id, spec, before.spec)]
+        with_spec = [
+            create_or_update(keys.JOBS + job_id, spec, before.spec and before.spec.version)
+        ]
     value = encode(begun)
-    own = _put(key, value, replaced)
+    own = create_or_update(key, value, replaced and replaced.version)
     try:
         shut_out = attempt_fence.shut_out_ops(backend, job_id)
         commit_and_read_back(backend, own, *with_spec, *guards, *shut_out, fence=request.fence)
@@ -124,10 +136,6 @@ def reserve(
     if reserved is None or reserved.value != value:
         raise JobIsRunning(f"job {job_id!r} is being restored by another process")
     return reserved
-
-
-def _put(key: str, value: bytes, stored: Record | None) -> Create | Update:
-    return Create(key, value) if stored is None else Update(key, value, stored.version)
 
 
 def _with_spec(job_id: str, stored: Record | None, spec: bytes) -> Op:

@@ -1,7 +1,7 @@
 """Properties of a query that Spark's Python API does not expose, read from the JVM's objects.
 
-`DataStreamWriter` has no getters. Its fields have had the same names since Spark 2; a field that is
-not found counts as not set.
+`DataStreamWriter` has no getters. Its fields have had the same names since Spark 2. If one is missing,
+Spark has changed, and the query is refused: to take the field as not set would pass every check.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyspark
 from pyspark.errors import PySparkException
 
 from jrs.contract.errors import InvalidInput
@@ -253,7 +254,11 @@ def _peek(of: Any, name: str) -> Any:
         if field.getName() == name:
             field.setAccessible(True)
             return field.get(of)
-    return None
+    raise InvalidInput(
+        f"jrs cannot run streams on PySpark {pyspark.__version__}: Spark's "
+        f"{of.getClass().getSimpleName()} has no field {name!r} there; install a PySpark that the "
+        "README of jrs names"
+    )
 
 
 def _fields(of: Any) -> Iterator[Any]:

@@ -1,0 +1,68 @@
+"""Properties of queries that are read from Spark's private fields."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import attrs
+import pytest
+
+from jrs.contract.errors import InvalidInput
+from jrs.recovery.spark import queries
+
+FIELDS = ["extraOptions", "source", "outputMode", "trigger"]
+
+
+class Value:
+    """What a field holds: no option, or the mode append."""
+
+    def contains(self, name: str) -> bool:
+        return False
+
+    def __str__(self) -> str:
+        return "Append"
+
+
+@attrs.frozen
+class Field:
+    name: str
+
+    def getName(self) -> str:
+        return self.name
+
+    def setAccessible(self, flag: bool) -> None:
+        pass
+
+    def get(self, of: object) -> Value:
+        return Value()
+
+
+@attrs.frozen
+class Writer:
+    """The JVM's side of a writer. Every supported Spark has all fields, so this one is made up."""
+
+    fields: list[str]
+
+    def getClass(self) -> Writer:
+        return self
+
+    def getDeclaredFields(self) -> list[Field]:
+        return [Field(name) for name in self.fields]
+
+    def getSuperclass(self) -> None:
+        return None
+
+    def getSimpleName(self) -> str:
+        return "DataStreamWriter"
+
+
+def check(fields: list[str]) -> None:
+    queries.check_writer(SimpleNamespace(_jwrite=Writer(fields)), "s", bounded=False)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("missing", FIELDS)
+def test_a_spark_without_a_field_is_refused_by_name(missing: str) -> None:
+    """A check that cannot be made must not pass: Spark may rename what it keeps private."""
+    check(FIELDS)
+    with pytest.raises(InvalidInput, match=f"has no field '{missing}'"):
+        check([name for name in FIELDS if name != missing])
