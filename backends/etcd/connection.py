@@ -24,7 +24,7 @@ from jrs.contract.errors import InvalidInput, JrsError, Unavailable
 from jrs.contract.fork import forget_in_children
 
 from ..remote.address import Address, Tls
-from ..remote.shelter import Shelter
+from ..remote.shield import Shield
 from ._etcd3 import grpc, rpc
 from .error_mapping import NeverSent, answered, expired, not_logged_in, translate_error, words
 
@@ -84,7 +84,7 @@ class Connection:
         self._login = threading.Lock()
         self._token: str | None = None
         self._over = threading.Event()
-        self._shelter = Shelter("jrs-etcd-shelter")
+        self._shield = Shield("jrs-etcd-shield")
         self._forked = False
         forget_in_children(self)
 
@@ -144,7 +144,7 @@ class Connection:
         self._over.set()
         for stubs in self._members:
             stubs.channel.close()
-        self._shelter.close(ATTEMPT)
+        self._shield.close(ATTEMPT)
 
     @property
     def forked(self) -> bool:
@@ -167,7 +167,7 @@ class Connection:
         self, method: Method, request: Any, deadline: Deadline, attempt: float, *, wrote: bool
     ) -> Any:
         self.check_process()
-        return self._shelter.run(lambda: self._ask(method, request, deadline, attempt, wrote=wrote))
+        return self._shield.run(lambda: self._ask(method, request, deadline, attempt, wrote=wrote))
 
     def _ask(
         self, method: Method, request: Any, deadline: Deadline, attempt: float, *, wrote: bool

@@ -190,7 +190,7 @@ def verdicts_of(commits: list[Commit], answer: Any) -> list[int | Exception]:
     """Return the verdict on each commit of a request."""
     alone = len(commits) == 1
     if not answer.succeeded and (not alone or answer.responses[-1].response_range.kvs):
-        late = Unavailable("sent before an earlier outcome was settled; nothing was changed")
+        late = Unavailable("sent before an earlier outcome was resolved; nothing was changed")
         return [late] * len(commits)
     if alone:
         return [commits[0].verdict(answer.succeeded, answer.responses[:-1])]

@@ -135,7 +135,7 @@ class FileBackend(Backend):
     def check(self) -> Iterator[str]:
         def look() -> list[str]:
             with suppress(CorruptRecord):
-                self.replica.settle(math.inf)
+                self.replica.catch_up_with_base(math.inf)
             return list(self.replica.problems())
 
         # No deadline: everything is read.

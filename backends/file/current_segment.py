@@ -57,7 +57,7 @@ class CurrentSegment:
 
     @on_change.setter
     def on_change(self, notify: Callable[[str | None], None] | None) -> None:
-        self._on_change = self.log.judge.on_change = notify
+        self._on_change = self.log.state_machine.on_change = notify
 
     def close(self) -> None:
         self._compaction.close()
@@ -133,7 +133,7 @@ class CurrentSegment:
                 self.await_base()
                 return
             if self._may_begin_pending(sealed):
-                below = self.log.judge.overlay
+                below = self.log.state_machine.overlay
                 following = segments.open_next(self.folder, sealed, self._identity, below)
                 if following is not None:
                     os.close(self.log.fd)  # Only the log: its state is the layer below.
@@ -198,9 +198,9 @@ class CurrentSegment:
             self.open_newest()
             self._note_any_change()  # Other processes were a segment ahead.
         else:
-            judge = self.log.judge
-            judge.overlay.close()
-            judge.lie_on(following.base)
+            state = self.log.state_machine
+            state.overlay.close()
+            state.lie_on(following.base)
             self._keep(following.base)
             self.pending = False
             self.flaws = following.flaws
@@ -216,7 +216,7 @@ class CurrentSegment:
     def _write_base(self) -> None:
         """Write the base of the next segment in this process."""
         assert self.log.sealed is not None
-        changes = self.log.judge.changes.after("", inclusive=True)
+        changes = self.log.state_machine.changes.after("", inclusive=True)
         segments.write_base(
             self.folder, self.log.sealed, self.base, changes, self._next_form(), self._identity
         )
@@ -228,7 +228,7 @@ class CurrentSegment:
         """
         if self.log.form == segments.NEW_FORM:
             return segments.NEW_FORM
-        overlay = self.log.judge.overlay
+        overlay = self.log.state_machine.overlay
         stored = overlay.changes.get(segments.VERSION_KEY)
         if stored is not None:
             overlay.check_known(segments.VERSION_KEY, stored)

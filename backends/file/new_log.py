@@ -61,7 +61,7 @@ class NewLog(SegmentLog):
                 # Not below any version before it, even if lines were doubled.
                 self.sealed = max(self.start + batch.following, version + len(line) + 1)
                 break
-            verdicts.append(self.judge.commit(body, version, version - self.start))
+            verdicts.append(self.state_machine.commit(body, version, version - self.start))
         return verdicts
 
     def _find_damage(self) -> Iterable[int]:
@@ -88,7 +88,7 @@ class NewLog(SegmentLog):
             self._check_synced(end - written)
             verdicts = self._replay_batches(end, own=end - written)
         except (Unavailable, CorruptRecord) as error:
-            return [self._not_judged(error)] * len(bodies)
+            return [self._not_evaluated(error)] * len(bodies)
         if self.sealed is not None:
             return None
         if verdicts is None:

@@ -44,7 +44,7 @@ class OldLog(SegmentLog):
                         self.applied = following
                         return
                     else:
-                        self.judge.commit(body, at, at - self.start)
+                        self.state_machine.commit(body, at, at - self.start)
                 at = self.applied = following
 
     def _pass_over(self, line: bytes, offset: int) -> None:
@@ -84,7 +84,7 @@ class OldLog(SegmentLog):
                 return None
             back = os.pread(self.fd, written, begin - self.start)
         except (Unavailable, CorruptRecord) as error:
-            return [self._not_judged(error)] * len(batch)
+            return [self._not_evaluated(error)] * len(batch)
         # A torn remnant of another writer ends at our mark: skip it, as every reader does.
         self.applied = begin
         verdicts: list[int | Exception] = []
@@ -93,7 +93,9 @@ class OldLog(SegmentLog):
         for line in batch:
             if as_written or back[at : at + len(line)] == line:
                 version = begin + at
-                verdicts.append(self.judge.commit(line[9:-1], version, version - self.start))
+                verdicts.append(
+                    self.state_machine.commit(line[9:-1], version, version - self.start)
+                )
             else:
                 verdicts.append(failure)
             at += len(line)

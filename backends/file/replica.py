@@ -113,13 +113,13 @@ class Replica:
         )
 
     def get(self, key: str) -> Record | None:
-        return self.segment.log.judge.overlay.get(key)
+        return self.segment.log.state_machine.overlay.get(key)
 
     def page(self, prefix: str, after: str | None, limit: int) -> list[Record]:
         inclusive = after is None or after < prefix
         start = prefix if after is None else max(prefix, after)
         page: list[Record] = []
-        for record in self.segment.log.judge.overlay.after(start, inclusive=inclusive):
+        for record in self.segment.log.state_machine.overlay.after(start, inclusive=inclusive):
             if not record.key.startswith(prefix) or len(page) == limit:
                 break
             page.append(record)
@@ -143,8 +143,8 @@ class Replica:
             except (Unavailable, CorruptRecord) as error:
                 return [error] * len(batch)
             log = self.segment.log
-            if log.judge.overlay.below.answers:
-                hidden = [log.judge.why_hidden(keys) for _, keys in batch]
+            if log.state_machine.overlay.below.answers:
+                hidden = [log.state_machine.why_hidden(keys) for _, keys in batch]
                 if any(hidden):
                     return self._append_rest(batch, hidden)
             verdicts = log.append([body for body, _ in batch])
@@ -155,7 +155,7 @@ class Replica:
     def _append_rest(
         self, batch: list[lines.Commit], hidden: list[CorruptRecord | None]
     ) -> list[int | Exception]:
-        """Append all commits except those that a damaged base makes impossible to judge."""
+        """Append all commits except those that a damaged base makes impossible to evaluate."""
         rest = [commit for commit, why in zip(batch, hidden, strict=True) if not why]
         verdicts = iter(self.append(rest) if rest else ())
         return [why or next(verdicts) for why in hidden]
@@ -173,11 +173,11 @@ class Replica:
 
     def seal(self, patience: float = PATIENCE) -> None:
         """End the segment and move to the next one with its base, within `patience` seconds."""
-        self.settle(patience)
+        self.catch_up_with_base(patience)
         self.segment.log.write_seal()
-        self.settle(patience)
+        self.catch_up_with_base(patience)
 
-    def settle(self, patience: float = PATIENCE) -> None:
+    def catch_up_with_base(self, patience: float = PATIENCE) -> None:
         """Catch up, and wait up to `patience` seconds for a base that is being written."""
         self._compaction.patience = patience
         try:
@@ -203,23 +203,23 @@ class Replica:
         for at in log.damaged_places():
             yield f"{log.path}: damaged at byte {at}, or data is missing before it"
         yield from self.segment.base.damage()
-        for at, keys in log.judge.unjudged.items():
+        for at, keys in log.state_machine.undecided.items():
             yield (
                 f"{log.path}: the commit at byte {at} depends on damaged data; its keys are "
                 f"held: {keys}"
             )
 
     def accept_damage(self) -> list[str]:
-        """Discard damaged parts of the log and the commits that cannot be judged.
+        """Discard damaged parts of the log and the commits that cannot be evaluated.
 
         Returns the text that is still readable in them.
         """
         accepted: list[str] = []
         with contextlib.suppress(CorruptRecord, Unavailable):
-            self.settle(math.inf)  # Only commits of the newest segment can be examined.
+            self.catch_up_with_base(math.inf)  # Only commits of the newest segment can be examined.
         while True:
             log = self.segment.log
-            more = check.accept(log.path, [*log.damaged_places(), *log.judge.unjudged])
+            more = check.accept(log.path, [*log.damaged_places(), *log.state_machine.undecided])
             accepted += more
             self._check_usable()
             self.segment.open_newest()
@@ -231,5 +231,5 @@ class Replica:
                 if not more:
                     raise
                 continue
-            if not self.segment.log.judge.unjudged:
+            if not self.segment.log.state_machine.undecided:
                 return accepted

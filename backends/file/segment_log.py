@@ -16,7 +16,7 @@ from pathlib import Path
 from jrs.contract.errors import CorruptRecord, OutcomeUnknown, Unavailable
 
 from . import check, segments
-from .judge import Judge
+from .state_machine import StateMachine
 
 CHUNK = 4 << 20
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -41,7 +41,9 @@ class SegmentLog(ABC):
         """The offset of the segment."""
         self.fd = segment.fd
         self.path = segments.log_path(folder, self.start, self.form)
-        self.judge = Judge(segment.base, self.path, self.start, self.accepted, on_change)
+        self.state_machine = StateMachine(
+            segment.base, self.path, self.start, self.accepted, on_change
+        )
         self.applied = self.start
         """The offset up to which the log is applied."""
         self.synced = self.start
@@ -60,7 +62,7 @@ class SegmentLog(ABC):
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
-        self.judge.overlay.close()
+        self.state_machine.overlay.close()
 
     @property
     def tail(self) -> int:
@@ -169,9 +171,9 @@ class SegmentLog(ABC):
         if self.applied != begin and self.is_suspect:
             raise Unavailable("another process could not sync the log before it")
 
-    def _not_judged(self, error: Exception) -> OutcomeUnknown:
+    def _not_evaluated(self, error: Exception) -> OutcomeUnknown:
         self.trusted = False
-        return OutcomeUnknown(f"written, but cannot be judged: {error}")
+        return OutcomeUnknown(f"written, but cannot be evaluated: {error}")
 
 
 def unavailable(error: OSError, path: Path) -> Unavailable:

@@ -50,6 +50,7 @@ class _Request(Generic[T]):
 
     __slots__ = (
         "action",
+        "completed",
         "error",
         "following",
         "future",
@@ -57,7 +58,6 @@ class _Request(Generic[T]):
         "line",
         "ops",
         "passes_on",
-        "settled",
         "taken",
         "wake",
     )
@@ -75,23 +75,23 @@ class _Request(Generic[T]):
         self.future = future
         self.action = action
         self.error: BaseException | None = None
-        self.left = self.taken = self.settled = False
+        self.left = self.taken = self.completed = False
         self.passes_on = threading.current_thread() is not threading.main_thread()
         self.following: _Request[T] | None = None
         self.wake = threading.Lock()
         self.wake.acquire()
 
-    def settle(self, verdict: int | BaseException) -> None:
+    def complete(self, verdict: int | BaseException) -> None:
         if isinstance(verdict, BaseException):
             self.error = verdict
         elif verdict == FENCED:
             self.error = Fenced("a newer epoch exists: this leader has been replaced")
         elif verdict != ACCEPTED:
             self.error = Conflict(self.ops[verdict], "its condition does not hold in the log")
-        self.settled = True
+        self.completed = True
 
     def resolve(self, future: Future[None]) -> None:
-        """Settle the future; called without any lock."""
+        """Complete the future; called without any lock."""
         try:
             if self.error is not None:
                 future.set_exception(self.error)
@@ -145,7 +145,7 @@ class GroupCommit(Generic[T]):
         self._await(_Request(line, ops), deadline)
 
     def commit_async(self, line: T, ops: tuple[Op, ...]) -> Future[None]:
-        """Queue a commit; the serving thread settles its future."""
+        """Queue a commit; the serving thread completes its future."""
         future: Future[None] = Future()
         self._enter(_Request(line, ops, future=future))
         return future
@@ -191,7 +191,7 @@ class GroupCommit(Generic[T]):
             request.following.wake.release()
         if request.error is not None:
             raise request.error
-        if not request.settled:
+        if not request.completed:
             if request.line is None:
                 raise Unavailable("no answer within the deadline")
             raise OutcomeUnknown("no answer within the deadline: the commit is being written")
@@ -199,7 +199,7 @@ class GroupCommit(Generic[T]):
     def _take_back(self, request: _Request[T]) -> bool:
         """Stop waiting; return whether the request will certainly not be carried out."""
         with self._mutex:
-            if request.settled:
+            if request.completed:
                 return False
             request.left = True
             if not request.taken:
@@ -226,14 +226,14 @@ class GroupCommit(Generic[T]):
             return
         if (action := batch[0].action) is not None:
             verdicts = [_done(action)]
-        self._settle(batch, verdicts)
+        self._complete(batch, verdicts)
 
-    def _settle(self, batch: list[_Request[T]], verdicts: list[int | BaseException]) -> None:
+    def _complete(self, batch: list[_Request[T]], verdicts: list[int | BaseException]) -> None:
         to_wake: list[_Request[T]] = []
         last: _Request[T] | None = None
         with self._mutex:
             for request, verdict in zip(batch, verdicts, strict=True):
-                request.settle(verdict)
+                request.complete(verdict)
                 if request.left or request.future is not None:
                     continue
                 if last is not None and request.passes_on:

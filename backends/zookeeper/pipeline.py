@@ -38,7 +38,7 @@ class Commit:
         self.request: Request | None = None
         self.looking: Reading | None = None
         self.error: JrsError | None = None
-        self.settled = False
+        self.completed = False
         self.future: Future[None] | None = None
         self.wake: threading.Lock | None = None
 
@@ -75,7 +75,7 @@ class Pipeline:
         self._turn = threading.Lock()
         self._held: deque[Commit] = deque()
         self._newest: Commit | None = None
-        self._unsettled: deque[Commit] = deque()
+        self._incomplete: deque[Commit] = deque()
         """The commits of `commit_async`, in the order of their deadlines."""
 
     def commit(self, ops: tuple[Op, ...], fence: Fence | None, deadline: Deadline) -> None:
@@ -93,7 +93,7 @@ class Pipeline:
             raise
         if not answered:
             self._give_up(commit)
-            commit.wake.acquire()  # The thread that settled the commit releases it.
+            commit.wake.acquire()  # The thread that completed the commit releases it.
         if commit.error is not None:
             raise commit.error
 
@@ -104,27 +104,27 @@ class Pipeline:
         commit = Commit(ops, fence, deadline)
         commit.future = Future()
         with self._turn:
-            self._unsettled.append(commit)
+            self._incomplete.append(commit)
         self._begin(commit)
         return commit.future
 
     def expire(self) -> None:
-        """Settle the commits of `commit_async` whose deadline has passed."""
+        """Complete the commits of `commit_async` whose deadline has passed."""
         late = []
         with self._turn:
-            while self._unsettled and (
-                self._unsettled[0].settled or self._unsettled[0].deadline.expired
+            while self._incomplete and (
+                self._incomplete[0].completed or self._incomplete[0].deadline.expired
             ):
-                commit = self._unsettled.popleft()
-                if not commit.settled:
+                commit = self._incomplete.popleft()
+                if not commit.completed:
                     late.append(commit)
         for commit in late:
             self._give_up(commit)
 
     def close(self) -> None:
-        """Settle the remaining commits, after the connection was closed."""
+        """Complete the remaining commits, after the connection was closed."""
         with self._turn:
-            rest, self._unsettled = [*self._unsettled, *self._held], deque()
+            rest, self._incomplete = [*self._incomplete, *self._held], deque()
         for commit in rest:
             self._give_up(commit)
 
@@ -141,11 +141,11 @@ class Pipeline:
             with self._turn:
                 do(finished)
                 for commit, _ in finished:
-                    commit.settled = True
+                    commit.completed = True
             for commit, error in finished:
                 commit.deliver(error)
 
-        self._connection.shelter.run(step)
+        self._connection.shield.run(step)
 
     def _enter(self, commit: Commit, finished: _Finished) -> None:
         self._held.append(commit)
@@ -183,7 +183,7 @@ class Pipeline:
         self, commit: Commit, keys: list[str], looking: Reading, finished: _Finished
     ) -> None:
         commit.looking = None
-        if not commit.settled:
+        if not commit.completed:
             try:
                 answers = looking.answers()
             except JrsError as error:
@@ -222,7 +222,7 @@ class Pipeline:
         return Request(codec.MULTI, codec.multi(self._planner.directory(name)), answered)
 
     def _answered(self, commit: Commit, request: Request, finished: _Finished) -> None:
-        if commit.settled or commit.request is not request:
+        if commit.completed or commit.request is not request:
             return
         problem = request.problem(self._connection.where)
         if problem is not None:
@@ -230,7 +230,7 @@ class Pipeline:
             return
         assert request.reply is not None
         assert commit.plan is not None
-        verdict = self._planner.settle(commit.plan, request.reply)
+        verdict = self._planner.outcome(commit.plan, request.reply)
         if isinstance(verdict, Replan):
             if verdict.directories:
                 self._directories.difference_update(commit.plan.directories)
@@ -254,7 +254,7 @@ class Pipeline:
         self._locked(lambda finished: self._abandon(commit, finished))
 
     def _abandon(self, commit: Commit, finished: _Finished) -> None:
-        if commit.settled:
+        if commit.completed:
             return
         if commit.request is None or commit in self._held:
             if commit in self._held:

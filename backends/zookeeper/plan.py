@@ -111,7 +111,7 @@ class Planner:
             return None
         return self.cache.record(key, record, self.layout.shard(key), shard.version)
 
-    def settle(self, plan: Plan, reply: tuple[bytes, int]) -> JrsError | Replan | None:
+    def outcome(self, plan: Plan, reply: tuple[bytes, int]) -> JrsError | Replan | None:
         """Return the outcome from the answer: None (done), an error, or `Replan`."""
         failed = codec.failure(*reply)
         if failed is None:

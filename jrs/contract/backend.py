@@ -350,7 +350,7 @@ def _as_fenced(future: Future[None], fence: Fence) -> Future[None]:
     """Return a future that fails with `Fenced` if the attempt's fence caused the conflict."""
     outer: Future[None] = Future()
 
-    def settle(inner: Future[None]) -> None:
+    def resolve(inner: Future[None]) -> None:
         error = inner.exception()
         with suppress(InvalidStateError):  # The caller canceled it; the commit is done anyway.
             if error is None:
@@ -360,5 +360,5 @@ def _as_fenced(future: Future[None], fence: Fence) -> Future[None]:
             else:
                 outer.set_exception(error)
 
-    future.add_done_callback(settle)
+    future.add_done_callback(resolve)
     return outer

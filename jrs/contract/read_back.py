@@ -22,7 +22,7 @@ def still_unknown(unknown: OutcomeUnknown) -> Iterator[None]:
 def commit_and_read_back(
     backend: Backend, own: Create | Update, *others: Op, fence: Fence | None = None
 ) -> None:
-    """Commit, and settle an unknown outcome by reading `own` back.
+    """Commit, and resolve an unknown outcome by reading `own` back.
 
     No other process may ever write the same value as `own`.
 

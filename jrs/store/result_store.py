@@ -89,7 +89,7 @@ class JobResultStore:
         """Run `create_dirty` without waiting, but without its read-back.
 
         An existing result fails with `Conflict`, and an unknown outcome stays unknown. Call
-        `create_dirty` with the same result to settle either.
+        `create_dirty` with the same result to resolve either.
         """
         return self._backend.commit_async(*self._dirty_ops(result), fence=fence)
 

@@ -171,7 +171,7 @@ class Actions:
         except JobHeld as error:
             self._hold(job_id, error)
             return
-        self._state.settle(job_id)
+        self._state.complete_rescales(job_id)
         self._state.take_scheduled_snapshot(job_id, spec.snapshots)
         step = self._stops.advance(stop, StopEvent.COMPLETE, self._fence)
         if step is StopStep.NONE:

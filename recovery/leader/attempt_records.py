@@ -135,11 +135,13 @@ class AttemptRecords:
         self._emit("died", job_id, said)
         return RestartPlan(deaths, delay)
 
-    def settle(self, spec: JobSpec, stored: Record | None) -> tuple[AttemptRecord | None, float]:
+    def count_leader_death(
+        self, spec: JobSpec, stored: Record | None
+    ) -> tuple[AttemptRecord | None, float]:
         """Return the job's newest attempt, and the seconds until another attempt may start.
 
-        An attempt that ran in an earlier leader's process is judged by how that leader ended. The
-        judgement is recorded durably, so that the next leader does not repeat it.
+        An attempt that ran in an earlier leader's process is counted by how that leader ended. The
+        outcome is recorded durably, so that the next leader does not repeat it.
 
         Raises:
             OSError: the leader's last words cannot be read now.
@@ -165,7 +167,10 @@ class AttemptRecords:
 
             if suspects.hangs_alone(record, end_of(record.epoch)):
                 self._wait_for_last_words(job_id, record.epoch)
-            before, record = record, suspects.settled(record, policy, end_of, self._now())
+            before, record = (
+                record,
+                suspects.after_leader_death(record, policy, end_of, self._now()),
+            )
             if record != before:
                 self._put(stored.key, encode(record), stored.version)
                 why = end_of(record.epoch).fatal or "it left no last words"

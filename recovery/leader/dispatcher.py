@@ -29,8 +29,8 @@ from .actions import Actions
 from .agenda import Agenda
 from .attempt_records import AttemptRecords, RestartPlan
 from .attempts import AttemptHandle, Attempts
+from .background_tasks import BackgroundTasks
 from .context import LeaderContext
-from .errands import Errands
 from .facts import SCANNED, End, Gatherer, JobMemory, Look, Stored
 from .loop import TICK, Loop
 from .reactions import Case, Reactions
@@ -44,7 +44,7 @@ _RESYNC = 60.0
 """Seconds after which a leader asks for all changes, whatever its watch has reported."""
 _PAGE = 256
 """Jobs that are checked together."""
-_SETTLE = 0.5
+_CLOSING = 0.5
 """Seconds that `stop` waits for actions in flight: each of them may be interrupted anywhere."""
 _LATE = 1 / 8
 """The share of the ttl by which a turn may begin late. Heartbeats are as late: at an interval of
@@ -70,16 +70,19 @@ class Dispatcher:
         self._attempts = Attempts()
         self._records = AttemptRecords(context)
         self._actions = Actions(context, self._attempts, self._records)
-        self._turns = suspects.Turns(context.probation, clock)
+        self._probations = suspects.Probations(context.probation, clock)
         self._facts = Gatherer(
-            context, self._attempts, settle=self._records.settle, turns=self._turns
+            context,
+            self._attempts,
+            count_leader_death=self._records.count_leader_death,
+            probations=self._probations,
         )
         self._jobs: dict[str, JobMemory] = {}
         self._functions: dict[str, Callable[..., Any]] = {}
         self._agenda = Agenda(clock)
         self._rescan = {*SCANNED}
         self._resync_at = clock() + _RESYNC
-        self._starts = Starts(context.max_attempts, self._turns, self._attempts)
+        self._starts = Starts(context.max_attempts, self._probations, self._attempts)
         self._stopping = threading.Event()
         self._loop = Loop(
             turn=self._turn,
@@ -90,16 +93,16 @@ class Dispatcher:
             clock=clock,
             late_after=float("inf") if context.ttl is None else context.ttl * _LATE,
         )
-        self._errands = Errands(
+        self._tasks = BackgroundTasks(
             context.runtime, self._loop, self._agenda, fenced=self._step_down, failed=self._failed
         )
         self._reactions = Reactions(
             context,
             self._actions,
             self._records,
-            self._errands,
+            self._tasks,
             self._agenda,
-            self._turns,
+            self._probations,
             self._start,
         )
         self._threads = [
@@ -117,7 +120,7 @@ class Dispatcher:
             Unavailable: the backend could not be asked.
         """
         self._look_at_all()
-        self._errands.pools.cleanups.submit(self._empty_trash)
+        self._tasks.pools.cleanups.submit(self._empty_trash)
 
     def start(self) -> None:
         """Continue deciding until `stop`, in threads of its own."""
@@ -154,9 +157,9 @@ class Dispatcher:
         for thread in self._threads:
             if thread.is_alive():
                 thread.join(deadline.bounded())
-        if not self._errands.close(Deadline.after(min(_SETTLE, deadline.bounded()))):
+        if not self._tasks.close(Deadline.after(min(_CLOSING, deadline.bounded()))):
             self._emit("left", "", "an action does not end and is left behind")
-        self._release(Deadline.after(_SETTLE))
+        self._release(Deadline.after(_CLOSING))
         return dead
 
     # -- the loop --------------------------------------------------------------------------
@@ -237,7 +240,7 @@ class Dispatcher:
                 continue  # It is checked when its action has returned.
             if job.ended is None:
                 jobs[job_id] = job
-            elif self._errands.may_try(job, None):
+            elif self._tasks.may_try(job, None):
                 self._count(job_id, job, job.ended)
         looks = self._facts.gather(jobs, page, self._functions)
         for job_id, look in looks.items():
@@ -252,13 +255,13 @@ class Dispatcher:
             except CorruptRecord as error:
                 self._hold(job_id, error)
             except Exception as error:
-                self._errands.put_off(job_id, jobs[job_id], None, error)
+                self._tasks.put_off(job_id, jobs[job_id], None, error)
 
     def _reconcile(self, job_id: str, job: JobMemory, look: Look) -> None:
         facts = look.facts
         decision = decide(facts)
         recovers = decision.action is Action.RECOVER and not job.pinning
-        recovers = recovers and self._errands.may_try(job, Action.RECOVER)
+        recovers = recovers and self._tasks.may_try(job, Action.RECOVER)
         spec = look.spec if recovers else None
         # Not gathered with a page: starts of earlier jobs on the page count, too.
         if spec is None:
@@ -268,7 +271,7 @@ class Dispatcher:
             decision = decide(facts)
         elif not self._starts.has_slot(job, spec, facts):
             return  # `_admit` reports its decision.
-        may_try = self._errands.may_try(job, decision.action)
+        may_try = self._tasks.may_try(job, decision.action)
         self._plan(job_id, job, decision, look, turn=facts.turn)
         if may_try:
             self._decided(job_id, decision)
@@ -289,7 +292,12 @@ class Dispatcher:
     ) -> None:
         """Have the job checked at the moments when its decision may change by time alone."""
         now = self._clock()
-        moments = [job.restart_at, job.cleanup_at, look.stop_due or 0.0, self._turns.due(job_id)]
+        moments = [
+            job.restart_at,
+            job.cleanup_at,
+            look.stop_due or 0.0,
+            self._probations.due(job_id),
+        ]
         if job.failing is not None:
             moments.append(job.failing.until)
         if decision.action is Action.HOLD:
@@ -308,8 +316,8 @@ class Dispatcher:
         self._actions.start(spec, function, self._on_end(spec))
 
     def _count(self, job_id: str, job: JobMemory, end: End) -> None:
-        self._errands.run(
-            self._errands.pools.records,
+        self._tasks.run(
+            self._tasks.pools.records,
             job_id,
             job,
             None,

@@ -119,9 +119,9 @@ class Gatherer:
     """Gathers the facts about the jobs of one leadership; called by its dispatcher's thread.
 
     Args:
-        settle: returns a job's newest attempt, once an earlier leader's end is judged, and the
+        count_leader_death: returns a job's newest attempt, with an earlier leader's end, and the
             seconds until the next attempt may start.
-        turns: which jobs may run in this process.
+        probations: which jobs may run in this process.
     """
 
     def __init__(
@@ -129,15 +129,15 @@ class Gatherer:
         context: LeaderContext,
         attempts: Attempts,
         *,
-        settle: Callable[[JobSpec, Record | None], tuple[AttemptRecord | None, float]],
-        turns: suspects.Turns,
+        count_leader_death: Callable[[JobSpec, Record | None], tuple[AttemptRecord | None, float]],
+        probations: suspects.Probations,
     ) -> None:
         self._backend = context.backend
         self._emit = context.emit
         self._clock = context.runtime.clock
         self._attempts = attempts
-        self._settle = settle
-        self._turns = turns
+        self._count_leader_death = count_leader_death
+        self._probations = probations
         self._store = JobResultStore(context.backend)
 
     def changed(
@@ -276,13 +276,15 @@ class Gatherer:
     ) -> Attempt:
         if self._attempts.is_running(job_id):
             return Attempt.RUNNING
-        self._turns.has_ended(job_id)
+        self._probations.has_ended(job_id)
         if spec is None:
             return Attempt.NONE
         if job.deaths is None:
             record = stored[keys.ATTEMPTS]
             try:
-                newest, delay = self._settle(spec, record if isinstance(record, Record) else None)
+                newest, delay = self._count_leader_death(
+                    spec, record if isinstance(record, Record) else None
+                )
             except suspects.LeaderHangs:
                 job.restart_at = self._clock() + _AGAIN
                 return Attempt.UNHEARD

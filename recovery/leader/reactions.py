@@ -19,8 +19,8 @@ from . import suspects
 from .actions import Actions, PendingCleanup
 from .agenda import Agenda
 from .attempt_records import AttemptRecords
+from .background_tasks import BackgroundTasks
 from .context import LeaderContext
-from .errands import Errands
 from .facts import JobMemory, Look
 
 
@@ -50,15 +50,15 @@ class Reactions:
         context: LeaderContext,
         actions: Actions,
         records: AttemptRecords,
-        errands: Errands,
+        tasks: BackgroundTasks,
         agenda: Agenda,
-        turns: suspects.Turns,
+        probations: suspects.Probations,
         start: Callable[[JobSpec], None],
     ) -> None:
         self.actions = actions
         self.records = records
-        self.errands = errands
-        self.turns = turns
+        self.tasks = tasks
+        self.probations = probations
         self.start = start
         self._emit = context.emit
         self._clock = context.runtime.clock
@@ -73,8 +73,8 @@ class Reactions:
                 return
 
     def _run(self, row: Reaction, case: Case) -> None:
-        self.errands.run(
-            getattr(self.errands.pools, row.pool),
+        self.tasks.run(
+            getattr(self.tasks.pools, row.pool),
             case.job_id,
             case.job,
             row.action,
@@ -134,7 +134,7 @@ def _none(reactions: Reactions, case: Case, found: Any) -> None:
 
 def _again_later(action: Action) -> Callable[[Reactions, Case, Any], None]:
     """Another process may be working on it."""
-    return lambda reactions, case, found: reactions.errands.rest(case.job, action)
+    return lambda reactions, case, found: reactions.tasks.rest(case.job, action)
 
 
 @attrs.frozen
@@ -211,8 +211,8 @@ TABLE = (
         Action.LEAVE,
         "records",
         lambda reactions, case: reactions.records.end_probation(case.job_id),
-        when=lambda reactions, case: reactions.turns.has_survived(case.job_id),
-        then=lambda reactions, case, found: reactions.turns.acquit(case.job_id),
+        when=lambda reactions, case: reactions.probations.has_survived(case.job_id),
+        then=lambda reactions, case, found: reactions.probations.acquit(case.job_id),
     ),
     Reaction(
         Action.LEAVE,

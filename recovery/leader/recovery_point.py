@@ -78,7 +78,7 @@ class RecoveryPoints:
             Fenced: a newer leader exists.
             Unavailable, OutcomeUnknown: the call may be repeated.
         """
-        self.settle(job_id)
+        self.complete_rescales(job_id)
         damage = dict(self._damage(job_id))
         if not damage:
             return
@@ -100,7 +100,7 @@ class RecoveryPoints:
         self._storage.take_over(job_id, self._fence.epoch)
         self._emit("restored", job_id, f"resumes from snapshot {usable.record.number}")
 
-    def settle(self, job_id: str) -> None:
+    def complete_rescales(self, job_id: str) -> None:
         """Complete the swap of checkpoints that a death interrupted, once nothing of the job runs.
 
         Idempotent.

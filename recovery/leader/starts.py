@@ -24,9 +24,11 @@ class Starts:
         max_attempts: how many attempts in processes of their own run at once; None: any number.
     """
 
-    def __init__(self, max_attempts: int | None, turns: suspects.Turns, attempts: Attempts) -> None:
+    def __init__(
+        self, max_attempts: int | None, probations: suspects.Probations, attempts: Attempts
+    ) -> None:
         self._admission = Admission(max_attempts)
-        self._turns = turns
+        self._probations = probations
         self._attempts = attempts
         self._waiting: dict[str, Facts] = {}
 
@@ -34,7 +36,7 @@ class Starts:
         """Return whether the other suspects let the job start; if not, ask again."""
         if suspects.runner_of(spec, job.suspicion) is not RunnerKind.THREAD:
             return True
-        return self._turns.may_start(spec.job_id, job.suspicion)
+        return self._probations.may_start(spec.job_id, job.suspicion)
 
     def has_slot(self, job: JobMemory, spec: JobSpec, facts: Facts) -> bool:
         """Return whether the job has a slot, or needs none; if not, it waits for `admit`."""
@@ -49,13 +51,13 @@ class Starts:
     def begin(self, job: JobMemory, spec: JobSpec) -> None:
         """Record that the job is being started."""
         if suspects.runner_of(spec, job.suspicion) is RunnerKind.THREAD:
-            self._turns.enter(spec.job_id, job.suspicion)
+            self._probations.enter(spec.job_id, job.suspicion)
 
     def give_way(self, job_id: str) -> None:
         """Release the job's slot and its turn, unless an attempt of it runs."""
         if not self._attempts.is_running(job_id):
             self._admission.release(job_id)
-            self._turns.leave(job_id)
+            self._probations.leave(job_id)
 
     def admit(self, *, late: bool) -> list[str]:
         """Give free slots to the jobs that have waited longest; return those jobs.

@@ -77,7 +77,7 @@ def hangs_alone(record: AttemptRecord, end: LeaderEnd) -> bool:
     return record.on_probation and end.hangs and not end.orderly
 
 
-def settled(
+def after_leader_death(
     record: AttemptRecord, policy: RestartPolicy, end_of: Callable[[int], LeaderEnd], now: float
 ) -> AttemptRecord:
     """Return the updated record of an attempt whose leader is gone.
@@ -133,14 +133,14 @@ def remaining_delay(record: AttemptRecord, policy: RestartPolicy, now: float) ->
 
 
 @attrs.define
-class _Turn:
+class _Running:
     since: float
     probation: float
     """Seconds; 0 if the job is not a suspect, or has survived its probation."""
 
 
-class Turns:
-    """The turns of jobs to run in this process. Safe for use by many threads.
+class Probations:
+    """The probations of the jobs of this process. Safe for use by many threads.
 
     While there is no suspect, all jobs may start at once.
 
@@ -152,7 +152,7 @@ class Turns:
         self._base = base
         self._clock = clock
         self._lock = threading.Lock()
-        self._here: dict[str, _Turn] = {}
+        self._here: dict[str, _Running] = {}
         self._waiting: set[str] = set()
 
     def may_start(self, job_id: str, suspicion: int) -> bool:
@@ -172,7 +172,7 @@ class Turns:
         """Record that an attempt is being started in this process."""
         with self._lock:
             self._waiting.discard(job_id)
-            self._here[job_id] = _Turn(self._clock(), probation(suspicion, self._base))
+            self._here[job_id] = _Running(self._clock(), probation(suspicion, self._base))
 
     def has_survived(self, job_id: str) -> bool:
         """Return whether the job is on probation and has survived it."""

@@ -1,7 +1,7 @@
 """Properties of a query that Spark's Python API does not expose, read from the JVM's objects.
 
-`DataStreamWriter` has no getters. Its fields have had the same names since Spark 2. If one is missing,
-Spark has changed, and the query is refused: to take the field as not set would pass every check.
+`DataStreamWriter` has no getters. Its fields have had the same names since Spark 2. If one
+is missing, Spark has changed, and the query is refused: to take it as not set would pass the check.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ def test_damage_under_a_commit_holds_what_it_wrote(tmp_path: Path) -> None:
 
 
 def test_a_commit_held_by_damage_can_be_given_up(tmp_path: Path) -> None:
-    """D2: once an operator has accepted it, a commit that cannot be judged holds no key."""
+    """D2: once an operator has accepted it, a commit that cannot be evaluated holds no key."""
     with compacted(tmp_path, "abcd") as backend:
         backend.commit(Update("r/b", b"new", present(backend, "r/b").version), Create("r/x", b""))
         flip(backend, b"\told-b", 5, 1)

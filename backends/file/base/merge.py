@@ -28,7 +28,7 @@ Change = tuple[str, tuple[bytes | None, int]]
 """A key with its escaped value and version; None for a record that was deleted."""
 
 HELD = -1
-"""The version of a held key: a commit that may have written it cannot be judged."""
+"""The version of a held key: a commit that may have written it cannot be evaluated."""
 
 
 def write_base(fd: int, base: Base, changes: Iterable[Change]) -> bytes:

@@ -67,7 +67,7 @@ def unescape(value: bytes) -> bytes:
 
 
 Commit = tuple[bytes, list[str]]
-"""The body of a commit's line, and all keys that a judge needs, including the fence's key."""
+"""The body of a commit's line, and all keys that evaluation needs, including the fence's key."""
 
 
 def commit(ops: tuple[Op, ...], fence: tuple[str, int] | None) -> Commit:

@@ -33,7 +33,7 @@ from kazoo.retry import RetryFailedError
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import AccessDenied, JrsError, Unavailable
 
-from ...remote.shelter import Shelter
+from ...remote.shield import Shield
 from . import codec
 from .access import Access
 from .request import Request
@@ -170,7 +170,7 @@ class Connection:
         self._over = threading.Event()
         self.on_tick: Callable[[], None] = lambda: None
         """Called a few times a second."""
-        self.shelter = Shelter(f"{name}-shelter")
+        self.shield = Shield(f"{name}-shield")
         self._keeper = threading.Thread(target=self._keep, name=f"{name}-keeper", daemon=True)
 
     @property
@@ -215,7 +215,7 @@ class Connection:
         Raises:
             Unavailable: the connection was closed.
         """
-        self.shelter.run(lambda: self._submit(requests))
+        self.shield.run(lambda: self._submit(requests))
 
     def _submit(self, requests: Sequence[Request]) -> None:
         with self._mutex:
@@ -240,7 +240,7 @@ class Connection:
         for request in unsent:
             request.set_exception(Unavailable("this handle was closed; nothing was changed"))
         self._over.set()
-        self.shelter.close(_FAREWELL)
+        self.shield.close(_FAREWELL)
         if self._keeper.ident is not None:
             self._keeper.join()
         self._handler.given_up = not connected
@@ -281,9 +281,9 @@ class Connection:
 
     def _answered(self, request: Request) -> None:
         with self._mutex:
-            if request.settled:
+            if request.completed:
                 return
-            request.settled = True
+            request.completed = True
             self._flying.discard(request)
             self._heard = time.monotonic()
             self._pump()
@@ -373,4 +373,4 @@ class Connection:
 
 
 def _nobody(_: Request) -> None:
-    """Ignore the request: the callback of a settled request."""
+    """Ignore the request: the callback of a completed request."""

@@ -56,7 +56,7 @@ class Request:
         self.path = path
         self.watcher = watcher
         self.sent = False
-        self.settled = False
+        self.completed = False
         self.generation = 0
         self.current: Callable[[], int] = int
         self.answered: Callable[[Request], None] = notify

@@ -103,7 +103,7 @@ def test_every_call_ends_while_the_server_hangs(
 def test_closing_while_the_server_hangs(
     hung: tuple[ZooKeeperBackend, Callable[[], None]],
 ) -> None:
-    """A handle closes in a second or two, and what was in flight is settled."""
+    """A handle closes in a second or two, and what was in flight is resolved."""
     backend, _ = hung
     futures = [backend.commit_async(Create(f"k/{number}", b"")) for number in range(300)]
     began = time.monotonic()

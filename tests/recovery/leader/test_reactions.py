@@ -53,9 +53,9 @@ def reaction(
     record = Recorder(SimpleNamespace(**{name: name for name in attrs.fields_dict(Pools)}))
     runtime = Runtime(clock=lambda: NOW)
     context: Any = SimpleNamespace(runtime=runtime, emit=lambda *event: None)
-    turns: Any = SimpleNamespace(has_survived=lambda job_id: survived)
+    probations: Any = SimpleNamespace(has_survived=lambda job_id: survived)
     them: Any = record
-    reactions = Reactions(context, them, them, them, Agenda(runtime.clock), turns, them.start)
+    reactions = Reactions(context, them, them, them, Agenda(runtime.clock), probations, them.start)
     job = JobMemory(pinning=pinning, snapshot_at=snapshot_at)
     facts = Facts(spec=spec, result=Result.NONE, attempt=attempt)
     stored = JobSpec("j", "m:f", snapshots=SnapshotPolicy(every=every))

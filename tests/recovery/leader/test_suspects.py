@@ -14,7 +14,7 @@ import pytest
 from jrs.records.model import AttemptRecord, JobSpec, RunnerKind
 from jrs.records.policies import RestartPolicy
 from jrs.recovery.leader import suspects
-from jrs.recovery.leader.suspects import Turns
+from jrs.recovery.leader.suspects import Probations
 from jrs.recovery.processes import last_words
 from jrs.recovery.processes.last_words import LastWords, LeaderEnd, Memory
 from tests.support import until
@@ -26,11 +26,11 @@ ALONE = attrs.evolve(RAN, suspicion=2, on_probation=True)
 BAD = Memory("boot", 3)
 
 
-def settled(record: AttemptRecord, **ends: LeaderEnd) -> AttemptRecord:
+def after_leader_death(record: AttemptRecord, **ends: LeaderEnd) -> AttemptRecord:
     def end_of(epoch: int) -> LeaderEnd:
         return ends[f"e{epoch}"]
 
-    return suspects.settled(record, POLICY, end_of, 100.0)
+    return suspects.after_leader_death(record, POLICY, end_of, 100.0)
 
 
 # -- what an end says -----------------------------------------------------------------------------
@@ -39,7 +39,7 @@ def settled(record: AttemptRecord, **ends: LeaderEnd) -> AttemptRecord:
 @pytest.mark.parametrize("record", [RAN, ALONE])
 def test_after_an_orderly_end_nothing_changes(record: AttemptRecord) -> None:
     """B2: a leader that resigned or was replaced makes nobody a suspect."""
-    assert settled(record, e4=ORDERLY) == record
+    assert after_leader_death(record, e4=ORDERLY) == record
 
 
 @pytest.mark.parametrize("record", [RAN, ALONE])
@@ -47,7 +47,7 @@ def test_a_kill_from_outside_is_no_death(record: AttemptRecord) -> None:
     """B2: however often a leader dies without a word, its jobs are suspects and no more."""
     suspicion = max(1, record.suspicion)
     for _ in range(20):
-        record = attrs.evolve(settled(record, e4=SILENT), on_probation=True, unheard=())
+        record = attrs.evolve(after_leader_death(record, e4=SILENT), on_probation=True, unheard=())
 
     assert record.deaths == 1
     assert record.suspicion == suspicion
@@ -57,7 +57,7 @@ def test_a_kill_from_outside_is_no_death(record: AttemptRecord) -> None:
 def test_only_the_job_that_was_alone_dies_with_its_leader() -> None:
     """B2: a fatal error is a death of the job on probation, with its delay and its traceback; of
     the others it makes suspects."""
-    other, alone = settled(RAN, e4=FATAL), settled(ALONE, e4=FATAL)
+    other, alone = after_leader_death(RAN, e4=FATAL), after_leader_death(ALONE, e4=FATAL)
 
     assert (other.deaths, other.suspicion, other.retry_at) == (1, 2, 100.0)
     assert (alone.deaths, alone.suspicion, alone.retry_at) == (2, 3, 116.0)
@@ -75,7 +75,7 @@ def test_who_kills_late_is_alone_for_longer(lasted: float, alone_for: float) -> 
     started = attrs.evolve(RAN, started_at=50.0)
     late = LeaderEnd(fatal="Fatal", at=50.0 + lasted)
     for ended in (lambda _: late, lambda _: FATAL):
-        found = suspects.settled(started, POLICY, ended, 50.0 + lasted)
+        found = suspects.after_leader_death(started, POLICY, ended, 50.0 + lasted)
 
         assert suspects.probation(found.suspicion) == alone_for
 
@@ -83,12 +83,12 @@ def test_who_kills_late_is_alone_for_longer(lasted: float, alone_for: float) -> 
 def test_last_words_that_come_late_count_late() -> None:
     """B2: a process that hangs is replaced before it is dead; what it leaves then is a death once
     the next leader has died, and counts once."""
-    first = settled(ALONE, e4=SILENT)
+    first = after_leader_death(ALONE, e4=SILENT)
 
     assert (first.deaths, first.unheard) == (1, (4,))
 
     again = attrs.evolve(first, epoch=5, on_probation=True, retry_at=0.0)
-    second = settled(again, e4=FATAL, e5=SILENT)
+    second = after_leader_death(again, e4=FATAL, e5=SILENT)
 
     assert (second.deaths, second.unheard) == (2, (5,))
 
@@ -102,7 +102,7 @@ def test_only_a_job_that_was_alone_waits_for_a_leader_that_hangs() -> None:
     assert not suspects.hangs_alone(RAN, hangs)
     assert not suspects.hangs_alone(ALONE, LeaderEnd(orderly=True, hangs=True))
 
-    given_up = settled(ALONE, e4=hangs)
+    given_up = after_leader_death(ALONE, e4=hangs)
 
     assert (given_up.deaths, given_up.unheard) == (1, (4,))
 
@@ -149,7 +149,7 @@ class Clock:
 
 def test_without_a_suspect_all_start_at_once() -> None:
     """B2: nothing waits for anything before a leader has died."""
-    turns = Turns(1.0, Clock())
+    turns = Probations(1.0, Clock())
     for job_id in "abc":
         assert turns.may_start(job_id, 0)
         turns.enter(job_id, 0)
@@ -159,7 +159,7 @@ def test_suspects_start_one_at_a_time() -> None:
     """B2: another one starts when the one before has ended, or has survived its probation and that
     was noted; what has just started is waited for; what is new waits for the suspects."""
     clock = Clock()
-    turns = Turns(1.0, clock)
+    turns = Probations(1.0, clock)
     turns.enter("new", 0)
 
     assert not turns.may_start("a", 2)  # The other one is as young.
@@ -192,7 +192,7 @@ def test_suspects_start_one_at_a_time() -> None:
 
 def test_a_suspect_that_waits_no_more_blocks_nobody() -> None:
     """B2: one that was canceled while it waited leaves the queue."""
-    turns = Turns(1.0, Clock())
+    turns = Probations(1.0, Clock())
     turns.enter("a", 1)
 
     assert not turns.may_start("b", 1)

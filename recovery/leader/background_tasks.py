@@ -1,6 +1,6 @@
-"""Errands: slow actions that run in a pool and report back to the dispatcher's thread.
+"""Background tasks: slow actions that run in a pool and report back to the dispatcher's thread.
 
-An errand that failed is not repeated at once, but after a delay that grows with each failure of the
+A task that failed is not repeated at once, but after a delay that grows with each failure of the
 same kind for the same job. Other kinds are not delayed: a job that cannot start is canceled at
 once.
 """
@@ -21,17 +21,17 @@ from .facts import Failing, JobMemory
 from .loop import TICK, Loop
 
 LONGEST = 30.0
-"""Seconds before a failed errand is tried again, at most."""
+"""Seconds before a failed task is tried again, at most."""
 
 T = TypeVar("T")
 
 
-class Errands:
-    """The errands of one leadership; used by its dispatcher's thread.
+class BackgroundTasks:
+    """The tasks of one leadership; used by its dispatcher's thread.
 
     Args:
         fenced: called at once, from any thread, when a newer leader exists.
-        failed: called on the dispatcher's thread when an errand has failed, with its job, the
+        failed: called on the dispatcher's thread when a task has failed, with its job, the
             error, and the seconds until it is repeated.
     """
 
@@ -125,7 +125,7 @@ class Errands:
         job.failing = Failing(action, 0, self._clock() + TICK)
 
     def close(self, deadline: Deadline) -> bool:
-        """Begin no further errand; return whether all errands in progress have ended."""
+        """Begin no further task; return whether all tasks in progress have ended."""
         for pool in self.pools.all():
             pool.close()
         ended = [pool.join(deadline) for pool in self.pools.all()]

@@ -1,7 +1,7 @@
-"""The judge: decides by replay whether each commit of a segment is accepted, and applies it.
+"""The replicated state: decides by replay whether each commit is accepted, and applies it.
 
 A commit's line states its conditions. Every process evaluates them in the order of the log and
-reaches the same verdict. A commit whose conditions depend on damaged data cannot be judged: the
+reaches the same verdict. A commit whose conditions depend on damaged data cannot be evaluated: the
 keys that it writes are held.
 """
 
@@ -21,7 +21,7 @@ from .format import lines
 _REMEMBERED = 4096
 
 
-class Judge:
+class StateMachine:
     """The state of one segment.
 
     Args:
@@ -41,8 +41,8 @@ class Judge:
         on_change: Callable[[str], None] | None = None,
     ) -> None:
         self.changes: OrderedMap[Stored] = OrderedMap()
-        self.unjudged: dict[int, str] = {}
-        """The commits that cannot be judged: the offset of each line, and the keys it writes."""
+        self.undecided: dict[int, str] = {}
+        """The commits that cannot be evaluated: the offset of each line, and the keys it writes."""
         self.on_change = on_change
         self._log = log
         self._start = start
@@ -59,7 +59,7 @@ class Judge:
         self._found.clear()
 
     def why_hidden(self, keys: list[str]) -> CorruptRecord | None:
-        """Return why a commit with these keys could not be judged; None if it can be.
+        """Return why a commit with these keys could not be evaluated; None if it can be.
 
         Appending a commit that depends on damaged data would only hold more keys.
         """
@@ -90,7 +90,7 @@ class Judge:
         except CorruptRecord as error:
             if self._is_refused(body):
                 return 0  # A known condition fails, so the hidden ones make no difference.
-            return OutcomeUnknown(f"written, but cannot be judged: {error}")
+            return OutcomeUnknown(f"written, but cannot be evaluated: {error}")
 
     def _is_refused(self, body: bytes) -> bool:
         """Return whether a condition of the commit fails that does not depend on damage."""
@@ -113,11 +113,11 @@ class Judge:
                 self._good_fence = None
             if self.on_change is not None:
                 self.on_change(key)
-        if written and len(self.unjudged) < _REMEMBERED:
-            self.unjudged[at] = ", ".join(written)
+        if written and len(self.undecided) < _REMEMBERED:
+            self.undecided[at] = ", ".join(written)
 
     def _apply(self, body: bytes, version: int) -> int:
-        """Judge one commit and apply it if every condition holds; return the verdict."""
+        """Evaluate one commit and apply it if every condition holds; return the verdict."""
         fields = body.split(b"\t")
         if fields[0] == b"R":
             self._write([(fields[1].decode(), fields[2])], version)

@@ -1,4 +1,4 @@
-"""Shelter: threads that run calls of the main thread that must not be interrupted.
+"""Shield: threads that run calls of the main thread that must not be interrupted.
 
 A signal handler runs in the main thread between any two instructions, and may raise there: a lock
 would stay acquired, a request half made. No handler runs in any other thread.
@@ -17,10 +17,10 @@ _IDLE = 2
 """Most threads that wait for work."""
 
 _LOOK = 1.0
-"""Seconds between two checks, during a long call, whether the shelter was closed."""
+"""Seconds between two checks, during a long call, whether the shield was closed."""
 
 
-class Shelter:
+class Shield:
     """Runs each call in a thread of its own, so that a long call does not delay others.
 
     Args:
@@ -48,7 +48,7 @@ class Shelter:
         results: list[R] = []
         errors: list[BaseException] = []
 
-        def sheltered() -> None:
+        def shielded() -> None:
             if not turn.acquire(blocking=False):
                 return  # Another thread has begun the call: never run it twice.
             try:
@@ -58,10 +58,10 @@ class Shelter:
             finally:
                 done.release()
 
-        self._calls.put(sheltered)
+        self._calls.put(shielded)
         while not done.acquire(timeout=_LOOK):
             if self._is_over():
-                sheltered()  # The shelter was closed before a thread took the call.
+                shielded()  # The shield was closed before a thread took the call.
         if errors:
             raise errors[0]
         return results[0]

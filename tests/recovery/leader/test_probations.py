@@ -1,4 +1,4 @@
-"""Turns: after a leader's death, what ran in its process starts one at a time."""
+"""Probations: after a leader's death, what ran in its process starts one at a time."""
 
 from __future__ import annotations
 
