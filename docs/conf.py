@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import sys
 from pathlib import Path
 
@@ -68,8 +69,11 @@ def _find_docstrings_of_attributes() -> None:
     it reads the source of the module that a class names as its own, which is `jrs`."""
     face = ModuleAnalyzer.for_module("jrs")
     face.analyze()
-    for room in jrs._ROOMS:
-        source = ModuleAnalyzer.for_module(room)
+    stub = ast.parse(Path(jrs.__file__).with_suffix(".pyi").read_text())
+    for node in stub.body:
+        if not isinstance(node, ast.ImportFrom):
+            continue
+        source = ModuleAnalyzer.for_module(f"jrs.{node.module}")
         source.analyze()
         face.attr_docs.update(source.attr_docs)
         face.tagorder.update(source.tagorder)

@@ -41,12 +41,12 @@ def move(backend: Backend) -> None:
 
 def get_then_move(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the restore move right after the first read of a key."""
-    get, moved = backend.get, []
+    get = backend.get
 
     def first_get(key: str, **options: Any) -> Record | None:
         found = get(key, **options)
         monkeypatch.setattr(backend, "get", get)
-        moved.append(move(backend))
+        move(backend)
         return found
 
     monkeypatch.setattr(backend, "get", first_get)
