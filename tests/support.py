@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +11,11 @@ from jrs.contract.clock import Deadline
 
 BOUND = 60.0
 """Seconds after which a condition that should hold soon is taken to never hold."""
+
+
+def in_long_form(long: int, short: int) -> int:
+    """Return how many there are of something: fewer unless JRS_SOAK=1 asks for the long form."""
+    return long if os.environ.get("JRS_SOAK") else short
 
 
 def until(condition: Callable[[], Any], what: str, timeout: float = BOUND) -> Any:

@@ -12,7 +12,9 @@ from typing import Protocol
 
 import pytest
 
+from jrs import cli
 from jrs.cli import main
+from tests.forks import Forks
 
 JOBS = """
 import sys, time
@@ -56,17 +58,19 @@ def url(tmp_path: Path) -> str:
     return f"file://{tmp_path}/store"
 
 
+@pytest.fixture(scope="session")
+def forks() -> Iterator[Forks]:
+    commands = (f"jrs.cli.{path.stem}" for path in Path(cli.__file__).parent.glob("[!_]*.py"))
+    with Forks("jrs.backends.file", "rich.console", "rich.table", *commands) as forks:
+        yield forks
+
+
 @pytest.fixture
-def jrs(home: Path, url: str) -> Jrs:
+def jrs(forks: Forks, home: Path, url: str) -> Jrs:
     def run(*args: object, **env: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "jrs", *map(str, args)],
-            cwd=home,
-            env={**os.environ, "JRS_BACKEND": url, **env},
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
+        program = "import runpy; runpy.run_module('jrs', run_name='__main__', alter_sys=True)"
+        environment = {**os.environ, "JRS_BACKEND": url, **env}
+        return forks.run(program, *args, folder=home, environment=environment)
 
     return run
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -188,8 +189,6 @@ def test_reading_creates_nothing(jrs: Jrs, tmp_path: Path) -> None:
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root to become another user")
 def test_no_permission(jrs: Jrs, store: JobResultStore, home: Path, tmp_path: Path) -> None:
     """A folder of another user is refused by name."""
-    import sys
-
     tmp_path.chmod(0o755)
     for parent in list(tmp_path.parents)[:-1]:
         if parent.name.startswith("pytest"):
@@ -256,9 +255,7 @@ def test_help_has_an_example(jrs_here: Jrs, command: str) -> None:
 
 
 @pytest.mark.parametrize(("scheme", "package"), [("etcd", "etcd3"), ("zookeeper", "kazoo")])
-def test_a_backend_whose_packages_are_missing(
-    jrs: Jrs, home: Path, scheme: str, package: str
-) -> None:
+def test_a_backend_whose_packages_are_missing(home: Path, scheme: str, package: str) -> None:
     """One line that says what to install."""
     # As if it were not installed: Python looks in the working folder first.
     (home / "sitecustomize.py").write_text(
@@ -269,7 +266,13 @@ def test_a_backend_whose_packages_are_missing(
         "    return real(name)\n"
         "m.distribution = distribution\n"
     )
-    ended = jrs("--backend", f"{scheme}://127.0.0.1:1", "list", PYTHONPATH=str(home))
+    ended = subprocess.run(
+        [sys.executable, "-m", "jrs", "--backend", f"{scheme}://127.0.0.1:1", "list"],
+        env={**os.environ, "PYTHONPATH": str(home)},
+        cwd=home,
+        capture_output=True,
+        text=True,
+    )
     assert ended.returncode == 2
     assert len(ended.stderr.splitlines()) == 1
     assert f"pip install 'jrs[{scheme}]'" in ended.stderr

@@ -14,10 +14,10 @@ from jrs.testing.contract import (
     Opener,
     PagingContract,
     ReadContract,
-    StatefulContract,
     WatchContract,
 )
 from jrs.testing.servers import EtcdServer
+from tests.contract.short import ShortStatefulContract
 
 
 class Single(BackendFixtures):
@@ -59,7 +59,7 @@ class TestConcurrency(Single, ConcurrencyContract): ...
 class TestMultiProcess(Single, MultiProcessContract): ...
 
 
-class TestStateful(Single, StatefulContract): ...
+class TestStateful(Single, ShortStatefulContract): ...
 
 
 class TestEnsembleRead(Ensemble, ReadContract): ...
@@ -89,4 +89,5 @@ class TestEnsembleConcurrency(Ensemble, ConcurrencyContract): ...
 class TestEnsembleMultiProcess(Ensemble, MultiProcessContract): ...
 
 
-class TestEnsembleStateful(Ensemble, StatefulContract): ...
+class TestEnsembleStateful(Ensemble, ShortStatefulContract):
+    examples = 8

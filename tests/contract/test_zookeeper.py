@@ -1,9 +1,6 @@
 """The contract on the ZooKeeper backend: on a server alone, and on an ensemble of three."""
 
-import os
-
 import pytest
-from hypothesis import settings
 
 from jrs.store.opening import open_backend
 from jrs.testing.contract import (
@@ -17,11 +14,10 @@ from jrs.testing.contract import (
     Opener,
     PagingContract,
     ReadContract,
-    StatefulContract,
     WatchContract,
 )
-from jrs.testing.model import check_against_model, histories
 from jrs.testing.servers import ZooKeeperServer
+from tests.contract.short import ShortStatefulContract
 
 
 class Alone(BackendFixtures):
@@ -63,20 +59,7 @@ class TestConcurrency(Alone, ConcurrencyContract): ...
 class TestMultiProcess(Alone, MultiProcessContract): ...
 
 
-class Shorter(StatefulContract):
-    """Fewer histories unless JRS_SOAK is set: each step costs round trips to real servers."""
-
-    examples = 20
-
-    def test_behaves_like_a_dict(self, handles: Opener, cluster: str) -> None:
-        numbers = iter(range(10**9))
-        how = histories()
-        if not os.environ.get("JRS_SOAK"):
-            how = settings(how, max_examples=self.examples)
-        check_against_model(lambda: (handles, f"{cluster}-{next(numbers)}"), how)
-
-
-class TestStateful(Alone, Shorter): ...
+class TestStateful(Alone, ShortStatefulContract): ...
 
 
 class TestReadEnsemble(Ensemble, ReadContract): ...
@@ -106,5 +89,5 @@ class TestConcurrencyEnsemble(Ensemble, ConcurrencyContract): ...
 class TestMultiProcessEnsemble(Ensemble, MultiProcessContract): ...
 
 
-class TestStatefulEnsemble(Ensemble, Shorter):
+class TestStatefulEnsemble(Ensemble, ShortStatefulContract):
     examples = 8

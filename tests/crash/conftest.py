@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.crash.forks import Forks
+from tests.forks import Forks
 
 
 @pytest.fixture(scope="module")
 def forks() -> Iterator[Forks]:
-    with Forks() as forks:
+    with Forks("jrs.backends.file", "jrs.contract.errors", "jrs.contract.operations") as forks:
         yield forks

@@ -9,13 +9,14 @@ from jrs.backends.file import FileBackend
 from jrs.contract.operations import Create
 from jrs.testing.contract import present
 from jrs.testing.worker import Worker
+from tests.support import in_long_form
 
-PROCESSES, ATTEMPTS = 8, 2000
+PROCESSES, ATTEMPTS = 8, in_long_form(2000, 500)
 
 
 @pytest.mark.parametrize("seal_at", [8 << 20, 20_000], ids=["one-segment", "compacting"])
 def test_contended_updates(tmp_path: Path, seal_at: int) -> None:
-    """8 processes x 2,000 attempts of read-modify-write on one key end at the acknowledged sum."""
+    """Attempts of 8 processes to read, modify and write on one key end at the acknowledged sum."""
     before = f"from jrs.backends.file import backend\nbackend.SEAL_AT = {seal_at}\n"
     before += f"backend.FileBackend.__init__.__kwdefaults__['seal_at'] = {seal_at}"
     with FileBackend(tmp_path) as backend, ExitStack() as stack:

@@ -21,8 +21,8 @@ from jrs.contract.errors import WrongState
 from jrs.contract.operations import Create
 from jrs.records.codec import encode
 from jrs.records.model import FormatRecord, MasterInfo
-from tests.crash.forks import Forks
 from tests.crash.forms import begin_in_old_form
+from tests.forks import Forks
 
 FIXTURE = Path(__file__).parent.parent / "fixtures/format_2.tar.gz"
 RAISED = encode(FormatRecord(3))
@@ -148,7 +148,7 @@ def test_killed_at_every_call(forks: Forks, tmp_path: Path, when: str) -> None:
         with tarfile.open(FIXTURE) as archive:
             archive.extractall(root, filter="data")
         root /= "format_2"
-        status, _ = forks.run(DEADLY, root, fatal, when)
+        status = forks.run(DEADLY, root, fatal, when).returncode
         with FileBackend(root, seal_at=NEVER) as backend:
             assert held(backend) == expected(), fatal
             backend.commit(Create("on", b""))

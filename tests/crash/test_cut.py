@@ -30,10 +30,12 @@ from jrs.contract.operations import (
 )
 from jrs.store.opening import open_backend as open_by_url
 from tests.crash.forms import begin_in_old_form
+from tests.support import in_long_form
 
 LOG = "00000000000000000000.log"
 NEVER = 1 << 40
 """A segment that is never sealed by itself."""
+COMMITS = in_long_form(220, 120)
 
 
 @attrs.frozen
@@ -100,7 +102,7 @@ def record_history(root: Path, commits: int) -> History:
 
 @pytest.fixture(scope="module")
 def history(tmp_path_factory: pytest.TempPathFactory) -> History:
-    return record_history(tmp_path_factory.mktemp("history"), 220)
+    return record_history(tmp_path_factory.mktemp("history"), COMMITS)
 
 
 @pytest.fixture
@@ -120,7 +122,7 @@ def test_cut_at_every_byte(folder: Path, history: History, cheap_sync: None) -> 
     """Cut anywhere, the log reopens to exactly the whole acknowledged commits, and takes more."""
     data, log = history.data, folder / LOG
     ends = dict(history.states)
-    assert len(ends) > 220
+    assert len(ends) > COMMITS
     expected: dict[str, Record] = {}
     more = lines.commit((Create("more", b"1"),), None)
     again = lines.commit((Create("again", b"1"),), None)

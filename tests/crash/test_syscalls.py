@@ -15,8 +15,8 @@ from jrs.contract.errors import OutcomeUnknown, Unavailable
 from jrs.contract.operations import Create, Update
 from jrs.testing.contract import contents
 from jrs.testing.worker import Worker
-from tests.crash.forks import Forks
 from tests.crash.forms import begin_in_old_form
+from tests.forks import Forks
 
 CHILD = r"""
 import json, os, signal, sys
@@ -98,8 +98,9 @@ def states() -> list[dict[str, bytes]]:
 
 
 def count_calls(forks: Forks, root: Path) -> int:
-    status, said = forks.run(CHILD, root, 0, "never")
-    assert status == 0
+    ended = forks.run(CHILD, root, 0, "never")
+    said = ended.stdout.splitlines()
+    assert ended.returncode == 0
     assert said[:-1] == [str(n) for n in range(1, len(states()))]
     return int(said[-1].removeprefix("calls "))
 
@@ -117,9 +118,10 @@ def test_die_at_every_call(forks: Forks, tmp_path: Path, when: str) -> None:
     expected = states()
     for fatal in range(1, calls + 1):
         root = tmp_path / str(fatal)
-        status, said = forks.run(CHILD, root, fatal, when)
+        ended = forks.run(CHILD, root, fatal, when)
+        said = ended.stdout.splitlines()
         what = f"{when} call {fatal} of {calls}"
-        assert status == (-signal.SIGKILL if "calls" not in " ".join(said) else 0), what
+        assert ended.returncode == (-signal.SIGKILL if "calls" not in " ".join(said) else 0), what
         acknowledged = len([line for line in said if line.isdigit()])
         with FileBackend(root, seal_at=1 << 40) as backend:
             found = contents(backend)
@@ -158,7 +160,7 @@ def test_die_while_creating_the_folder(forks: Forks, tmp_path: Path) -> None:
     )
     for fatal in range(1, 200):
         root = tmp_path / str(fatal)
-        status, _ = forks.run(script, root, fatal)
+        status = forks.run(script, root, fatal).returncode
         with FileBackend(root) as backend:
             backend.commit(Create("k", b""))
         with FileBackend(root) as backend:

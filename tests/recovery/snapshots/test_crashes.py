@@ -32,6 +32,7 @@ from tests.recovery.snapshots.fabricate import FakeJob, tree
 from tests.recovery.support import CLUSTER
 
 DEAD = 77
+STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 STEPS = (
     *((os, name) for name in ("rename", "replace", "link", "mkdir", "unlink", "rmdir", "fsync")),
     (shutil, "rmtree"),
@@ -49,14 +50,15 @@ class Deadly:
 
     def wrap(self, method: Callable[..., Any]) -> Callable[..., Any]:
         def step(*args: Any, **how: Any) -> Any:
-            # Two times around a loop over files tell as much as all of them.
+            # Three times around a loop over files, or down into folders, tell as much as all.
             frame: FrameType | None = sys._getframe(1)
             place = [method.__qualname__]
             while frame is not None and frame.f_code.co_name != "do":
-                place.append(f"{frame.f_code.co_filename}:{frame.f_lineno}")
+                if not frame.f_code.co_filename.startswith(STANDARD_LIBRARY):
+                    place.append(f"{frame.f_code.co_filename}:{frame.f_lineno}")
                 frame = frame.f_back
             self.seen[tuple(place)] += 1
-            if self.seen[tuple(place)] <= 2:
+            if self.seen[tuple(place)] <= 3:
                 self.count += 1
                 if self.count == self.last:
                     os._exit(DEAD)
