@@ -25,8 +25,10 @@ def cluster() -> str:
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take no server that a busy machine slows down for one that hangs."""
+    """Take no server that a busy machine slows down for one that hangs. What waits for a server
+    that hangs then waits for long, so that a test of it does not pass by luck."""
     monkeypatch.setattr(connection, "_SILENCE", BOUND / 2)
+    monkeypatch.setattr(connection, "_LONGEST_READ", 3600.0)
 
 
 @pytest.fixture

@@ -216,6 +216,7 @@ def test_sasl_over_cuts(
             assert isinstance(backend, ZooKeeperBackend)
             backend.commit(Create("k", b""))
             protocol = backend._connection._protocol
+            session = backend._connection.session
             submit, sent, fatal, what = protocol._submit, 0, 0, ""
 
             def step(*request: Any) -> None:
@@ -241,6 +242,7 @@ def test_sasl_over_cuts(
                 proxy.restore()
                 assert backend.get("k") is not None
                 assert sent == fatal + 3
+            assert session == backend._connection.session
             with lead(backend, ttl=60.0):
                 pass
 
@@ -371,8 +373,7 @@ def test_many_in_flight_over_tls(
     over_tls: ZooKeeperServer, cluster: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What TLS has decrypted already is read at once: no reply waits there for the next one."""
-    # A reply that waits does so for a third of the session, unless an idle connection looks sooner.
-    monkeypatch.setattr(connection, "_LONGEST_READ", 3600.0)
+    # A reply that waits does so for a third of the session, unless the silence is noticed.
     monkeypatch.setattr(connection, "_SILENCE", 3600.0)
     with open_backend(f"{over_tls.url()}&timeout={BOUND}", cluster=cluster) as backend:
         backend.commit(Create("k/first", b""))
