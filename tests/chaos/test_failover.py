@@ -15,10 +15,10 @@ from pathlib import Path
 from jrs.testing.masters import MasterProcess, Masters
 from jrs.testing.servers import Server
 from tests.chaos.support import TTL, Stamps, newest
+from tests.support import BOUND
 
-LONG = 40.0
-"""A ttl that nobody wants to wait for."""
-PROMPT = LONG / 2
+LONG = 3600.0
+"""A ttl that nobody waits for."""
 
 
 @contextmanager
@@ -60,9 +60,9 @@ def guardians(pid: int) -> list[int]:
     return found
 
 
-def taken_over(masters: Masters, since: float, stamps: Stamps, within: float = 60.0) -> str:
+def taken_over(masters: Masters, since: float, stamps: Stamps) -> str:
     """Wait until the second master leads and runs the job; return how long each took."""
-    masters.until(lambda: newest(masters.backend)[0].epoch == 2, "another one leads", within)
+    masters.until(lambda: newest(masters.backend)[0].epoch == 2, "another one leads")
     led = time.monotonic() - since
     stamps.await_more(masters, 2, 1)
     stamps.never_overlap(1, 2)
@@ -78,7 +78,7 @@ def test_a_master_that_is_killed(server: Server, tmp_path: Path, cluster: str) -
     with pair(server.url(), tmp_path, cluster, LONG) as (masters, first, stamps):
         since = time.monotonic()
         first.kill()
-        took = taken_over(masters, since, stamps, PROMPT)
+        took = taken_over(masters, since, stamps)
     print(f"{server.scheme}, kill -9 of the master, ttl {LONG:g} s: {took}")
 
 
@@ -90,7 +90,7 @@ def test_a_master_that_is_killed_in_an_ensemble(
     with pair(ensemble.url(), tmp_path, cluster, LONG) as (masters, first, stamps):
         since = time.monotonic()
         first.kill()
-        took = taken_over(masters, since, stamps, PROMPT)
+        took = taken_over(masters, since, stamps)
     print(f"{ensemble.scheme} of three, one of them dead, ttl {LONG:g} s: {took}")
 
 
@@ -113,9 +113,9 @@ def test_a_master_that_is_stopped_gracefully(server: Server, tmp_path: Path, clu
     with pair(server.url(), tmp_path, cluster, LONG) as (masters, first, stamps):
         since = time.monotonic()
         first.process.terminate()
-        took = taken_over(masters, since, stamps, PROMPT)
+        took = taken_over(masters, since, stamps)
 
-        assert first.process.wait(PROMPT) == 0
+        assert first.process.wait(BOUND) == 0
 
     print(f"{server.scheme}, graceful stop, ttl {LONG:g} s: {took}")
 
@@ -133,7 +133,7 @@ def test_masters_that_are_killed_in_turn(server: Server, tmp_path: Path, cluster
             since = time.monotonic()
             masters.leader().kill()
             masters.until(
-                lambda: newest(masters.backend)[0].epoch > epochs[-1], "another one leads", PROMPT
+                lambda: newest(masters.backend)[0].epoch > epochs[-1], "another one leads"
             )
             took.append(time.monotonic() - since)
             epochs.append(newest(masters.backend)[0].epoch)

@@ -18,7 +18,7 @@ _CONFIG = (
     "tickTime=200",
     # The tick also bounds the sessions, to 2 to 20 ticks by default.
     "minSessionTimeout=400",
-    "maxSessionTimeout=60000",
+    "maxSessionTimeout=3600000",
     "initLimit=25",
     # Five seconds, so that a follower on a loaded machine is not given up at once.
     "syncLimit=25",
@@ -31,7 +31,7 @@ _CONFIG = (
 
 
 class ZooKeeperServer(Server):
-    """A ZooKeeper of one member, or three. Sessions may last 0.4 to 60 seconds.
+    """A ZooKeeper of one member, or three. Sessions may last 0.4 seconds to an hour.
 
     Args:
         place: where the members run.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import uuid
 from collections.abc import Collection
@@ -10,16 +11,18 @@ from typing import Any
 
 import pytest
 
+from jrs.backends.etcd import leader
 from jrs.backends.etcd.backend import EtcdBackend, open_etcd
 from jrs.backends.etcd.watch import EtcdWatch
 from jrs.backends.remote.guardian import Guardian
 from jrs.backends.shared.lease import LeadershipLease
 from jrs.contract.backend import Backend
 from jrs.contract.watch import Watch
+from tests.support import BOUND, until
 
 USERS = {"root": "r00t-s3cret", "jrs": "jrs-s3cret"}
-TTL = 60.0
-"""Of leaderships that a test is not going to wait out."""
+TTL = 3600.0
+"""Of leaderships that no test waits out."""
 
 
 def as_user(url: str, name: str, password: str | None = None) -> str:
@@ -32,7 +35,10 @@ def with_option(url: str, option: str) -> str:
 
 
 def opened(url: str, cluster: str | None = None, **options: Any) -> EtcdBackend:
-    """Open a cluster of the test's own."""
+    """Open a cluster of the test's own, whose calls have a minute, unless the URL says otherwise: a
+    test whose calls are to fail sets `backend.timeout` once it is open."""
+    if "timeout=" not in url:
+        url = with_option(url, f"timeout={BOUND}")
     return open_etcd(url, cluster or uuid.uuid4().hex, **options)
 
 
@@ -43,6 +49,12 @@ def lead(
     leadership = backend.campaign("a", ttl=ttl, stop=stop or threading.Event())
     assert isinstance(leadership, LeadershipLease)
     return leadership
+
+
+def beat_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have leaderships send a heartbeat in each second, however long their ttl is."""
+    often = functools.partial(LeadershipLease, beats=int(TTL))
+    monkeypatch.setattr(leader, "LeadershipLease", often)
 
 
 def guardian_of(leadership: LeadershipLease) -> Guardian:
@@ -66,6 +78,11 @@ def threads_of_ours(before: Collection[threading.Thread]) -> list[str]:
     return [
         n for n in names if n.startswith("jrs-") and not n.startswith(("jrs-serv", "jrs-proxy"))
     ]
+
+
+def no_thread_is_left(before: Collection[threading.Thread]) -> None:
+    """Wait until the threads that belong to jrs have ended; see `threads_of_ours`."""
+    until(lambda: threads_of_ours(before) == [], "its threads end")
 
 
 class Counted:

@@ -14,7 +14,7 @@ from jrs.contract.clock import Deadline
 from jrs.contract.errors import Fenced
 from jrs.contract.operations import Create
 from jrs.testing.servers import EtcdServer
-from tests.backends.etcd.support import lead, opened
+from tests.backends.etcd.support import beat_often, lead, opened
 from tests.support import BOUND
 
 
@@ -43,14 +43,15 @@ def test_the_limit_is_ignored_and_ours_is_not(stock: Any, etcd_server: EtcdServe
 
 
 def test_a_lost_lease_is_refreshed_without_a_word_and_ours_is_noticed(
-    stock: Any, etcd_server: EtcdServer
+    stock: Any, etcd_server: EtcdServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    beat_often(monkeypatch)
     lease = stock.lease(60)
     lease.revoke()
 
     assert [answer.TTL for answer in lease.refresh()] == [0]
 
-    with opened(etcd_server.url()) as backend, lead(backend, 2.0) as leadership:
+    with opened(etcd_server.url()) as backend, lead(backend) as leadership:
         found = backend.connection.read(
             lambda stubs: stubs.kv.Range,
             rpc.RangeRequest(key=backend.root + b"latch"),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Any
 
 import pytest
 
+from jrs.backends.etcd import connection as connection_module
 from jrs.backends.etcd import transaction
 from jrs.backends.etcd._etcd3 import rpc
 from jrs.backends.etcd.backend import EtcdBackend
@@ -203,14 +203,16 @@ def test_nothing_is_sent_behind_what_failed(error: JrsError) -> None:
 # -- deadlines --------------------------------------------------------------------------------
 
 
-def test_a_lone_caller_s_own_deadline_holds(etcd_server: EtcdServer, backend: EtcdBackend) -> None:
+def test_a_lone_caller_s_own_deadline_holds(
+    etcd_server: EtcdServer, backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also where its thread writes for other callers."""
+    monkeypatch.setattr(connection_module, "WRITE", 3600.0)
     backend.get("k")
     etcd_server.pause()
-    began = time.monotonic()
-    with pytest.raises(OutcomeUnknown):
-        backend.commit(Create("k", b"v"), deadline=Deadline.after(0.3))
-    assert time.monotonic() - began < backend.timeout / 2
+    # On a busy machine it may pass before the commit is sent.
+    with pytest.raises((OutcomeUnknown, Unavailable)):
+        backend.commit(Create("k", b"v"), deadline=Deadline.after(0.5))
     etcd_server.resume()
 
 

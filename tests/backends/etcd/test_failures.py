@@ -1,21 +1,23 @@
-"""Servers that hang, are killed, restart or are one of several: typed errors, in time, no spin."""
+"""Servers that hang, are killed, restart or are one of several: typed errors, and no spin."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
 from jrs.backends.etcd import connection as connection_module
+from jrs.backends.etcd import watch as watch_module
 from jrs.backends.etcd._etcd3 import grpc, rpc
 from jrs.backends.etcd.backend import EtcdBackend
 from jrs.backends.etcd.connection import Connection
+from jrs.backends.etcd.watch import EtcdWatch
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import OutcomeUnknown, Unavailable
 from jrs.contract.operations import Create
 from jrs.testing.servers import EtcdServer, Proxies
-from tests.backends.etcd.support import Counted, lead, opened, stream_of, with_option
+from tests.backends.etcd.support import Counted, lead, opened, stream_of
 from tests.support import BOUND, until
 
 
@@ -40,13 +42,15 @@ def test_without_a_timeout_grpc_waits_for_a_server_that_hangs(
     assert waiting.result(BOUND).header.revision > 0
 
 
-def test_a_server_that_hangs(etcd_server: EtcdServer, backend: EtcdBackend) -> None:
-    """Reads are `Unavailable`, a write is `OutcomeUnknown`, within the caller's deadline; the next
-    write is not even sent."""
+def test_a_server_that_hangs(
+    etcd_server: EtcdServer, backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A write is `OutcomeUnknown`, the next one is not even sent, and reads are `Unavailable`."""
     backend.commit(Create("k", b"v"))
     etcd_server.pause()
-    with pytest.raises(OutcomeUnknown):
-        backend.commit(Create("a", b"v"), deadline=Deadline.after(0.5))
+    with monkeypatch.context() as patch, pytest.raises(OutcomeUnknown):
+        patch.setattr(connection_module, "WRITE", 0.5)
+        backend.commit(Create("a", b"v"))
     with pytest.raises(Unavailable, match="nothing was changed"):
         backend.commit(Create("b", b"v"), deadline=Deadline.after(0.5))
     for read in (
@@ -81,9 +85,17 @@ def test_a_server_that_was_killed(
 ) -> None:
     """Reads are tried until the deadline, with pauses between them: they do not spin."""
     judged = Counted(monkeypatch, connection_module, "translate_error")
+    now = 0.0
+
+    def pause(seconds: float) -> bool:
+        nonlocal now
+        now += seconds
+        return False
+
     etcd_server.kill()
-    with pytest.raises(Unavailable):
-        backend.get("k", deadline=Deadline.after(2.0))
+    with monkeypatch.context() as patch, pytest.raises(Unavailable):
+        patch.setattr(backend.connection._over, "wait", pause)
+        backend.get("k", deadline=Deadline(2.0, lambda: now))
     assert 2 <= judged.calls <= 12
 
     with pytest.raises(Unavailable, match="nothing was changed"):
@@ -98,7 +110,7 @@ def test_the_outcome_of_a_write_whose_answer_is_lost_is_unknown(etcd_server: Etc
             backend.get("k")
             proxies.freeze(requests=False)
             unknown = backend.commit_async(Create("k", b"v"))
-            proxies[0].wait_until_held()
+            proxies[0].wait_until_held(BOUND)
             proxies.cut()
             with pytest.raises(OutcomeUnknown, match="read it back"):
                 unknown.result(BOUND)
@@ -128,33 +140,40 @@ def test_everything_continues_after_a_restart(
 def test_a_watch_does_not_spin_while_the_server_is_down(
     etcd_server: EtcdServer, backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The client's own one does, for half a core."""
-    follows = Counted(monkeypatch, connection_module, "translate_error")
+    """It pauses for longer and longer. The client's own one spins, for half a core."""
+    monkeypatch.setattr(watch_module, "_PAUSES", (0.01, 0.16))
     with backend.watch("") as watch:
         until(lambda: stream_of(watch) is not None, "it listens")
+        assert isinstance(watch, EtcdWatch)
+        monkeypatch.setattr(watch_module, "ATTEMPT", 0.1)
+        sleep, pauses = watch._over.wait, list[float]()
+
+        def pause(timeout: float | None = None) -> bool:
+            assert timeout is not None
+            pauses.append(timeout)
+            return sleep(timeout)
+
+        watch._over.wait = pause
         etcd_server.kill()
-        ended = Deadline.after(3.0)
-        while not ended.expired:
-            watch.wait(ended.remaining())
-            time.sleep(0.01)
-        assert follows.calls < 40
+        until(lambda: len(pauses) >= 7, "it tries to listen again")
+
+    assert pauses[:7] == [0.01, 0.02, 0.04, 0.08, 0.16, 0.16, 0.16]
 
 
 @pytest.mark.parametrize("hurt", ["kill", "pause"])
-def test_two_of_three_members_are_enough(etcd_ensemble: EtcdServer, hurt: str) -> None:
-    """Whichever is gone or hangs, also while a handle is opened; at most one write each is lost."""
+def test_two_of_three_members_are_enough(
+    etcd_ensemble: EtcdServer, monkeypatch: pytest.MonkeyPatch, hurt: str
+) -> None:
+    """Whichever is gone or hangs, also while a handle is opened; it gets one write at most."""
     url = etcd_ensemble.url()
     with opened(url, "three") as backend:
         for index in range(3):
             getattr(etcd_ensemble[index], hurt)()
             etcd_ensemble.leader()
-            unknown = 0
+            sent = Counted(monkeypatch, backend.connection._members[index].kv, "Txn")
             for number in range(6):
-                try:
-                    backend.commit(Create(f"{hurt}/{index}/{number}", b"v"))
-                except OutcomeUnknown:
-                    unknown += 1
-            assert unknown <= 2  # The second one: by a member elected meanwhile.
+                _commit(backend, f"{hurt}/{index}/{number}")
+            assert sent.calls <= 1
             with opened(url, "three", create=False) as late:
                 assert late.get(f"{hurt}/{index}/5") is not None
             etcd_ensemble.heal()
@@ -162,15 +181,23 @@ def test_two_of_three_members_are_enough(etcd_ensemble: EtcdServer, hurt: str) -
             assert key.value == b"v"
 
 
+def _commit(backend: EtcdBackend, key: str) -> None:
+    """Write a key; try again where the outcome is unknown, as after an election."""
+    while backend.get(key) is None:
+        with suppress(OutcomeUnknown):
+            backend.commit(Create(key, b"v"))
+
+
 def test_without_a_majority_a_write_is_not_even_sent(etcd_ensemble: EtcdServer) -> None:
     """A member that knows no leader says so, instead of dropping what it is given."""
-    with opened(with_option(etcd_ensemble.url(), "timeout=4")) as backend:
+    with opened(etcd_ensemble.url()) as backend:
         backend.commit(Create("k", b"v"))
         survivor = etcd_ensemble.leader()
         for index, member in enumerate(etcd_ensemble):
             if index != survivor:
                 member.kill()
         until(lambda: etcd_ensemble[survivor].running and _leaderless(backend), "it is noticed")
+        backend.timeout = 2.0
         # The one that is left was in order when it was last heard of.
         backend.connection._current = survivor
         backend.connection._members[survivor].answers = True
@@ -190,12 +217,11 @@ def _leaderless(backend: EtcdBackend) -> bool:
 
 
 def test_a_member_that_failed_is_left_for_the_next(
-    start_etcd: Callable[..., EtcdServer], monkeypatch: pytest.MonkeyPatch
+    etcd_server: EtcdServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And not asked again by every call."""
-    server = start_etcd()
-    with Proxies([server[0].endpoint] * 2) as proxies:
-        with opened(server.url(endpoints=proxies.endpoints)) as backend:
+    with Proxies([etcd_server[0].endpoint] * 2) as proxies:
+        with opened(etcd_server.url(endpoints=proxies.endpoints)) as backend:
             connection: Connection = backend.connection
             gone = connection._current
             proxies[gone].cut()

@@ -126,7 +126,7 @@ def test_who_leaves_while_his_commit_is_being_sent_reads_for_good(
         until(lambda: calls, "the first is being sent")
         pool.submit(backend.commit, Create("second", b""))
         until(lambda: len(group._queue) == 1, "the second waits")
-        hasty = pool.submit(backend.commit, Create("k", b"late"), deadline=Deadline.after(2.0))
+        hasty = pool.submit(backend.commit, Create("k", b"late"), deadline=Deadline.after(3.0))
         until(lambda: len(group._queue) == 2, "the third waits")
         go.release()
         until(lambda: len(calls) == 2, "the second sends for the third")
@@ -167,7 +167,7 @@ def test_who_leaves_before_his_commit_is_sent_reads_for_good(
         until(lambda: calls, "the first is being sent")
         pool.submit(backend.commit, Create("second", b""))
         until(lambda: len(group._queue) == 1, "the second waits")
-        hasty = pool.submit(backend.commit, Create("k", b"late"), deadline=Deadline.after(2.0))
+        hasty = pool.submit(backend.commit, Create("k", b"late"), deadline=Deadline.after(3.0))
         assert reached.wait(BOUND)
         with pytest.raises(Unavailable, match="nothing was changed"):
             hasty.result(BOUND)

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from jrs.backends.etcd import backend as backend_module
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import Conflict, Fenced, JrsError
 from jrs.contract.operations import Check, Create, Delete, Fence, Update
@@ -27,8 +28,11 @@ def test_a_version_that_no_server_gives(etcd_server: EtcdServer, version: int) -
             backend.commit(Create("l", b""), fence=Fence(1, version))
 
 
-def test_who_is_in_a_hurry_writes_for_himself_alone(etcd_server: EtcdServer) -> None:
+def test_who_is_in_a_hurry_writes_for_himself_alone(
+    etcd_server: EtcdServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A caller whose deadline passes takes none of those down with him that can wait longer."""
+    monkeypatch.setattr(backend_module, "WRITE", 6.0)
     with opened(etcd_server.url()) as backend:
         failed: dict[str, JrsError] = {}
 
@@ -48,8 +52,8 @@ def test_who_is_in_a_hurry_writes_for_himself_alone(etcd_server: EtcdServer) -> 
 
         etcd_server.pause()
         try:
-            start("in-flight", 1.5, 0)
-            start("hurried", 2.5, 1)
+            start("in-flight", 3.0, 0)
+            start("hurried", 5.0, 1)
             for number in range(5):
                 start(f"patient-{number}", BOUND, number + 2)
             for thread in threads[:2]:

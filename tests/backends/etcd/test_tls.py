@@ -31,7 +31,7 @@ def test_the_system_s_authorities_are_trusted(
 ) -> None:
     """`tls=true` trusts whom the host trusts. gRPC alone would trust a list that it brings."""
     server = start_etcd(tls=True)
-    url = f"etcd://{server.url_part}?tls=true&timeout=5"
+    url = f"etcd://{server.url_part}?tls=true&timeout=600"
     with pytest.raises(Unavailable, match="is not trusted"):
         opened(url)
 
@@ -45,7 +45,7 @@ def test_a_handshake_that_fails_prints_nothing(start_etcd: Callable[..., EtcdSer
     server = start_etcd(tls=True)
     kept = {name: value for name, value in os.environ.items() if not name.startswith("GRPC_")}
     said = subprocess.run(
-        [sys.executable, "-c", OPEN, f"etcd://{server.url_part}?tls=true&timeout=3"],
+        [sys.executable, "-c", OPEN, f"etcd://{server.url_part}?tls=true&timeout=600"],
         capture_output=True,
         text=True,
         env=kept,

@@ -10,8 +10,10 @@ import pytest
 from kazoo.client import KazooClient
 
 from jrs.backends.zookeeper import ZooKeeperBackend
+from jrs.backends.zookeeper.protocol import connection
 from jrs.store.opening import open_backend
 from jrs.testing.servers import Proxy, ZooKeeperServer
+from tests.support import BOUND
 
 Open = Callable[..., ZooKeeperBackend]
 
@@ -21,14 +23,26 @@ def cluster() -> str:
     return f"c{uuid.uuid4().hex}"
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take no server that a busy machine slows down for one that hangs. What waits for a server
+    that hangs then waits for long, so that a test of it does not pass by luck."""
+    monkeypatch.setattr(connection, "_SILENCE", BOUND / 2)
+    monkeypatch.setattr(connection, "_LONGEST_READ", 3600.0)
+
+
 @pytest.fixture
 def handle(zookeeper_server: ZooKeeperServer, cluster: str) -> Iterator[Open]:
-    """Open handles on one cluster; options of the URL by keyword, another one as `url`."""
+    """Open handles on one cluster; options of the URL by keyword, another one as `url`.
+
+    Calls have a minute, so that they succeed on a busy machine: a test whose calls are to fail sets
+    `backend.timeout` once the handle is open.
+    """
     with ExitStack() as stack:
 
         def handle(url: str | None = None, **options: object) -> ZooKeeperBackend:
             url = url or zookeeper_server.url()
-            for name, value in options.items():
+            for name, value in {"timeout": BOUND, **options}.items():
                 url += f"{'&' if '?' in url else '?'}{name}={value}"
             opened = open_backend(url, cluster=cluster)
             assert isinstance(opened, ZooKeeperBackend)
@@ -64,7 +78,7 @@ def client() -> Iterator[Callable[..., KazooClient]]:
 
         def client(endpoint: tuple[str, int], **options: object) -> KazooClient:
             made = KazooClient(hosts=f"{endpoint[0]}:{endpoint[1]}", **options)
-            made.start()
+            made.start(BOUND)
             stack.callback(made.close)
             stack.callback(made.stop)
             return made

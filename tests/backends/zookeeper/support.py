@@ -1,11 +1,19 @@
-"""What lies behind a leadership on ZooKeeper."""
+"""What lies behind a handle and a leadership on ZooKeeper."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from kazoo.client import KazooClient
+
 from jrs.backends.shared.lease import LeadershipLease
+from jrs.backends.zookeeper import ZooKeeperBackend
+from jrs.backends.zookeeper.protocol import codec
+from jrs.backends.zookeeper.protocol.multi_read import read
+from jrs.contract.clock import Deadline
 from jrs.contract.leadership import Leadership
+from jrs.testing.servers import ZooKeeperServer
+from tests.support import BOUND
 
 
 def campaign_of(leadership: Leadership) -> Any:
@@ -19,3 +27,20 @@ def session_of(leadership: Leadership) -> tuple[int, bytes]:
     """Return the session that holds a leadership: its number and its password."""
     session: tuple[int, bytes] = campaign_of(leadership).session
     return session
+
+
+def latch_of(backend: ZooKeeperBackend) -> list[str]:
+    """Return the candidates' znodes."""
+    wanted = [codec.get_children(backend._planner.layout.latch)]
+    (names,) = read(backend._connection, wanted, Deadline.after(BOUND))
+    assert isinstance(names, list)
+    return names
+
+
+def expire(session: tuple[int, bytes] | None, server: ZooKeeperServer) -> None:
+    """End a session behind the back of its client, as if its timeout had passed."""
+    assert session is not None
+    twin = KazooClient(hosts="{}:{}".format(*server.endpoints[0]), client_id=session)
+    twin.start(BOUND)
+    twin.stop()
+    twin.close()

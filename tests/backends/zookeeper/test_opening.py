@@ -1,11 +1,10 @@
-"""Opening: what a newcomer gets wrong is said in one line, in time, and changes nothing."""
+"""Opening: what a newcomer gets wrong is said in one line, and changes nothing."""
 
 from __future__ import annotations
 
 import json
 import re
 import socket
-import time
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -30,16 +29,14 @@ from jrs.contract.operations import Create
 from jrs.store.opening import open_backend
 from jrs.testing.contract import contents
 from jrs.testing.servers import ZooKeeperServer
-from tests.support import until
+from tests.support import BOUND, until
 
 Open = Callable[..., ZooKeeperBackend]
 
 
-def refused(url: str, within: float = 10.0, **options: Any) -> JrsError:
-    began = time.monotonic()
+def refused(url: str, **options: Any) -> JrsError:
     with pytest.raises(JrsError) as caught:
         open_backend(url, **options)
-    assert time.monotonic() - began < within + 1.0
     assert "\n" not in str(caught.value)
     return caught.value
 
@@ -59,25 +56,27 @@ def bare(zookeeper_server: ZooKeeperServer, client: Any) -> Any:
     ids=["name", "port", "both"],
 )
 def test_nobody_there(place: str, words: list[str], kind: type[Unavailable]) -> None:
-    """Each wrong host or port is named. Where no server listens yet, one may start later, so that
-    is a passing error."""
-    error = refused(f"zookeeper://{place}?timeout=5", 5)
+    """Each wrong host or port is named, whatever the timeout. Where no server listens yet, one may
+    start later, so that is a passing error."""
+    error = refused(f"zookeeper://{place}?timeout=600")
     assert type(error) is kind
     assert all(word in str(error) for word in words)
 
 
-def test_who_answers_nothing() -> None:
+def test_who_answers_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """An address that takes connections and says nothing is given up within the timeout."""
+    monkeypatch.setattr(handshake, "PATIENCE", 3600.0)
     with socket.create_server(("127.0.0.1", 0)) as mute:
         place = f"127.0.0.1:{mute.getsockname()[1]}"
-        error = refused(f"zookeeper://{place}?timeout=1", 1)
+        error = refused(f"zookeeper://{place}?timeout=1")
     assert isinstance(error, Unavailable)
     assert place in str(error)
 
 
 @pytest.mark.parametrize("said", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\0\0\0\1x", b""])
-def test_who_is_no_zookeeper(said: bytes) -> None:
+def test_who_is_no_zookeeper(said: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server of another protocol is not taken for a ZooKeeper."""
+    monkeypatch.setattr(handshake, "PATIENCE", BOUND)
     with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
 
         def answer() -> None:
@@ -89,7 +88,7 @@ def test_who_is_no_zookeeper(said: bytes) -> None:
 
         answering = pool.submit(answer)
         place = f"127.0.0.1:{listener.getsockname()[1]}"
-        error = refused(f"zookeeper://{place}?timeout=2", 2)
+        error = refused(f"zookeeper://{place}?timeout=600")
         answering.result()
     assert type(error) is (WrongAddress if said else Unavailable)
     assert place in str(error)
@@ -190,7 +189,7 @@ def test_many_open_the_same_new_cluster(zookeeper_server: ZooKeeperServer, bare:
 def test_urls_that_are_none(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A URL that makes no sense is refused before any server is asked."""
     monkeypatch.delenv("JRS_BACKEND_PASSWORD", raising=False)
-    error = refused(url, 0)
+    error = refused(url)
     assert isinstance(error, InvalidInput)
     assert "sesame" not in str(error)
 
@@ -206,7 +205,7 @@ def test_asking_what_a_server_grants_leaves_no_session(
     """The session that is made to ask is closed before the answer is used."""
     server = start_zookeeper(config=["minSessionTimeout=30000"])
     access = Access.parse(server.url(), {})
-    assert handshake.shortest_session(access, Deadline.after(10)) == 30.0
+    assert handshake.shortest_session(access, Deadline.after(BOUND)) == 30.0
     until(lambda: "Connections: 1" in server.ask("srvr"), "the server lets go of the connection")
     assert sessions(server) == 0
 
@@ -222,8 +221,8 @@ def test_a_closed_handle_leaves_nothing(start_zookeeper: Callable[..., Any], clu
     server = start_zookeeper()
     with open_backend(server.url(), cluster=cluster) as backend:
         assert isinstance(backend, ZooKeeperBackend)
-        assert sessions(server) == 1
-    assert sessions(server) == 0
+        until(lambda: sessions(server) == 1, "it has one session")
+    until(lambda: sessions(server) == 0, "its session is gone")
 
 
 def test_the_znodes_of_a_cluster(zookeeper_server: ZooKeeperServer, bare: Any) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-import time
 import uuid
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
-from kazoo.client import KazooClient, KazooState
+from kazoo.client import KazooState
 from kazoo.exceptions import (
     BadVersionError,
     ConnectionLoss,
@@ -19,11 +20,13 @@ from kazoo.exceptions import (
 )
 from kazoo.handlers.threading import KazooTimeoutError
 
+from jrs.backends.shared.lease import LeadershipLease
+from jrs.contract.clock import lease_time
 from jrs.contract.errors import Conflict, Fenced, OutcomeUnknown, TooLarge, Unavailable
 from jrs.contract.operations import Create, Update
 from jrs.testing.contract import contents, lead, present
 from jrs.testing.servers import Proxy, ZooKeeperServer
-from tests.backends.zookeeper.support import campaign_of
+from tests.backends.zookeeper.support import campaign_of, expire
 from tests.support import BOUND, until
 
 Client = Callable[..., Any]
@@ -107,7 +110,7 @@ def test_a_request_that_timed_out_happens_later(
 ) -> None:
     """kazoo keeps what it cannot send, and sends it long after its caller was told that it
     failed."""
-    late, witness = client(proxy.endpoint, timeout=4), client(zookeeper_server.endpoints[0])
+    late, witness = client(proxy.endpoint, timeout=600), client(zookeeper_server.endpoints[0])
     node = path()
     proxy.cut()
     until(lambda: late.state == KazooState.SUSPENDED, "the loss of the connection")
@@ -123,14 +126,16 @@ def test_a_commit_that_was_refused_never_happens(
     handle: Client, through: Client, proxy: Proxy
 ) -> None:
     """A commit made while there is no connection waits here, and is forgotten at its deadline."""
-    late, witness = through(timeout=0.5), handle()
+    late, witness = through(), handle()
     proxy.cut()
     until(lambda: not late._connection.connected, "the loss of the connection")
+    late.timeout = 0.5
     with pytest.raises(Unavailable):
         late.commit(Create("late", b""))
     future = late.commit_async(Create("later", b""))
     with pytest.raises(Unavailable):
         future.result(BOUND)
+    late.timeout = BOUND
     proxy.restore()
     until(lambda: _commits(late), "a connection")
 
@@ -141,7 +146,7 @@ def test_what_kazoo_was_given_too_late_is_sent_as_nothing(
     handle: Client, through: Client, proxy: Proxy
 ) -> None:
     """A write that slipped into kazoo's queue as the connection was lost changes nothing."""
-    late, witness = through(timeout=2), handle()
+    late, witness = through(), handle()
     connection = late._connection
     proxy.cut()
     until(lambda: not connection.connected, "the loss of the connection")
@@ -172,21 +177,11 @@ def _commits(backend: Any) -> bool:
 # -- the end of a session ----------------------------------------------------------------------
 
 
-def expire(client: KazooClient, server: ZooKeeperServer) -> None:
-    """End the session of a client behind its back."""
-    twin = KazooClient(
-        hosts="{}:{}".format(*server.endpoints[0]), client_id=client.client_id, timeout=4
-    )
-    twin.start()
-    twin.stop()
-    twin.close()
-
-
 def test_a_retry_writes_in_a_session_that_did_not_ask_for_it(
     zookeeper_server: ZooKeeperServer, client: Client
 ) -> None:
     """kazoo's retry outlives the session by default: a deposed leader's write goes through."""
-    bare, node = client(zookeeper_server.endpoints[0], timeout=4), path()
+    bare, node = client(zookeeper_server.endpoints[0], timeout=600), path()
     bare.create(node, b"before")
     first = bare.client_id[0]
     tries: list[int] = []
@@ -197,7 +192,7 @@ def test_a_retry_writes_in_a_session_that_did_not_ask_for_it(
             raise SessionExpiredError  # As it learns when it wakes up.
         bare.set(node, b"zombie")
 
-    expire(bare, zookeeper_server)
+    expire(bare.client_id, zookeeper_server)
     until(lambda: bare.client_id and bare.client_id[0] != first, "another session")
     bare.retry(write)
 
@@ -208,12 +203,16 @@ def test_a_commit_in_flight_is_not_made_again(
     handle: Client, through: Client, proxy: Proxy
 ) -> None:
     """A write whose answer is lost is of unknown outcome, and made once at most."""
-    late, witness = through(timeout=5), handle()
+    late, witness = through(), handle()
     late.commit(Create("n", b"0"))
     record = present(late, "n")
     proxy.freeze(requests=False)
-    with pytest.raises(OutcomeUnknown):
-        late.commit(Update("n", b"1", record.version))
+    with ThreadPoolExecutor(1) as pool:
+        committed = pool.submit(late.commit, Update("n", b"1", record.version))
+        until(lambda: present(witness, "n").value == b"1", "the server has done it")
+        proxy.cut()
+        with pytest.raises(OutcomeUnknown):
+            committed.result(BOUND)
     proxy.restore()
     until(lambda: not late._connection._flying and _commits(late), "a connection")
 
@@ -224,12 +223,12 @@ def test_a_lock_is_held_by_the_client_that_lost_it(
     zookeeper_server: ZooKeeperServer, client: Client
 ) -> None:
     """kazoo's lock says that it is acquired when its znode is gone and another client has it."""
-    one, two = (client(zookeeper_server.endpoints[0], timeout=4) for _ in range(2))
+    one, two = (client(zookeeper_server.endpoints[0], timeout=600) for _ in range(2))
     node = path()
     lock, other = one.Lock(node), two.Lock(node)
     lock.acquire()
     session = one.client_id[0]
-    expire(one, zookeeper_server)
+    expire(one.client_id, zookeeper_server)
     until(lambda: one.client_id and one.client_id[0] != session, "another session")
     other.acquire(timeout=BOUND)
 
@@ -243,9 +242,8 @@ def test_a_leader_whose_session_ended_knows(
 ) -> None:
     """The leadership is lost with its session, and its fence with the next epoch."""
     backend = handle()
-    first = lead(backend, ttl=2.0)
-    client = campaign_of(first)._client
-    expire(client, zookeeper_server)
+    first = lead(backend, ttl=5.0)
+    expire(campaign_of(first).session, zookeeper_server)
 
     assert first.lost.wait(BOUND)
     with lead(backend), pytest.raises(Fenced):
@@ -257,11 +255,14 @@ def test_the_loss_of_a_session_is_not_told_to_who_is_cut_off(
     zookeeper_server: ZooKeeperServer, client: Client, proxy: Proxy
 ) -> None:
     """kazoo reports it once it can talk to a server again, and not before."""
-    bare = client(proxy.endpoint, timeout=1)
+    bare = client(proxy.endpoint, timeout=600)
+    session = bare.client_id
     states: list[str] = []
     bare.add_listener(states.append)
     proxy.cut()
-    time.sleep(3)
+    until(lambda: states, "the loss of the connection")
+    expire(session, zookeeper_server)
+    assert f"0x{session[0]:x}" not in zookeeper_server.ask("dump")
     assert states == [KazooState.SUSPENDED]
     proxy.restore()
 
@@ -274,20 +275,21 @@ def test_a_leader_that_is_cut_off_knows_before_anybody_else_leads(
     """By its own clock, and while it can talk to nobody."""
     cut_off, other = through(), handle()
     first = lead(cut_off, ttl=1.0)
-    threads: list[float] = []
+    assert isinstance(first, LeadershipLease)
+    over: list[bool] = []
 
     def succeed() -> None:
-        with lead(other, ttl=1.0):
-            threads.append(time.monotonic())
+        with lead(other):
+            # By the clock: on a busy machine the thread that acts upon it may be late.
+            over.append(first.lost.is_set() or lease_time() >= first.valid_until)
 
     waiting = threading.Thread(target=succeed)
     waiting.start()
     proxy.freeze()
     assert first.lost.wait(BOUND)
-    lost_at = time.monotonic()
     waiting.join(BOUND)
 
-    assert lost_at < threads[0]
+    assert over == [True]
     proxy.thaw()
     first.resign()
 
@@ -339,15 +341,29 @@ def test_requests_are_taken_for_heartbeats(
     zookeeper_server: ZooKeeperServer, client: Client
 ) -> None:
     """kazoo stays with a server that answers nothing, as long as it is asked often enough."""
-    bare = client(zookeeper_server.endpoints[0], timeout=1)
+    bare = client(zookeeper_server.endpoints[0], timeout=600)
     zookeeper_server.pause()
-    end = time.monotonic() + 4
-    while time.monotonic() < end:
-        bare.exists_async("/")
-        time.sleep(0.1)
+    select, waits = bare.handler.select, []
 
-    assert bare.state == KazooState.CONNECTED
-    zookeeper_server.resume()
+    def recorded(reading: Any, writing: Any, *rest: Any) -> Any:
+        if not writing:
+            waits.append(rest[-1])
+        return select(reading, writing, *rest)
+
+    def waits_for(requests: int) -> bool:
+        return len(waits) >= requests
+
+    bare.handler.select = recorded
+    try:
+        for number in range(1, 31):
+            bare.exists_async("/")
+            until(partial(waits_for, number), "it waits for the answer")
+        assert bare.state == KazooState.CONNECTED
+    finally:
+        zookeeper_server.resume()
+
+    # However often it asked in vain, it waits as long for an answer as at first.
+    assert min(waits) > 0.9 * max(waits)
 
 
 # -- coming back -------------------------------------------------------------------------------
@@ -360,13 +376,23 @@ def test_attempts_to_reconnect_grow_rare(client: Client, zookeeper_server: ZooKe
 
 
 def test_a_handle_is_back_soon(through: Client, proxy: Proxy) -> None:
-    """After an outage of seconds a handle is connected again within one."""
+    """However long an outage was, the pause between two attempts to connect is below a second."""
     backend = through()
     backend.commit(Create("k", b""))
+    pauses: list[float] = []
+    protocol = backend._connection._protocol
+    attempt = protocol._connect_attempt
+
+    def recorded(*place: Any) -> Any:
+        retry = place[-1]
+        retry.sleep_func = lambda _: None
+        pauses.append(retry._cur_delay)
+        return attempt(*place)
+
+    protocol._connect_attempt = recorded
     proxy.cut()
-    time.sleep(5)
+    until(lambda: len(pauses) > 100, "many attempts to connect")
     proxy.restore()
-    began = time.monotonic()
 
     assert present(backend, "k").value == b""
-    assert time.monotonic() - began < 3
+    assert 0.0 < max(pauses) < 1.0
