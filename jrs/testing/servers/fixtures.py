@@ -3,6 +3,7 @@
 The shared servers live as long as the test run and are healed before each test. So a test may kill
 and pause them, but must use a cluster id or a prefix of its own. A test that needs another
 configuration, or that leaves data behind that other tests would notice, starts a private server.
+The report of a test that fails has the end of the log of each member that it used.
 
 If no server can run here, the test is skipped with a message that says what to install; with `CI`
 in the environment it fails instead.
@@ -11,7 +12,7 @@ in the environment it fails instead.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import NoReturn, TypeVar
 
@@ -31,6 +32,20 @@ def missing(why: object) -> NoReturn:
     if os.environ.get("CI"):
         pytest.fail(f"CI has to have every server: {why}", pytrace=False)
     pytest.skip(str(why))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add the servers' logs to the report of a test that failed."""
+    report = yield
+    if report.failed:
+        used = getattr(item, "funcargs", {}).values()
+        for server in {value for value in used if isinstance(value, Server)}:
+            for member in server:
+                report.sections.append((f"log of {server.scheme} {member}", member.log()))
+    return report
 
 
 @contextmanager
