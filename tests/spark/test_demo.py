@@ -18,12 +18,7 @@ from .support import BOUND
 
 
 @pytest.mark.parametrize(
-    "backend",
-    [
-        "file",
-        pytest.param("etcd", marks=pytest.mark.soak),  # The short form streams on etcd.
-        pytest.param("zookeeper", marks=pytest.mark.soak),
-    ],
+    "backend", ["file", "etcd", pytest.param("zookeeper", marks=pytest.mark.soak)]
 )
 def test_the_demo(tmp_path: Path, backend: str) -> None:
     """`jrs demo` kills two leaders, recovers, cleans up and skips, says that all results are equal,

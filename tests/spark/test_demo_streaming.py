@@ -29,8 +29,8 @@ _PATIENCE = 840.0
 @pytest.mark.parametrize(
     "backend",
     [
-        "etcd",
-        pytest.param("file", marks=pytest.mark.soak),
+        "file",
+        pytest.param("etcd", marks=pytest.mark.soak),
         pytest.param("zookeeper", marks=pytest.mark.soak),
     ],
 )
