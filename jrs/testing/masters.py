@@ -37,7 +37,7 @@ from jrs.recovery.processes import marks
 from jrs.store.opening import open_backend
 
 _PATIENCE = 60.0
-_POLL = 0.01
+_POLL = 0.05
 _TAIL = 2048
 """Bytes of the end of a process's output that are shown."""
 _EVENTS = 30
