@@ -17,6 +17,8 @@ from jrs.testing.masters import MasterEvent, MasterProcess, Masters
 
 _TTL = 5.0
 _PATIENCE = 300.0
+_LOOK = 0.1
+"""Seconds between two looks at the jobs, each of which asks the backend."""
 """Seconds to wait for a condition before the demo counts as broken."""
 
 
@@ -78,7 +80,7 @@ class Scene:
             self.looking()
             return condition()
 
-        self.masters.until(look, what, _PATIENCE)
+        self.masters.until(look, what, _PATIENCE, poll=_LOOK)
 
     def show_stages(self) -> None:
         for job_id in self.specs:

@@ -37,7 +37,7 @@ from jrs.recovery.processes import marks
 from jrs.store.opening import open_backend
 
 _PATIENCE = 60.0
-_POLL = 0.05
+_POLL = 0.02
 _TAIL = 2048
 """Bytes of the end of a process's output that are shown."""
 _EVENTS = 30
@@ -202,8 +202,15 @@ class Masters:
         self.until(lambda: any(map(wanted, self.events)), what, timeout)
         return next(filter(wanted, self.events))
 
-    def until(self, condition: Callable[[], object], what: str, timeout: float = _PATIENCE) -> None:
-        """Wait until `condition` holds.
+    def until(
+        self,
+        condition: Callable[[], object],
+        what: str,
+        timeout: float = _PATIENCE,
+        *,
+        poll: float = _POLL,
+    ) -> None:
+        """Wait until `condition` holds; look again every `poll` seconds.
 
         Raises:
             TimeoutError: it does not hold within `timeout` seconds, or no master is alive; the
@@ -216,7 +223,7 @@ class Masters:
                 why = "no master lives any more" if dead else f"not within {timeout:g} s"
                 said = "".join(f"\n{line}" for line in self._last_words())
                 raise TimeoutError(f"waited until {what}: {why}{said}")
-            time.sleep(_POLL)
+            time.sleep(poll)
 
     def close(self) -> None:
         """End all masters and attempts. Idempotent."""
