@@ -30,8 +30,7 @@ _CLASSPATH = ":".join(
 )  # fmt: skip
 _JAVA = (
     # Options for a fast start and a small process; they do not change its behavior. All that the
-    # tests of a run have written is in its memory: with too little, it stops to collect garbage,
-    # for so long on a busy machine that the other members leave it, and it drops its clients.
+    # tests of a run have written is in its memory, twice: with 128 MB, 30 MB of data end it.
     "-Xmx512m", "-Xms32m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto",
     "-XX:-UsePerfData",
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
