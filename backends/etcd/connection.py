@@ -84,7 +84,7 @@ class Connection:
         self._login = threading.Lock()
         self._token: str | None = None
         self._over = threading.Event()
-        self._shield = Shield("jrs-etcd-shield")
+        self.shield = Shield("jrs-etcd-shield")
         self._forked = False
         forget_in_children(self)
 
@@ -144,7 +144,7 @@ class Connection:
         self._over.set()
         for stubs in self._members:
             stubs.channel.close()
-        self._shield.close(ATTEMPT)
+        self.shield.close(ATTEMPT)
 
     @property
     def forked(self) -> bool:
@@ -167,7 +167,7 @@ class Connection:
         self, method: Method, request: Any, deadline: Deadline, attempt: float, *, wrote: bool
     ) -> Any:
         self.check_process()
-        return self._shield.run(lambda: self._ask(method, request, deadline, attempt, wrote=wrote))
+        return self.shield.run(lambda: self._ask(method, request, deadline, attempt, wrote=wrote))
 
     def _ask(
         self, method: Method, request: Any, deadline: Deadline, attempt: float, *, wrote: bool

@@ -47,8 +47,11 @@ class WriteBarrier:
         Raises:
             Unavailable: not within the deadline, so that no read would be final.
         """
-        if not self._late.is_set():
-            return
+        if self._late.is_set():
+            # An interrupt in the middle would leave the handle with a closed gate, for good.
+            self._connection.shield.run(lambda: self._replace(deadline))
+
+    def _replace(self, deadline: Deadline) -> None:
         with self._turn:
             if not self._late.is_set():
                 return

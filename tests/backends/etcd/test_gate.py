@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -175,6 +176,28 @@ def test_who_leaves_before_his_commit_is_sent_reads_for_good(
         go.set()
 
     assert backend.get("k") is None
+
+
+def test_no_interrupt_comes_between_two_gates(
+    backend: EtcdBackend, lose: Callable[[Create], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D6: a handle that was interrupted there used its closed gate for good, and wrote no more."""
+    gate = backend._gate
+    new = gate._new
+
+    def interrupted() -> bytes:
+        # What a signal handler does that raises here; it runs in the main thread alone.
+        if threading.current_thread() is threading.main_thread():
+            raise KeyboardInterrupt
+        return new()
+
+    lose(Create("k", b"late"))
+    with monkeypatch.context() as patch:
+        patch.setattr(gate, "_new", interrupted)
+        with contextlib.suppress(KeyboardInterrupt):
+            backend.get("k")
+
+    backend.commit(Create("k", b"again"))
 
 
 def test_an_interrupted_caller_leaves_nothing_on_its_way(
