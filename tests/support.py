@@ -23,5 +23,5 @@ def until(condition: Callable[[], Any], what: str, timeout: float = BOUND) -> An
     deadline = Deadline.after(timeout)
     while not (found := condition()):
         assert not deadline.expired, f"waited in vain until {what}"
-        time.sleep(0.01)
+        time.sleep(0.005)
     return found

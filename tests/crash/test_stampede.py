@@ -62,7 +62,7 @@ def temporary_bases(log: Path) -> Iterator[set[str]]:
     over = threading.Event()
 
     def look() -> None:
-        while not over.wait(0.002):
+        while not over.wait(0.0005):
             for name in os.listdir(log):
                 if name.startswith(".") and (".base." in name or ".run." in name):
                     names.add(name)
