@@ -193,7 +193,7 @@ def resolve(host: str, port: int, deadline: Deadline) -> list[tuple[str, int]]:
     asking.start()
     asking.join(deadline.bounded())
     if not found:
-        raise TimeoutError("its name could not be completed in time")
+        raise TimeoutError("its name could not be resolved in time")
     if isinstance(found[0], OSError):
         raise found[0]
     return [(answer[4][0], answer[4][1]) for answer in found[0]]

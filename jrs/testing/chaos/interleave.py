@@ -36,7 +36,7 @@ _MODULE = "jrs.testing.chaos.interleave"
 NEVER = ("violations", "refused", "raw", "damage")
 """The counts that must be 0: histories that no order explains; calls that were refused without a
 reason; exceptions other than `JrsError`; stores that `Backend.check` finds damaged."""
-COUNTED = ("cases", "histories", "undecided", "system_calls", "actions", *NEVER)
+COUNTED = ("cases", "histories", "unjudged", "system_calls", "actions", *NEVER)
 
 _FIRST, _SECOND = "first", "second"
 _KEYS = ("a", "b", "c/1", "c/2")
@@ -291,7 +291,7 @@ def _run(rng: random.Random, case: int, root: Path, owners: Owners) -> Tally:
         second.scan()
     tally = Tally()
     tally.counts.update(
-        cases=1, histories=intruder.actions > 0, undecided=history.incomplete,
+        cases=1, histories=intruder.actions > 0, unjudged=history.incomplete,
         system_calls=intruder.calls, actions=intruder.actions,
     )  # fmt: skip
     with FileBackend(root) as backend:
