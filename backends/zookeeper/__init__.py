@@ -8,6 +8,10 @@ Guarantees and limits that follow from ZooKeeper:
   leader. An ensemble leader that is cut off from the other servers does not notice that for up to
   `syncLimit` ticks (10 seconds by default). During that time its clients may read an old state, but
   cannot commit.
+- A client of the ensemble's leader may, for a moment, not see a commit that a follower has
+  acknowledged: the leader sends a commit to its followers before it applies it, and answers the
+  sync of its own clients without waiting for that. Conditions are not affected: the leader checks
+  them against all that was proposed.
 - The outcome of a commit is unknown if the connection is lost before the answer, or if the commit
   was sent but not answered within its deadline. A commit that was not sent has not happened. The
   backend does not read back, because only the caller knows how to recognize its commit. A read-back

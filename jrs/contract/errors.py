@@ -23,7 +23,9 @@
     │   ├── ResultIsDirty         the job's resources are not cleaned up yet
     │   ├── ResultExpired         the result was expired; only its tombstone is left
     │   ├── DuplicateJob          the job id is taken; ``.state`` says by what
-    │   └── JobHeld               the job cannot resume from the stored data; an operator decides
+    │   ├── JobHeld               the job cannot resume from the stored data; an operator decides
+    │   ├── CannotStartHere       this host lacks what the job needs; another host may have it
+    │   └── Canceled              the application was canceled: its main has to end
     ├── Unavailable               nothing was changed; retry later
     │   └── WrongAddress          no server answers there: correct the URL or the certificates
     ├── OutcomeUnknown            the write may or may not have happened: read back, then decide
@@ -160,6 +162,18 @@ class DuplicateJob(Refused):
 class JobHeld(Refused):
     """The job cannot resume from the stored data, and starting over would be a guess. Its attempt
     ends without a result; `jrs resume` tries again."""
+
+
+class CannotStartHere(Refused):
+    """This host lacks something that the job needs to start: a module, Java, an interpreter.
+
+    It is no outcome of the job. The job is held with the reason, and starts on a host that has what
+    it needs."""
+
+
+class Canceled(Refused):
+    """The application was canceled: its result is durable, and its `main` has to end. Let it
+    through."""
 
 
 class Unavailable(JrsError):

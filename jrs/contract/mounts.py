@@ -9,6 +9,9 @@ import attrs
 
 from jrs.contract.errors import InvalidInput
 
+STORAGE = "JRS_STORAGE"
+"""The environment variable that names the storage, where no argument does."""
+
 OBJECT_STORES = {
     f"fuse.{name}"
     for name in (

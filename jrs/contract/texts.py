@@ -1,15 +1,19 @@
-"""Foreign texts: bounded when stored, escaped when printed.
+"""Foreign texts: bounded when stored, escaped when printed, and always without secrets.
 
 Failures, reasons, names and paths come from jobs, users and disks. They can be of any size and
-contain control sequences for a terminal.
+contain control sequences for a terminal, or the secret of a job.
 """
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from urllib.parse import urlsplit, urlunsplit
+
+from jrs.contract.masks import masked
 
 LIMIT = 16 * 1024
 """The largest stored text, in bytes of its stored form (JSON, in ASCII)."""
@@ -31,8 +35,9 @@ _UNPRINTABLE = re.compile(
 def bounded(text: str, limit: int = LIMIT) -> str:
     """Return `text`, or a note of the cut and the text's end, in at most `limit` stored bytes.
 
-    The end stays, because a traceback names its error there. Idempotent.
+    The end stays, because a traceback names its error there. Secrets are masked. Idempotent.
     """
+    text = masked(text)
     end = text[-limit:]  # Each character takes at least one byte.
     if len(end) == len(text) and _stored(text) <= limit:
         return text
@@ -64,8 +69,33 @@ def bounded_map(texts: Mapping[str, str], limit: int = MAP_LIMIT) -> dict[str, s
 
 def printable(text: str) -> str:
     """Return `text` as one line that is safe to print: control characters, line ends and lone
-    surrogates become the escapes of a Python literal."""
-    return _UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], text)
+    surrogates become the escapes of a Python literal. Secrets are masked."""
+    return _UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], masked(text))
+
+
+def counted(number: int, one: str, several: str) -> str:
+    """Return a number with its noun: 1 batch, 2 batches."""
+    return f"{number} {one if number == 1 else several}"
+
+
+def when(stamp: float) -> str:
+    """Return a moment, in seconds since 1970, for people: in UTC."""
+    try:
+        return datetime.fromtimestamp(stamp, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (ValueError, OverflowError, OSError):
+        return f"{stamp:g} s"  # Not a valid date: the clock was wrong.
+
+
+def span(seconds: float) -> str:
+    """Return a duration for people, in its two largest units: ``1 d 2 h``, ``3 min 5 s``."""
+    left, parts = max(0, round(seconds)), []
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
+        count, left = divmod(left, length)
+        if count:
+            parts.append(f"{count} {unit}")
+        elif parts:
+            break
+    return " ".join(parts[:2]) or "0 s"
 
 
 def shown(value: object) -> str:
@@ -78,6 +108,12 @@ def shown(value: object) -> str:
         return text
     length = len(value) if isinstance(value, str) else len(text)
     return f"{text[:_SHOWN]}… ({length:,} characters)"
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return a suggestion for the end of a message; empty if nothing known is similar."""
+    close = difflib.get_close_matches(name, known, n=3)
+    return f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 
 def _stored(text: str) -> int:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 
 from jrs.contract.errors import InvalidInput, TooLarge
-from jrs.contract.texts import shown
+from jrs.contract.texts import bounded, bounded_map, shown
 from jrs.records.fields import Json, as_json
 
 MAX_PAYLOAD = 256 * 1024
 """Largest JSON payload of a result, a stage or a spec's arguments, in encoded bytes."""
 
-_JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 _encoder = json.JSONEncoder(allow_nan=False)
 
@@ -33,12 +34,17 @@ def check_master_name(name: object) -> str:
 
 
 def _check_name(name: object, what: str) -> str:
-    if not isinstance(name, str) or not _JOB_ID.fullmatch(name):
+    if not isinstance(name, str) or not NAME.fullmatch(name):
         raise InvalidInput(
             f"not a {what}: {shown(name)} (1 to 128 of A-Z a-z 0-9 . _ -, starting with a letter "
             "or digit)"
         )
     return name
+
+
+def size_of_json(value: Json) -> int:
+    """Return the size of a value in its stored form, in bytes."""
+    return len(_encoder.encode(value))
 
 
 def check_json(value: Json, what: str) -> Json:
@@ -59,3 +65,29 @@ def check_json(value: Json, what: str) -> Json:
             "data where it belongs (a file, a table) and give its location instead"
         )
     return plain
+
+
+def merged(arguments: Mapping[str, Json] | None, more: Mapping[str, Json]) -> dict[str, Json]:
+    """Return the arguments of a function that a caller gave as a mapping, as keywords, or both.
+
+    Raises:
+        InvalidInput: not a mapping, or one is given twice.
+    """
+    if arguments is not None and not isinstance(arguments, Mapping):
+        raise InvalidInput(f"arguments must be a mapping, not {shown(arguments)}")
+    if twice := {*(arguments or {})} & {*more}:
+        raise InvalidInput(f"the argument {min(twice)!r} is given twice")
+    return {**(arguments or {}), **more}
+
+
+def bounded_text(text: str) -> str:
+    """Return a text of a stored value, bounded; what is no text is refused by `check_fields`."""
+    return bounded(text) if isinstance(text, str) else text
+
+
+def bounded_texts(texts: dict[str, str]) -> dict[str, str]:
+    """Return named texts of a stored value, bounded; others are refused by `check_fields`."""
+    try:
+        return bounded_map(texts)
+    except (AttributeError, TypeError, ValueError):
+        return texts

@@ -23,20 +23,26 @@ from cattrs.errors import BaseValidationError, CattrsError
 from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 
 from jrs.contract.errors import CorruptRecord, JrsError, UnsupportedVersion
-from jrs.records import model, snapshots
+from jrs.records import applications, cluster, lineage, model, snapshots
 from jrs.records.former import FORMER
 from jrs.records.stored import Stored
 
 T = TypeVar("T", bound=Stored)
 
 _TYPES: dict[type[Stored], tuple[str, int]] = {
+    applications.ApplicationRecord: ("application", 1),
+    lineage.Descendant: ("descendant", 1),
+    cluster.PauseRecord: ("pause", 1),
+    cluster.StorageMarker: ("marker", 1),
+    cluster.StorageRecord: ("storage", 1),
+    cluster.SwitchoverRecord: ("switchover", 1),
     model.AttemptRecord: ("attempt", 1),
     model.CancelRequest: ("cancel", 1),
     model.CleanupJournal: ("cleanup", 1),
     model.EpochRecord: ("epoch", 1),
     model.FormatRecord: ("format", 1),
     model.JobResult: ("result", 1),
-    model.JobSpec: ("spec", 1),
+    model.JobSpec: ("spec", 2),
     model.MasterInfo: ("master", 1),
     model.StageRecord: ("stage", 1),
     model.StopRecord: ("stop", 2),
@@ -154,6 +160,11 @@ def encode(value: Stored, version: int | None = None) -> bytes:
         zlib.crc32(body),
         body,
     )
+
+
+def to_json(value: Stored) -> bytes:
+    """Return a stored value as plain JSON in ASCII, for programs that are not jrs."""
+    return _to_json(_converter.unstructure(value)).encode("ascii")
 
 
 def to_plain(value: Any) -> Any:

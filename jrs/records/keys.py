@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
+
 from jrs.contract.operations import EPOCH_KEY
 
 EPOCH = EPOCH_KEY
@@ -17,18 +20,32 @@ STOPS = "stops/"
 CANCEL = "cancel/"
 SNAPSHOTS = "snapshots/"
 RESTORES = "restores/"
+LINEAGE = "lineage/"
 CLEANUP = "cleanup/"
+LEFT = "left/"
+APPLICATIONS = "applications/"
 MASTERS = "masters/"
+ENDED = "ended/"
+TAGGED = "tagged/"
 DOCTOR = "doctor/"
+CLUSTER = "cluster/"
 FORMAT = "cluster/format"
+STORAGE = "cluster/storage"
+PAUSE = "cluster/pause"
+SWITCHOVER = "cluster/switchover"
 
 PER_JOB = (
     *(JOBS, RESULTS, DIRTY, TOMBSTONES, ATTEMPTS, FENCES, STAGES, STREAMS, STOPS, CANCEL),
+    APPLICATIONS,
     CLEANUP,
+    LEFT,
+    LINEAGE,
     SNAPSHOTS,
     RESTORES,
 )
 """Every prefix whose keys continue with a job id."""
+UNFINISHED = (JOBS, APPLICATIONS)
+"""The prefixes of what was begun: jobs until they are cleaned up, applications until they end."""
 WHILE_IT_RUNS = (ATTEMPTS, FENCES, STAGES, STREAMS, STOPS, CANCEL, CLEANUP, RESTORES)
 """The prefixes whose records are removed once the job has ended and is cleaned up."""
 
@@ -53,8 +70,46 @@ def snapshots(job_id: str) -> str:
     return f"{SNAPSHOTS}{job_id}/"
 
 
+def descendants(job_id: str) -> str:
+    return f"{LINEAGE}{job_id}/"
+
+
+def descendant(job_id: str, new_id: str) -> str:
+    return f"{LINEAGE}{job_id}/{new_id}"
+
+
 def streams(job_id: str) -> str:
     return f"{STREAMS}{job_id}/"
+
+
+_LAST_MS = 10**13 - 1
+"""The greatest time that the index orders, in ms: the year 2286."""
+_LONGEST_TAG = 300
+"""Characters of a tag in a key; a longer one has its digest there."""
+_PLAIN = re.compile(r"[^A-Za-z0-9.-]")
+
+
+def ended(status: str) -> str:
+    return f"{ENDED}{status}/"
+
+
+def tagged(tag: str) -> str:
+    """Return the prefix of a tag's entries; different tags have different ones."""
+    # Each character that a key cannot have becomes "_" and two hexadecimal digits for each byte.
+    text = _PLAIN.sub(lambda found: "".join(f"_{byte:02x}" for byte in found[0].encode()), tag)
+    if len(text) > _LONGEST_TAG or text in (".", ".."):
+        text = f"_-{hashlib.sha256(tag.encode()).hexdigest()}"
+    return f"{TAGGED}{text}/"
+
+
+def inverted(at: float) -> str:
+    """Return a moment, in seconds since 1970, so that the newest one is the least text."""
+    return f"{_LAST_MS - min(max(0, int(at * 1000)), _LAST_MS):013}"
+
+
+def indexed_job(key: str) -> str:
+    """Return the job id in a key under `ENDED` or `TAGGED`."""
+    return key.rpartition("/")[2]
 
 
 def job_of(key: str) -> str:

@@ -6,30 +6,46 @@ import enum
 
 import attrs
 
-from jrs.contract.errors import InvalidInput, JrsError
-from jrs.contract.texts import bounded, bounded_map, shown
-from jrs.records.checks import check_job_id, check_json
+from jrs.contract.errors import InvalidInput
+from jrs.contract.texts import shown
+from jrs.records.applications import ApplicationRecord, digest_of
+from jrs.records.attempts import AttemptSummary as AttemptSummary
+from jrs.records.attempts import newest
+from jrs.records.checks import bounded_text as _bounded
+from jrs.records.checks import bounded_texts as _all_bounded
+from jrs.records.checks import check_job_id, check_json, size_of_json
+from jrs.records.cluster import EpochRecord as EpochRecord
+from jrs.records.cluster import FormatRecord as FormatRecord
+from jrs.records.cluster import MasterInfo as MasterInfo
 from jrs.records.fields import Json as Json
-from jrs.records.policies import MOST_PARTITIONS, RestartPolicy, SnapshotPolicy, count, seconds
+from jrs.records.lineage import Lineage
+from jrs.records.obstacles import Obstacle
+from jrs.records.on_result import OnResult
+from jrs.records.policies import MOST, MOST_PARTITIONS, RestartPolicy, SnapshotPolicy, count
+from jrs.records.settings import JobSettings
+from jrs.records.stages import StageRecord as StageRecord
+from jrs.records.stages import StageSummary as StageSummary
+from jrs.records.stages import StreamRecord as StreamRecord
+from jrs.records.stop import StopMode as StopMode
+from jrs.records.stop import StopRecord as StopRecord
+from jrs.records.stop import StopState as StopState
 from jrs.records.stored import Stored
+from jrs.records.tags import check_tags
+from jrs.records.time_limits import TimeLimits
 
 MAX_STAGES = 1000
 """Most stages that a result summarizes."""
+MAX_COPIED_ARGUMENTS = 16 * 1024
+"""Most bytes of JSON of a job's arguments that its result keeps."""
 
 
 def _job_id(instance: object, attribute: object, value: str) -> None:
     check_job_id(value)
 
 
-def _bounded(text: str) -> str:
-    return bounded(text) if isinstance(text, str) else text  # `check_fields` refuses it later.
-
-
-def _all_bounded(texts: dict[str, str]) -> dict[str, str]:
-    try:
-        return bounded_map(texts)
-    except (AttributeError, TypeError, ValueError):
-        return texts  # `check_fields` refuses it later.
+def _priority(instance: object, attribute: object, value: object) -> None:
+    if type(value) is not int or abs(value) > MOST:
+        raise InvalidInput(f"priority must be a whole number, at most {MOST}, not {shown(value)}")
 
 
 class JobStatus(enum.Enum):
@@ -45,10 +61,7 @@ class JobStatus(enum.Enum):
 
     @property
     def is_globally_terminal(self) -> bool:
-        return self in _GLOBALLY_TERMINAL
-
-
-_GLOBALLY_TERMINAL = (JobStatus.FINISHED, JobStatus.FAILED, JobStatus.CANCELED)
+        return self in (JobStatus.FINISHED, JobStatus.FAILED, JobStatus.CANCELED)
 
 
 class RunnerKind(enum.Enum):
@@ -88,8 +101,36 @@ class JobSpec(Stored):
     )
     """The number of partitions of its streams' state; None leaves the choice to Spark."""
     snapshots: SnapshotPolicy = attrs.field(factory=SnapshotPolicy)
+    priority: int = attrs.field(default=0, validator=_priority)
+    """Of the jobs that wait for slots, those of a higher priority start first."""
+    slots: int = attrs.field(default=1, validator=count())
+    """How many of a master's slots an attempt takes, in a process of its own. A master with fewer
+    slots gives it all that it has."""
+    tags: tuple[str, ...] = ()
+    """At most 32, to find the job by: ``nightly``, ``team=sales``."""
+    timeout: TimeLimits = attrs.field(factory=TimeLimits)
+    settings: JobSettings = attrs.field(factory=JobSettings)
+    application: str = ""
+    """The application that the job is part of; empty if it is part of none."""
+    on_result: OnResult | None = None
+    """What is told of its result, whatever its status."""
     signature: str = ""
     """The signature of the whole record; see `jrs.records.signing`. Empty if it is not signed."""
+    lineage: Lineage | None = None
+    """The job that this one was made from."""
+    submitted_by: str = ""
+    """Who submitted it, as ``user@host``: what the submitting process says, and no proof."""
+
+    def __attrs_post_init__(self) -> None:
+        super().__attrs_post_init__()
+        check_tags(self.tags)
+        if self.runner is RunnerKind.THREAD:
+            given = [*self.settings.given, *(["slots"] if self.slots > 1 else [])]
+            if given:
+                raise InvalidInput(
+                    f"a job in a thread of its master cannot have {', '.join(given)}: only a "
+                    "process of its own can"
+                )
 
     @arguments.validator
     def _check_arguments(self, attribute: object, value: object) -> None:
@@ -97,9 +138,27 @@ class JobSpec(Stored):
             raise InvalidInput("the arguments of a job must be a JSON object")
         check_json(value, "the arguments")
 
+    def least_reader(self) -> int:
+        # An older version would run the job without its settings, or without end, or in silence.
+        new = (JobSettings(), TimeLimits(), None)
+        return 1 if (self.settings, self.timeout, self.on_result) == new else 2
+
     @property
     def only_in_driver(self) -> bool:
         return self.entry_point.startswith("driver:")
+
+    @property
+    def call(self) -> str:
+        """A digest of what runs: the entry point and the arguments."""
+        return digest_of(self.entry_point, self.arguments)
+
+    def copy_for_result(self) -> JobSpec:
+        """Return the copy that the job's result keeps: without the signature, and without the
+        arguments if they are over `MAX_COPIED_ARGUMENTS`."""
+        copy = attrs.evolve(self, signature="")
+        if size_of_json(self.arguments) > MAX_COPIED_ARGUMENTS:
+            return attrs.evolve(copy, arguments={})
+        return copy
 
 
 @attrs.frozen
@@ -107,22 +166,13 @@ class Failure(Stored):
     """Why a job did not finish."""
 
     kind: str
-    """``exception``, ``exit`` (the process died), ``cancel`` or ``lost-result``."""
+    """``exception``, ``exit`` (the process died), ``timeout``, ``cancel``, ``lost-result``, or
+    ``lost-main`` (the job's application has ended without it)."""
     message: str = attrs.field(converter=_bounded)
     detail: str = attrs.field(default="", converter=_bounded)
     """The traceback, or the end of the process's stderr."""
     exit_status: int | None = None
     """The exit code, or minus the signal's number."""
-
-
-@attrs.frozen
-class StageSummary(Stored):
-    """One finished stage of a job: its attempt, epoch and duration."""
-
-    name: str
-    attempt: int
-    epoch: int
-    seconds: float
 
 
 @attrs.frozen
@@ -142,9 +192,34 @@ class JobResult(Stored):
     """The newest `MAX_STAGES` of them."""
     stages_left_out: int = 0
     """The number of older stages, which are left out."""
+    call: str = ""
+    """The digest of what ran, by which another call of the same id is recognized; see
+    `JobSpec.call`. Empty if unknown, as of results of older versions."""
+    code: str = ""
+    """The version of the code that made it: ``JRS_CODE_VERSION`` of the process, else a digest of
+    the file with the function. Empty if unknown."""
+    application: str = ""
+    """The application that the job was part of; empty if it was part of none."""
+    main: ApplicationRecord | None = None
+    """What ran, if this is the result of an application; None if it is that of a job."""
+    spec: JobSpec | None = None
+    """A copy of what was submitted, without its signature; None in a result of an older version,
+    or if the result was too large."""
+    arguments_left_out: bool = False
+    """Whether the copy has no arguments because they were too large."""
+    attempts: tuple[AttemptSummary, ...] = ()
+    """The newest of them, the last one included; empty in a result of an older version."""
+    attempts_left_out: int = 0
+    """The number of older attempts, which are left out."""
 
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
+        if self.spec is not None:
+            copy = self.spec.copy_for_result()
+            if copy != self.spec:
+                cut = copy.arguments != self.spec.arguments
+                object.__setattr__(self, "spec", copy)
+                object.__setattr__(self, "arguments_left_out", self.arguments_left_out or cut)
         if more := len(self.stages[:-MAX_STAGES]):
             object.__setattr__(self, "stages", self.stages[more:])
             object.__setattr__(self, "stages_left_out", self.stages_left_out + more)
@@ -166,7 +241,7 @@ class JobResult(Stored):
 class JobResultEntry:
     """A job's entry in the result store.
 
-    `result` is None for an expired entry, whose payload is gone, and for an unreadable entry:
+    `result` is None for an expired entry, whose `tombstone` is left, and for an unreadable entry:
     `problem` then says why, and the job is held.
     """
 
@@ -174,6 +249,20 @@ class JobResultEntry:
     state: ResultState
     result: JobResult | None
     problem: str | None = None
+    tombstone: Tombstone | None = None
+    """What is left of an expired result; None if that cannot be read."""
+
+    @property
+    def status(self) -> JobStatus | None:
+        """The status in which the job ended; None if it cannot be read."""
+        kept = self.result or self.tombstone
+        return kept.status if kept is not None else None
+
+    @property
+    def finished_at(self) -> float:
+        """When the job ended, in seconds since 1970; 0 if that cannot be read."""
+        kept = self.result or self.tombstone
+        return kept.finished_at if kept is not None else 0.0
 
 
 @attrs.frozen
@@ -184,6 +273,9 @@ class Tombstone(Stored):
     status: JobStatus = JobStatus.FINISHED
     finished_at: float = 0.0
     expired_at: float = 0.0
+    submitted_at: float = 0.0
+    """0 if an older version wrote the result."""
+    started_at: float = 0.0
 
 
 @attrs.frozen
@@ -215,119 +307,44 @@ class AttemptRecord(Stored):
     mark: str = ""
     """The mark that identifies this attempt's processes; empty if the version that started the
     attempt had no marks."""
+    used: float = 0.0
+    """The seconds that the job has run, over all attempts, up to `counted_at`."""
+    counted_at: float = 0.0
+    """Up to when `used` counts, by the leader's clock; 0 while no attempt runs."""
     earlier_marks: tuple[str, ...] = ()
     """The marks of earlier attempts, the newest last: some may have run on another host."""
+    host: str = ""
+    """The host of its master, on which it runs; empty if an older version started it."""
+    pid: int = 0
+    """The process that runs the job's function; 0 until that process has recorded it."""
+    ended_at: float = 0.0
+    """When its end was recorded; 0 before."""
+    ended: str = attrs.field(default="", converter=_bounded)
+    """How it ended, for people; empty before its end was recorded."""
+    earlier: tuple[AttemptSummary, ...] = ()
+    """The newest of the earlier attempts, the newest last."""
+    earlier_left_out: int = 0
+    """The number of older attempts, which are left out."""
+    obstacles: tuple[Obstacle, ...] = ()
+    """Why masters could not start the job, the newest last."""
 
+    @property
+    def could_not_start(self) -> bool:
+        """Whether this attempt ended because its host lacks what the job needs."""
+        last = self.obstacles[-1] if self.obstacles else None
+        return last is not None and (last.master, last.attempt) == (self.master, self.attempt)
 
-@attrs.frozen
-class StageRecord(Stored):
-    """A finished stage. A recovered job does not run it again, but returns its stored result."""
+    def summary(self) -> AttemptSummary:
+        """Return what later records keep of the attempt."""
+        return AttemptSummary(
+            self.attempt, self.epoch, self.master, self.host, self.pid,
+            self.started_at, self.ended_at, self.ended,
+        )  # fmt: skip
 
-    job_id: str = attrs.field(validator=_job_id)
-    name: str
-    result: Json
-    attempt: int
-    epoch: int
-    seconds: float
-    finished_at: float
-    published: str | None = None
-    """The staging folder that is renamed into place, relative to the job's folder."""
-    temporary: bool = False
-    order: int = 0
-    """Its position among the stages of its attempt."""
-    after: tuple[str, ...] = ()
-    """The stages that had to finish before it."""
-    target: str | None = None
-    """The absolute path where its output is published; None for the job's own folder."""
-    serial: int = 0
-    """Grows with each commit of finished stages of the job; 0 if not recorded."""
-
-    def finished_before(self, other: StageRecord) -> bool:
-        """Return whether this stage finished no later than `other`. Serials decide where both
-        have one, because the clocks of two hosts may differ."""
-        if self.serial and other.serial:
-            return self.serial < other.serial
-        return self.finished_at <= other.finished_at
-
-    def summary(self) -> StageSummary:
-        """Return the summary that the job's result keeps of the stage."""
-        return StageSummary(self.name, self.attempt, self.epoch, self.seconds)
-
-
-@attrs.frozen
-class StreamRecord(Stored):
-    """A streaming stage that has been started: the plan and Spark version of its checkpoint."""
-
-    job_id: str = attrs.field(validator=_job_id)
-    name: str
-    bounded: bool
-    plan: str
-    """The hash of its plan; a checkpoint is useless to another plan. Empty if any next plan may
-    resume from the checkpoint."""
-    spark: str
-    """The version of Spark; plans of different versions cannot be compared."""
-    started_at: float = 0.0
-
-    def of_any_plan(self) -> StreamRecord:
-        """Return the record for changed code that resumes from the same checkpoint."""
-        return attrs.evolve(self, plan="")
-
-
-class StopMode(enum.Enum):
-    """How a job stops before its end; see `jrs.store.stops`."""
-
-    SUSPEND = "suspend"
-    """Stop at a batch boundary, without a result; the job can be resumed."""
-    DRAIN = "drain"
-    """Process the available input, flush every window, and finish; never resumed."""
-    HOLD = "hold"
-    """Set by jrs: the job cannot resume from the stored data until an operator has checked it."""
-
-
-class StopState(enum.Enum):
-    """The progress of a stop."""
-
-    REQUESTED = "requested"
-    QUIESCED = "quiesced"
-    """Every query of a job to be suspended has ended; the leader ends the attempt."""
-    DONE = "done"
-    """The job is suspended or held. It starts again when it is resumed."""
-    REFUSED = "refused"
-    """The job cannot be drained; it keeps running, and `reason` says why."""
-
-
-@attrs.frozen
-class StopRecord(Stored):
-    """A stop, from its request until the job ends or is resumed."""
-
-    job_id: str = attrs.field(validator=_job_id)
-    mode: StopMode
-    state: StopState = StopState.REQUESTED
-    requested_at: float = 0.0
-    reason: str = attrs.field(default="", converter=_bounded)
-    grace: float = attrs.field(default=30.0, validator=seconds)
-    """Grace period of a suspend, in seconds: after it, the leader ends an attempt that has not
-    quiesced."""
-    again: bool = False
-    """Whether the leader restarts the changed job as soon as it is suspended."""
-    stages: dict[str, str] = attrs.field(factory=dict, converter=_all_bounded)
-    """The step of each streaming stage, for callers that wait."""
-    drain: StopRecord | None = None
-    """The drain that a hold has interrupted; it continues when the job is resumed."""
-
-    def least_reader(self) -> int:
-        return 2  # See `jrs.records.former`.
-
-    def __str__(self) -> str:
-        """Return the state of the stop for people."""
-        why = f": {self.reason}" if self.reason else ""
-        if self.mode is StopMode.HOLD:
-            return f"held{why}; 'jrs resume' tries again"
-        if self.state is StopState.DONE:
-            return f"suspended{why}; resume it with 'jrs resume'"
-        if self.state is StopState.REFUSED:
-            return f"cannot be drained{why}; the job keeps running"
-        return f"{self.mode.value} requested{why}"
+    def summaries(self) -> tuple[tuple[AttemptSummary, ...], int]:
+        """Return the job's attempts up to this one, and the number of older ones left out."""
+        kept, more = newest((*self.earlier, self.summary()))
+        return kept, self.earlier_left_out + more
 
 
 @attrs.frozen
@@ -340,6 +357,8 @@ class CleanupJournal(Stored):
     problems: dict[str, str] = attrs.field(factory=dict, converter=_all_bounded)
     """The remaining resources: each one's name and its newest error, paths included."""
     exhausted: bool = False
+    given_up: dict[str, str] = attrs.field(factory=dict, converter=_all_bounded)
+    """What the cleanup continues without, and why."""
 
 
 @attrs.frozen
@@ -349,48 +368,3 @@ class CancelRequest(Stored):
     job_id: str = attrs.field(validator=_job_id)
     requested_at: float = 0.0
     reason: str = attrs.field(default="", converter=_bounded)
-
-
-@attrs.frozen
-class MasterInfo(Stored):
-    """A master that registered with the cluster."""
-
-    name: str
-    host: str
-    pid: int
-    started_at: float
-    seen_at: float
-    leading: int | None = None
-    """The epoch of its leadership, once it has recovered."""
-    reads_format: int = 1
-    """The newest cluster format that it works with."""
-    max_attempts: int = 0
-    """Most attempts in processes of their own that it runs at once while it leads; 0 if unknown."""
-
-
-@attrs.frozen
-class FormatRecord(Stored):
-    """The format of the cluster's records, once it was raised."""
-
-    version: int
-    raised_at: float = 0.0
-
-
-@attrs.frozen
-class EpochRecord(Stored):
-    """The newest epoch: the value of the fence's record."""
-
-    epoch: int
-    candidate: str
-    """The master that was elected."""
-    token: str = ""
-    """Names this leadership among those of its candidate; backends may keep a lock under it."""
-
-
-class JobNotFinished(JrsError):
-    """The awaited job ended FAILED or CANCELED."""
-
-    def __init__(self, result: JobResult) -> None:
-        self.result = result
-        why = f": {result.failure.message}" if result.failure else ""
-        super().__init__(f"job {result.job_id!r} ended {result.status.name}{why}")

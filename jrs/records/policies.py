@@ -11,6 +11,7 @@ import attrs
 
 from jrs.contract.errors import InvalidInput
 from jrs.contract.texts import shown
+from jrs.records.snapshots import SnapshotFormat
 from jrs.records.stored import Stored
 
 MOST = 2**31 - 1
@@ -66,10 +67,11 @@ class RestartPolicy(Stored):
 
 
 class Keep(enum.Enum):
-    """What happens to a job's snapshots when the job ends."""
+    """What happens when the job ends to the snapshots that jrs took by itself."""
 
     KEEP = "keep"
-    """The snapshots stay listed until a user deletes them."""
+    """They stay listed. The cleanup takes another one, of the job's end, so that the job can be
+    retried."""
     DELETE = "delete"
 
 
@@ -80,16 +82,24 @@ def _keep(value: Keep | str) -> Keep:
     raise InvalidInput(f"the policy for snapshots is keep or delete, not {shown(value)}")
 
 
+def _format(value: SnapshotFormat | str) -> SnapshotFormat:
+    for each in SnapshotFormat:
+        if value in (each, each.value) and each.is_restorable:
+            return each
+    raise InvalidInput(f"the format of a job's snapshots is link, full or cas, not {shown(value)}")
+
+
 @attrs.frozen
 class SnapshotPolicy(Stored):
-    """When snapshots of a job's streams are taken, and how long they are kept.
+    """When jrs takes snapshots of a job by itself, in which format, and how long it keeps them.
 
-    Until the job ends, named snapshots are kept, and so is the newest snapshot that the job could
-    resume from, whatever its age. Old snapshots are deleted when another one is taken.
+    jrs never deletes what a user has taken. Until the job ends, the newest snapshot that it could
+    resume from is kept, whatever its age. Old snapshots are deleted when another one is taken.
     """
 
     every: float | None = attrs.field(default=None, validator=attrs.validators.optional(seconds))
-    """Seconds between two snapshots while the job runs; None takes them only at a stop."""
+    """Seconds between two snapshots while the job runs; None takes them only at a stop. None is
+    taken while nothing was committed since the one before."""
     keep: int | None = attrs.field(
         default=3,
         validator=attrs.validators.optional(count()),  # type: ignore[arg-type]
@@ -100,3 +110,5 @@ class SnapshotPolicy(Stored):
     on_finished: Keep = attrs.field(default=Keep.DELETE, converter=_keep)
     on_failed: Keep = attrs.field(default=Keep.KEEP, converter=_keep)
     on_canceled: Keep = attrs.field(default=Keep.KEEP, converter=_keep)
+    format: SnapshotFormat = attrs.field(default=SnapshotFormat.LINK, converter=_format)
+    """Of all snapshots of the job for which none is named."""

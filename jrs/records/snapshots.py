@@ -19,6 +19,15 @@ from jrs.records.stored import Stored
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
+class TakenBy(enum.Enum):
+    """Who took a snapshot. jrs deletes by itself only what it has taken by itself."""
+
+    USER = "user"
+    SYSTEM = "system"
+    UNKNOWN = ""
+    """An older version took it. It counts as the system's if it has no name."""
+
+
 class SnapshotFormat(enum.Enum):
     """How a snapshot holds its files; docs/snapshots.md compares them."""
 
@@ -179,6 +188,16 @@ class SnapshotRecord(Stored):
     """The storage it was moved to; None while it is next to its job."""
     copy: str | None = None
     """A storage that may hold a partial copy, from a move that is under way or was cut off."""
+    taken_by: TakenBy = TakenBy.UNKNOWN
+    at_end: bool = False
+    """Whether the cleanup of the ended job took it, so that the job can be retried."""
+
+    @property
+    def is_systems(self) -> bool:
+        """Whether jrs took it by itself, and may delete it by itself."""
+        if self.taken_by is TakenBy.UNKNOWN:
+            return self.name is None
+        return self.taken_by is TakenBy.SYSTEM
 
     def __str__(self) -> str:
         named = f" ({self.name})" if self.name else ""

@@ -25,11 +25,12 @@ from jrs.contract.errors import (
     WrongState,
 )
 from jrs.contract.formats import NEWEST_FORMAT, OLDEST_FORMAT
-from jrs.contract.operations import create_or_update
+from jrs.contract.operations import Absent, Check, Op, Record, create_or_update
 from jrs.contract.read_back import commit_and_read_back
 from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.model import FormatRecord, MasterInfo
+from jrs.store import result_index
 from jrs.store.masters import GONE_AFTER, Registry
 
 
@@ -50,7 +51,10 @@ def format_of(backend: Backend) -> int:
         CorruptRecord: the record of the format cannot be read.
         Unavailable: the backend did not answer.
     """
-    stored = backend.get(keys.FORMAT)
+    return _version_in(backend.get(keys.FORMAT), backend)
+
+
+def _version_in(stored: Record | None, backend: Backend) -> int:
     if stored is None:
         return backend.marked_format
     return max(backend.marked_format, decode(FormatRecord, stored.value, stored.key).version)
@@ -59,6 +63,17 @@ def format_of(backend: Backend) -> int:
 def is_at_least(backend: Backend, version: int) -> bool:
     """Return whether records of that format may be written. Raises as `format_of`."""
     return backend.marked_format >= version or format_of(backend) >= version
+
+
+def stays_below(backend: Backend, version: int) -> Op | None:
+    """Return the condition that the format is not raised to `version` before a commit; None if it
+    has that format already. Raises as `format_of`."""
+    if backend.marked_format >= version:
+        return None
+    stored = backend.get(keys.FORMAT)
+    if _version_in(stored, backend) >= version:
+        return None
+    return Absent(keys.FORMAT) if stored is None else Check(keys.FORMAT, stored.version)
 
 
 def ensure_supported(backend: Backend, *, convert: bool, now: Clock = time.time) -> None:
@@ -102,7 +117,8 @@ def ensure_supported(backend: Backend, *, convert: bool, now: Clock = time.time)
 def raise_format(backend: Backend, version: int = NEWEST_FORMAT, *, now: Clock = time.time) -> int:
     """Raise the cluster's format to `version`, permanently; return the previous format.
 
-    Durable, idempotent. Afterwards versions of jrs that do not know the format refuse the cluster.
+    Durable, idempotent; repeat a call that was interrupted. Afterwards versions of jrs that do not
+    know the format refuse the cluster. Indexes the existing results, in O(all).
 
     Raises:
         InvalidInput: this jrs does not know the format.
@@ -130,7 +146,9 @@ def raise_format(backend: Backend, version: int = NEWEST_FORMAT, *, now: Clock =
             raise WrongState(
                 "another process has just changed the format: check it with jrs cluster-format"
             ) from None
-    backend.mark_format(version)
+    if version >= result_index.SINCE_FORMAT:
+        result_index.build(backend)
+    backend.mark_format(version)  # Last: readers rely on what older clusters lack from now on.
     return before
 
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import getpass
+import heapq
+import os
+import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import groupby
 
 import attrs
 
@@ -14,17 +19,18 @@ from jrs.contract.errors import (
     CorruptRecord,
     DuplicateJob,
     InvalidInput,
-    NoSuchJob,
     WrongState,
 )
 from jrs.contract.operations import Absent, Create, Update
 from jrs.contract.read_back import commit_and_read_back
 from jrs.contract.texts import shown
 from jrs.records import keys
-from jrs.records.checks import check_job_id
+from jrs.records.applications import ApplicationRecord
+from jrs.records.checks import NAME, check_job_id
 from jrs.records.codec import T, decode, encode
 from jrs.records.model import (
     AttemptRecord,
+    AttemptSummary,
     CancelRequest,
     CleanupJournal,
     JobResultEntry,
@@ -36,8 +42,11 @@ from jrs.records.model import (
 )
 from jrs.records.signing import SpecKey
 from jrs.store import restores
+from jrs.store.cluster_format import is_at_least
 from jrs.store.protocols import RestoreEvent
 from jrs.store.result_store import JobResultStore
+from jrs.store.similar import no_such_job
+from jrs.store.stored_result import how_it_ended
 
 
 @attrs.frozen
@@ -46,7 +55,7 @@ class JobView:
 
     job_id: str
     status: JobStatus | None
-    """None if it is unknown: a record is unreadable, or the result was expired."""
+    """None if it is unknown, because a record is unreadable."""
     spec: JobSpec | None
     entry: JobResultEntry | None
     attempt: AttemptRecord | None
@@ -54,8 +63,33 @@ class JobView:
     cancel: CancelRequest | None
     stop: StopRecord | None
     cleanup: CleanupJournal | None
+    """The progress of its cleanup; of a clean job, if the cleanup continued without something."""
+    application: ApplicationRecord | None
+    """What it runs and how often that began, if it is an application; None for a job."""
     problems: tuple[str, ...]
     """Unreadable records. They hold this job and no other."""
+
+    @property
+    def submitted(self) -> JobSpec | None:
+        """What was submitted: the spec, or the copy that the result has kept of it."""
+        result = self.entry.result if self.entry is not None else None
+        return self.spec or (result.spec if result is not None else None)
+
+    @property
+    def attempts(self) -> tuple[AttemptSummary, ...]:
+        """The job's attempts, the newest last, as far as they are known."""
+        result = self.entry.result if self.entry is not None else None
+        if result is not None and result.attempts:
+            return result.attempts
+        return self.attempt.summaries()[0] if self.attempt is not None else ()
+
+    @property
+    def attempts_left_out(self) -> int:
+        """The number of older attempts that no record keeps."""
+        result = self.entry.result if self.entry is not None else None
+        if result is not None and result.attempts:
+            return result.attempts_left_out
+        return self.attempt.summaries()[1] if self.attempt is not None else 0
 
 
 class JobCatalog:
@@ -78,13 +112,20 @@ class JobCatalog:
 
         Raises:
             InvalidInput: `spec` is not a `JobSpec`.
+            WrongState: the cluster's format is too old for its settings or time limits.
             DuplicateJob: the id is taken; `.state` says by what. Nothing was changed.
             Unavailable, OutcomeUnknown: as `Backend.commit`.
         """
         if not isinstance(spec, JobSpec):
             raise InvalidInput(f"not a JobSpec: {shown(spec)}")
+        if spec.least_reader() > 1 and not is_at_least(self._backend, 5):
+            raise WrongState(
+                f"job {spec.job_id!r} has settings, time limits or an on_result, which need format "
+                "5 of the cluster: raise it with 'jrs cluster-format --raise'"
+            )
         self._check_free(spec.job_id)
-        spec = attrs.evolve(spec, submitted_at=self._now())
+        by = spec.submitted_by or submitter()
+        spec = attrs.evolve(spec, submitted_at=self._now(), submitted_by=by)
         stored = encode(spec)
         if self._spec_key is not None:
             stored = self._spec_key.sign(stored, spec.job_id)
@@ -94,6 +135,7 @@ class JobCatalog:
                 Create(keys.JOBS + spec.job_id, stored),
                 Absent(keys.RESULTS + spec.job_id),
                 Absent(keys.TOMBSTONES + spec.job_id),
+                Absent(keys.APPLICATIONS + spec.job_id),
             )
         except Conflict:
             # Taken since the check. Even if it is free again, this spec was not stored.
@@ -105,9 +147,9 @@ class JobCatalog:
         """Sign the stored spec of a job. Durable, idempotent.
 
         Raises:
-            NoSuchJob: the job was not submitted, or has ended.
+            NoSuchJob: the job was not submitted.
             InvalidInput: no key was given.
-            WrongState: the job is being restored, or was changed at the same moment.
+            WrongState: the job has ended, is being restored, or was changed at the same moment.
             CorruptRecord: the spec cannot be read.
         """
         check_job_id(job_id)
@@ -115,7 +157,8 @@ class JobCatalog:
             raise InvalidInput("no key to sign with: give --spec-key FILE")
         stored = self._backend.get(keys.JOBS + job_id)
         if stored is None:
-            raise NoSuchJob(f"there is no job {job_id!r} to sign")
+            self.refuse_ended(job_id, "sign")
+            raise no_such_job(self._backend, job_id, " to sign")
         restores.check_possible(self._backend, job_id, RestoreEvent.SIGN)
         decode(JobSpec, stored.value, stored.key)
         signed = self._spec_key.sign(stored.value, stored.key)
@@ -126,21 +169,23 @@ class JobCatalog:
         except Conflict:
             raise WrongState(f"job {job_id!r} has just been changed; check it again") from None
 
-    def cancel(self, job_id: str, reason: str = "") -> None:
-        """Request that the leader cancels the job. Durable, idempotent.
+    def cancel(self, job_id: str, reason: str = "") -> bool:
+        """Request that the leader cancels the job or application. Durable, idempotent. Return
+        False, and change nothing, if it is CANCELED already.
 
         Raises:
             NoSuchJob: no such job was submitted.
-            WrongState: the job has already ended.
+            WrongState: the job has ended otherwise.
         """
         check_job_id(job_id)
         entry = self._results.get(job_id)
+        if entry is not None and entry.status is JobStatus.CANCELED:
+            return False
         if entry is not None:
-            raise WrongState(f"job {job_id!r} has ended already; there is nothing to cancel")
+            raise WrongState(f"job {job_id!r} {how_it_ended(entry)}; there is nothing to cancel")
         request = encode(CancelRequest(job_id, self._now(), reason))
-        spec = self._backend.get(keys.JOBS + job_id)
-        if spec is None:
-            raise NoSuchJob(f"there is no job {job_id!r}")
+        if not any(self._backend.get(prefix + job_id) for prefix in keys.UNFINISHED):
+            raise no_such_job(self._backend, job_id)
         try:
             self._backend.commit(
                 Create(keys.CANCEL + job_id, request),
@@ -149,6 +194,17 @@ class JobCatalog:
             )
         except Conflict:
             pass  # Already requested, or the job has just ended.
+        return True
+
+    def refuse_ended(self, job_id: str, what: str) -> None:
+        """Raise `WrongState`, which says how the job ended, if it has.
+
+        Args:
+            what: what cannot be done any more.
+        """
+        entry = self._results.get(job_id)
+        if entry is not None:
+            raise WrongState(f"job {job_id!r} {how_it_ended(entry)}; there is nothing to {what}")
 
     def view(self, job_id: str) -> JobView:
         """Return all stored data of the job.
@@ -162,51 +218,65 @@ class JobCatalog:
         if entry is not None and entry.problem:
             problems.append(entry.problem)
         spec = self._read(JobSpec, keys.JOBS + job_id, problems)
+        application = entry.result.main if entry is not None and entry.result else None
+        if spec is None and entry is None:
+            application = self._read(ApplicationRecord, keys.APPLICATIONS + job_id, problems)
         attempt = self._read(AttemptRecord, keys.ATTEMPTS + job_id, problems)
         stop = self._read(StopRecord, keys.STOPS + job_id, problems)
-        if spec is None and entry is None and attempt is None and not problems:
-            raise NoSuchJob(f"there is no job {job_id!r}")
+        if not any((spec, entry, attempt, application, problems)):
+            raise no_such_job(self._backend, job_id)
         return JobView(
             job_id=job_id,
-            status=_status(entry, attempt, stop, problems),
+            status=_status(entry, application, attempt, stop, problems),
             spec=spec,
             entry=entry,
             attempt=attempt,
             stages=self._stages(job_id, problems),
             cancel=self._read(CancelRequest, keys.CANCEL + job_id, problems),
             stop=stop,
-            cleanup=self._read(CleanupJournal, keys.CLEANUP + job_id, problems),
+            cleanup=self._read(CleanupJournal, keys.CLEANUP + job_id, problems)
+            or self._read(CleanupJournal, keys.LEFT + job_id, problems),
+            application=application,
             problems=tuple(problems),
         )
 
-    def ids(self) -> Iterator[str]:
-        """Yield the id of every job that has a spec or a result, in order, each once."""
-        specs, results = self._ids_in(keys.JOBS), self._ids_in(keys.RESULTS)
-        left, right = next(specs, None), next(results, None)
-        while left is not None or right is not None:
-            if right is None or (left is not None and left <= right):
-                assert left is not None
-                yield left
-                if left == right:
-                    right = next(results, None)
-                left = next(specs, None)
-            else:
-                yield right
-                right = next(results, None)
+    def ids(self, *, prefix: str = "", after: str = "") -> Iterator[str]:
+        """Return the id of every job and application that has a spec, a record or a result, in
+        order, each once.
 
-    def expired_ids(self) -> Iterator[str]:
+        Args:
+            prefix: only ids that begin so.
+            after: only ids that come after this one.
+        """
+        return self._ids_in((*keys.UNFINISHED, keys.RESULTS), prefix, after)
+
+    def unfinished_ids(self, *, prefix: str = "", after: str = "") -> Iterator[str]:
+        """Yield the id of every job that has a spec, and of every application that has a record,
+        in order: all that have not ended, and those that are being cleaned up."""
+        return self._ids_in(keys.UNFINISHED, prefix, after)
+
+    def expired_ids(self, *, prefix: str = "", after: str = "") -> Iterator[str]:
         """Yield the id of every job whose result was expired, in order."""
-        return self._ids_in(keys.TOMBSTONES)
+        return self._ids_in((keys.TOMBSTONES,), prefix, after)
 
-    def _ids_in(self, prefix: str) -> Iterator[str]:
-        return (keys.job_of(record.key) for record in self._backend.scan(prefix))
+    def _ids_in(self, kinds: Iterable[str], prefix: str, after: str) -> Iterator[str]:
+        """Return the ids of the keys below any of `kinds`, in order, each once."""
+        if prefix and not NAME.fullmatch(prefix):
+            return iter(())  # No job id begins so.
+        behind = check_job_id(after) if after > prefix else ""
+        found = (
+            self._backend.scan(kind + prefix, after=kind + behind if behind else None)
+            for kind in kinds
+        )
+        ids = ((keys.job_of(record.key) for record in records) for records in found)
+        return (job_id for job_id, _ in groupby(heapq.merge(*ids)))
 
     def _check_free(self, job_id: str) -> None:
         """Raise `DuplicateJob` if the id is taken, to save the commit, which decides."""
         entry = self._results.get(job_id)
         if entry is not None:
             raise DuplicateJob(job_id, entry.state.value)
-        if self._backend.get(keys.JOBS + job_id) is not None:
+        if any(self._backend.get(prefix + job_id) for prefix in keys.UNFINISHED):
             raise DuplicateJob(job_id, "submitted")
 
     def _stages(self, job_id: str, problems: list[str]) -> tuple[StageRecord, ...]:
@@ -227,16 +297,27 @@ class JobCatalog:
             return None
 
 
+def submitter() -> str:
+    """Return who submits from this process, as ``user@host``."""
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError, ImportError):
+        user = str(os.getuid())  # A container's user may have no name.
+    return f"{user}@{socket.gethostname()}"
+
+
 def _status(
     entry: JobResultEntry | None,
+    application: ApplicationRecord | None,
     attempt: AttemptRecord | None,
     stop: StopRecord | None,
     problems: list[str],
 ) -> JobStatus | None:
     if entry is not None:
-        return entry.result.status if entry.result else None
+        return entry.status
     if problems:
         return None
     if stop is not None and stop.state is StopState.DONE:
         return JobStatus.SUSPENDED
-    return JobStatus.CREATED if attempt is None else JobStatus.RUNNING
+    runs = application is not None or (attempt is not None and not attempt.could_not_start)
+    return JobStatus.RUNNING if runs else JobStatus.CREATED

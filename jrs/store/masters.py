@@ -19,6 +19,7 @@ from jrs.contract.errors import Conflict, CorruptRecord, JrsError
 from jrs.contract.formats import NEWEST_FORMAT
 from jrs.contract.operations import Delete, create_or_update
 from jrs.contract.runtime import RUNTIME, Runtime
+from jrs.contract.texts import when
 from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.model import EpochRecord, MasterInfo
@@ -47,6 +48,31 @@ class MasterView:
 
     info: MasterInfo
     role: MasterRole
+
+
+@attrs.frozen
+class LeaderView:
+    """Which master leads now, as far as the heartbeats tell."""
+
+    epoch: int | None
+    """The newest epoch; None if no master has ever led."""
+    leader: MasterInfo | None
+    """The master that leads; None if none does."""
+    elected: str = ""
+    """The running master that was elected and does not lead yet: it recovers the jobs."""
+    since: float = 0.0
+    """Since when no master leads, in seconds since 1970, by its last heartbeat; 0 if unknown."""
+
+    def __str__(self) -> str:
+        """Return it for people, in one line."""
+        if self.leader is not None:
+            return f"{self.leader.name} on {self.leader.host} leads, epoch {self.epoch}"
+        if self.epoch is None:
+            return "no master has ever led this cluster: start one with 'jrs master'"
+        since = f" since {when(self.since)}" if self.since else ""
+        if self.elected:
+            return f"no master leads{since}; {self.elected} is elected and recovers the jobs"
+        return f"no master leads{since}: start one with 'jrs master'"
 
 
 def newest_epoch(backend: Backend) -> EpochRecord | None:
@@ -84,6 +110,24 @@ class Registry:
         masters = self.masters()
         newest = newest_epoch(self._backend)
         return [MasterView(info, self._role(info, newest)) for info in masters]
+
+    def leading(self) -> LeaderView:
+        """Return which master leads."""
+        newest = newest_epoch(self._backend)
+        if newest is None:
+            return LeaderView(None, None)
+        masters = self.masters()
+        led = [info for info in masters if info.leading == newest.epoch]
+        running = [info for info in led if self._is_running(info)]
+        if running:
+            return LeaderView(newest.epoch, running[0])
+        elected = [
+            info.name
+            for info in masters
+            if info.name == newest.candidate and info.leading is None and self._is_running(info)
+        ]
+        last = max((info.seen_at for info in masters if info.leading is not None), default=0.0)
+        return LeaderView(newest.epoch, None, elected[0] if elected else "", last)
 
     def put(self, info: MasterInfo) -> None:
         """Write a master's heartbeat."""
@@ -140,6 +184,12 @@ class Registration:
         """Announce that this master leads in `epoch`; None announces that it does not lead."""
         with self._changed:
             self._info = attrs.evolve(self._info, leading=epoch)
+            self._changed.notify()
+
+    def yielding(self, epoch: int) -> None:
+        """Announce that this master lets another one lead first once `epoch` is over."""
+        with self._changed:
+            self._info = attrs.evolve(self._info, yields=epoch)
             self._changed.notify()
 
     def close(self) -> None:

@@ -94,6 +94,7 @@ _S, _E = StopStep, StopEvent
 
 STOP: dict[StopStep, dict[StopEvent, StopStep]] = {
     _S.NONE: {
+        _E.RESUME: _S.NONE,
         _E.SUSPEND: _S.SUSPENDING,
         _E.DRAIN: _S.DRAINING,
         _E.RECONFIGURE: _S.RESTARTING,
@@ -111,6 +112,7 @@ STOP: dict[StopStep, dict[StopEvent, StopStep]] = {
         _E.HOLD: _S.HELD,
     },
     _S.SUSPENDED: {
+        _E.SUSPEND: _S.SUSPENDED,
         _E.RESUME: _S.NONE,
         _E.RECONFIGURE: _S.SUSPENDED,
         _E.HOLD: _S.HELD,

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future
-from itertools import islice, takewhile
+from itertools import islice
 
 from jrs.contract.backend import Backend
 from jrs.contract.clock import Clock, Deadline
@@ -26,19 +26,14 @@ from jrs.contract.errors import (
     ResultExists,
     ResultIsDirty,
 )
-from jrs.contract.operations import Absent, Create, Delete, Fence, Op
+from jrs.contract.operations import Absent, Create, Delete, Fence, Op, Record
 from jrs.contract.read_back import still_unknown
 from jrs.contract.texts import shown
 from jrs.records import keys
 from jrs.records.checks import check_job_id
-from jrs.records.codec import decode, encode
 from jrs.records.model import JobResult, JobResultEntry, JobStatus, ResultState, Tombstone
-from jrs.store.stored_result import entry_of, stored_form
-
-_PAGE = 256
-"""Dirty results per read."""
-_LISTED = 1000
-"""Results whose markers are read at once: the page size of a scan."""
+from jrs.store import applications, cluster_format, expiry, result_index, result_order
+from jrs.store.stored_result import entry_of, expired_entry_of, result_in, stored_form
 
 
 class JobResultStore:
@@ -60,15 +55,15 @@ class JobResultStore:
         Raises:
             ResultExists: another result of the job is durable, or was expired.
             Fenced: a newer epoch exists.
-            InvalidInput: `result` is not a `JobResult`.
+            InvalidInput: `result` is not a `JobResult`, or a FAILED one without a failure.
             TooLarge: the payload is over `MAX_PAYLOAD`. Other large parts are left out of the
-                stored result: first the summaries of stages, then the failure's detail.
+                stored result: first the arguments and settings of its spec, then the summaries of
+                attempts, then those of stages, then the failure's detail.
             Unavailable: nothing was changed.
             OutcomeUnknown: unknown even after reading back. Do not clean up; repeat the call.
         """
-        ops = (*self._dirty_ops(result), *also)
         try:
-            self._backend.commit(*ops, fence=fence)
+            self._commit_dirty(result, fence, also)
         except Conflict:
             self._explain_existing(result)
         except Fenced:
@@ -81,15 +76,16 @@ class JobResultStore:
                     return
                 # The Creates guard a second try, so the commit cannot be applied twice.
                 try:
-                    self._backend.commit(*ops, fence=fence)
+                    self._commit_dirty(result, fence, also)
                 except Conflict:
                     self._explain_existing(result)
 
     def create_dirty_async(self, result: JobResult, fence: Fence | None) -> Future[None]:
         """Run `create_dirty` without waiting, but without its read-back.
 
-        An existing result fails with `Conflict`, and an unknown outcome stays unknown. Call
-        `create_dirty` with the same result to resolve either.
+        An existing result fails with `Conflict`, as does a format of the cluster that is raised at
+        this moment; an unknown outcome stays unknown. Call `create_dirty` with the same result to
+        resolve each of them.
         """
         return self._backend.commit_async(*self._dirty_ops(result), fence=fence)
 
@@ -137,65 +133,67 @@ class JobResultStore:
         check_job_id(job_id)
         return self._backend.commit_async(Delete(keys.DIRTY + job_id), fence=fence)
 
-    def delete(self, job_id: str) -> None:
+    def delete(self, job_id: str, fence: Fence | None = None) -> None:
         """Replace a clean result by a tombstone. Idempotent.
 
+        Args:
+            fence: of the leader that does it; None: a user does it, who needs no leader.
+
         Raises:
+            Fenced: a newer leader exists.
             NoSuchResult: the job has no result.
             ResultIsDirty: the job's cleanup has not ended.
+            WrongState: the job's application has not ended, and may need the result again.
         """
         check_job_id(job_id)
-        record = self._backend.get(keys.RESULTS + job_id)
-        if record is None:
-            if self._tombstone(job_id):
+        while True:
+            record = self._backend.get(keys.RESULTS + job_id)
+            if record is None:
+                if self._tombstone(job_id):
+                    return
+                raise NoSuchResult(f"job {job_id!r} has no result to delete")
+            try:
+                self._backend.commit(*self._burial(record), fence=fence)
                 return
-            raise NoSuchResult(f"job {job_id!r} has no result to delete")
-        try:
-            result = decode(JobResult, record.value, record.key)
-            status, finished_at = result.status, result.finished_at
-        except CorruptRecord:
-            # The caller has decided to delete a damaged entry; the job must still not run again.
-            status, finished_at = JobStatus.FAILED, 0.0
-        grave = Tombstone(job_id, status, finished_at, self._now())
-        try:
-            self._backend.commit(
-                Delete(record.key, record.version),
-                Absent(keys.DIRTY + job_id),
-                Create(keys.TOMBSTONES + job_id, encode(grave)),
-            )
-        except Conflict as conflict:
-            if conflict.op.key.startswith(keys.DIRTY):
-                raise ResultIsDirty(
-                    f"the result of job {job_id!r} is dirty: its cleanup has not ended"
-                ) from None
-            if not self._tombstone(job_id):
-                raise
-        except OutcomeUnknown as unknown:
-            with still_unknown(unknown):
-                if not self._tombstone(job_id):
+            except Conflict as conflict:
+                if conflict.op.key.startswith(keys.DIRTY):
+                    raise ResultIsDirty(
+                        f"the result of job {job_id!r} is dirty: its cleanup has not ended"
+                    ) from None
+                if self._tombstone(job_id):
+                    return
+                if not conflict.op.key.startswith((keys.ENDED, keys.TAGGED)):
                     raise
+                # It is being indexed at this moment: read again.
+            except OutcomeUnknown as unknown:
+                with still_unknown(unknown):
+                    if not self._tombstone(job_id):
+                        raise
+                return
 
     def expire(self, older_than: float, keep: int = 0) -> list[str]:
         """Delete the clean results of jobs that ended over `older_than` seconds ago.
 
-        Returns the ids. The `keep` newest of all clean results stay whatever their age. Dirty and
+        Returns the ids. The `keep` newest of all clean results stay whatever their age, and so do
+        those of jobs whose application has not ended: its main may ask for them again. Dirty and
         unreadable entries are never touched. An interrupted call is harmless: repeat it.
+        """
+        return sorted(self.expiring(older_than, keep))
+
+    def expiring(self, older_than: float, keep: int = 0) -> Iterator[str]:
+        """Do what `expire` does, page by page, in O(page) memory; yield each id once it is gone.
+
+        The oldest ends come last. In a cluster of a format below 5 all results are read first.
+
+        Raises:
+            InvalidInput: at once, for an age or a number that cannot be one.
+            Unavailable: from the backend; what was yielded is gone.
         """
         if type(older_than) not in (int, float) or not older_than >= 0:
             raise InvalidInput(f"older_than must be a number of seconds, not {shown(older_than)}")
         if type(keep) is not int or keep < 0:
             raise InvalidInput(f"keep must be a whole number, not {shown(keep)}")
-        clean = [
-            (entry.result.finished_at, entry.job_id)
-            for entry in self.list(state=ResultState.CLEAN)
-            if entry.result
-        ]
-        clean.sort(reverse=True)
-        horizon = self._now() - older_than
-        old = sorted(job_id for finished_at, job_id in clean[keep:] if finished_at <= horizon)
-        for job_id in old:
-            self.delete(job_id)
-        return old
+        return expiry.expire(self._backend, self._now, older_than, keep, self.delete)
 
     # -- reading ---------------------------------------------------------------------------
 
@@ -214,9 +212,8 @@ class JobResultStore:
             # ever removed later, so a result without a marker is clean.
             dirty = self._backend.get(keys.DIRTY + job_id) is not None
             return entry_of(record, ResultState.DIRTY if dirty else ResultState.CLEAN)
-        if self._tombstone(job_id):
-            return JobResultEntry(job_id, ResultState.EXPIRED, None)
-        return None
+        grave = self._backend.get(keys.TOMBSTONES + job_id)
+        return None if grave is None else expired_entry_of(grave)
 
     def has_dirty(self, job_id: str) -> bool:
         """Return whether the job has a result whose cleanup has not ended."""
@@ -232,17 +229,7 @@ class JobResultStore:
 
     def dirty(self) -> Iterator[JobResultEntry]:
         """Yield the dirty entries in the order of their ids, without reading clean ones."""
-        markers = self._backend.scan(keys.DIRTY)
-        while page := [keys.job_of(marker.key) for marker in islice(markers, _PAGE)]:
-            results = self._backend.get_many([keys.RESULTS + job_id for job_id in page])
-            for job_id, result in zip(page, results, strict=True):
-                if isinstance(result, CorruptRecord):
-                    yield JobResultEntry(job_id, ResultState.DIRTY, None, str(result))
-                elif result is not None:
-                    yield entry_of(result, ResultState.DIRTY)
-                elif self._backend.get(keys.DIRTY + job_id) is not None:
-                    lone = f"{keys.DIRTY}{job_id} exists without its result"
-                    yield JobResultEntry(job_id, ResultState.DIRTY, None, lone)
+        return result_order.dirty(self._backend)
 
     def list(
         self,
@@ -269,10 +256,39 @@ class JobResultStore:
             raise InvalidInput(f"limit must be a whole number, not {shown(limit)}")
         wanted = (
             entry
-            for entry in self._entries(state, after)
+            for entry in result_order.by_id(self._backend, state, after)
             if status is None or (entry.result is not None and entry.result.status is status)
         )
         return islice(wanted, limit)
+
+    def by_end(
+        self,
+        *,
+        status: JobStatus | None = None,
+        tag: str | None = None,
+        since: float | None = None,
+        until: float | None = None,
+        after: str | None = None,
+    ) -> Iterator[JobResultEntry]:
+        """Yield the entries of readable results, dirty and clean, the newest end first.
+
+        O(page) in time and memory. In a cluster of a format below 5, all results are read first.
+
+        Args:
+            status: only results with this status.
+            tag: only results of jobs with this tag.
+            since, until: only results of jobs that ended then, in seconds since 1970, both
+                included.
+            after: begin behind this job, which must have a result.
+
+        Raises:
+            NoSuchResult: the job `after` has no result.
+        """
+        if after is not None:
+            check_job_id(after)
+        return result_order.by_end(
+            self._backend, status=status, tag=tag, since=since, until=until, after=after
+        )
 
     def wait(self, job_id: str, timeout: float | None = None) -> JobResult:
         """Wait until the job has a result, dirty or clean, and return it.
@@ -320,15 +336,44 @@ class JobResultStore:
                 watch.wait(min(1.0, deadline.remaining()))
         return None
 
+    def _commit_dirty(self, result: JobResult, fence: Fence | None, also: tuple[Op, ...]) -> None:
+        while True:
+            try:
+                self._backend.commit(*self._dirty_ops(result), *also, fence=fence)
+                return
+            except Conflict as conflict:
+                if conflict.op.key != keys.FORMAT:
+                    raise
+                # The format was raised at this moment: the result needs its index now.
+
     def _dirty_ops(self, result: JobResult) -> tuple[Op, ...]:
         if not isinstance(result, JobResult):
             raise InvalidInput(f"not a JobResult: {shown(result)}")
+        if result.status is JobStatus.FAILED and result.failure is None:
+            raise InvalidInput(f"the FAILED result of job {result.job_id!r} has no failure")
         job_id = result.job_id
+        form, data = self._form(result)
+        below = cluster_format.stays_below(self._backend, result_index.SINCE_FORMAT)
         return (
-            Create(keys.RESULTS + job_id, self._encoded(result)),
+            Create(keys.RESULTS + job_id, data),
             Create(keys.DIRTY + job_id, b""),
             Absent(keys.TOMBSTONES + job_id),
+            *(result_index.create_ops(form) if below is None else (below,)),
         )
+
+    def _burial(self, record: Record) -> tuple[Op, ...]:
+        """Return the operations that replace a clean result by its tombstone."""
+        job_id, now = keys.job_of(record.key), self._now()
+        try:
+            result = result_in(record)
+        except CorruptRecord:
+            # The caller has decided to delete a damaged entry; the job must still not run again.
+            known = result_index.of_job(self._backend, job_id)
+            grave = Tombstone(job_id, JobStatus.FAILED, 0.0, now)
+            return expiry.burial(record, grave, tuple(Delete(key) for key in known))
+        applications.check_unneeded(self._backend, result)
+        (index,) = result_index.delete_ops(self._backend, [result])
+        return expiry.burial(record, expiry.grave_of(result, now), index)
 
     def _explain_existing(self, result: JobResult) -> None:
         """Return if the stored result is `result`; else raise `ResultExists`."""
@@ -339,9 +384,9 @@ class JobResultStore:
 
     def _stored(self, result: JobResult) -> bool:
         record = self._backend.get(keys.RESULTS + result.job_id)
-        return record is not None and record.value == self._encoded(result)
+        return record is not None and record.value == self._form(result)[1]
 
-    def _encoded(self, result: JobResult) -> bytes:
+    def _form(self, result: JobResult) -> tuple[JobResult, bytes]:
         return stored_form(result, self._backend.capabilities.max_value)
 
     def _state(self, job_id: str) -> ResultState | None:
@@ -350,32 +395,3 @@ class JobResultStore:
 
     def _tombstone(self, job_id: str) -> bool:
         return self._backend.get(keys.TOMBSTONES + job_id) is not None
-
-    def _entries(self, state: ResultState | None, after: str | None) -> Iterator[JobResultEntry]:
-        if state is ResultState.DIRTY:
-            yield from (entry for entry in self.dirty() if after is None or entry.job_id > after)
-            return
-        prefix = keys.TOMBSTONES if state is ResultState.EXPIRED else keys.RESULTS
-        behind = None if after is None else prefix + after
-        if state is ResultState.EXPIRED:
-            for record in self._backend.scan(prefix, after=behind):
-                yield JobResultEntry(keys.job_of(record.key), ResultState.EXPIRED, None)
-            return
-        results = self._backend.scan(prefix, after=behind)
-        while page := list(islice(results, _LISTED)):
-            # Read the results before the markers: a marker is created with its result and removed
-            # once, so a result whose marker is missing afterwards is clean.
-            dirty = self._marked(after, keys.job_of(page[-1].key))
-            for record in page:
-                job_id = keys.job_of(record.key)
-                if job_id not in dirty:
-                    yield entry_of(record, ResultState.CLEAN)
-                elif state is not ResultState.CLEAN:
-                    yield entry_of(record, ResultState.DIRTY)
-            after = keys.job_of(page[-1].key)
-
-    def _marked(self, after: str | None, last: str) -> set[str]:
-        """Return the job ids behind `after`, up to and including `last`, with a dirty marker."""
-        behind = None if after is None else keys.DIRTY + after
-        markers = (keys.job_of(one.key) for one in self._backend.scan(keys.DIRTY, after=behind))
-        return set(takewhile(lambda job_id: job_id <= last, markers))

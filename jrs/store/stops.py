@@ -18,7 +18,6 @@ from jrs.contract.errors import (
     Conflict,
     CorruptRecord,
     InvalidInput,
-    NoSuchJob,
     NotFound,
     WrongState,
 )
@@ -50,6 +49,8 @@ from jrs.store.protocols import (
     step_of,
 )
 from jrs.store.result_store import JobResultStore
+from jrs.store.similar import no_such_job
+from jrs.store.stored_result import how_it_ended
 
 _SINCE_FORMAT = 4
 """The first cluster format with version 2 of a stop's record."""
@@ -77,8 +78,8 @@ class JobStops:
     ) -> StopRecord:
         """Request that the job is suspended or drained; return the stored request.
 
-        Durable; needs no leader. Repeating the same request is a no-op, and a refused request may
-        be repeated.
+        Durable; needs no leader. Repeating the same request is a no-op, also once the job is
+        suspended. A refused request may be repeated.
 
         Args:
             grace: the grace period of a suspend, in seconds. After it, the leader ends an
@@ -87,8 +88,7 @@ class JobStops:
 
         Raises:
             NoSuchJob: no such job was submitted.
-            WrongState: the job has ended or is already suspended, or another stop or a restore is
-                under way.
+            WrongState: the job has ended or is held, or another stop or a restore is under way.
             InvalidInput: the mode is HOLD, which only a leader and its attempts may set.
             CorruptRecord: the job's spec cannot be read.
         """
@@ -133,15 +133,16 @@ class JobStops:
             ) from None
         return record
 
-    def resume(self, job_id: str) -> None:
-        """Resume a suspended or held job: the leader starts it. Durable.
+    def resume(self, job_id: str) -> bool:
+        """Resume a suspended or held job: the leader starts it. Durable, idempotent. Return False,
+        and change nothing, if the job has no stop.
 
         A drain that a hold has interrupted continues.
 
         Raises:
             NoSuchJob: no such job was submitted.
-            WrongState: the job has ended, is not suspended, or is being restored. A drained job
-                cannot be resumed.
+            WrongState: the job has ended, is not suspended yet, or is being restored. A drained
+                job cannot be resumed.
             CorruptRecord: the job's spec cannot be read.
             OutcomeUnknown: check whether the job is resumed; repeat the call if it is not.
         """
@@ -149,7 +150,7 @@ class JobStops:
         spec = self._waiting(job_id, "resume")
         before = self._stored(job_id)
         if before.stop is None:
-            raise WrongState(f"job {job_id!r} is not suspended; there is nothing to resume")
+            return False
         if step_after(STOP, before.step, StopEvent.RESUME) is None:
             raise WrongState(f"job {job_id!r} {_said(before)}; it is not suspended")
         drain = before.stop.drain
@@ -158,6 +159,7 @@ class JobStops:
             self._backend.commit(op, Check(spec.key, spec.version), restores.none_of(job_id))
         except Conflict:
             raise WrongState(f"job {job_id!r} has just been changed; check it again") from None
+        return True
 
     def reconfigure(
         self, job_id: str, *, entry_point: str | None = None, partitions: int | None = None
@@ -335,11 +337,10 @@ class JobStops:
         """Return the spec of a job that has not ended and is not being restored."""
         entry = JobResultStore(self._backend).get(job_id)
         if entry is not None:
-            status = entry.result.status.name if entry.result else "and was expired"
-            raise WrongState(f"job {job_id!r} has ended {status}; there is nothing to {what}")
+            raise WrongState(f"job {job_id!r} {how_it_ended(entry)}; there is nothing to {what}")
         spec = self._backend.get(keys.JOBS + job_id)
         if spec is None:
-            raise NoSuchJob(f"there is no job {job_id!r}")
+            raise no_such_job(self._backend, job_id)
         restores.check_possible(self._backend, job_id, RestoreEvent.STOP)
         try:
             decode(JobSpec, spec.value, spec.key)

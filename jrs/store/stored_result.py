@@ -8,14 +8,16 @@ import attrs
 
 from jrs.contract.errors import CorruptRecord
 from jrs.contract.operations import Record
+from jrs.contract.texts import when
 from jrs.records import keys
 from jrs.records.checks import MAX_PAYLOAD, check_json
 from jrs.records.codec import decode, encode
-from jrs.records.model import JobResult, JobResultEntry, ResultState
+from jrs.records.model import JobResult, JobResultEntry, JobSpec, JobStatus, ResultState, Tombstone
 
 
-def stored_form(result: JobResult, limit: int) -> bytes:
-    """Return the stored form of a result, without its optional parts if it is over `limit` bytes.
+def stored_form(result: JobResult, limit: int) -> tuple[JobResult, bytes]:
+    """Return what is stored of a result, and its bytes: without its optional parts if it is over
+    `limit` bytes.
 
     The backend refuses the form if it is still over the limit then.
 
@@ -28,26 +30,73 @@ def stored_form(result: JobResult, limit: int) -> bytes:
             check_json(result.payload, f"the result of job {result.job_id!r}")
         if len(data) <= limit:
             break
-    return data
+    return form, data
 
 
 def _forms(result: JobResult) -> Iterator[JobResult]:
     """Yield a result, first whole and then with fewer and fewer optional parts."""
     yield result
+    if result.spec is not None:
+        bare = JobSpec(
+            result.job_id,
+            result.spec.entry_point,
+            submitted_at=result.spec.submitted_at,
+            submitted_by=result.spec.submitted_by,
+            tags=result.spec.tags,
+        )
+        cut = bool(result.spec.arguments) or result.arguments_left_out
+        result = attrs.evolve(result, spec=bare, arguments_left_out=cut)
+        yield result
+    left_out = result.attempts_left_out + len(result.attempts)
+    result = attrs.evolve(result, attempts=(), attempts_left_out=left_out)
+    yield result
     left_out = result.stages_left_out + len(result.stages)
     result = attrs.evolve(result, stages=(), stages_left_out=left_out)
     yield result
     if result.failure is not None:
-        yield attrs.evolve(result, failure=attrs.evolve(result.failure, detail=""))
+        result = attrs.evolve(result, failure=attrs.evolve(result.failure, detail=""))
+        yield result
+    yield attrs.evolve(result, spec=None)
 
 
 def entry_of(record: Record, state: ResultState) -> JobResultEntry:
     """Return the entry in a record; an unreadable record makes an entry with a `problem`."""
     job_id = keys.job_of(record.key)
     try:
-        result = decode(JobResult, record.value, record.key)
-        if result.job_id != job_id:
-            raise CorruptRecord(f"{record.key}: holds the result of {result.job_id!r}")
+        return JobResultEntry(job_id, state, result_in(record))
     except CorruptRecord as error:
         return JobResultEntry(job_id, state, None, str(error))
-    return JobResultEntry(job_id, state, result)
+
+
+def result_in(record: Record) -> JobResult:
+    """Return the result in a record.
+
+    Raises:
+        CorruptRecord: it cannot be read, or is of another job.
+    """
+    result = decode(JobResult, record.value, record.key)
+    if result.job_id != keys.job_of(record.key):
+        raise CorruptRecord(f"{record.key}: holds the result of {result.job_id!r}")
+    return result
+
+
+def expired_entry_of(record: Record) -> JobResultEntry:
+    """Return the entry of an expired result, with its tombstone if that can be read."""
+    try:
+        grave = decode(Tombstone, record.value, record.key)
+    except CorruptRecord:
+        grave = None  # It still keeps the job from running again; fsck names it.
+    return JobResultEntry(keys.job_of(record.key), ResultState.EXPIRED, None, tombstone=grave)
+
+
+def how_it_ended(entry: JobResultEntry) -> str:
+    """Return how and when the job of an entry ended, for a message: "has FINISHED at …"."""
+    status = entry.status
+    if status is None:
+        return "has ended, and its result cannot be read"
+    how = f"has {status.value}" if status is JobStatus.FINISHED else f"is {status.value}"
+    at = f" since {when(entry.finished_at)}" if entry.finished_at else ""
+    if status is JobStatus.FINISHED:
+        at = at.replace(" since ", " at ")
+    gone = ", and its result was expired" if entry.state is ResultState.EXPIRED else ""
+    return how + at + gone

@@ -12,7 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jrs.contract.errors import CorruptRecord, UnsupportedVersion
-from jrs.records import codec, model, policies, snapshots
+from jrs.records import (
+    applications,
+    cluster,
+    codec,
+    lineage,
+    model,
+    obstacles,
+    policies,
+    snapshots,
+)
 
 json_values = st.recursive(
     st.none()
@@ -38,10 +47,28 @@ pinned = st.lists(
 ).map(tuple)
 files = st.builds(snapshots.SnapshotFile, st.text(), whole, st.text(), whole, whole)
 
+mains = st.builds(
+    applications.ApplicationRecord, job_ids, st.text(),
+    st.dictionaries(st.text(), json_values, max_size=3), st.text(), seconds, whole, error=st.text(),
+)  # fmt: skip
+
 STORED: dict[type, st.SearchStrategy[Any]] = {
+    applications.ApplicationRecord: mains,
+    cluster.PauseRecord: st.builds(cluster.PauseRecord, seconds, st.text(), st.text()),
+    cluster.StorageMarker: st.builds(cluster.StorageMarker, st.text(), st.text(), st.text()),
+    cluster.StorageRecord: st.builds(
+        cluster.StorageRecord, st.text(), st.text(), st.booleans(), whole, seconds, st.text()
+    ),
+    cluster.SwitchoverRecord: st.builds(
+        cluster.SwitchoverRecord, whole, st.text(), seconds, st.text(), st.text()
+    ),
     model.AttemptRecord: st.builds(
         model.AttemptRecord, job_ids, whole, whole, st.text(), seconds, whole,
         st.none() | failures, seconds,
+        obstacles=st.lists(
+            st.builds(obstacles.Obstacle, st.text(), st.text(), st.text(), whole, seconds),
+            max_size=3,
+        ).map(tuple),
     ),
     model.CancelRequest: st.builds(model.CancelRequest, job_ids, seconds, st.text()),
     model.CleanupJournal: st.builds(
@@ -52,7 +79,7 @@ STORED: dict[type, st.SearchStrategy[Any]] = {
     model.FormatRecord: st.builds(model.FormatRecord, whole, seconds),
     model.JobResult: st.builds(
         model.JobResult, job_ids, terminal, json_values, st.none() | failures, whole, whole,
-        seconds, seconds, st.lists(summaries, max_size=3).map(tuple),
+        seconds, seconds, st.lists(summaries, max_size=3).map(tuple), main=st.none() | mains,
     ),
     model.JobSpec: st.builds(
         model.JobSpec, job_ids, st.text(), st.dictionaries(st.text(), json_values, max_size=3),
@@ -61,8 +88,14 @@ STORED: dict[type, st.SearchStrategy[Any]] = {
         seconds, st.none() | st.integers(1, 1000),
         st.builds(
             policies.SnapshotPolicy, st.none() | seconds, st.none() | st.integers(1, 100),
-            st.none() | seconds, keeps, keeps, keeps,
+            st.none() | seconds, keeps, keeps, keeps, formats.filter(lambda one: one.is_restorable),
         ),
+        signature=st.text(), lineage=st.none() | st.builds(
+            lineage.Lineage, job_ids, st.sampled_from(lineage.LineageKind), whole, st.text()
+        ),
+    ),
+    lineage.Descendant: st.builds(
+        lineage.Descendant, job_ids, job_ids, st.sampled_from(lineage.LineageKind), seconds
     ),
     model.MasterInfo: st.builds(
         model.MasterInfo, st.text(), st.text(), whole, seconds, seconds, st.none() | whole
@@ -92,7 +125,8 @@ STORED: dict[type, st.SearchStrategy[Any]] = {
     snapshots.SnapshotRecord: st.builds(
         snapshots.SnapshotRecord, job_ids, whole, formats, seconds, st.text(), whole, whole, whole,
         st.none() | st.just("named"), st.none() | whole, st.booleans(), pinned,
-        st.none() | st.text(), st.none() | st.text(),
+        st.none() | st.text(), st.none() | st.text(), st.sampled_from(snapshots.TakenBy),
+        st.booleans(),
     ),
     model.Tombstone: st.builds(model.Tombstone, job_ids, terminal, seconds, seconds),
 }  # fmt: skip
@@ -110,6 +144,7 @@ EXAMPLES = [
         stages=(model.StageSummary("load", 1, 7, 0.5),),
     ),
     model.JobSpec("j", "pkg.mod:f", {"a": 1, "b": [True, {"c": "\0"}]}),
+    applications.ApplicationRecord("a", "pkg.mod:main", {"day": "2026-11-20"}, error="no"),
     model.EpochRecord(3, "host-1", "3-abc.lock"),
     model.Tombstone("j"),
     model.CleanupJournal("j", ("spec", "stages"), 2, {"staging": "/a/b: busy"}),
@@ -255,7 +290,7 @@ def test_wrong_types(value: Any) -> None:
             except CorruptRecord:
                 continue
             # Only where the type allows it: then it is what was written, not something near it.
-            if field in ("restart", "snapshots") and isinstance(other, dict):
+            if field in ("restart", "snapshots", "timeout", "settings") and isinstance(other, dict):
                 continue  # All of its fields have defaults; others are of a newer version.
             assert other == json.loads(codec.encode(decoded))["body"][field]
 

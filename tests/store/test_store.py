@@ -37,7 +37,10 @@ BOUND = 60.0
 
 
 def result(job_id: str = "job", payload: Any = None, **more: Any) -> JobResult:
-    return JobResult(job_id, more.pop("status", JobStatus.FINISHED), payload, **more)
+    status = more.pop("status", JobStatus.FINISHED)
+    if status is JobStatus.FAILED:
+        more.setdefault("failure", Failure("exit", "it died"))
+    return JobResult(job_id, status, payload, **more)
 
 
 @pytest.fixture

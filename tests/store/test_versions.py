@@ -1,5 +1,7 @@
 """The format of a cluster: which one is in force, and when it may be raised."""
 
+from typing import Any
+
 import pytest
 
 from jrs.backends.memory import MemoryBackend, Space
@@ -9,8 +11,11 @@ from jrs.contract.formats import NEWEST_FORMAT, OLDEST_FORMAT
 from jrs.contract.operations import Create
 from jrs.records import keys
 from jrs.records.codec import decode, encode
-from jrs.records.model import FormatRecord, MasterInfo
+from jrs.records.model import FormatRecord, JobSpec, MasterInfo
+from jrs.records.settings import JobSettings
+from jrs.records.time_limits import OnTimeout, TimeLimits
 from jrs.store import cluster_format
+from jrs.store.jobs import JobCatalog
 from jrs.store.masters import Registry
 from jrs.store.opening import open_backend
 
@@ -81,3 +86,32 @@ def test_formats_that_cannot_be_raised_to(backend: MemoryBackend, version: int) 
     """S6: only a format that this version knows can be raised to."""
     with pytest.raises(InvalidInput, match="this jrs knows the formats"):
         cluster_format.raise_format(backend, version)
+
+
+@pytest.mark.parametrize(
+    "needs",
+    [
+        {"timeout": TimeLimits(60.0)},
+        {"timeout": TimeLimits(then=OnTimeout.RESTART)},
+        {"settings": JobSettings(env={"A": "1"})},
+    ],
+)
+def test_what_an_older_version_must_not_ignore_needs_the_newest_format(
+    backend: MemoryBackend, needs: dict[str, Any]
+) -> None:
+    """U16, U17: where older masters may run, a job with a time limit or settings is refused and the
+    command that raises the format is named; afterwards an older master holds the job by name."""
+    catalog = JobCatalog(backend)
+    catalog.submit(JobSpec("plain", "m:f", priority=3, tags=("nightly",)))
+    with pytest.raises(WrongState, match="jrs cluster-format --raise"):
+        catalog.submit(JobSpec("job", "m:f", **needs))
+
+    assert backend.get(keys.JOBS + "job") is None
+
+    cluster_format.raise_format(backend)
+    catalog.submit(JobSpec("job", "m:f", **needs))
+    versions = {}
+    for record in backend.scan(keys.JOBS):
+        versions[keys.job_of(record.key)] = record.value[: len(b'{"jrs":"spec/2"')]
+
+    assert versions == {"plain": b'{"jrs":"spec/1"', "job": b'{"jrs":"spec/2"'}

@@ -1,0 +1,113 @@
+"""What is stored of a cluster as a whole: masters, epoch, format, storage, pause and switchover."""
+
+from __future__ import annotations
+
+import attrs
+
+from jrs.contract.texts import bounded
+from jrs.records.stored import Stored
+
+
+def _text(text: str) -> str:
+    return bounded(text) if isinstance(text, str) else text  # `check_fields` refuses it later.
+
+
+@attrs.frozen
+class MasterInfo(Stored):
+    """A master that registered with the cluster."""
+
+    name: str
+    host: str
+    pid: int
+    started_at: float
+    seen_at: float
+    leading: int | None = None
+    """The epoch of its leadership, once it has recovered."""
+    reads_format: int = 1
+    """The newest cluster format that it works with."""
+    max_attempts: int = 0
+    """Most attempts in processes of their own that it runs at once while it leads; 0 if unknown."""
+    yields: int = 0
+    """The newest epoch after which it has let another master lead first; see
+    `jrs.recovery.leader.switchover`."""
+
+
+@attrs.frozen
+class FormatRecord(Stored):
+    """The format of the cluster's records, once it was raised."""
+
+    version: int
+    raised_at: float = 0.0
+
+
+@attrs.frozen
+class EpochRecord(Stored):
+    """The newest epoch: the value of the fence's record."""
+
+    epoch: int
+    candidate: str
+    """The master that was elected."""
+    token: str = ""
+    """Names this leadership among those of its candidate; backends may keep a lock under it."""
+
+
+@attrs.frozen
+class StorageRecord(Stored):
+    """The storage of the cluster: where its jobs keep their files."""
+
+    id: str
+    """Random; the storage's own marker holds the same."""
+    path: str
+    """The folder, as the newest leader has named it."""
+    marked: bool = False
+    """Whether the marker was written. Before that, no folder can be told from another one."""
+    epoch: int = 0
+    """The newest epoch that was written to the marker."""
+    recorded_at: float = 0.0
+    recorded_by: str = ""
+    """The master that recorded the storage first, or the user that adopted it."""
+
+
+@attrs.frozen
+class StorageMarker(Stored):
+    """The marker in a storage: which cluster's storage it is."""
+
+    id: str
+    cluster: str
+    backend: str
+    """The URL under which the master knew the backend, without secrets."""
+
+
+@attrs.frozen
+class PauseRecord(Stored):
+    """A pause: while it is stored, no attempt begins."""
+
+    since: float
+    """Seconds since 1970, by the clock of the one who asked."""
+    by: str = attrs.field(default="", converter=_text)
+    """Who paused the cluster: ``user@host``."""
+    reason: str = attrs.field(default="", converter=_text)
+
+    def __str__(self) -> str:
+        """Return the pause for people."""
+        why = f": {self.reason}" if self.reason else ""
+        return f"the cluster was paused by {self.by}{why}"
+
+
+@attrs.frozen
+class SwitchoverRecord(Stored):
+    """The newest request to hand the leadership over. It is over once `epoch` is."""
+
+    epoch: int
+    """The leadership that was to end."""
+    to: str
+    """The master that was to lead next."""
+    requested_at: float = 0.0
+    by: str = attrs.field(default="", converter=_text)
+    """Who requested it: ``user@host``."""
+    reason: str = attrs.field(default="", converter=_text)
+
+    def __str__(self) -> str:
+        """Return the request for people."""
+        why = f": {self.reason}" if self.reason else ""
+        return f"switchover of epoch {self.epoch} to {self.to}, requested by {self.by}{why}"

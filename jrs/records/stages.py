@@ -1,0 +1,88 @@
+"""The records of a job's stages: the finished ones, and the plans of its streams."""
+
+from __future__ import annotations
+
+import attrs
+
+from jrs.records.checks import check_job_id
+from jrs.records.fields import Json
+from jrs.records.stored import Stored
+
+
+def _job_id(instance: object, attribute: object, value: str) -> None:
+    check_job_id(value)
+
+
+TAKEN_OVER = 0
+"""The attempt of a stage that another job has finished, from which this job was made."""
+
+
+@attrs.frozen
+class StageSummary(Stored):
+    """One finished stage of a job: its attempt, epoch and duration."""
+
+    name: str
+    attempt: int
+    """The attempt that finished it; 0 (`TAKEN_OVER`) if that was one of the job that this job was
+    made from."""
+    epoch: int
+    seconds: float
+
+
+@attrs.frozen
+class StageRecord(Stored):
+    """A finished stage. A recovered job does not run it again, but returns its stored result."""
+
+    job_id: str = attrs.field(validator=_job_id)
+    name: str
+    result: Json
+    attempt: int
+    """As in `StageSummary`."""
+    epoch: int
+    seconds: float
+    finished_at: float
+    published: str | None = None
+    """The staging folder that is renamed into place, relative to the job's folder."""
+    temporary: bool = False
+    order: int = 0
+    """Its position among the stages of its attempt."""
+    after: tuple[str, ...] = ()
+    """The stages that had to finish before it."""
+    target: str | None = None
+    """The absolute path where its output is published; None for the job's own folder."""
+    serial: int = 0
+    """Grows with each commit of finished stages of the job; 0 if not recorded."""
+
+    def finished_before(self, other: StageRecord) -> bool:
+        """Return whether this stage finished no later than `other`. Serials decide where both
+        have one, because the clocks of two hosts may differ."""
+        if self.serial and other.serial:
+            return self.serial < other.serial
+        return self.finished_at <= other.finished_at
+
+    def summary(self) -> StageSummary:
+        """Return the summary that the job's result keeps of the stage."""
+        return StageSummary(self.name, self.attempt, self.epoch, self.seconds)
+
+
+@attrs.frozen
+class StreamRecord(Stored):
+    """A streaming stage that has been started: the plan and Spark version of its checkpoint."""
+
+    job_id: str = attrs.field(validator=_job_id)
+    name: str
+    bounded: bool
+    plan: str
+    """The hash of its plan; a checkpoint is useless to another plan. Empty if any next plan may
+    resume from the checkpoint."""
+    spark: str
+    """The version of Spark; plans of different versions cannot be compared."""
+    started_at: float = 0.0
+    order: int = 0
+    """Its position among the stages of its attempt; 0 if not recorded."""
+    after: tuple[str, ...] = ()
+    """The stages that had to finish before it."""
+
+    def of_any_plan(self) -> StreamRecord:
+        """Return the record for changed code that resumes from the same checkpoint."""
+        return attrs.evolve(self, plan="")

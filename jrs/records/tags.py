@@ -1,0 +1,24 @@
+"""Tags: texts by which jobs are found."""
+
+from __future__ import annotations
+
+from jrs.contract.errors import InvalidInput
+from jrs.contract.texts import printable, shown
+
+MAX_TAGS = 32
+_MAX_TAG = 128
+
+
+def check_tags(tags: tuple[str, ...]) -> None:
+    """Raise `InvalidInput` unless these are tags: at most 32 different ones, each of 1 to 128
+    printable characters, such as ``nightly`` or ``team=sales``."""
+    if len(tags) > MAX_TAGS:
+        raise InvalidInput(f"a job has at most {MAX_TAGS} tags, not {len(tags)}")
+    for tag in tags:
+        if not 1 <= len(tag) <= _MAX_TAG or not tag.isprintable() or tag != printable(tag):
+            raise InvalidInput(
+                f"not a tag: {shown(tag)}; write 1 to {_MAX_TAG} printable characters, such as "
+                "nightly or team=sales"
+            )
+    if len({*tags}) < len(tags):
+        raise InvalidInput("a tag is given twice")
