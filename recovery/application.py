@@ -5,52 +5,45 @@ from __future__ import annotations
 import threading
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import Any, Concatenate, TypeVar, overload
 
-from jrs.contract.clock import Deadline
 from jrs.contract.errors import (
+    Canceled,
     CorruptRecord,
     DuplicateJob,
     Fenced,
     InvalidInput,
-    ResultExpired,
     Unavailable,
 )
 from jrs.contract.leadership import Leadership
-from jrs.records.checks import check_job_id, check_json
-from jrs.records.model import (
-    JobNotFinished,
-    JobResult,
-    JobResultEntry,
-    JobSpec,
-    JobStatus,
-    Json,
-    ResultState,
-    RunnerKind,
-)
+from jrs.contract.texts import span
+from jrs.records.applications import LOST_MAIN
+from jrs.records.checks import check_job_id, check_json, merged
+from jrs.records.model import JobResult, JobSpec, JobStatus, Json, RunnerKind
+from jrs.records.not_finished import JobNotFinished
 from jrs.records.policies import RestartPolicy
+from jrs.store import applications
 from jrs.store.jobs import JobCatalog
 from jrs.store.opening import open_backend
 from jrs.store.result_store import JobResultStore
 
-from .attempt.run import record_result
 from .cleanup.job_cleanup import CleanupPolicy
 from .leader.dispatcher import Dispatcher
 from .master import Master
+from .replica import Replica, code_of, identity_of, log, readable
 from .rules.events import Report
 from .rules.resource import Resource
 
 T = TypeVar("T")
 """What a function returns: JSON."""
 
-_LAST_CLEANUP = 60.0
-"""Seconds that the leader waits for its jobs' cleanup after its main has returned."""
-
 
 class Driver:
-    """The argument of `main`: runs jobs, and returns the stored results of jobs that have ended."""
+    """The argument of `main`: runs jobs, and returns the stored results of jobs that have ended.
+
+    Given to `main` by `jrs.run`. Safe for many threads of `main`."""
 
     def __init__(
         self, name: str, master: Master, dispatcher: Dispatcher, leadership: Leadership
@@ -60,20 +53,38 @@ class Driver:
         self._dispatcher = dispatcher
         self._leadership = leadership
         self._results = JobResultStore(master.backend)
+        # In a cluster of an older format the application has no record, and no jobs of its own.
+        self._application = name if applications.stored(master.backend, name) else ""
 
     @property
     def epoch(self) -> int:
         """The epoch in which this driver leads."""
         return self._leadership.epoch
 
+    def check(self) -> None:
+        """Check that `main` should continue; call it in long loops. Reads from the backend.
+
+        Raises:
+            Canceled: the application was canceled. Let it through: jrs.run raises JobNotFinished.
+            Fenced: this driver was replaced. Let it through: main runs again on the new leader.
+            Unavailable: the backend does not answer.
+        """
+        if not self._leadership.lost.is_set() and not self._results.has_entry(self._name):
+            return
+        if self._leadership.lost.is_set() or not self._backend.is_current(self._leadership.fence):
+            raise Fenced(f"epoch {self.epoch} was replaced: this driver stops here")
+        raise Canceled(f"the application {self._name!r} was canceled: its main has to end")
+
     @overload
     def run(
         self,
         job_id: str,
         function: Callable[..., T],
+        /,
         *,
         restart: RestartPolicy | None = None,
-        **arguments: Json,
+        arguments: Mapping[str, Json] | None = None,
+        **more: Json,
     ) -> T: ...
 
     @overload
@@ -81,18 +92,22 @@ class Driver:
         self,
         job_id: str,
         function: str,
+        /,
         *,
         restart: RestartPolicy | None = None,
-        **arguments: Json,
+        arguments: Mapping[str, Json] | None = None,
+        **more: Json,
     ) -> Json: ...
 
     def run(
         self,
         job_id: str,
         function: Callable[..., Any] | str,
+        /,
         *,
         restart: RestartPolicy | None = None,
-        **arguments: Json,
+        arguments: Mapping[str, Json] | None = None,
+        **more: Json,
     ) -> Json:
         """Run a job to its end and return its result; after a failover, return the stored result.
 
@@ -100,47 +115,65 @@ class Driver:
         SparkSession. An entry point (``"module:function"``) runs in a process of its own instead.
         The job id identifies the job across calls: keep it stable.
 
+        Give the arguments by their names; one that is called ``restart`` or ``arguments`` goes into
+        the mapping `arguments`.
+
         Raises:
             JobNotFinished: the job ended FAILED or CANCELED, now or before.
             ResultExpired: the job ended, and its result was expired.
             InvalidInput: a bad job id, or the application's own; arguments that are not JSON; or
                 another function or other arguments for a job id that has not ended. For a job that
-                has ended, the stored result is returned whatever the function and arguments are.
+                has ended, the stored result is returned whatever the function and arguments are; a
+                warning says so if they differ.
             CorruptRecord: the job is held, because its stored records cannot be read.
-            Fenced: this driver was replaced. Let it through: main runs again on the new leader.
+            Canceled, Fenced: as `check`.
         """
         if check_job_id(job_id) == self._name:
             raise InvalidInput(
                 f"{job_id!r} is the id of the application itself; choose another for this job, or "
                 "another name for jrs.run"
             )
-        stored = self._ended(job_id)
-        if stored is None:
-            self._submit(job_id, function, restart or RestartPolicy(), arguments)
+        policy = RestartPolicy() if restart is None else restart
+        spec = self._spec(job_id, function, policy, merged(arguments, more))
+        entry = self._results.get(job_id)
+        if entry is None:
+            self.check()
+            self._submit(spec, function)
             stored = self._wait(job_id)
+        else:
+            stored = readable(entry)
+            if stored.call not in ("", spec.call):
+                log.warning(
+                    "job %r has ended %s ago with another function or other arguments; its result "
+                    "is returned, nothing runs",
+                    job_id,
+                    span(time.time() - stored.finished_at),
+                )
         if stored.status is not JobStatus.FINISHED:
+            if stored.failure is not None and stored.failure.kind == LOST_MAIN:
+                self.check()  # The application was canceled, and the job with it.
             raise JobNotFinished(stored)
         return stored.payload
 
-    def _ended(self, job_id: str) -> JobResult | None:
-        entry = self._results.get(job_id)
-        return None if entry is None else _readable(entry)
-
-    def _submit(
+    def _spec(
         self,
         job_id: str,
         function: Callable[..., Json] | str,
         restart: RestartPolicy,
         arguments: dict[str, Json],
-    ) -> None:
+    ) -> JobSpec:
         local = not isinstance(function, str)
-        spec = JobSpec(
+        return JobSpec(
             job_id=job_id,
             entry_point=function if isinstance(function, str) else f"driver:{job_id}",
             arguments=check_json(arguments, "the arguments"),
             runner=RunnerKind.THREAD if local else RunnerKind.PROCESS,
             restart=restart,
+            application=self._application,
         )
+
+    def _submit(self, spec: JobSpec, function: Callable[..., Json] | str) -> None:
+        job_id = spec.job_id
         catalog = JobCatalog(self._backend)
         try:
             catalog.submit(spec)
@@ -149,7 +182,7 @@ class Driver:
             view = catalog.view(job_id)
             if view.problems:
                 raise CorruptRecord(f"job {job_id!r} is held: {view.problems[0]}") from None
-            if view.spec is not None and _what(view.spec) != _what(spec):
+            if view.spec is not None and view.spec.call != spec.call:
                 raise InvalidInput(
                     f"job {job_id!r} was submitted with another function or other arguments; a job "
                     "id names one run: choose another"
@@ -159,9 +192,8 @@ class Driver:
 
     def _wait(self, job_id: str) -> JobResult:
         while True:
-            if self._leadership.lost.is_set():
-                raise Fenced(f"epoch {self.epoch} was replaced: this driver stops here")
             try:
+                self.check()  # Before a result, which may be canceled because of the application.
                 return self._results.wait(job_id, timeout=0.5)
             except TimeoutError:
                 continue
@@ -172,11 +204,12 @@ class Driver:
 
 
 def run(
-    main: Callable[[Driver], T],
+    main: Callable[Concatenate[Driver, ...], T],
     url: str = "",
     *,
+    name: str = "",
+    arguments: Mapping[str, Json] | None = None,
     cluster: str = "default",
-    name: str = "main",
     storage: str | Path | None = None,
     ttl: float = 15.0,
     resources: Sequence[Resource] = (),
@@ -187,24 +220,43 @@ def run(
 ) -> T:
     """Run `main` on the replica that leads, and return its return value on every replica.
 
-    Call it in every replica of the driver. It campaigns; the leader calls ``main(driver)`` in this
-    thread. When the leader dies, `main` runs again on the next leader, where each ``driver.run`` of
-    a job that has ended returns its stored result. The return value of `main` is stored as the
-    result of the job `name`, so a replica that joins later does not run `main` again.
+    Call it in every replica of the driver. It campaigns; the leader calls ``main(driver,
+    **arguments)`` in this thread. When the leader dies, `main` runs again on the next leader, where
+    each ``driver.run`` of a job that has ended returns its stored result.
 
-    An exception of `main` is raised here and not stored: another replica then tries.
+    The return value of `main` is stored as the result of the application `name`. Another call with
+    that name returns it and does not run `main`; stderr, or the logger ``jrs.application``, says so
+    with the result's age. So a name stands for one run: put into it what makes the run another one,
+    such as the date. The same name for another `main`, or with other arguments, is refused.
+
+    An exception of `main` is raised here and recorded, but is no result: another replica then
+    tries. ``jrs cancel NAME`` ends the application: its jobs are ended, and the next call of
+    `driver` raises `Canceled`.
 
     Args:
         url: of the backend, for example ``file:///var/lib/jrs``.
+        name: the application's id, as ``f"nightly-{date}"``; required.
+        arguments: of `main`, besides the driver: JSON, at most 16 KiB of it.
         cluster: the namespace of everything stored.
-        name: the application's own job id.
         storage: where jobs keep their files; a filesystem that all replicas share.
         ttl: seconds after which a leader that hangs is replaced.
+        resources: what else the jobs leave behind, unknown to jrs; see `Resource`.
+        cleanup_policy: how an incomplete cleanup is tried again.
+        report: called with every event, from any thread; it must not block.
 
     Raises:
-        InvalidInput: an argument cannot be used, or `main` did not return JSON.
+        InvalidInput: an argument cannot be used, the name stands for another `main`, other
+            arguments or a job, or `main` did not return JSON.
+        JobNotFinished: the application was canceled; or a job of that name FAILED or was CANCELED.
         ResultExpired: the application ended, and its result was expired.
         SystemExit: this process was replaced as leader and `main` did not end (exit status 76).
+
+    Example::
+
+        day = sys.argv[1]
+        totals = jrs.run(
+            main, "file:///var/lib/jrs", name=f"nightly-{day}", arguments={"day": day}
+        )
     """
     if backend or cluster_id:
         warnings.warn(
@@ -214,7 +266,14 @@ def run(
             stacklevel=2,
         )
         url, cluster = url or backend, cluster_id or cluster
+    if not name:
+        raise InvalidInput(
+            "jrs.run needs a name for this run of main, whose result is kept under it; put into "
+            'the name what makes the run another one: name=f"nightly-{date}"'
+        )
     check_job_id(name)
+    given = {} if arguments is None else dict(arguments)
+    identity = identity_of(main, name, given)
     outcome: list[T] = []
     with open_backend(url, cluster=cluster) as opened:
         master = Master(
@@ -226,56 +285,15 @@ def run(
             cleanup_policy=cleanup_policy,
             report=report,
         )
-        results = JobResultStore(opened)
+        replica = Replica(opened, identity, code_of(main), report)
+        replica.check()
 
         def lead(dispatcher: Dispatcher, leadership: Leadership, stop: threading.Event) -> bool:
-            entry = results.get(name)
-            if entry is None:
-                try:
-                    returned = main(Driver(name, master, dispatcher, leadership))
-                    payload = check_json(returned, "what main returned")
-                except Fenced:
-                    return False
-                result = JobResult(
-                    name,
-                    JobStatus.FINISHED,
-                    payload,
-                    epoch=leadership.epoch,
-                    finished_at=time.time(),
-                )
-                record_result(opened, result, leadership.fence, leadership.lost)
-            else:
-                payload = _readable(entry).payload
-            outcome.append(payload)
-            _finish_cleanup(results, JobCatalog(opened), leadership)
+            def call() -> T:
+                return main(Driver(name, master, dispatcher, leadership), **identity.arguments)
+
+            outcome.append(replica.lead(call, master.name, leadership))
             return True
 
         master.run(threading.Event(), lead)
     return outcome[0]
-
-
-def _finish_cleanup(results: JobResultStore, catalog: JobCatalog, leadership: Leadership) -> None:
-    """Wait until nothing is dirty, as far as waiting helps: there may be no next leader."""
-    deadline = Deadline.after(_LAST_CLEANUP)
-    while not deadline.expired and not leadership.lost.is_set():
-        if not any(_will_be_cleaned_up(entry, catalog) for entry in results.dirty()):
-            return
-        leadership.lost.wait(0.02)
-
-
-def _will_be_cleaned_up(entry: JobResultEntry, catalog: JobCatalog) -> bool:
-    """Return whether waiting may help: False if the cleanup is held or was given up."""
-    view = catalog.view(entry.job_id)
-    return not view.problems and not (view.cleanup and view.cleanup.exhausted)
-
-
-def _what(spec: JobSpec) -> tuple[str, dict[str, Json]]:
-    return spec.entry_point, spec.arguments
-
-
-def _readable(entry: JobResultEntry) -> JobResult:
-    if entry.state is ResultState.EXPIRED:
-        raise ResultExpired(f"job {entry.job_id!r} has ended and its result was expired")
-    if entry.result is None:
-        raise CorruptRecord(entry.problem or f"the result of {entry.job_id!r} cannot be read")
-    return entry.result

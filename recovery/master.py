@@ -7,6 +7,7 @@ import secrets
 import socket
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 
@@ -19,31 +20,38 @@ from jrs.contract.errors import (
     OutcomeUnknown,
     Unavailable,
     UnsupportedVersion,
+    WrongState,
 )
 from jrs.contract.leadership import Leadership
 from jrs.contract.mounts import check_storage
 from jrs.contract.runtime import RUNTIME, Runtime
+from jrs.records import keys
 from jrs.records.checks import check_master_name
 from jrs.records.model import RunnerKind
 from jrs.records.policies import check_count
 from jrs.store import cluster_format
-from jrs.store.masters import Registration, Registry
+from jrs.store.masters import Registration, Registry, newest_epoch
 
 from .attempt.runners import Runner
 from .attempt.runners.process import ProcessRunner
 from .attempt.runners.thread import ThreadRunner
 from .cleanup.job_cleanup import CleanupPolicy, JobCleanup
+from .cleanup.on_result import Notification
 from .cleanup.resources import default_resources
-from .files.job_folders import JobStorage
+from .files.job_folders import JobStorage, storage_root
+from .files.storage_identity import StorageIdentity
 from .leader.admission import default_slots
 from .leader.context import LeaderContext
 from .leader.dispatcher import Dispatcher
 from .leader.outage import Outage
+from .leader.retention import Retention
+from .leader.switchover import Switchovers
 from .leader.trust import Trust
 from .process_attempt import PROGRAM
 from .processes import marks
 from .rules.events import Event, Report, notify
 from .rules.resource import Resource
+from .rules.retention import RetentionPolicy
 from .spark import class_data
 from .spark.engine import ENGINE
 
@@ -56,8 +64,19 @@ _GRACE = 0.5
 _GRACE_LOST = 0.15
 """The same share after a loss. A loss is noticed when at most 3/4 of the ttl have passed."""
 
+_TURN = 30.0
+"""Seconds that a leader tries a job which it cannot start, before it lets another master try. The
+time doubles each time the masters take turns, up to four times as long."""
+
+_NEXT_LEADER = 5.0
+"""Seconds that a master which has handed the leadership over waits for another one to lead."""
+
 _LEAST_GRACE = 0.5
 """Seconds it takes to end a process on a busy host: more than the rest of a very short ttl."""
+
+
+class _Held(Unavailable):
+    """This master must not lead before an operator has mended something; it waits."""
 
 
 def default_name() -> str:
@@ -69,26 +88,40 @@ def default_name() -> str:
 class Master:
     """A process that can lead.
 
+    While it leads, it starts the jobs of the cluster, recovers them after a failover and cleans up
+    after them. `run` blocks until its `stop` is set. Example::
+
+        stop = threading.Event()
+        signal.signal(signal.SIGTERM, lambda *_: stop.set())
+        url = "file:///var/lib/jrs"
+        with jrs.open_backend(url) as backend:
+            jrs.Master(backend, url=url).run(stop)
+
     Args:
         backend: the cluster's backend; the master does not close it.
         url: how another process opens the same backend, secrets included.
-        storage: the root of the jobs' folders, on a filesystem that all masters share; by default a
-            folder next to the backend's data, if the backend has one.
+        storage: the root of the jobs' folders, on a filesystem that all masters share; by default
+            what the environment variable JRS_STORAGE names, or a folder next to the backend's data.
         ttl: seconds after which a leader that hangs is replaced.
         name: this master's name, unique among the cluster's masters.
         resources: what else jobs leave behind, unknown to jrs; see `Resource`.
+        cleanup_policy: how an incomplete cleanup is tried again; by default without end.
         trust: which jobs this master runs; by default all.
         report: called with every event, from any thread; must not block.
         max_attempts: how many attempts in processes of their own run at once while this master
             leads; other jobs wait, ordered by the time of submission. The default depends on cores
             and memory; see `default_slots`.
+        retention: how long what ended jobs left is kept, and how many bytes of logs; by default
+            only logs are removed.
+        prepare: make the archive of Spark's classes that sessions of this host and user request;
+            see ``jrs prepare``.
         runtime: the clocks, the randomness and the threads, for tests that drive them.
 
     Raises:
         InvalidInput: the storage cannot be used, for example on a filesystem that caches names, or
-            is missing while the backend has no folder of its own; the name, the ttl or
-            `max_attempts` cannot be used; a resource is not a `Resource`; or this process cannot
-            see itself in /proc of its host or container.
+            is missing while the backend has no folder of its own, or is not the one that the
+            cluster uses; the name, the ttl or `max_attempts` cannot be used; a resource is not a
+            `Resource`; or this process cannot see itself in /proc of its host or container.
     """
 
     def __init__(
@@ -104,18 +137,23 @@ class Master:
         trust: Trust = Trust(),  # noqa: B008 - it cannot be changed
         report: Report = lambda event: None,
         max_attempts: int | None = None,
+        retention: RetentionPolicy = RetentionPolicy(),  # noqa: B008 - it cannot be changed
+        prepare: bool = False,
         runtime: Runtime = RUNTIME,
     ) -> None:
         backend.check_ttl(ttl)
         if max_attempts is not None:
             check_count("max_attempts", max_attempts)
-        root = storage or backend.default_storage
+        root = storage_root(backend, storage)
         if root is None:
             raise InvalidInput(
                 "storage is missing: name a folder that all masters share: --storage FOLDER "
-                "(or storage=…)"
+                "(or storage=…, or JRS_STORAGE)"
             )
-        folders = JobStorage(root.absolute(), backend.cluster)
+        folders = JobStorage(root, backend.cluster)
+        identity = StorageIdentity(backend, folders)
+        with suppress(CorruptRecord):  # It waits for an operator; see `_check_storage`.
+            identity.check()
         check_storage(root)
         try:
             folders.make()
@@ -134,16 +172,22 @@ class Master:
         self._ttl = ttl
         self._runtime = runtime
         self._storage = folders
+        self._identity = identity
+        hook = Notification(backend, trust.check, runtime.now)
         self._cleanup = JobCleanup(
-            backend, [*default_resources(backend, self._storage), *resources]
+            backend, [*default_resources(backend, self._storage), hook, *resources]
         )
         self._policy = cleanup_policy
         self._max_attempts = max_attempts or default_slots()
         self._trust = trust
+        self._retention = retention
+        self._prepare = prepare
         self._report = report
+        self._handed_over = threading.Event()
+        self._turns = 0
         self._registry = Registry(backend, now=runtime.now)
         self._runners: dict[RunnerKind, Runner] = {
-            RunnerKind.PROCESS: ProcessRunner(url, root.absolute(), PROGRAM),
+            RunnerKind.PROCESS: ProcessRunner(url, root, PROGRAM, retention.limits),
             RunnerKind.THREAD: ThreadRunner(hold=ttl / 2, engine=ENGINE),
         }
 
@@ -157,36 +201,69 @@ class Master:
         `lead` is called in this thread while this master leads, once it has recovered; it returns
         True if the master has nothing more to do. The default waits for `stop` or a loss.
         """
-        lead = lead or _wait_until_over
         registration = Registration(
             self._registry, self.name, max_attempts=self._max_attempts, runtime=self._runtime
         )
+        switchovers = Switchovers(self.backend, self.name, registration, stop, self._runtime)
         try:
-            with class_data.Background():
-                self._campaign(registration, stop, lead)
+            with switchovers, self._preparing():
+                self._campaign(registration, switchovers, stop, lead)
         finally:
             registration.close()
+
+    def _preparing(self) -> AbstractContextManager[object]:
+        if not self._prepare:
+            return nullcontext()
+        return class_data.Background(lambda text: self._emit("prepare", 0, text))
 
     def _campaign(
         self,
         registration: Registration,
+        switchovers: Switchovers,
         stop: threading.Event,
-        lead: Callable[[Dispatcher, Leadership, threading.Event], bool],
+        lead: Callable[[Dispatcher, Leadership, threading.Event], bool] | None,
     ) -> None:
         outage = Outage(stop, lambda why: self._emit("waiting", 0, why))
         while not stop.is_set():
             try:
-                leadership = self._won(stop)
+                # Before the campaign: each one makes a store that is behind look newer.
+                self._check_storage()
+                switchovers.give_way()
+                leadership = self._won(switchovers.stop_campaign())
                 if leadership is None:
-                    return
+                    continue  # It stops, or lets another master lead first.
                 outage.over()
-                with leadership:
+                with leadership, switchovers.leading(leadership):
                     # An operator may have raised the format while this master waited for its turn.
                     cluster_format.ensure_supported(self.backend, convert=False)
-                    if self._lead(leadership, registration, stop, lead):
+                    self._claim_storage(leadership)
+                    if self._lead(leadership, registration, switchovers, stop, lead):
                         return
+                if self._handed_over.is_set():
+                    self._let_another_lead(leadership.epoch, stop)
             except (Unavailable, OutcomeUnknown) as error:
-                outage.wait(error)
+                outage.wait(error, answers=isinstance(error, _Held))
+
+    def _check_storage(self) -> None:
+        try:
+            self._identity.check()
+            self._identity.check_epoch()
+        except CorruptRecord as error:
+            raise _Held(f"{error}; restore the record with 'jrs fsck --repair'") from error
+        except (InvalidInput, WrongState) as error:
+            raise _Held(str(error)) from error
+
+    def _claim_storage(self, leadership: Leadership) -> None:
+        try:
+            self._identity.claim(leadership.fence, self.name, self._runtime.now())
+        except (InvalidInput, WrongState) as error:
+            raise _Held(str(error)) from error
+        except (OSError, CorruptRecord) as error:
+            # It was checked before; the next leader tries again. A full disk, or a record of the
+            # cluster that is damaged, must not keep the cluster from being led.
+            why = error.strerror if isinstance(error, OSError) else str(error)
+            said = f"the storage's marker cannot be written: {why}"
+            self._emit("error", leadership.epoch, said)
 
     def _won(self, stop: threading.Event) -> Leadership | None:
         try:
@@ -194,33 +271,38 @@ class Master:
         except UnsupportedVersion:
             raise
         except CorruptRecord as error:
-            raise Unavailable(f"{error}; restore the epoch with 'jrs fsck --repair'") from error
+            raise _Held(f"{error}; restore the epoch with 'jrs fsck --repair'") from error
 
     def _lead(
         self,
         leadership: Leadership,
         registration: Registration,
+        switchovers: Switchovers,
         stop: threading.Event,
-        lead: Callable[[Dispatcher, Leadership, threading.Event], bool],
+        lead: Callable[[Dispatcher, Leadership, threading.Event], bool] | None,
     ) -> bool:
         epoch = leadership.epoch
+        self._turns = self._turns if self._handed_over.is_set() else 0
+        self._handed_over.clear()
         self._emit("elected", epoch, f"{self.name} is elected; recovering")
-        dispatcher = Dispatcher(
-            LeaderContext(
-                backend=self.backend,
-                leadership=leadership,
-                storage=self._storage,
-                runners=self._runners,
-                cleanup=self._cleanup,
-                cleanup_policy=self._policy or CleanupPolicy(),
-                report=self._report,
-                master=self.name,
-                max_attempts=self._max_attempts,
-                ttl=self._ttl,
-                trust=self._trust,
-                runtime=self._runtime,
-            )
+        context = LeaderContext(
+            backend=self.backend,
+            leadership=leadership,
+            storage=self._storage,
+            runners=self._runners,
+            cleanup=self._cleanup,
+            cleanup_policy=self._policy or CleanupPolicy(),
+            report=self._report,
+            master=self.name,
+            max_attempts=self._max_attempts,
+            ttl=self._ttl,
+            trust=self._trust,
+            # A driver's main cannot be moved to another process.
+            hand_over=self._hand_over if lead is None else None,
+            turn=_TURN * 2 ** min(self._turns, 2),
+            runtime=self._runtime,
         )
+        dispatcher = Dispatcher(context)
         over = threading.Event()
         watch = partial(self._guard, leadership, dispatcher, over)
         guard = self._runtime.thread(watch, f"jrs-guard-e{epoch}")
@@ -231,7 +313,10 @@ class Master:
             registration.leading(epoch)
             self._emit("leading", epoch, f"{self.name} leads")
             self._registry.forget_gone()
-            return lead(dispatcher, leadership, stop)
+            with Retention(context, self._retention):
+                if lead is None:
+                    return switchovers.wait(leadership, self._handed_over, stop)
+                return lead(dispatcher, leadership, stop)
         except Fenced as error:
             self._emit("lost", epoch, str(error))
             return False
@@ -244,6 +329,20 @@ class Master:
             self._emit("lost" if lost else "resigned", epoch, f"{self.name} no longer leads")
             if not dead:
                 self._exit(epoch)
+
+    def _hand_over(self, again: bool) -> None:
+        self._turns += again
+        self._handed_over.set()
+
+    def _let_another_lead(self, epoch: int, stop: threading.Event) -> None:
+        """Wait until a newer epoch than `epoch` exists, or nobody wants to lead."""
+        deadline = Deadline.after(_NEXT_LEADER)
+        with self.backend.watch(keys.EPOCH) as watch:
+            while not stop.is_set() and not deadline.expired:
+                newest = newest_epoch(self.backend)
+                if newest is None or newest.epoch > epoch:
+                    return
+                watch.wait(min(0.5, deadline.remaining()))
 
     def _guard(self, leadership: Leadership, dispatcher: Dispatcher, over: threading.Event) -> None:
         """End the attempts at once after a loss, and this process if they do not end in time."""
@@ -269,9 +368,3 @@ class Master:
 
     def _emit(self, kind: str, epoch: int, message: str) -> None:
         notify(self._report, Event(kind, "", message, epoch, self._runtime.now()))
-
-
-def _wait_until_over(dispatcher: Dispatcher, leadership: Leadership, stop: threading.Event) -> bool:
-    while not leadership.lost.is_set() and not stop.wait(0.05):
-        pass
-    return stop.is_set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from jrs.records.checks import check_json, check_stage_name
 from jrs.records.codec import decode, encode
 from jrs.records.model import Json, StageRecord, StageSummary
 from jrs.records.policies import RestartPolicy
+from jrs.records.time_limits import check_limit
 
 from ..files import publishing
 from . import publish
@@ -60,8 +62,10 @@ class AttemptRun:
         *,
         temporary: bool = False,
         after: Sequence[str | Stream | FinishedStage[Any]] = (),
+        timeout: float | None = None,
     ) -> FinishedStage[T]:
-        return self._run_once(name, function, self._begin(name, after), temporary=temporary)
+        before = self._begin(name, after, timeout)
+        return self._run_once(name, function, before, temporary=temporary, timeout=timeout)
 
     def publish(
         self, place: Path, stages: Sequence[str | Stream | FinishedStage[Any]], name: str
@@ -89,8 +93,11 @@ class AttemptRun:
         bounded: bool,
         after: Sequence[str | Stream | FinishedStage[Any]],
         restart: RestartPolicy | None,
+        timeout: float | None = None,
     ) -> Stream:
-        before = self._begin(name, after)
+        if timeout is not None and not bounded:
+            raise InvalidInput(f"stage {name!r} never ends, so it cannot have a timeout")
+        before = self._begin(name, after, timeout)
         record = self._stored(name, before)
         if self._streams is None:
             self._streams = self._engine.supervise(self, draining=self._draining)
@@ -98,11 +105,15 @@ class AttemptRun:
             self._handles[other].result()
         if record is not None:
             self._records.append(record)
+            self.context.reporter.skipped(name, record.attempt)
             output = self.context.storage.published(self.context.job_id, name, temporary=False)
             result = record.result
             skipped = record.attempt < self.context.attempt
             handle = Stream(name, output, lambda _: result, skipped=skipped)
         else:
+            self.context.reporter.begun(name)
+            if timeout is not None and self.context.timer is not None:
+                self.context.timer.begin(name, timeout)
             handle = self._streams.start(
                 name, build, bounded=bounded, after=before, restart=restart, order=len(self._seen)
             )
@@ -117,6 +128,8 @@ class AttemptRun:
 
     def suspend(self) -> None:
         """Bring every streaming stage to a batch boundary and end its query."""
+        if self.context.timer is not None:
+            self.context.timer.end_all()  # The grace period of the stop limits them now.
         if self._streams is not None:
             self._streams.suspend()
 
@@ -168,6 +181,10 @@ class AttemptRun:
     def add_finished(self, records: Sequence[StageRecord]) -> None:
         """Add stages to those that this attempt has completed."""
         self._records.extend(records)
+        for record in records:
+            self.context.reporter.finished(record.name, record.seconds)
+            if self.context.timer is not None:
+                self.context.timer.end(record.name)
 
     def report_damage(self, stage: str, why: str) -> None:
         """Record next to a stage's checkpoint that it cannot be loaded."""
@@ -177,10 +194,19 @@ class AttemptRun:
     # -- inside ----------------------------------------------------------------------------
 
     def _begin(
-        self, name: str, after: Sequence[str | Stream | FinishedStage[Any]]
+        self,
+        name: str,
+        after: Sequence[str | Stream | FinishedStage[Any]],
+        timeout: float | None = None,
     ) -> tuple[str, ...]:
         """Register the name of a new stage; return the names of the stages that it comes after."""
         check_stage_name(name)
+        check_limit(f"the timeout of stage {name!r}", timeout)
+        if timeout is not None and self.context.timer is None:
+            raise InvalidInput(
+                f"stage {name!r} cannot have a timeout: its job runs in a thread of its master, "
+                "which cannot be killed; run the job in a process of its own"
+            )
         if name in self._seen:
             raise InvalidInput(f"two stages of job {self.context.job_id!r} are named {name!r}")
         before = tuple(one if isinstance(one, str) else one.name for one in after)
@@ -201,6 +227,7 @@ class AttemptRun:
         *,
         temporary: bool = False,
         target: Path | None = None,
+        timeout: float | None = None,
     ) -> FinishedStage[T]:
         context = self.context
         record = self._stored(name, before)
@@ -208,9 +235,11 @@ class AttemptRun:
             for other in before:
                 self._handles[other].result()
             context.check()
+            context.reporter.begun(name)
             staging = context.storage.staging(context.job_id, context.epoch, name, context.attempt)
             began = context.runtime.clock()
-            returned = function(Stage(self.job, name, staging))
+            with self._limited(name, timeout):
+                returned = function(Stage(self.job, name, staging))
             result = check_json(returned, f"the result of stage {name!r}")
             wrote = context.storage.make_durable(staging)
             record = StageRecord(
@@ -228,6 +257,11 @@ class AttemptRun:
                 target=None if target is None else str(target),
             )
             self.commit_stages([record])
+            context.reporter.finished(name, record.seconds)
+            ran = True
+        else:
+            context.reporter.skipped(name, record.attempt)
+            ran = False
         if record.target is None:
             context.storage.publish(record, context.epoch)
             output = context.storage.published(context.job_id, name, temporary=record.temporary)
@@ -239,11 +273,17 @@ class AttemptRun:
                 )
             publishing.publish(context.storage, record, context.epoch)
             output = Path(record.target)
+        if ran and record.published is not None:
+            context.reporter.published(name, output)
         self._records.append(record)
         skipped = record.attempt < context.attempt
         handle: FinishedStage[T] = FinishedStage(record, output, skipped=skipped)
         self._handles[name] = handle
         return handle
+
+    def _limited(self, name: str, timeout: float | None) -> AbstractContextManager[None]:
+        timer = self.context.timer
+        return nullcontext() if timer is None or timeout is None else timer.limited(name, timeout)
 
     def _stored(self, name: str, before: tuple[str, ...]) -> StageRecord | None:
         """Return the record of a stage that has finished; None if it has not.

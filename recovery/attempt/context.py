@@ -12,10 +12,12 @@ from jrs.contract.errors import Fenced
 from jrs.contract.leadership import Lifeline
 from jrs.contract.operations import Fence
 from jrs.contract.runtime import RUNTIME, Runtime
-from jrs.records.model import JobSpec, RunnerKind
+from jrs.records.model import AttemptRecord, JobSpec, RunnerKind
 
 from ..files.job_folders import JobStorage
 from ..processes.last_words import LastWords
+from .reporter import OnReport, Reporter, ignore
+from .stage_timer import StageTimer
 
 
 @attrs.frozen
@@ -38,6 +40,14 @@ class AttemptContext:
     mark: str = ""
     """The mark of its processes, recorded before they start (see
     `jrs.recovery.processes.marks`)."""
+    on_report: OnReport = ignore
+    """Takes what the attempt reports of its stages."""
+    record: AttemptRecord | None = None
+    """The attempt as it was recorded when it began; the result keeps what it says of the job's
+    attempts."""
+
+    timer: StageTimer | None = None
+    """Limits the time of stages; None in the master's own process, which cannot be killed."""
 
     @property
     def job_id(self) -> str:
@@ -47,6 +57,11 @@ class AttemptContext:
     def epoch(self) -> int:
         """The epoch of the leader that started this attempt."""
         return self.fence.epoch
+
+    @property
+    def reporter(self) -> Reporter:
+        """Reports the steps of the attempt's stages to its master."""
+        return Reporter(self.on_report, now=self.runtime.now)
 
     def check(self) -> None:
         """Raise `Fenced` if this attempt's leader was replaced."""

@@ -12,14 +12,16 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from jrs.contract.errors import InvalidInput
+from jrs.contract.errors import CannotStartHere, InvalidInput
 
 
 def load(entry_point: str) -> Callable[..., Any]:
     """Return the function that `entry_point` names.
 
     Raises:
-        InvalidInput: it has another form, does not exist, is not callable, or raises on import.
+        CannotStartHere: this host does not have its module, a package of it, or its file.
+        InvalidInput: it has another form, has no such function, is not callable, or raises on
+            import.
     """
     place, colon, name = entry_point.rpartition(":")
     if not colon or not place or not name:
@@ -32,12 +34,14 @@ def load(entry_point: str) -> Callable[..., Any]:
         file = f"{place}.py"
         what = f"write {file}:{name}" if Path(file).is_file() else f"there is no file {file}"
         raise InvalidInput(f"entry point {entry_point!r}: a file's path must end in .py: {what}")
+    importlib.invalidate_caches()  # The module may have arrived since an earlier try.
     try:
         module = _from_file(place) if place.endswith(".py") else importlib.import_module(place)
-    except InvalidInput:
+    except CannotStartHere:
         raise
     except (Exception, SystemExit) as error:
-        raise InvalidInput(
+        kind = CannotStartHere if _is_missing(place, error) else InvalidInput
+        raise kind(
             f"entry point {entry_point!r} cannot be imported: {type(error).__name__}: {error}"
         ) from error
     found: Any = module
@@ -58,8 +62,9 @@ def check_entry(entry_point: str, arguments: dict[str, Any]) -> None:
     Imports the module, and calls nothing. Masters may find another module under the same name.
 
     Raises:
-        InvalidInput: the entry point has another form, does not exist, is not callable, raises on
-            import, or does not take the arguments.
+        CannotStartHere: this host does not have its module or its file.
+        InvalidInput: the entry point has another form, has no such function, is not callable,
+            raises on import, or does not take the arguments.
     """
     function = load(entry_point)
     try:
@@ -86,10 +91,17 @@ def from_file(entry_point: str) -> ModuleType | None:
     return sys.modules.get(Path(place).stem) if place.endswith(".py") else None
 
 
+def _is_missing(place: str, error: BaseException) -> bool:
+    """Return whether the module of that name, or a package that it is in, does not exist: not
+    whether something that it imports does not."""
+    name = error.name if isinstance(error, ModuleNotFoundError) else None
+    return bool(name) and f"{place}.".startswith(f"{name}.")
+
+
 def _from_file(place: str) -> ModuleType:
     path = Path(place)
     if not path.is_file():
-        raise InvalidInput(f"entry point: there is no file {place}")
+        raise CannotStartHere(f"entry point: there is no file {place}")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None

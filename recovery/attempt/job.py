@@ -25,13 +25,19 @@ Build = Callable[["StreamStage"], "DataStreamWriter"]
 
 
 class Stage:
-    """A running stage, as its function sees it."""
+    """A running stage, as its function sees it.
+
+    Attributes:
+        job: the job that it is part of.
+        name: of the stage.
+        output: an empty folder for the stage's files (a `pathlib.Path`). When the function returns,
+            one rename publishes its content; write nothing elsewhere.
+    """
 
     def __init__(self, job: Job, name: str, staging: Path) -> None:
         self.job = job
         self.name = name
         self.output = staging
-        """An empty folder. When the function returns, one rename publishes its content."""
 
     @property
     def spark(self) -> SparkSession:
@@ -156,6 +162,7 @@ class Job:
         *,
         temporary: bool = False,
         after: Sequence[str | Stream | FinishedStage[Any]] = (),
+        timeout: float | None = None,
     ) -> FinishedStage[T]: ...
 
     @overload
@@ -166,6 +173,7 @@ class Job:
         *,
         temporary: bool = False,
         after: Sequence[str | Stream | FinishedStage[Any]] = (),
+        timeout: float | None = None,
     ) -> Callable[[Callable[[Stage], T]], FinishedStage[T]]: ...
 
     def stage(
@@ -175,6 +183,7 @@ class Job:
         *,
         temporary: bool = False,
         after: Sequence[str | Stream | FinishedStage[Any]] = (),
+        timeout: float | None = None,
     ) -> Any:
         """Run a stage once in the life of the job, and return it finished.
 
@@ -186,9 +195,13 @@ class Job:
         `temporary` output serves later stages only and is removed when the job has ended. The stage
         waits until the stages in `after` have ended, given by name or by what `stream` returned.
 
+        A stage that has run for longer than `timeout` seconds in one attempt ends the attempt's
+        process, whatever it hangs in; the job's `TimeLimits` say what follows.
+
         Raises:
             InvalidInput: the name was used before in this job, a stage in `after` does not exist
-                yet (stages cannot form a cycle), or the result is not JSON.
+                yet (stages cannot form a cycle), the result is not JSON, or a stage with a timeout
+                does not run in a process of its own.
             JobHeld: the stage has finished, and now comes after a stage that has not, or that
                 finished later.
             TooLarge: the result is over 256 KiB of JSON.
@@ -203,9 +216,11 @@ class Job:
 
             total = ingested.result()
         """
-        if function is None:
-            return lambda given: self._run.stage(name, given, temporary=temporary, after=after)
-        return self._run.stage(name, function, temporary=temporary, after=after)
+
+        def run(given: Callable[[Stage], Any]) -> FinishedStage[Any]:
+            return self._run.stage(name, given, temporary=temporary, after=after, timeout=timeout)
+
+        return run if function is None else run(function)
 
     def publish(
         self, path: str | Path, *stages: str | Stream | FinishedStage[Any], name: str = "publish"
@@ -242,6 +257,7 @@ class Job:
         bounded: bool = False,
         after: Sequence[str | Stream | FinishedStage[Any]] = (),
         restart: RestartPolicy | None = None,
+        timeout: float | None = None,
     ) -> Stream:
         """Start a streaming stage and return at once; `Stream.result` waits for its end.
 
@@ -256,13 +272,16 @@ class Job:
         Args:
             after: stages that have to finish before this one is started.
             restart: how often a query that died is started again; by default its job fails.
+            timeout: of a bounded stage, in seconds of one attempt; see `stage`.
 
         Raises:
             InvalidInput: as `stage`; or the query could not be recovered, with the reason.
             JobHeld: its checkpoint is of another query, or damaged.
             Fenced: a newer leader exists.
         """
-        return self._run.stream(name, build, bounded=bounded, after=after, restart=restart)
+        return self._run.stream(
+            name, build, bounded=bounded, after=after, restart=restart, timeout=timeout
+        )
 
 
 def context_of(job: Job) -> AttemptContext:
@@ -284,6 +303,7 @@ class JobRun(Protocol):
         *,
         temporary: bool,
         after: Sequence[str | Stream | FinishedStage[Any]],
+        timeout: float | None,
     ) -> FinishedStage[T]: ...
 
     def publish(
@@ -298,6 +318,7 @@ class JobRun(Protocol):
         bounded: bool,
         after: Sequence[str | Stream | FinishedStage[Any]],
         restart: RestartPolicy | None,
+        timeout: float | None,
     ) -> Stream: ...
 
     def close_input(self, stage: str, path: Path) -> str: ...

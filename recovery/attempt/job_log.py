@@ -13,6 +13,8 @@ import time
 from collections.abc import MutableMapping
 from typing import Any
 
+from jrs.contract.masks import masked
+
 from .context import AttemptContext
 
 _FORMAT = "%(asctime)s %(levelname)s %(job_id)s, attempt %(attempt)s: %(message)s"
@@ -39,11 +41,15 @@ def log_of(context: AttemptContext) -> JobLog:
 class _UnlessConfigured(logging.Handler):
     """Prints to stderr the records that no handler of the application gets."""
 
+    def __init__(self, logger: logging.Logger) -> None:
+        super().__init__()
+        self._logger = logger
+
     def emit(self, record: logging.LogRecord) -> None:
-        if _is_handled(_LOGGER):
+        if _is_handled(self._logger):
             return
         try:
-            print(self.format(record), file=sys.stderr, flush=True)
+            print(masked(self.format(record)), file=sys.stderr, flush=True)
         except Exception:
             self.handleError(record)
 
@@ -60,11 +66,11 @@ def _is_handled(logger: logging.Logger | None) -> bool:
     return False
 
 
-def _prepared() -> logging.Logger:
-    logger = logging.getLogger("jrs.job")
-    handler = _UnlessConfigured()
-    formatter = logging.Formatter(_FORMAT, datefmt="%Y-%m-%d %H:%M:%S", defaults=_UNKNOWN)
-    formatter.converter = time.gmtime  # As the master's own lines.
+def printed(name: str, formatter: logging.Formatter) -> logging.Logger:
+    """Return a logger whose records, from INFO up, are printed to stderr in a process that has
+    configured no logging."""
+    logger = logging.getLogger(name)
+    handler = _UnlessConfigured(logger)
     handler.setFormatter(formatter)
     logger.addHandler(handler)
     if logger.level == logging.NOTSET:
@@ -72,4 +78,10 @@ def _prepared() -> logging.Logger:
     return logger
 
 
-_LOGGER = _prepared()
+def _formatter() -> logging.Formatter:
+    formatter = logging.Formatter(_FORMAT, datefmt="%Y-%m-%d %H:%M:%S", defaults=_UNKNOWN)
+    formatter.converter = time.gmtime  # As the master's own lines.
+    return formatter
+
+
+_LOGGER = printed("jrs.job", _formatter())

@@ -11,15 +11,19 @@ from jrs.contract.backend import Backend
 from jrs.contract.operations import Check, Fence
 from jrs.records import keys
 from jrs.records.codec import decode, encode
-from jrs.records.model import JobSpec
+from jrs.records.model import AttemptRecord, JobSpec
 
 from ..files.job_folders import JobStorage
+from . import host
 from .context import AttemptContext
+from .reporter import PipeReporter, ignore
 
 EXIT_DIED = 70
 """The function raised and the restart policy counts that as a death."""
 EXIT_JVM_DIED = 71
 """The JVM of its SparkSession died."""
+EXIT_CANNOT_START = 72
+"""This host lacks what the job needs; the attempt's record says what."""
 EXIT_FENCED = 75
 """A newer leader exists, or the attempt was shut out: it records nothing more."""
 
@@ -39,8 +43,18 @@ class Launch:
     """The version of the record that lets the attempt write; None if there is no such record."""
     first_started_at: float
     mark: str
+    reports: int = -1
+    """The descriptor of the pipe for reports to the master; -1 if there is none."""
+    record: str | None = None
+    """The stored form of the attempt's record."""
     secrets: dict[str, str] = attrs.field(factory=dict, repr=False)
     """Environment variables that the backend is opened with, and that no child inherits."""
+    python: str = ""
+    """The interpreter; empty for that of the watchdog."""
+    env: dict[str, str] = attrs.field(factory=dict)
+    """Environment variables of the job's own settings."""
+    job_secrets: dict[str, str] = attrs.field(factory=dict, repr=False)
+    """The job's secrets: environment variables whose values no text shows."""
 
     def to_line(self) -> bytes:
         return json.dumps(attrs.asdict(self)).encode() + b"\n"
@@ -51,6 +65,7 @@ class Launch:
 
     def context(self, backend: Backend) -> AttemptContext:
         spec = decode(JobSpec, self.spec.encode(), "launch")
+        record = self.record and decode(AttemptRecord, self.record.encode(), "launch")
         own = self.attempt_fence
         let_in = None if own is None else Check(keys.FENCES + spec.job_id, own)
         return AttemptContext(
@@ -61,11 +76,29 @@ class Launch:
             storage=JobStorage(Path(self.storage), self.cluster),
             first_started_at=self.first_started_at,
             mark=self.mark,
+            on_report=PipeReporter(self.reports) if self.reports >= 0 else ignore,
+            record=record or None,
         )
 
 
-def launch_of(context: AttemptContext, url: str, storage: Path, secrets: dict[str, str]) -> Launch:
-    """Return what another process needs to run the attempt of `context`."""
+def launch_of(
+    context: AttemptContext,
+    url: str,
+    storage: Path,
+    secrets: dict[str, str],
+    job_secrets: dict[str, str],
+    reports: int,
+) -> Launch:
+    """Return what another process needs to run the attempt of `context`.
+
+    Args:
+        job_secrets: the job's own, by the names of environment variables.
+        reports: the descriptor of the pipe through which the attempt reports to its master.
+
+    Raises:
+        CannotStartHere: this host does not have the job's interpreter.
+    """
+    settings = context.spec.settings
     return Launch(
         backend=url,
         cluster=context.backend.cluster,
@@ -78,4 +111,9 @@ def launch_of(context: AttemptContext, url: str, storage: Path, secrets: dict[st
         first_started_at=context.first_started_at,
         secrets=secrets,
         mark=context.mark,
+        python=host.interpreter_of(context.spec) if settings.python else "",
+        env=settings.env,
+        job_secrets=job_secrets,
+        reports=reports,
+        record=None if context.record is None else encode(context.record).decode(),
     )

@@ -15,15 +15,17 @@ import tenacity
 
 from jrs.contract.backend import Backend
 from jrs.contract.errors import OutcomeUnknown, Unavailable
-from jrs.contract.operations import Fence
+from jrs.contract.masks import masked
+from jrs.contract.operations import Fence, Op
 from jrs.records.checks import check_json
 from jrs.records.model import Failure, JobResult, JobStatus
-from jrs.store import attempt_fence
+from jrs.store import attempt_fence, obstacles
 from jrs.store.result_store import JobResultStore
 from jrs.store.stops import JobStops
 
-from . import entry_point
+from . import entry_point, own_attempt
 from .attempt_run import AttemptRun
+from .code_version import code_version
 from .context import AttemptContext
 from .engine import NO_SPARK, SparkEngine, StateLost
 from .job import Job
@@ -49,16 +51,20 @@ def run_attempt(
         AttemptDied: the function raised and the restart policy counts that as a death.
         JvmDied: the function raised because the JVM of its SparkSession died: always a death.
         Fenced: a newer leader exists; nothing was recorded.
+        CannotStartHere: this host lacks what the job needs. That was recorded, with its attempt.
         JobHeld: the job cannot resume from its stored state. That was recorded, as its stop.
         OutcomeUnknown, Unavailable: the result could not be recorded in many tries.
     """
     run = AttemptRun(context, engine)
     context.check()  # A master that slept since its decision may have been replaced.
+    own = own_attempt.announce(context)
     payload: Any = None
     failure: Failure | None = None
+    code = ""
     try:
         if function is None:
             function = entry_point.load(context.spec.entry_point)
+        code = code_version(function)
         with StopWatch(run):
             payload = check_json(_call(function, run.job, context), "the job's result")
             run.wait()
@@ -74,6 +80,11 @@ def run_attempt(
                 stops = JobStops(context.backend, now=context.runtime.now)
                 stops.hold(context.spec.job_id, str(error), context.fence)
                 raise error from None
+            case Verdict.CANNOT_START:
+                run.close()
+                now, job_id = context.runtime.now(), context.spec.job_id
+                obstacles.record(context.backend, job_id, str(error), context.fence, now=now)
+                raise error from None
             case Verdict.JVM_DIED:
                 why = f"the JVM of its SparkSession died: {_one_line(str(error))}"
                 raise JvmDied(why) from error
@@ -84,6 +95,8 @@ def run_attempt(
                 failure = Failure(kind="exception", message=_one_line(said), detail=detail)
     finally:
         run.close()
+    ended = "finished" if failure is None else f"failed: {failure.message}"
+    attempts, left_out = own_attempt.ended(own, context.runtime.now(), ended)
     result = JobResult(
         job_id=context.spec.job_id,
         status=JobStatus.FINISHED if failure is None else JobStatus.FAILED,
@@ -94,6 +107,12 @@ def run_attempt(
         started_at=context.first_started_at,
         finished_at=context.runtime.now(),
         stages=run.stage_summaries(),
+        application=context.spec.application,
+        call=context.spec.call,
+        code=code,
+        spec=context.spec,
+        attempts=attempts,
+        attempts_left_out=left_out,
     )
     record_result(context.backend, result, context.fence, context.lost)
     return result
@@ -109,8 +128,17 @@ def _call(function: Callable[..., Any], job: Job, context: AttemptContext) -> An
             os._exit(EXIT_DIED)
 
 
-def record_result(backend: Backend, result: JobResult, fence: Fence, stop: threading.Event) -> None:
+def record_result(
+    backend: Backend,
+    result: JobResult,
+    fence: Fence,
+    stop: threading.Event,
+    *,
+    also: tuple[Op, ...] = (),
+) -> None:
     """Make the result durable, however long the backend is away, until `stop` is set.
+
+    `also` are further operations of the same commit.
 
     Repeating is safe: recording the same result again is a no-op, and another leader's result
     fences this one.
@@ -122,8 +150,8 @@ def record_result(backend: Backend, result: JobResult, fence: Fence, stop: threa
         stop=tenacity.stop_when_event_set(stop),
         sleep=tenacity.sleep_using_event(stop),
         reraise=True,
-    )(store.create_dirty, result, fence, also=attempt_fence.close_ops(fence))
+    )(store.create_dirty, result, fence, also=(*attempt_fence.close_ops(fence), *also))
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.split())[:500]
+    return " ".join(masked(text).split())[:500]

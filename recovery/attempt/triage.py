@@ -7,7 +7,15 @@ from collections.abc import Callable
 
 import attrs
 
-from jrs.contract.errors import Fenced, InvalidInput, JobHeld, OutcomeUnknown, TooLarge, Unavailable
+from jrs.contract.errors import (
+    CannotStartHere,
+    Fenced,
+    InvalidInput,
+    JobHeld,
+    OutcomeUnknown,
+    TooLarge,
+    Unavailable,
+)
 
 from .engine import StateLost
 
@@ -19,6 +27,8 @@ class Verdict(enum.Enum):
     """The backend, the leader or the host ends it: nothing is recorded of the job."""
     HOLD = "hold"
     """The job cannot resume from its stored state: its stop says so."""
+    CANNOT_START = "cannot start"
+    """This host lacks what the job needs: another host may have it, or this one later."""
     JVM_DIED = "JVM died"
     """A death: the exception is only a consequence."""
     DIED = "died"
@@ -42,6 +52,7 @@ class Row:
 TRIAGE = (
     Row((Fenced, Unavailable, OutcomeUnknown, KeyboardInterrupt), Verdict.PASS_ON),
     Row((JobHeld,), Verdict.HOLD),
+    Row((CannotStartHere,), Verdict.CANNOT_START),
     Row((BaseException,), Verdict.JVM_DIED, jvm_died=True),
     Row((StateLost,), Verdict.DIED),
     Row((InvalidInput, TooLarge), Verdict.FAILED),  # The next attempt would raise it as well.

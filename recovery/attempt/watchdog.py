@@ -1,19 +1,22 @@
 r"""The watchdog: a tiny program that ties the lifetime of one attempt to its master's.
 
 It reads the launch from its standard input, a pipe whose other end only the master holds, and
-starts the attempt as ``python -m PROGRAM``. Then it waits for three things: the attempt's end, the
-end of the pipe, and the end of the leadership. The kernel closes the pipe however the master dies.
+starts the attempt as ``python -m PROGRAM``. Then it waits for four things: the attempt's end, the
+end of the pipe, the end of the leadership, and the time limit of a stage. The kernel closes the
+pipe however the master dies.
 UNTIL is the descriptor of the moment at which the leadership is over (see `Lifeline`): a master
 that is stopped, or cut off, no longer moves that moment. The watchdog imports nothing that could
 block it: a job's Python may be stopped, or stuck in C code, and still ends with its master.
 
 It is the parent of every process that the attempt leaves behind: it reaps them, and ends only when
 all of them have ended. If the watchdog itself is killed, the kernel kills the attempt. HELD is the
-lifeline's pipe, which it shares with the attempt. Its last word, on its standard output, reports
-how the attempt ended.
+lifeline's pipe, which it shares with the attempt. What these processes print passes through it into
+the files STDOUT and STDERR, of at most LIMIT bytes each, with the job's secrets masked. REPORTS is
+the writing end of the pipe through which the attempt reports to its master; only the attempt keeps
+it. Its last word, on its standard output, reports how the attempt ended.
 
     python -m jrs.recovery.attempt.watchdog \
-        PROGRAM OLD_MARK STDOUT STDERR [UNTIL HELD] < pipe > word
+        PROGRAM OLD_MARK STDOUT STDERR LIMIT REPORTS [UNTIL HELD] < pipe > word
 """
 
 from __future__ import annotations
@@ -25,18 +28,26 @@ import signal
 import struct
 import subprocess
 import sys
+import time
 from contextlib import suppress
+from pathlib import Path
 from typing import BinaryIO
 
 import attrs
 
+from jrs.contract import masks
 from jrs.contract.clock import NAP, Deadline, lease_time
 from jrs.contract.errors import Unavailable
 
+from ..files.log_writer import Pump
 from ..processes import marks, prctl
+from .stage_timer import StageLimits
 
 _LEFT = 60.0
 """Seconds to wait for the processes that the attempt has left; they are killed repeatedly."""
+
+_DRAINED = 5.0
+"""Seconds to wait until the rest of the attempt's output is written: a disk may hang."""
 
 _ROUND = 0.02
 """Seconds between two rounds of killing, if nothing has ended meanwhile."""
@@ -52,6 +63,8 @@ class Word:
     """Whether no process that the attempt had started is left."""
     lapsed: bool
     """Whether the watchdog ended it because the leadership was over."""
+    timed_out: str = ""
+    """Which stage the watchdog ended it for; empty if none ran longer than its limit."""
 
     def to_line(self) -> bytes:
         return json.dumps(attrs.asdict(self)).encode()
@@ -62,44 +75,73 @@ class Word:
 
 
 def main() -> None:
-    program, mark, out, err, *line = sys.argv[1:]
+    program, mark, out, err, limit, reporting, *line = sys.argv[1:]
+    reports = int(reporting)
     until, held = (int(line[0]), int(line[1])) if line else (None, None)
     prctl.adopt_orphans()
     launch = sys.stdin.buffer.readline()
     if not launch.endswith(b"\n"):
         return  # The master died before it could pass a launch.
+    given = json.loads(launch)
+    masks.hide(given["job_secrets"].values())
     ended, ended_writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     signal.set_wakeup_fd(ended_writer)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     watchdog = os.getpid()
-    with open(out, "ab") as stdout, open(err, "ab") as stderr, _in_memory(launch) as stdin:
+    told, teller = os.pipe2(os.O_CLOEXEC)
+    limits = StageLimits(told)
+    pump = Pump(int(limit), Path(out), Path(err))
+    stdout, stderr = pump.ends
+    with _in_memory(launch) as stdin:
         attempt = subprocess.Popen(
-            [sys.executable, "-m", program],
+            [given["python"] or sys.executable, "-m", program, str(teller)],
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,
-            env={**os.environ, marks.OLD_MARK: mark},
-            pass_fds=() if held is None else (held,),
+            env=_environment(given["env"], mark),
+            pass_fds=(teller, reports) if held is None else (teller, reports, held),
             # Called in this process's only thread, which lives as long as the process.
             preexec_fn=lambda: prctl.die_with(watchdog),
         )
-    lapsed = _watch(attempt, until, ended)
+    os.close(teller)
+    os.close(reports)
+    pump.start()  # After the fork: until then, this process has one thread.
+    lapsed, timed_out = _watch(attempt, until, ended, limits)
     clean = _end(attempt, ended, Deadline.after(_LEFT))
+    pump.join(_DRAINED)  # Before the last word: the master then reads the end of the log.
     with suppress(BrokenPipeError):  # The master is dead.
-        os.write(sys.stdout.fileno(), Word(attempt.returncode, clean, lapsed).to_line())
+        os.write(sys.stdout.fileno(), Word(attempt.returncode, clean, lapsed, timed_out).to_line())
 
 
-def _watch(attempt: subprocess.Popen[bytes], until: int | None, ended: int) -> bool:
-    """Wait until the attempt has ended, or has to; return whether its leadership is over."""
+def _environment(given: dict[str, str], mark: str) -> dict[str, str]:
+    """Return the attempt's environment: the job's own variables, and what makes it find jrs."""
+    paths = (given.get("PYTHONPATH", ""), os.environ.get("PYTHONPATH", ""))
+    path = os.pathsep.join(filter(None, paths))
+    return {**os.environ, **given, "PYTHONPATH": path, marks.OLD_MARK: mark}
+
+
+def _watch(
+    attempt: subprocess.Popen[bytes], until: int | None, ended: int, limits: StageLimits
+) -> tuple[bool, str]:
+    """Wait until the attempt has ended, or has to; return whether its leadership is over, and which
+    stage has run for too long."""
     pipe = sys.stdin.fileno()
     while attempt.returncode is None:
         left = _left(until)
         if left == 0:
-            return True  # Another master may start the job again from now on.
-        if pipe in _wait([pipe, ended], None if left is None else min(left, NAP)):
-            return False  # The master died, or wants the attempt to end.
+            return True, ""  # Another master may start the job again from now on.
+        waits = [] if left is None else [min(left, NAP)]
+        limits.read()
+        if (first := limits.first()) is not None:
+            due, why = first
+            if due <= time.monotonic():
+                return False, why
+            waits.append(due - time.monotonic())
+        told = [limits.descriptor] if limits.is_open else []
+        if pipe in _wait([pipe, *told, ended], max(0.0, min(waits)) if waits else None):
+            return False, ""  # The master died, or wants the attempt to end.
         _reap(attempt)
-    return False
+    return False, ""
 
 
 def _end(attempt: subprocess.Popen[bytes], ended: int, deadline: Deadline) -> bool:

@@ -49,6 +49,11 @@ def batches(checkpoint: Path) -> list[int]:
     return sorted(numbers(checkpoint / "commits"))
 
 
+def commit_of(batch: int) -> str:
+    """Return the path of a batch's commit below its checkpoint."""
+    return f"commits/{batch}"
+
+
 def select(checkpoint: Path, batch: int | None = None) -> Checkpoint:
     """Return what a restart after `batch` needs; by default after the newest committed one.
 

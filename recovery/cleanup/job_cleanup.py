@@ -10,7 +10,7 @@ result marked clean.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import attrs
@@ -18,21 +18,40 @@ import tenacity
 
 from jrs.contract.backend import Backend
 from jrs.contract.clock import Deadline
-from jrs.contract.errors import Conflict, CorruptRecord, Fenced, InvalidInput, OutcomeUnknown
-from jrs.contract.operations import Check, Delete, Fence, Op, Record, Update, create_or_update
+from jrs.contract.errors import (
+    Conflict,
+    CorruptRecord,
+    Fenced,
+    InvalidInput,
+    OutcomeUnknown,
+    Unavailable,
+)
+from jrs.contract.operations import (
+    Check,
+    Create,
+    Delete,
+    Fence,
+    Op,
+    Record,
+    Update,
+    create_or_update,
+)
 from jrs.contract.texts import printable, shown
 from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.model import CleanupJournal
+from jrs.store.cluster_format import is_at_least
 from jrs.store.result_store import JobResultStore
 
 from ..processes.pools import side_by_side
-from ..rules.resource import Resource
+from ..rules.resource import GivenUp, Resource
 
 _MOST = 256
 """How many cleanups of one resource may be in progress at once, each in a thread. Passes are fewer:
 only cleanups that hang, and that no pass waits for any more, reach this number. Beyond it no
 further cleanup of the resource begins, although it might not hang for every job."""
+_SINCE_FORMAT = 5
+"""The first cluster format in which a clean job keeps the journal of what was given up."""
 _LONGEST_NAME = 128
 """Characters of a resource's name; journals store it."""
 
@@ -57,8 +76,15 @@ class CleanupPolicy:
     timeout: float = 60.0
 
     def __attrs_post_init__(self) -> None:
-        if not self.timeout > 0:
-            raise InvalidInput(f"a cleanup's timeout must be positive, not {self.timeout!r}")
+        if type(self.timeout) not in (int, float) or not self.timeout > 0:
+            raise InvalidInput(f"a cleanup's timeout must be positive, not {shown(self.timeout)}")
+        for name in ("wait", "stop"):
+            if not callable(getattr(self, name)):
+                raise InvalidInput(
+                    f"{name} of a cleanup policy must be an object of tenacity, such as "
+                    f"tenacity.{name}_{'exponential' if name == 'wait' else 'after_attempt'}(…), "
+                    f"not {shown(getattr(self, name))}"
+                )
         try:
             self.delay(1)
             self.is_last(1)
@@ -66,6 +92,22 @@ class CleanupPolicy:
             raise InvalidInput(
                 f"a cleanup policy may depend on the number of tries only: {error}"
             ) from None
+
+    @classmethod
+    def of(cls, *, retries: int | None = None, max_delay: float = 3600.0) -> CleanupPolicy:
+        """Return the policy with so many retries (None: without end), 1, 2, 4, … seconds apart, at
+        most `max_delay`.
+
+        Example::
+
+            jrs.CleanupPolicy.of(retries=10, max_delay=300)
+        """
+        return cls(
+            wait=tenacity.wait_exponential(multiplier=1.0, max=max_delay),
+            stop=tenacity.stop_never
+            if retries is None
+            else tenacity.stop_after_attempt(retries + 1),
+        )
 
     def delay(self, tries: int) -> float:
         """Return the seconds from the end of that pass to the next one."""
@@ -80,6 +122,24 @@ class CleanupPolicy:
         state = tenacity.RetryCallState(tenacity.Retrying(), None, (), {})
         state.attempt_number = tries
         return state
+
+
+_HANGS = "it has not ended in time and continues"
+
+
+@attrs.frozen
+class _Problem:
+    """Why a resource is left."""
+
+    text: str
+    is_final: bool = False
+    """Whether no further try can succeed."""
+    ended: bool = False
+    """Whether the try has ended: another one of the resource may begin, or what follows it."""
+
+
+def _is_last_try(resource: Resource, journal: CleanupJournal) -> bool:
+    return resource.most_tries is not None and journal.tries + 1 >= resource.most_tries
 
 
 class JobCleanup:
@@ -123,8 +183,9 @@ class JobCleanup:
         """Do one pass over the remaining resources; mark the result clean if nothing remains.
 
         Return the journal: `problems` names what is left. The caller decides when to try again;
-        after `last_try` the journal records that no retry follows. A resource that has not finished
-        after `timeout` seconds counts as left; it continues in a thread of its own.
+        after `last_try` the journal records that no retry follows. `given_up` names what the
+        cleanup continued without. A resource that has not finished after `timeout` seconds counts
+        as left; it continues in a thread of its own.
 
         Raises:
             Fenced: a newer leader exists; it continues from the journal.
@@ -136,7 +197,16 @@ class JobCleanup:
         journal = (
             CleanupJournal(job_id) if stored is None else decode(CleanupJournal, stored.value, key)
         )
-        done, problems = self._pass(job_id, set(journal.done), fence, Deadline.after(timeout))
+
+        def give_up(name: str, why: str) -> None:
+            nonlocal journal, stored
+            journal = attrs.evolve(journal, given_up={**journal.given_up, name: why})
+            self._write(journal, stored, fence)
+            stored = self._backend.get(key)
+            if stored is None or stored.value != encode(journal):
+                raise Unavailable(f"the journal of {job_id!r} could not be written")
+
+        done, problems = self._pass(journal, fence, Deadline.after(timeout), give_up)
         journal = attrs.evolve(
             journal,
             done=tuple(r.name for r in self._resources if r.name in done),
@@ -148,6 +218,8 @@ class JobCleanup:
             self._write(journal, stored, fence)
             return journal
         also: tuple[Op, ...] = () if stored is None else (Delete(key, stored.version),)
+        if journal.given_up and is_at_least(self._backend, _SINCE_FORMAT):
+            also = (*also, Create(keys.LEFT + job_id, encode(journal)))
         self._store.mark_clean(job_id, fence, also=also)
         return journal
 
@@ -203,11 +275,23 @@ class JobCleanup:
     # -- inside ----------------------------------------------------------------------------
 
     def _pass(
-        self, job_id: str, done: set[str], fence: Fence | None, deadline: Deadline
+        self,
+        journal: CleanupJournal,
+        fence: Fence | None,
+        deadline: Deadline,
+        give_up: Callable[[str, str], None],
     ) -> tuple[set[str], dict[str, str]]:
+        """Return the names of what is done, and the problems of what is left.
+
+        `give_up` is called for what the cleanup continues without, and makes that durable: what
+        comes afterwards may remove what another try would need.
+        """
+        job_id, done = journal.job_id, set(journal.done)
         # A journalled prioritised resource runs again: the others are safe only once it is gone.
-        steps = [[resource] for resource in self._resources if resource.prioritised]
-        steps.append([r for r in self._resources if not r.prioritised and r.name not in done])
+        wanted = [r for r in self._resources if r.name not in journal.given_up]
+        steps = [[resource] for resource in wanted if resource.prioritised]
+        rest = [r for r in wanted if not r.prioritised and r.name not in done]
+        steps += [[r for r in rest if r.last is last] for last in (False, True)]
         for resources in steps:
             calls = [partial(self._clean, resource, job_id, fence) for resource in resources]
             ends = side_by_side(f"jrs-cleanup-{job_id}", calls, deadline)
@@ -215,37 +299,41 @@ class JobCleanup:
             for resource, end in zip(resources, ends, strict=True):
                 if end.error is not None:
                     raise end.error
-                problem = "it has not ended in time and continues" if end.hangs else end.value
-                if problem:
-                    problems[resource.name] = problem
-                else:
+                problem = _Problem(_HANGS) if end.hangs else end.value
+                if problem is None:
                     done.add(resource.name)
+                elif problem.is_final or (problem.ended and _is_last_try(resource, journal)):
+                    give_up(resource.name, problem.text)
+                else:
+                    problems[resource.name] = problem.text
             if problems:
                 break
         return done, problems
 
-    def _clean(self, resource: Resource, job_id: str, fence: Fence | None) -> str:
-        """Clean one resource; return its problem, or an empty string."""
+    def _clean(self, resource: Resource, job_id: str, fence: Fence | None) -> _Problem | None:
+        """Clean one resource; return its problem, if there is one."""
         if fence is not None and not self._backend.is_current(fence):
             raise Fenced(f"epoch {fence.epoch} was replaced: cleanup of {job_id!r} stops here")
         step = job_id, resource.name
         with self._lock:
             if step in self._under_way:
-                return "an earlier try has not ended yet"
+                return _Problem("an earlier try has not ended yet")
             if sum(name == resource.name for _, name in self._under_way) >= _MOST:
-                return f"not begun: it hangs for {_MOST} other jobs"
+                return _Problem(f"not begun: it hangs for {_MOST} other jobs")
             self._under_way.add(step)
         try:
             resource.clean_fenced(job_id, fence)
         except Fenced:
             raise
+        except GivenUp as error:
+            return _Problem(" ".join(str(error).split()), is_final=True, ended=True)
         except (Exception, SystemExit) as error:
             # Any error belongs to this resource: it is reported, kept and tried again.
-            return " ".join(f"{type(error).__name__}: {error}".split())
+            return _Problem(" ".join(f"{type(error).__name__}: {error}".split()), ended=True)
         finally:
             with self._lock:
                 self._under_way.discard(step)
-        return ""
+        return None
 
     def _write(self, journal: CleanupJournal, stored: Record | None, fence: Fence | None) -> None:
         job_id, value = journal.job_id, encode(journal)

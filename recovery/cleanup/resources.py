@@ -13,7 +13,7 @@ from ..processes import left_running
 from ..rules.resource import Resource
 from .half_published import HalfPublished
 from .sink_logs import SinkLogs
-from .snapshots import Snapshots
+from .snapshots import KeptForRetry, Snapshots
 
 
 class Processes(Resource):
@@ -33,7 +33,7 @@ class Processes(Resource):
 
 
 class Staging(Resource):
-    """The job's epoch folders and temporary output."""
+    """The job's epoch folders and temporary output. Its logs stay: retention removes them."""
 
     name = "staging"
 
@@ -42,18 +42,17 @@ class Staging(Resource):
 
     def clean(self, job_id: str) -> None:
         self._storage.sweep(job_id)
-        self._storage.sweep_logs(job_id)
+        self._storage.remove_empty(job_id)
 
     def describe(self, job_id: str) -> list[str]:
-        logs = self._storage.folder(job_id) / "logs"
-        found = self._storage.left_in_staging(job_id)
-        return [str(path) for path in ([*found, logs] if logs.exists() else found)]
+        return [str(path) for path in self._storage.left_in_staging(job_id)]
 
 
 class Records(Resource):
     """The job's records under a prefix of the map."""
 
-    def __init__(self, backend: Backend, prefix: str) -> None:
+    def __init__(self, backend: Backend, prefix: str, *, last: bool = False) -> None:
+        self.last = last
         self.name = f"{prefix.rstrip('/')} records"
         self._backend = backend
         self._prefix = prefix
@@ -84,6 +83,7 @@ def default_resources(backend: Backend, storage: JobStorage) -> list[Resource]:
     """
     return [
         Processes(backend),
+        KeptForRetry(backend, storage),
         HalfPublished(backend),
         Staging(storage),
         SinkLogs(storage),
@@ -95,5 +95,5 @@ def default_resources(backend: Backend, storage: JobStorage) -> list[Resource]:
         Records(backend, keys.CANCEL),
         Records(backend, keys.STOPS),
         Records(backend, keys.RESTORES),
-        Records(backend, keys.JOBS),
+        Records(backend, keys.JOBS, last=True),
     ]

@@ -1,25 +1,65 @@
-"""Snapshots: the snapshots of a job as a resource, deleted or kept when the job has ended."""
+"""The snapshots of an ended job as resources: one of its end is taken, or its snapshots go."""
 
 from __future__ import annotations
 
 from jrs.contract.backend import Backend
-from jrs.contract.errors import SnapshotInUse, Unavailable
+from jrs.contract.errors import CorruptRecord, InvalidInput, SnapshotInUse, Unavailable
 from jrs.contract.operations import Fence
 from jrs.records import keys
 from jrs.records.codec import decode
-from jrs.records.model import JobSpec, JobStatus
+from jrs.records.model import CleanupJournal, JobSpec, JobStatus
 from jrs.records.policies import Keep
+from jrs.records.snapshots import SnapshotRecord, TakenBy
 from jrs.store import restores
 from jrs.store.result_store import JobResultStore
 
 from ..files.job_folders import JobStorage
-from ..rules.resource import Resource
+from ..rules.resource import GivenUp, Resource
 from ..snapshots import create, delete, folders
 from ..snapshots.catalog import SnapshotCatalog
 
 
+class KeptForRetry(Resource):
+    """What a retry of the job would take over: a snapshot of its end, taken before anything is
+    removed, unless the job's spec says that nothing is kept.
+
+    Once another resource is removed, the job's state is not whole any more. By then the snapshot is
+    listed, or the journal says that the cleanup continues without it.
+    """
+
+    name = "what a retry needs"
+    prioritised = True
+    most_tries = 8
+    """With the default policy, two minutes: a full disk may have room by then."""
+
+    def __init__(self, backend: Backend, storage: JobStorage) -> None:
+        self._backend = backend
+        self._catalog = SnapshotCatalog(backend, storage)
+
+    def clean(self, job_id: str) -> None:
+        self.clean_fenced(job_id, None)
+
+    def clean_fenced(self, job_id: str, fence: Fence | None) -> None:
+        if keep_at_end(self._backend, job_id) is not Keep.KEEP or self._removal_has_begun(job_id):
+            return
+        if any(record.at_end for record in self._catalog.list(job_id)):
+            return
+        if restores.stored(self._backend, job_id) is not None:
+            return  # The job was canceled in the middle of a restore: its source is what is whole.
+        try:
+            self._catalog.create(job_id, taken_by=TakenBy.SYSTEM, at_end=True, fence=fence)
+        except (CorruptRecord, InvalidInput) as error:
+            raise GivenUp(f"the job cannot be retried from its end: {error}") from error
+
+    def _removal_has_begun(self, job_id: str) -> bool:
+        stored = self._backend.get(keys.CLEANUP + job_id)
+        done = () if stored is None else decode(CleanupJournal, stored.value, stored.key).done
+        return any(name.endswith(" records") for name in done)
+
+
 class Snapshots(Resource):
-    """The job's snapshots: deleted or kept, as its spec says for the way the job ended."""
+    """The snapshots that jrs took of the job by itself: deleted or kept, as the job's spec says for
+    the way it ended. What a user has taken stays."""
 
     name = "snapshots"
     prioritised = True
@@ -28,7 +68,6 @@ class Snapshots(Resource):
     def __init__(self, backend: Backend, storage: JobStorage) -> None:
         self._backend = backend
         self._catalog = SnapshotCatalog(backend, storage)
-        self._results = JobResultStore(backend)
 
     def clean(self, job_id: str) -> None:
         self.clean_fenced(job_id, None)
@@ -45,7 +84,7 @@ class Snapshots(Resource):
             if restore.job_id != job_id
         }
         kept = []
-        for record in catalog.list(job_id):
+        for record in self._systems(job_id):
             if (other := begun.get(str(record.number))) is None:
                 delete.remove(catalog.backend, storage, record, fence)
             else:
@@ -67,17 +106,26 @@ class Snapshots(Resource):
     def describe(self, job_id: str) -> list[str]:
         if not self._deletes(job_id):
             return []
-        return [str(record) for record in self._catalog.list(job_id)]
+        return [str(record) for record in self._systems(job_id)]
+
+    def _systems(self, job_id: str) -> list[SnapshotRecord]:
+        return [record for record in self._catalog.list(job_id) if record.is_systems]
 
     def _deletes(self, job_id: str) -> bool:
-        entry = self._results.get(job_id)
-        spec = restores.spec_of(self._backend.get(keys.JOBS + job_id))
-        if entry is None or entry.result is None or spec is None:
-            return False  # It is unknown how it ended, or what to keep: as if it had no policy.
-        policy = decode(JobSpec, spec, keys.JOBS + job_id).snapshots
-        at_end = {
-            JobStatus.FINISHED: policy.on_finished,
-            JobStatus.FAILED: policy.on_failed,
-            JobStatus.CANCELED: policy.on_canceled,
-        }
-        return at_end[entry.result.status] is Keep.DELETE
+        return keep_at_end(self._backend, job_id) is Keep.DELETE
+
+
+def keep_at_end(backend: Backend, job_id: str) -> Keep | None:
+    """Return what a job's spec says for the way it ended; None if either is unknown: then nothing
+    is deleted, and nothing is taken."""
+    entry = JobResultStore(backend).get(job_id)
+    spec = restores.spec_of(backend.get(keys.JOBS + job_id))
+    if entry is None or entry.result is None or spec is None:
+        return None
+    policy = decode(JobSpec, spec, keys.JOBS + job_id).snapshots
+    at_end = {
+        JobStatus.FINISHED: policy.on_finished,
+        JobStatus.FAILED: policy.on_failed,
+        JobStatus.CANCELED: policy.on_canceled,
+    }
+    return at_end[entry.result.status]

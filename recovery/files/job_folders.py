@@ -10,6 +10,7 @@
     <storage>/<cluster>/<job>/tmp/<stage>/                  published, removed when the job ends
     <storage>/<cluster>/<job>/logs/                         stdout and stderr of the attempts
     <storage>/<cluster>/.trash/                             folders that are being deleted
+    <storage>/<cluster>/.storage/                           the marker; see `storage_identity`
 
 The epoch folder is a fence of its own. A new leader renames it before it touches anything; from
 then on no path that a zombie knows exists. Publishing is a rename out of the epoch folder, so it
@@ -30,6 +31,7 @@ from pathlib import Path
 
 from jrs.contract.backend import Backend
 from jrs.contract.errors import Fenced, InvalidInput, Unavailable
+from jrs.contract.mounts import STORAGE
 from jrs.records.checks import check_job_id
 from jrs.records.model import StageRecord
 
@@ -269,13 +271,12 @@ class JobStorage:
         for path in self.left_in_staging(job_id):
             self.discard(job_id, path)
 
-    def sweep_logs(self, job_id: str) -> None:
-        """Remove the logs of the job's attempts, and the job's folder if it is empty then."""
-        self.discard(job_id, self.folder(job_id) / "logs")
+    def remove_empty(self, job_id: str) -> None:
+        """Remove the job's folder if nothing is in it: no output, logs or snapshots."""
         try:
             self.folder(job_id).rmdir()
         except OSError:
-            pass  # It contains published output, or is gone.
+            pass  # It contains something, or is gone.
 
     def discard_output(self, job_id: str, path: Path) -> None:
         """Remove a path from the job's published output.
@@ -359,11 +360,12 @@ def _is_job_id(name: str) -> bool:
     return True
 
 
-def storage_of(backend: Backend, root: Path | None) -> JobStorage | None:
-    """Return the folders of a cluster's jobs below `root`, by default next to the backend's data;
-    None if neither is known."""
-    root = root or backend.default_storage
-    return None if root is None else JobStorage(root.absolute(), backend.cluster)
+def storage_root(backend: Backend, root: Path | None) -> Path | None:
+    """Return the storage: `root`, else what `JRS_STORAGE` names, else the folder next to the
+    backend's data; None if none of these is known."""
+    named = os.environ.get(STORAGE)
+    found = root or (Path(named) if named else backend.default_storage)
+    return None if found is None else found.absolute()
 
 
 def sync_tree(root: Path) -> None:

@@ -9,14 +9,25 @@ import attrs
 
 from jrs.contract.backend import Backend
 from jrs.contract.clock import Clock
+from jrs.contract.texts import counted, when
 from jrs.records import keys
-from jrs.records.model import EpochRecord
-from jrs.store import restores
+from jrs.records.model import JobSpec, StopMode
+from jrs.records.obstacles import described
+from jrs.store import applications
 from jrs.store.jobs import JobView
-from jrs.store.masters import newest_epoch
+from jrs.store.masters import LeaderView, Registry
+from jrs.store.result_store import JobResultStore
+from jrs.store.stored_result import how_it_ended
 
-from ..rules.decision import Action, Attempt, Facts, Result, Spec, Stop, decide
-from .queue import place_in_queue
+from ..rules.decision import Action, Attempt, Decision, Facts, Result, Spec, decide
+from ..rules.gathering import gathered, recorded_attempt
+from .queue import place_in, queue
+
+_READ = (
+    *(keys.JOBS, keys.APPLICATIONS, keys.RESULTS, keys.DIRTY, keys.CANCEL, keys.STOPS),
+    *(keys.RESTORES, keys.TOMBSTONES),
+)
+"""What is read of a job. A result goes before its marker and its tombstone."""
 
 
 @attrs.frozen
@@ -26,85 +37,150 @@ class Explanation:
     job_id: str
     action: Action
     reason: str
+    """What happens to the job, in one line."""
     details: tuple[str, ...]
     """What is known besides, one line each."""
+    nobody_leads: str = ""
+    """That no master leads, and since when; empty while one leads. The action is then that of the
+    next leader."""
+
+    def __str__(self) -> str:
+        """Return what happens to the job, with the action's name in brackets."""
+        said = f"{self.reason} [{self.action.value}]"
+        if not self.nobody_leads or self.action in (Action.SKIP, Action.NOTHING):
+            return said
+        return f"waiting: {self.nobody_leads}; the next leader: {said}"
 
 
-def explain(backend: Backend, view: JobView, *, now: Clock = time.time) -> Explanation:
-    """Return the decision about a job, by the same function as the leader's.
+class Explainer:
+    """Explains jobs by the leader's own facts and decisions. What concerns the whole cluster is
+    read once.
 
     The leader also knows what no record holds: which slots are free, and attempts that have just
     ended.
 
     Raises:
-        Unavailable: the backend could not be asked.
+        Unavailable: from each method, if the backend could not be asked.
     """
-    epoch = newest_epoch(backend)
-    facts = Facts(
-        spec=_spec_fact(backend, view),
-        result=_result_fact(view),
-        attempt=_attempt_fact(view, epoch, now()),
-        cancel=view.cancel is not None,
-        stop=Stop.of(view.stop),
-    )
-    decision = decide(facts)
-    if decision.action is Action.RECOVER and view.spec is not None and epoch is not None:
-        place = place_in_queue(backend, view.spec, epoch.epoch)
-        decision = decide(attrs.evolve(facts, place=place))
-    restoring = facts.spec is Spec.RESTORING
-    details = tuple(_details(view, epoch, restoring=restoring))
-    return Explanation(view.job_id, decision.action, decision.reason, details)
+
+    def __init__(self, backend: Backend, *, now: Clock = time.time) -> None:
+        self._backend = backend
+        self._now = now
+        self._queue: tuple[str, ...] | None = None
+        self._paused = backend.get(keys.PAUSE) is not None
+        self.leader: LeaderView = Registry(backend, now=now).leading()
+
+    def explain(self, view: JobView) -> Explanation:
+        """Return the decision about a job."""
+        facts = self._facts(view)
+        decision = decide(facts)
+        if decision.action is Action.RECOVER and view.spec is not None and self.leads is not None:
+            if self._queue is None:
+                self._queue = queue(self._backend)
+            place = place_in(self._queue, view.job_id)
+            decision = decide(attrs.evolve(facts, place=place))
+        return Explanation(
+            view.job_id,
+            decision.action,
+            _reason(view, decision),
+            tuple(_details(view, self.leads, facts, decision)),
+            "" if self.leader.leader is not None else str(self.leader),
+        )
+
+    @property
+    def leads(self) -> int | None:
+        """The epoch of the master that leads; None if none does."""
+        return self.leader.epoch if self.leader.leader is not None else None
+
+    def _facts(self, view: JobView) -> Facts:
+        job_id = view.job_id
+        read = self._backend.get_many([prefix + job_id for prefix in _READ])
+        stored = dict(zip(_READ, read, strict=True))
+        # The view has read the result and its marker in order; a marker without one is damage.
+        result: Result | None = None
+        if view.entry is not None:
+            unreadable = view.entry.problem is not None
+            result = Result.UNREADABLE if unreadable else Result(view.entry.state.value)
+        elif stored[keys.RESULTS] is None and stored[keys.DIRTY] is not None:
+            entry = JobResultStore(self._backend).get(job_id)  # It may have just been written.
+            lone = entry is None or entry.problem is not None
+            result = Result.UNREADABLE if lone or entry is None else Result(entry.state.value)
+        found = gathered(job_id, stored, result)
+        ended = found.result is not Result.NONE
+        spec = found.spec
+        driven = view.attempt is not None and view.attempt.epoch == self.leads
+        attempt = recorded_attempt(view.attempt, spec, self.leads, self._now())
+        return Facts(
+            spec=found.spec_fact,
+            result=found.result,
+            attempt=Attempt.NONE if ended else attempt,
+            cancel=view.cancel is not None,
+            stop=found.stop_fact(),
+            lost=not ended and spec is not None and self._is_lost(spec),
+            startable=spec is None or not spec.only_in_driver or driven,
+            obstacles=described(view.attempt.obstacles) if view.attempt else "",
+            paused=self._paused,
+        )
+
+    def _is_lost(self, spec: JobSpec) -> bool:
+        name = spec.application
+        return bool(name) and applications.has_ended(self._backend, name)
 
 
-def _details(view: JobView, epoch: EpochRecord | None, *, restoring: bool) -> Iterator[str]:
+def explain(backend: Backend, view: JobView, *, now: Clock = time.time) -> Explanation:
+    """Return the decision about one job; see `Explainer`."""
+    return Explainer(backend, now=now).explain(view)
+
+
+def _reason(view: JobView, decision: Decision) -> str:
+    """Return a decision's reason with what is known of this job."""
     attempt = view.attempt
-    if attempt is not None:
-        over = ", which is over" if epoch is not None and attempt.epoch != epoch.epoch else ""
+    if decision.action is Action.LEAVE and attempt is not None:
+        where = f" on {attempt.host}" if attempt.host else ""
+        return f"{decision.reason}{where} since {when(attempt.started_at)}"
+    if view.entry is not None and decision.reason.startswith("ended; "):
+        return f"{how_it_ended(view.entry)}; {decision.reason.removeprefix('ended; ')}"
+    stop = view.stop
+    if decision.action is Action.HOLD and stop is not None and stop.mode is StopMode.HOLD:
+        return f"held: {stop.reason}; then: jrs resume {view.job_id}; or: jrs cancel {view.job_id}"
+    return decision.reason
+
+
+def _details(view: JobView, epoch: int | None, facts: Facts, decision: Decision) -> Iterator[str]:
+    # A job that no master can start: the decision's reason names the obstacles.
+    held = decision.action is Action.HOLD and facts.obstacles != ""
+    attempt, main = view.attempt, view.application
+    if main is not None:
+        yield f"{main}, in epoch {main.epoch}"
+        if main.error:
+            times = counted(main.errors, "time", "times")
+            yield f"it raised {times}, last on {main.error_host}: {main.error}"
+    if view.spec is not None and view.spec.application:
+        yield f"part of the application {view.spec.application}"
+    if attempt is not None and not held:
+        over = attempt.ended or ("" if attempt.epoch == epoch else "over")
         yield (
             f"attempt {attempt.attempt} was started by {attempt.master} in epoch "
-            f"{attempt.epoch}{over}"
+            f"{attempt.epoch}{f'; {over}' if over else ''}"
         )
+        for one in attempt.obstacles if view.entry is None else ():
+            yield f"could not be started by {one}"
         if attempt.failure is not None:
-            yield f"died {attempt.deaths} times: {attempt.failure.message}"
+            yield f"died {counted(attempt.deaths, 'time', 'times')}: {attempt.failure.message}"
+    if view.entry is not None and view.entry.result is not None and view.entry.result.failure:
+        yield f"reason: {view.entry.result.failure.message}"
     if view.entry is None:
         for stage in view.stages:
             yield f"stage {stage.name} is finished and will be skipped on recovery"
-        if view.stop is not None and not restoring:  # Resuming it is refused meanwhile.
-            yield str(view.stop)
+        # While the job is restored, resuming it is refused.
+        if view.stop is not None and facts.spec is not Spec.RESTORING:
+            if view.stop.mode is not StopMode.HOLD:  # Its reason is that of the decision.
+                yield str(view.stop)
             yield from (f"stage {name}: {step}" for name, step in view.stop.stages.items())
     if view.cleanup is not None:
         yield from (f"cleaned up: {name}" for name in view.cleanup.done)
         yield from (f"left: {name}: {why}" for name, why in view.cleanup.problems.items())
+        yield from (f"given up: {name}: {why}" for name, why in view.cleanup.given_up.items())
         if view.cleanup.exhausted:
             yield f"given up after {view.cleanup.tries} tries: jrs cleanup retry"
     yield from (f"cannot be read: {problem}" for problem in view.problems)
-    if epoch is None:
-        yield "no master has ever led this cluster: start one with 'jrs master'"
-
-
-def _attempt_fact(view: JobView, epoch: EpochRecord | None, now: float) -> Attempt:
-    """Return the state of the newest attempt, as far as it is recorded."""
-    record = view.attempt
-    if record is None or view.entry is not None:
-        return Attempt.NONE
-    if view.spec is not None and record.deaths >= view.spec.restart.attempts:
-        return Attempt.SPENT
-    if record.retry_at:  # Its end is recorded.
-        return Attempt.BACKING_OFF if now < record.retry_at else Attempt.NONE
-    led = epoch is None or record.epoch == epoch.epoch
-    return Attempt.RUNNING if led else Attempt.NONE
-
-
-def _spec_fact(backend: Backend, view: JobView) -> Spec:
-    if restores.stored(backend, view.job_id) is not None:
-        return Spec.RESTORING
-    if view.spec is not None:
-        return Spec.READABLE
-    stored = backend.get(keys.JOBS + view.job_id)
-    return Spec.NONE if stored is None else Spec.UNREADABLE
-
-
-def _result_fact(view: JobView) -> Result:
-    if view.entry is None:
-        return Result.NONE
-    return Result.UNREADABLE if view.entry.problem else Result(view.entry.state.value)

@@ -9,7 +9,10 @@ import attrs
 from jrs.contract.backend import Backend
 from jrs.contract.errors import CorruptRecord
 from jrs.records import keys
+from jrs.records.applications import ApplicationRecord
+from jrs.records.cluster import PauseRecord, StorageRecord, SwitchoverRecord
 from jrs.records.codec import decode
+from jrs.records.lineage import Descendant
 from jrs.records.model import (
     AttemptRecord,
     CancelRequest,
@@ -25,14 +28,21 @@ from jrs.records.model import (
     Tombstone,
 )
 from jrs.records.snapshots import RestoreRecord, SnapshotRecord
-from jrs.store import attempt_fence, restores
+from jrs.store import applications, attempt_fence, restores, result_index
+from jrs.store.jobs import JobCatalog
+from jrs.store.masters import Registry
+from jrs.store.result_store import JobResultStore
 
 from ..cleanup.half_published import HalfPublished
 from ..files.job_folders import JobStorage
+from ..files.storage_identity import StorageIdentity
+from ..rules.decision import Action
 from ..snapshots import find_orphans
+from .explain import Explainer
 
 _KINDS: dict[str, type] = {
     keys.JOBS: JobSpec,
+    keys.APPLICATIONS: ApplicationRecord,
     keys.RESULTS: JobResult,
     keys.TOMBSTONES: Tombstone,
     keys.ATTEMPTS: AttemptRecord,
@@ -41,8 +51,13 @@ _KINDS: dict[str, type] = {
     keys.STOPS: StopRecord,
     keys.CANCEL: CancelRequest,
     keys.CLEANUP: CleanupJournal,
+    keys.LEFT: CleanupJournal,
+    keys.LINEAGE: Descendant,
     keys.MASTERS: MasterInfo,
     keys.FORMAT: FormatRecord,
+    keys.STORAGE: StorageRecord,
+    keys.PAUSE: PauseRecord,
+    keys.SWITCHOVER: SwitchoverRecord,
     keys.SNAPSHOTS: SnapshotRecord,
     keys.RESTORES: RestoreRecord,
 }
@@ -55,7 +70,12 @@ class FsckReport:
     damaged: tuple[str, ...]
     """Damage of the backend, and records that cannot be read."""
     left_over: tuple[str, ...]
-    """Records, files and folders without an owner."""
+    """Records, files and folders without an owner, and entries of an index that do not fit."""
+    held: tuple[str, ...] = ()
+    """Jobs that wait for an operator, and why."""
+    nobody_leads: str = ""
+    """That no master leads, and since when; empty while one leads. That is no problem of what is
+    stored."""
 
 
 def fsck(backend: Backend, folders: JobStorage | None) -> FsckReport:
@@ -66,13 +86,41 @@ def fsck(backend: Backend, folders: JobStorage | None) -> FsckReport:
     """
     damaged = list(backend.check())
     left: list[str] = []
+    held: list[str] = []
     try:
         damaged += unreadable(backend)
+        if folders is not None:
+            damaged += StorageIdentity(backend, folders).problems()
         left += left_over(backend, folders)
+        left += _index(backend)
+        held += _held(backend)
     except CorruptRecord as error:
         if not damaged:
             damaged.append(str(error))
-    return FsckReport(tuple(damaged), tuple(left))
+    leader = Registry(backend).leading()
+    nobody = "" if leader.leader is not None else str(leader)
+    return FsckReport(tuple(damaged), tuple(left), tuple(held), nobody)
+
+
+def _index(backend: Backend) -> Iterator[str]:
+    """Yield the entries of the index of results that are missing, or have no result."""
+    build = "the index of results is repaired by: jrs cluster-format --raise"
+    if result_index.is_complete(backend):
+        yield from (f"{key}: missing; {build}" for key in result_index.missing(backend))
+        yield from (f"{key}: has no result; {build}" for key in result_index.stale(backend))
+
+
+def _held(backend: Backend) -> Iterator[str]:
+    """Yield the jobs that a leader holds, by its own decisions."""
+    jobs, explainer = JobCatalog(backend), Explainer(backend)
+    unfinished = (jobs.view(job_id) for job_id in jobs.unfinished_ids())
+    dirty = (jobs.view(entry.job_id) for entry in JobResultStore(backend).dirty() if entry.problem)
+    found = {}
+    for view in (*unfinished, *dirty):
+        explained = explainer.explain(view)
+        if explained.action is Action.HOLD:
+            found[view.job_id] = f"job {view.job_id!r}: {explained.reason}"
+    yield from found.values()
 
 
 def unreadable(backend: Backend) -> Iterator[str]:
@@ -99,6 +147,21 @@ def _problem(kind: type, value: bytes, key: str) -> Iterator[str]:
         yield str(error)
 
 
+def _lost_jobs(backend: Backend) -> Iterator[str]:
+    """Yield the jobs whose application has ended without them; a leader ends them."""
+    for record in backend.scan(keys.JOBS):
+        try:
+            spec = decode(JobSpec, record.value, record.key)
+        except CorruptRecord:
+            continue
+        job_id, name = spec.job_id, spec.application
+        if not name or applications.has_ended(backend, job_id):
+            continue
+        if applications.has_ended(backend, name):
+            ends = "has ended without it; the next leader cancels it"
+            yield f"{record.key}: its application {name!r} {ends}"
+
+
 def left_over(backend: Backend, folders: JobStorage | None) -> Iterator[str]:
     """Yield what is left over without an owner, one line each.
 
@@ -108,18 +171,19 @@ def left_over(backend: Backend, folders: JobStorage | None) -> Iterator[str]:
 
     def known(job_id: str) -> bool:
         return any(
-            backend.get(prefix + job_id) for prefix in (keys.JOBS, keys.RESULTS, keys.TOMBSTONES)
+            backend.get(prefix + job_id)
+            for prefix in (*keys.UNFINISHED, keys.RESULTS, keys.TOMBSTONES)
         )
 
     for record in backend.scan(keys.DIRTY):
         if backend.get(keys.RESULTS + keys.job_of(record.key)) is None:
             yield f"{record.key}: a dirty marker without its result; its job is held"
+    yield from _lost_jobs(backend)
     ended = set()
     for prefix in keys.WHILE_IT_RUNS:
         for record in backend.scan(prefix):
             job_id = keys.job_of(record.key)
-            live = backend.get(keys.JOBS + job_id) or backend.get(keys.DIRTY + job_id)
-            if live is None:
+            if not any(backend.get(one + job_id) for one in (*keys.UNFINISHED, keys.DIRTY)):
                 ended.add(job_id)
                 yield f"{record.key}: left over by a job that has ended or never was"
     for job_id in sorted(ended):

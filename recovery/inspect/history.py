@@ -12,6 +12,7 @@ from jrs.contract.errors import CorruptRecord
 from jrs.contract.operations import Record
 from jrs.contract.texts import printable
 from jrs.records import keys
+from jrs.records.applications import ApplicationRecord
 from jrs.records.codec import T, decode
 from jrs.records.model import (
     AttemptRecord,
@@ -23,6 +24,7 @@ from jrs.records.model import (
     Tombstone,
 )
 from jrs.records.snapshots import SnapshotRecord
+from jrs.records.stages import TAKEN_OVER
 from jrs.store import restores
 from jrs.store.jobs import JobView
 
@@ -78,12 +80,16 @@ def _entries(backend: Backend, view: JobView) -> Iterator[HistoryEntry]:
     result = view.entry.result if view.entry else None
     if view.spec is not None:
         yield HistoryEntry(view.spec.submitted_at, HistoryKind.SUBMITTED, "submitted")
-    yield from _attempts(view.attempt, result)
+    if view.application is not None:
+        yield from _main(view.application)
+    else:
+        yield from _attempts(view.attempt, result)
     for stream in _readable(backend.scan(keys.streams(job_id)), StreamRecord):
         text = f"stage {stream.name} was started"
         yield HistoryEntry(stream.started_at, HistoryKind.STREAM, text)
     for stage in view.stages:
-        text = f"stage {stage.name} finished in attempt {stage.attempt}"
+        where = "the former job" if stage.attempt == TAKEN_OVER else f"attempt {stage.attempt}"
+        text = f"stage {stage.name} finished in {where}"
         yield HistoryEntry(stage.finished_at, HistoryKind.STAGE, text)
     for snapshot in _readable(backend.scan(keys.snapshots(job_id)), SnapshotRecord):
         named = f" ({snapshot.name})" if snapshot.name else ""
@@ -103,6 +109,16 @@ def _entries(backend: Backend, view: JobView) -> Iterator[HistoryEntry]:
     for grave in () if stored is None else _readable([stored], Tombstone):
         yield HistoryEntry(grave.finished_at, HistoryKind.ENDED, grave.status.value)
         yield HistoryEntry(grave.expired_at, HistoryKind.EXPIRED, "the result was expired")
+
+
+def _main(record: ApplicationRecord) -> Iterator[HistoryEntry]:
+    first = f"main began, started by {record.started_by}"
+    yield HistoryEntry(record.started_at, HistoryKind.ATTEMPT, first)
+    if record.attempts > 1:
+        yield HistoryEntry(record.begun_at, HistoryKind.ATTEMPT, str(record))
+    if record.error:
+        text = f"main raised on {record.error_host}: {record.error}"
+        yield HistoryEntry(record.error_at, HistoryKind.ATTEMPT, text)
 
 
 def _attempts(newest: AttemptRecord | None, result: JobResult | None) -> Iterator[HistoryEntry]:

@@ -2,48 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from jrs.contract.backend import Backend
 from jrs.contract.errors import CorruptRecord
 from jrs.records import keys
 from jrs.records.codec import T, decode
 from jrs.records.model import AttemptRecord, JobSpec, RunnerKind
-from jrs.store.masters import Registry
+from jrs.store.masters import Registry, newest_epoch
+
+from ..rules.queue import Turn
 
 
-def place_in_queue(backend: Backend, spec: JobSpec, epoch: int) -> int:
-    """Return a job's place among those that wait for a slot of the leader of `epoch`, from 1.
+def queue(backend: Backend) -> tuple[str, ...]:
+    """Return the ids of the jobs that wait for slots of the leader, next one first.
 
-    0 if it does not wait: slots are free, it runs, it needs none, or no leader is known. Advisory:
-    the leader decides, and knows of attempts that have just ended. Reads the specs and attempts of
-    all unfinished jobs.
+    Empty if slots are free for all, or no leader is known. Advisory: the leader decides, and knows
+    of attempts that have just ended. Reads the specs and attempts of all unfinished jobs.
 
     Raises:
         Unavailable: the backend could not be asked.
     """
-    slots = [info.max_attempts for info in Registry(backend).running() if info.leading == epoch]
-    if spec.runner is not RunnerKind.PROCESS or not slots or not slots[0]:
-        return 0
-    ended = {keys.job_of(record.key) for record in backend.scan(keys.DIRTY)}
-    begun = {
-        attempt.job_id
+    newest = newest_epoch(backend)
+    epoch = None if newest is None else newest.epoch
+    leaders = [info for info in Registry(backend).running() if info.leading == epoch]
+    if epoch is None or not leaders or not leaders[0].max_attempts:
+        return ()
+    slots = leaders[0].max_attempts
+    out = {keys.job_of(record.key) for record in backend.scan(keys.DIRTY)}
+    attempts = [
+        attempt
         for attempt in _all(backend, keys.ATTEMPTS, AttemptRecord)
-        if attempt.epoch == epoch and attempt.job_id not in ended
-    }
-    if spec.job_id in begun:
-        return 0
+        if attempt.epoch == epoch and attempt.job_id not in out
+    ]
+    held = {attempt.job_id for attempt in attempts if attempt.could_not_start}
+    begun = {attempt.job_id for attempt in attempts} - held
+    out |= held
     resting = (keys.STOPS, keys.RESTORES)
-    out = ended.union(keys.job_of(each.key) for prefix in resting for each in backend.scan(prefix))
-    in_processes, ahead = 0, 0
-    for other in _all(backend, keys.JOBS, JobSpec):
-        if other.runner is not RunnerKind.PROCESS:
+    out.update(keys.job_of(each.key) for prefix in resting for each in backend.scan(prefix))
+    used, waiting = 0, []
+    for spec in _all(backend, keys.JOBS, JobSpec):
+        if spec.runner is not RunnerKind.PROCESS:
             continue
-        if other.job_id in begun:
-            in_processes += 1
-        elif other.job_id not in out:
-            ahead += (other.submitted_at, other.job_id) < (spec.submitted_at, spec.job_id)
-    return ahead + 1 if in_processes >= slots[0] else 0
+        turn = Turn.of(spec)
+        if spec.job_id in begun:
+            used += turn.needed(slots)
+        elif spec.job_id not in out:
+            waiting.append(turn)
+    waiting.sort()
+    for number, turn in enumerate(waiting):
+        used += turn.needed(slots)
+        if used > slots:
+            return tuple(each.job_id for each in waiting[number:])
+    return ()
+
+
+def place_in(waiting: Sequence[str], job_id: str) -> int:
+    """Return a job's place in a `queue`, from 1; 0 if it does not wait."""
+    return waiting.index(job_id) + 1 if job_id in waiting else 0
 
 
 def _all(backend: Backend, prefix: str, kind: type[T]) -> Iterator[T]:

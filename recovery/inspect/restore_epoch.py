@@ -1,4 +1,4 @@
-"""Restoring a damaged epoch: one above every recorded epoch."""
+"""Restoring an epoch that is damaged, lost or behind its storage: one above every recorded one."""
 
 from __future__ import annotations
 
@@ -7,18 +7,21 @@ from collections.abc import Iterator
 
 from jrs.contract.backend import Backend
 from jrs.contract.errors import CorruptRecord, UnsupportedVersion
+from jrs.contract.operations import Delete
 from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.model import EpochRecord
 
 from ..files.job_folders import JobStorage
+from ..files.storage_identity import StorageIdentity
 
 _NAMES = ("epoch", "leading")
 """The names of fields that hold an epoch."""
 
 
 def restore_epoch(backend: Backend, storage: JobStorage | None) -> int | None:
-    """Write an epoch above all recorded ones, if the current one is damaged or lost.
+    """Write an epoch above all recorded ones, if the current one is damaged, lost, or older than
+    the newest one that led with the storage.
 
     Returns:
         The epoch that was written; None if there was nothing to restore. Durable, idempotent.
@@ -31,8 +34,9 @@ def restore_epoch(backend: Backend, storage: JobStorage | None) -> int | None:
     try:
         found = backend.get(keys.EPOCH)
         if found is not None:
-            decode(EpochRecord, found.value, keys.EPOCH)
-            return None
+            newest = decode(EpochRecord, found.value, keys.EPOCH)
+            if storage is None or StorageIdentity(backend, storage).epoch() <= newest.epoch:
+                return None
         damaged = False
     except UnsupportedVersion:
         raise
@@ -47,6 +51,32 @@ def restore_epoch(backend: Backend, storage: JobStorage | None) -> int | None:
     return epoch
 
 
+def restore_cluster_records(backend: Backend, storage: JobStorage | None) -> list[str]:
+    """Replace those records of the whole cluster that cannot be read; return their keys.
+
+    The storage is recorded again from its own marker. A pause or a switchover whose record is lost
+    is over. Durable, idempotent.
+
+    Raises:
+        Unavailable, OutcomeUnknown: as `Backend.commit`.
+    """
+    restored = []
+    for key in (keys.STORAGE, keys.PAUSE, keys.SWITCHOVER):
+        try:
+            backend.get(key)
+            continue
+        except CorruptRecord:
+            pass
+        record = None
+        if key == keys.STORAGE and storage is not None:
+            record = StorageIdentity(backend, storage).marked()
+        backend.overwrite(key, b"" if record is None else encode(record))
+        if record is None:
+            backend.commit(Delete(key))
+        restored.append(key)
+    return restored
+
+
 def _recorded(backend: Backend, storage: JobStorage | None) -> Iterator[int]:
     yield from backend.epochs()
     for record in backend.scan(""):
@@ -55,6 +85,7 @@ def _recorded(backend: Backend, storage: JobStorage | None) -> Iterator[int]:
         except (ValueError, RecursionError):
             continue
     if storage is not None:
+        yield StorageIdentity(backend, storage).epoch()
         for job_id in storage.jobs():
             yield from storage.epochs(job_id)
 

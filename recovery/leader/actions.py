@@ -8,41 +8,45 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import attrs
 
 from jrs.contract.clock import Deadline
-from jrs.contract.errors import Conflict, CorruptRecord, Fenced, JobHeld, ResultExists
+from jrs.contract.errors import (
+    CannotStartHere,
+    Conflict,
+    Fenced,
+    JobHeld,
+)
 from jrs.contract.operations import Delete
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import (
-    AttemptRecord,
-    CancelRequest,
     CleanupJournal,
     Failure,
-    JobResult,
     JobSpec,
     JobStatus,
     StageRecord,
-    StageSummary,
     StopMode,
     StopState,
 )
-from jrs.store import attempt_fence
+from jrs.store import attempt_fence, obstacles
 from jrs.store.protocols import StopEvent, StopStep
-from jrs.store.result_store import JobResultStore
 from jrs.store.stops import JobStops
 
 from ..attempt.context import AttemptContext
-from ..attempt.runners import AttemptExit
+from ..attempt.runners import AttemptExit, NotStarted, OnEnd, RunningAttempt
 from ..processes import last_words, left_running
+from ..processes.pools import side_by_side
 from . import suspects
-from .attempt_records import AttemptRecords
+from .attempt_records import AttemptRecords, RestartPlan
 from .attempts import AttemptHandle, Attempts
 from .context import LeaderContext
+from .hand_over import HandOver
 from .recovery_point import RecoveryPoints
+from .results import Results
 
 _KILL = 30.0
 """Seconds in which processes have to die after SIGKILL."""
@@ -72,11 +76,12 @@ class Actions:
         self._now = context.runtime.now
         self._attempts = attempts
         self._records = records
-        self._store = JobResultStore(context.backend, now=self._now)
+        self._results = Results(context)
         self._stops = JobStops(context.backend, now=self._now)
         folder = context.storage.root / ".leaders"
         self._last_words = last_words.LastWords(folder, self._fence.epoch)
         self._state = RecoveryPoints(context)
+        self.consider_hand_over = HandOver(context, attempts).consider
 
     # -- running ---------------------------------------------------------------------------
 
@@ -85,11 +90,12 @@ class Actions:
         spec: JobSpec,
         function: Callable[..., Any] | None,
         on_end: Callable[[AttemptHandle, AttemptExit], None],
-    ) -> None:
+    ) -> float | None:
         """Start the job's next attempt, once no earlier attempt can do harm any more.
 
-        Nothing is started if the job was changed or has to stop meanwhile: the dispatcher then
-        decides again.
+        Return the seconds that the job has run before it. Nothing is started, and None is
+        returned, if the job was changed or has to stop meanwhile: the dispatcher then decides
+        again.
         """
         job_id = spec.job_id
         try:
@@ -99,9 +105,9 @@ class Actions:
             recorded = self._records.begin(spec)
         except JobHeld as error:
             self._hold(job_id, error)
-            return
+            return None
         if recorded is None:
-            return
+            return None
         record, fence = recorded
         kind = suspects.runner_of(spec, record.suspicion)
         context = AttemptContext(
@@ -115,6 +121,8 @@ class Actions:
             lifeline=self._context.leadership.lifeline,
             last_words=self._last_words,
             mark=record.mark,
+            record=record,
+            on_report=partial(self._context.emit_of_stage, job_id),
         )
         how = ", alone" if record.on_probation else ""
         if kind is not spec.runner:
@@ -122,9 +130,31 @@ class Actions:
         self._emit("attempt", job_id, f"attempt {record.attempt} starts{how}")
         self._attempts.begin(
             job_id,
-            lambda ended: self._context.runners[kind].start(context, function, ended),
+            lambda ended: self._run(context, function, ended),
             on_end,
         )
+        return record.used
+
+    def time_out(self, spec: JobSpec, why: str) -> RestartPlan | None:
+        """End the job's attempt because a time limit has passed, and count that as its death.
+
+        Args:
+            why: which limit.
+        """
+        self._attempts.end(spec.job_id, Deadline.after(_KILL))
+        return self._records.count_death(spec, AttemptExit(why, timed_out=True))
+
+    def _run(
+        self, context: AttemptContext, function: Callable[..., Any] | None, on_end: OnEnd
+    ) -> RunningAttempt:
+        try:
+            return self._context.runners[context.spec.runner].start(context, function, on_end)
+        except CannotStartHere as error:
+            obstacles.record(
+                self._backend, context.job_id, str(error), self._fence, now=self._now()
+            )
+            on_end(AttemptExit(str(error), cannot_start=True))
+            return NotStarted()
 
     def check_stages(self, job_id: str) -> None:
         """Raise `CorruptRecord` if a stage's record is unreadable: no stage runs on a guess."""
@@ -135,6 +165,24 @@ class Actions:
         """Record that this leadership has ended, and that no attempt has killed its process."""
         self._last_words.farewell()
 
+    def release(self, deadline: Deadline) -> None:
+        """Release what this master holds of jobs that continue on another master."""
+        jobs = self._attempts.jobs()
+        calls = [partial(self._context.cleanup.release, job_id) for job_id in jobs]
+        for job_id, end in zip(jobs, side_by_side("jrs-release", calls, deadline), strict=True):
+            if end.hangs:
+                self._emit("error", job_id, "not released: the release does not end")
+            elif end.error is not None:
+                why = f"{type(end.error).__name__}: {end.error}"
+                self._emit("error", job_id, f"not released: {why}")
+
+    def empty_trash(self) -> None:
+        """Delete what earlier deletions left half done."""
+        try:
+            self._storage.empty_trash()
+        except Exception as error:
+            self._emit("error", "", f"the trash is not emptied: {type(error).__name__}: {error}")
+
     # -- results ---------------------------------------------------------------------------
 
     def fail(self, spec: JobSpec) -> None:
@@ -142,15 +190,15 @@ class Actions:
         self._end_for_good(spec.job_id)
         stored, _ = self._records.newest(spec.job_id)
         failure = (stored.failure if stored else None) or Failure("exit", "every attempt died")
-        self._record(spec.job_id, JobStatus.FAILED, failure, stored)
+        self._results.record(spec.job_id, JobStatus.FAILED, failure, stored)
 
     def cancel(self, job_id: str) -> None:
         """End the job's attempt, then record the job as canceled once it cannot act any more."""
         self._attempts.end(job_id, Deadline.after(_KILL))
         self._end_for_good(job_id)
         stored, _ = self._records.newest(job_id)
-        failure = Failure("cancel", self._why_canceled(job_id))
-        self._record(job_id, JobStatus.CANCELED, failure, stored)
+        why = self._results.why_canceled(job_id)
+        self._results.record(job_id, JobStatus.CANCELED, why, stored)
 
     def cancel_restore(self, job_id: str) -> None:
         """Cancel a job that is held by its restore, unless another process carries the restore out:
@@ -163,6 +211,8 @@ class Actions:
         job_id = spec.job_id
         self._attempts.end(job_id, Deadline.after(_KILL))
         attempt_fence.shut_out(self._backend, job_id, self._fence)
+        if spec.timeout.any:
+            self._records.count_time(spec, ended=True)
         stop = self._stops.get(job_id)
         if stop is None or stop.mode is not StopMode.SUSPEND or stop.state is StopState.DONE:
             return
@@ -171,6 +221,7 @@ class Actions:
         except JobHeld as error:
             self._hold(job_id, error)
             return
+        self._records.end(job_id, "suspended")
         self._state.complete_rescales(job_id)
         self._state.take_scheduled_snapshot(job_id, spec.snapshots)
         step = self._stops.advance(stop, StopEvent.COMPLETE, self._fence)
@@ -195,14 +246,6 @@ class Actions:
         """Take one of the snapshots that the job's spec requests."""
         self._state.take_scheduled_snapshot(spec.job_id, spec.snapshots)
 
-    def _why_canceled(self, job_id: str) -> str:
-        stored = self._backend.get(keys.CANCEL + job_id)
-        try:
-            reason = decode(CancelRequest, stored.value, stored.key).reason if stored else ""
-        except CorruptRecord:
-            reason = ""  # The request itself counts, not its reason.
-        return f"canceled on request: {reason}" if reason else "canceled on request"
-
     def end(self, job_id: str) -> None:
         """End the job's attempt: its result is durable, so its further work is useless."""
         self._attempts.end(job_id, Deadline.after(_KILL))
@@ -217,6 +260,10 @@ class Actions:
         journal = self._context.cleanup.run(
             job_id, self._fence, last_try=policy.is_last(tries), timeout=policy.timeout
         )
+        known = before.given_up if before else {}
+        for name, problem in journal.given_up.items():
+            if name not in known:
+                self._emit("cleanup", job_id, f"{name}: {problem} (continues without it)")
         if not journal.problems:
             self._emit("clean", job_id, "its resources are gone and its result is clean")
             return None
@@ -237,7 +284,7 @@ class Actions:
 
     def sweep_spec(self, job_id: str) -> None:
         """Remove the spec that a job with a clean result has left: nothing may start from it."""
-        for prefix in (keys.JOBS, keys.CANCEL, keys.STOPS, keys.RESTORES):
+        for prefix in (keys.JOBS, keys.APPLICATIONS, keys.CANCEL, keys.STOPS, keys.RESTORES):
             try:
                 self._backend.commit(Delete(prefix + job_id), fence=self._fence)
             except Conflict:
@@ -288,33 +335,3 @@ class Actions:
         batch that a sink publishes."""
         with suppress(JobHeld):  # The reason to hold does not matter: the job ends here.
             self._end_left_over(job_id)
-
-    def _record(
-        self, job_id: str, status: JobStatus, failure: Failure, stored: AttemptRecord | None
-    ) -> None:
-        result = JobResult(
-            job_id=job_id,
-            status=status,
-            failure=failure,
-            attempt=stored.attempt if stored else 1,
-            epoch=self._fence.epoch,
-            started_at=stored.first_started_at if stored else self._now(),
-            finished_at=self._now(),
-            stages=self._stages(job_id),
-        )
-        try:
-            self._store.create_dirty(result, self._fence)
-        except ResultExists:
-            pass  # The job has just ended by itself: the first durable result wins.
-
-    def _stages(self, job_id: str) -> tuple[StageSummary, ...]:
-        """Return the stages that finished before the job failed or was canceled. An unreadable
-        record is left out: it must not keep a job from ending."""
-        found = []
-        for stored in self._backend.scan(keys.stages(job_id)):
-            try:
-                found.append(decode(StageRecord, stored.value, stored.key))
-            except CorruptRecord:
-                continue
-        found.sort(key=lambda record: record.order)
-        return tuple(record.summary() for record in found)

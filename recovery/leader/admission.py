@@ -1,22 +1,22 @@
 """Admission: how many attempts run at once on a master, and which job is next.
 
-A slot is one attempt in a process of its own. Attempts in the master's own process take no slot:
-the application's main may wait for jobs that need one.
+An attempt in a process of its own takes a slot, or as many as its job asks for. Attempts in the
+master's own process take no slot: the application's main may wait for jobs that need one.
 """
 
 from __future__ import annotations
 
-import bisect
 import os
-from contextlib import suppress
-from pathlib import Path
+
+from sortedcontainers import SortedList
+
+from ..processes import memory
+from ..rules.queue import Turn
 
 _PER_CORE = 8
 _PER_SLOT = 1 << 30
 """Bytes of memory that a small JVM and its driver take."""
 _LEAST = 2
-
-_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
 def default_slots() -> int:
@@ -25,70 +25,72 @@ def default_slots() -> int:
     That is 8 for each core or 1 for each GiB of memory, whichever is less, and at least 2. A memory
     limit of the cgroup counts.
     """
-    return slots_for(len(os.sched_getaffinity(0)), _memory())
+    return slots_for(len(os.sched_getaffinity(0)), memory.usable())
 
 
-def slots_for(cores: int, memory: int) -> int:
+def slots_for(cores: int, usable: int) -> int:
     """Return the default for a host with that many cores and bytes of memory."""
-    return max(_LEAST, min(_PER_CORE * cores, memory // _PER_SLOT))
-
-
-def _memory() -> int:
-    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    for limit in _LIMITS:
-        with suppress(OSError, ValueError):  # "max" is not a number: there is no limit.
-            found.append(int(Path(limit).read_text()))
-    return min(found)
+    return max(_LEAST, min(_PER_CORE * cores, usable // _PER_SLOT))
 
 
 class Admission:
-    """The slots of one leader, and the jobs that wait for a slot, ordered by submission.
+    """The slots of one leader, and the jobs that wait for slots.
 
-    Used by one thread. A job keeps its slot until `release`, whatever it does with the slot.
+    They are ordered by priority, the highest first, and then by submission. The first job waits
+    until it gets all slots that it needs, and no other job overtakes it: a job that needs many
+    slots would never start otherwise. A job that needs more slots than there are takes all of them.
+    A job keeps its slots until `release`, whatever it does with them.
+
+    Used by one thread. Each call takes time in proportion to the logarithm of the queue's length.
     """
 
     def __init__(self, slots: int | None = None) -> None:
         self._slots = slots
-        self._taken: set[str] = set()
-        self._submitted: dict[str, float] = {}
-        self._queue: list[tuple[float, str]] = []
+        self._taken: dict[str, int] = {}
+        self._used = 0
+        self._waiting: dict[str, Turn] = {}
+        self._queue: SortedList[Turn] = SortedList()
 
     @property
     def taken(self) -> int:
         """The number of slots in use."""
-        return len(self._taken)
+        return self._used
 
     def has_slot(self, job_id: str) -> bool:
-        """Return whether the job has a slot."""
+        """Return whether the job has its slots."""
         return job_id in self._taken
 
-    def ask(self, job_id: str, submitted_at: float) -> None:
-        """Have the job wait for a slot. Idempotent."""
-        if job_id not in self._submitted and job_id not in self._taken:
-            self._submitted[job_id] = submitted_at
-            bisect.insort(self._queue, (submitted_at, job_id))
+    def ask(self, turn: Turn) -> None:
+        """Have a job wait for its slots. Idempotent; a changed job gets its new turn."""
+        if turn.job_id in self._taken or self._waiting.get(turn.job_id) == turn:
+            return
+        self.release(turn.job_id)
+        self._waiting[turn.job_id] = turn
+        self._queue.add(turn)
 
     def release(self, job_id: str) -> None:
-        """Release the job's slot, or remove it from the queue. Idempotent."""
-        self._taken.discard(job_id)
-        submitted_at = self._submitted.pop(job_id, None)
-        if submitted_at is not None:
-            del self._queue[bisect.bisect_left(self._queue, (submitted_at, job_id))]
+        """Release the job's slots, or remove it from the queue. Idempotent."""
+        self._used -= self._taken.pop(job_id, 0)
+        turn = self._waiting.pop(job_id, None)
+        if turn is not None:
+            self._queue.remove(turn)
 
     def grant(self, most: int | None = None) -> list[str]:
-        """Give up to `most` free slots to the jobs that have waited longest; return those jobs."""
-        free = len(self._queue) if self._slots is None else self._slots - len(self._taken)
-        count = max(0, free if most is None else min(free, most))
-        granted = [job_id for _, job_id in self._queue[:count]]
-        del self._queue[:count]
-        for job_id in granted:
-            del self._submitted[job_id]
-        self._taken.update(granted)
+        """Give free slots to at most `most` jobs, in the order of the queue; return those jobs."""
+        granted: list[str] = []
+        while self._queue and (most is None or len(granted) < most):
+            first = self._queue[0]
+            needed = first.needed(self._slots)
+            if self._slots is not None and self._used + needed > self._slots:
+                break
+            del self._queue[0]
+            del self._waiting[first.job_id]
+            self._taken[first.job_id] = needed
+            self._used += needed
+            granted.append(first.job_id)
         return granted
 
     def place(self, job_id: str) -> int:
         """Return the job's place in the queue, from 1; 0 if it does not wait."""
-        submitted_at = self._submitted.get(job_id)
-        if submitted_at is None:
-            return 0
-        return bisect.bisect_left(self._queue, (submitted_at, job_id)) + 1
+        turn = self._waiting.get(job_id)
+        return 0 if turn is None else self._queue.index(turn) + 1

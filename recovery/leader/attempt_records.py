@@ -6,6 +6,9 @@ this leader in memory: it is committed under the fence.
 
 from __future__ import annotations
 
+import os
+import socket
+
 import attrs
 
 from jrs.contract.errors import Conflict, CorruptRecord, Fenced
@@ -13,20 +16,34 @@ from jrs.contract.operations import Absent, Check, Fence, Op, Record, create_or_
 from jrs.contract.read_back import commit_and_read_back
 from jrs.records import keys
 from jrs.records.codec import decode, encode
-from jrs.records.model import AttemptRecord, Failure, JobSpec, StopRecord, StopState
+from jrs.records.model import (
+    AttemptRecord,
+    AttemptSummary,
+    Failure,
+    JobSpec,
+    RunnerKind,
+    StopMode,
+    StopRecord,
+    StopState,
+)
+from jrs.records.obstacles import Obstacle
 from jrs.store import attempt_fence, restores
+from jrs.store.masters import Registry
 from jrs.store.result_store import JobResultStore
 from jrs.store.stops import JobStops
 
 from ..attempt.runners import AttemptExit
 from ..processes import last_words, left_running
 from ..processes.last_words import LeaderEnd
+from ..rules import used_time
 from ..rules.decision import Stop
 from . import suspects
 from .context import LeaderContext
 
 _AGAIN = 1.0
 """Seconds until an attempt that this process could not begin is tried again."""
+RETRY = 30.0
+"""Seconds until a master tries again to start a job, if its host lacks what the job needs."""
 
 
 @attrs.frozen
@@ -36,6 +53,12 @@ class RestartPlan:
     deaths: int
     delay: float
     """Seconds until the next attempt, if there is one."""
+    obstacles: tuple[Obstacle, ...] = ()
+    """Why the attempt could not be started here, and the job not elsewhere."""
+    used: float = 0.0
+    """The seconds that the job has run."""
+    timed_out: bool = False
+    """A time limit has passed, and the job's policy is to fail."""
 
 
 class AttemptRecords:
@@ -65,26 +88,37 @@ class AttemptRecords:
 
     def begin(self, spec: JobSpec) -> tuple[AttemptRecord, Fence] | None:
         """Record the job's next attempt and let it in; return it and its fence, or None if the job
-        has changed since it was decided."""
+        has changed since it was decided, or the cluster is paused."""
         job_id = spec.job_id
         guards = self._as_decided(spec)
         if guards is None:
             return None
         before, version = self.newest(job_id)
+        # What could not be started was no attempt: its number is used again.
+        counted = before is not None and not before.could_not_start
+        earlier, left_out = _earlier(before) if before else ((), 0)
+        kind = suspects.runner_of(spec, before.suspicion if before else 0)
         record = AttemptRecord(
             job_id=job_id,
-            attempt=before.attempt + 1 if before else 1,
+            attempt=before.attempt + counted if before else 1,
             epoch=self._fence.epoch,
             master=self._context.master,
             started_at=self._now(),
             deaths=before.deaths if before else 0,
             failure=before.failure if before else None,
-            first_started_at=before.first_started_at if before else self._now(),
+            first_started_at=self._first_start(before),
             suspicion=before.suspicion if before else 0,
             on_probation=before is not None and suspects.is_on_probation(spec, before.suspicion),
             unheard=before.unheard if before else (),
+            used=used_time.used(before, spec.timeout, self._now()),
+            counted_at=self._now(),
             mark=self._context.runtime.token(),
             earlier_marks=left_running.marks_after(before),
+            obstacles=self._obstacles_elsewhere(before),
+            host=socket.gethostname(),
+            pid=os.getpid() if kind is RunnerKind.THREAD else 0,
+            earlier=earlier,
+            earlier_left_out=left_out,
         )
         name = attempt_fence.name_of(record.epoch, record.attempt, record.mark)
         let_in = attempt_fence.let_in_ops(self._backend, job_id, name)
@@ -109,16 +143,25 @@ class AttemptRecords:
             return None
         stop = self._stops.get(job_id)
         if stop is not None and stop.state in (StopState.QUIESCED, StopState.DONE):
-            return None  # It ended because the job has to stop, or is held.
+            # It ended because the job has to stop, or is held.
+            self.end(job_id, "held" if stop.mode is StopMode.HOLD else "suspended")
+            return None
         if ended.fenced and not self._backend.is_current(self._fence):
             raise Fenced(f"the attempt of {job_id!r} was fenced: {ended.message}")
         before, version = self.newest(job_id)
         before = before or AttemptRecord(job_id)
         if not ended.begun:
             self._emit("waiting", job_id, f"{ended.message}; trying again")
-            return RestartPlan(before.deaths, _AGAIN)
+            used = used_time.used(before, spec.timeout, self._now())
+            return RestartPlan(before.deaths, _AGAIN, used=used)
+        if ended.cannot_start and before.could_not_start:
+            why = before.obstacles[-1].reason
+            self._emit("waiting", job_id, f"it cannot be started on this host: {why}")
+            used = used_time.used(before, spec.timeout, self._now())
+            return RestartPlan(before.deaths, RETRY, used=used, obstacles=before.obstacles)
         deaths = before.deaths + 1
-        failure = Failure("exit", ended.message, ended.detail, ended.exit_status)
+        kind = used_time.TIMEOUT if ended.timed_out else "exit"
+        failure = Failure(kind, ended.message, ended.detail, ended.exit_status)
         policy = spec.restart
         delay = policy.delay_after(deaths)
         record = attrs.evolve(
@@ -127,13 +170,25 @@ class AttemptRecords:
             failure=failure,
             retry_at=self._now() + delay,
             on_probation=False,
+            ended_at=self._now(),
+            ended=ended.message,
+            used=self._used_at_end(before, spec, ended),
+            counted_at=0.0,
         )
         self._put(keys.ATTEMPTS + job_id, encode(record), version)
         left = policy.attempts - deaths
         said = f"attempt {record.attempt} died: {ended.message}"
-        said += f"; {left} left, next in {delay:g} s" if left > 0 else "; none left"
+        final = used_time.is_final(record, spec)
+        said += f"; {left} left, next in {delay:g} s" if left > 0 and not final else "; none left"
         self._emit("died", job_id, said)
-        return RestartPlan(deaths, delay)
+        return RestartPlan(deaths, delay, used=record.used, timed_out=final)
+
+    def end(self, job_id: str, how: str) -> None:
+        """Record how the job's newest attempt has ended, for people; no death is counted."""
+        record, version = self.newest(job_id)
+        if record is not None and not record.ended_at:
+            record = attrs.evolve(record, ended_at=self._now(), ended=how)
+            self._put(keys.ATTEMPTS + job_id, encode(record), version)
 
     def count_leader_death(
         self, spec: JobSpec, stored: Record | None
@@ -156,7 +211,7 @@ class AttemptRecords:
         if record is None or stored is None:
             return None, 0.0
         is_old = record.epoch < self._fence.epoch
-        if is_old and suspects.ran_in_its_leader(record, spec):
+        if is_old and not record.could_not_start and suspects.ran_in_its_leader(record, spec):
             stop = self._stops.get(job_id)
             stopped = stop is not None and stop.state is StopState.DONE
 
@@ -180,6 +235,20 @@ class AttemptRecords:
                 self._emit("suspect", job_id, said)
         return record, suspects.remaining_delay(record, policy, self._now())
 
+    def count_time(self, spec: JobSpec, *, ended: bool = False) -> None:
+        """Bring the time that the job has run up to date, for a leader that comes after this one.
+
+        Args:
+            ended: no attempt runs any more.
+        """
+        record, version = self.newest(spec.job_id)
+        if record is None or record.epoch != self._fence.epoch or not record.counted_at:
+            return
+        now = self._now()
+        used = used_time.used(record, spec.timeout, now)
+        record = attrs.evolve(record, used=used, counted_at=0.0 if ended else now)
+        self._put(keys.ATTEMPTS + spec.job_id, encode(record), version)
+
     def end_probation(self, job_id: str) -> None:
         """Record that the job survived its probation: its leader's death is no longer its own."""
         record, version = self.newest(job_id)
@@ -188,6 +257,25 @@ class AttemptRecords:
             self._put(keys.ATTEMPTS + job_id, encode(record), version)
 
     # -- inside ----------------------------------------------------------------------------
+
+    def _first_start(self, before: AttemptRecord | None) -> float:
+        if before is None or (before.attempt == 1 and before.could_not_start):
+            return self._now()
+        return before.first_started_at
+
+    def _obstacles_elsewhere(self, before: AttemptRecord | None) -> tuple[Obstacle, ...]:
+        """Return the obstacles of the other masters that still run."""
+        if before is None or not before.obstacles:
+            return ()
+        running = {info.name for info in Registry(self._backend, now=self._now).running()}
+        others = running - {self._context.master}
+        return tuple(one for one in before.obstacles if one.master in others)
+
+    def _used_at_end(self, before: AttemptRecord, spec: JobSpec, ended: AttemptExit) -> float:
+        used = used_time.used(before, spec.timeout, self._now())
+        # A restart after a time-out gives the job its whole time again.
+        spent = spec.timeout.job is not None and used >= spec.timeout.job
+        return 0.0 if ended.timed_out and spent else used
 
     def _wait_for_last_words(self, job_id: str, epoch: int) -> None:
         """Raise `LeaderHangs`, unless that leader has hung for too long already."""
@@ -219,9 +307,25 @@ class AttemptRecords:
             unchanged = Check(stop_key, stop.version)
         else:
             return None
-        return [Check(key, stored.version), unchanged, restores.none_of(spec.job_id)]
+        not_paused = Absent(keys.PAUSE)
+        return [Check(key, stored.version), unchanged, not_paused, restores.none_of(spec.job_id)]
 
     def _put(self, key: str, value: bytes, version: int | None, *guards: Op) -> None:
         """Commit a record under the fence; an unknown outcome is read back."""
         op = create_or_update(key, value, version)
         commit_and_read_back(self._backend, op, *guards, fence=self._fence)
+
+
+def _earlier(before: AttemptRecord) -> tuple[tuple[AttemptSummary, ...], int]:
+    """Return the attempts up to this one, and the number of older ones left out."""
+    if before.could_not_start:
+        return before.earlier, before.earlier_left_out
+    return _with_end(before).summaries()
+
+
+def _with_end(before: AttemptRecord) -> AttemptRecord:
+    """Return an earlier attempt with its end, where that was not recorded: it ended with its
+    leader, and no process saw when."""
+    if before.ended_at:
+        return before
+    return attrs.evolve(before, ended="ended with its leader")

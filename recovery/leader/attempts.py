@@ -7,12 +7,13 @@ that time is ended as soon as its start returns.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 
 import attrs
 
-from jrs.contract.clock import Deadline
+from jrs.contract.clock import Clock, Deadline
 from jrs.contract.errors import Unavailable
 
 from ..attempt.runners import AttemptExit, OnEnd, RunningAttempt
@@ -31,6 +32,8 @@ class AttemptHandle:
 
     running: RunningAttempt | None = None
     """None while it is being started."""
+    began_at: float = 0.0
+    """When it was started, on the monotonic clock."""
     on_purpose: bool = False
     """Its leader ends it, so its end does not count as a death."""
 
@@ -38,7 +41,8 @@ class AttemptHandle:
 class Attempts:
     """The attempts of one leadership, at most one for each job. Safe for use by many threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock = time.monotonic) -> None:
+        self._clock = clock
         self._changed = threading.Condition()
         self._begun: dict[str, AttemptHandle] = {}
         self._over = False
@@ -60,7 +64,7 @@ class Attempts:
             Unavailable: this leadership is over; nothing was started.
             Whatever `start` raises.
         """
-        begun = AttemptHandle()
+        begun = AttemptHandle(began_at=self._clock())
         with self._changed:
             if self.over:
                 raise Unavailable(f"this leadership is over: job {job_id!r} is not started")
@@ -80,6 +84,11 @@ class Attempts:
     def is_running(self, job_id: str) -> bool:
         """Return whether the job has an attempt whose end was not reported yet."""
         return job_id in self._begun
+
+    def ran(self, job_id: str) -> float:
+        """Return the seconds since the job's attempt began; 0 if none runs."""
+        begun = self._begun.get(job_id)
+        return 0.0 if begun is None else self._clock() - begun.began_at
 
     def jobs(self) -> list[str]:
         """Return the jobs that have an attempt whose end was not reported yet."""

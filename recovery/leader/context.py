@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import attrs
 
@@ -12,10 +12,11 @@ from jrs.contract.operations import Fence
 from jrs.contract.runtime import RUNTIME, Runtime
 from jrs.records.model import RunnerKind
 
+from ..attempt.reporter import StageReport
 from ..attempt.runners import Runner
 from ..cleanup.job_cleanup import CleanupPolicy, JobCleanup
 from ..files.job_folders import JobStorage
-from ..rules.events import Event, Report, notify
+from ..rules.events import Event, EventKind, Report, notify
 from . import suspects
 from .trust import Trust
 
@@ -46,6 +47,11 @@ class LeaderContext:
     trust: Trust = attrs.field(factory=Trust)
     probation: float = suspects.PROBATION
     """Seconds for which a job that may have killed a leader runs alone."""
+    hand_over: Callable[[bool], None] | None = None
+    """Ends this leadership so that another master leads, for the first time or again; None: this
+    process must not do that."""
+    turn: float = 30.0
+    """Seconds that this leader tries a job which it cannot start, before another one's turn."""
     runtime: Runtime = RUNTIME
 
     @property
@@ -56,3 +62,12 @@ class LeaderContext:
         """Report an event."""
         now = self.runtime.now()
         notify(self.report, Event(kind, job_id, message, self.fence.epoch, now))
+
+    def emit_of_stage(self, job_id: str, report: StageReport) -> None:
+        """Report what an attempt has reported of a stage."""
+        epoch = self.fence.epoch
+        if report.dropped:
+            said = f"{report.dropped} reports were dropped before the next one"
+            notify(self.report, Event(EventKind.DROPPED, job_id, said, epoch, report.at))
+        event = Event(report.kind, job_id, report.message, epoch, report.at, report.stage)
+        notify(self.report, event)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -22,17 +21,17 @@ from jrs.records import keys
 from jrs.records.model import JobSpec
 
 from ..attempt.runners import AttemptExit
-from ..processes.pools import side_by_side
 from ..rules.decision import Action, Decision, Facts, Result, Spec, decide
 from . import suspects
 from .actions import Actions
 from .agenda import Agenda
-from .attempt_records import AttemptRecords, RestartPlan
+from .attempt_records import AttemptRecords
 from .attempts import AttemptHandle, Attempts
 from .background_tasks import BackgroundTasks
 from .context import LeaderContext
 from .facts import SCANNED, End, Gatherer, JobMemory, Look, Stored
 from .loop import TICK, Loop
+from .pause import Pause
 from .reactions import Case, Reactions
 from .starts import Starts
 
@@ -67,15 +66,18 @@ class Dispatcher:
         self._leadership = context.leadership
         self._emit = context.emit
         self._clock = clock = context.runtime.clock
-        self._attempts = Attempts()
+        self._attempts = Attempts(clock)
         self._records = AttemptRecords(context)
         self._actions = Actions(context, self._attempts, self._records)
         self._probations = suspects.Probations(context.probation, clock)
+        self._pause = Pause(self._backend)
         self._facts = Gatherer(
             context,
             self._attempts,
             count_leader_death=self._records.count_leader_death,
             probations=self._probations,
+            wake=lambda job_id: self._agenda.add(job_id),
+            pause=self._pause,
         )
         self._jobs: dict[str, JobMemory] = {}
         self._functions: dict[str, Callable[..., Any]] = {}
@@ -120,7 +122,7 @@ class Dispatcher:
             Unavailable: the backend could not be asked.
         """
         self._look_at_all()
-        self._tasks.pools.cleanups.submit(self._empty_trash)
+        self._tasks.pools.cleanups.submit(self._actions.empty_trash)
 
     def start(self) -> None:
         """Continue deciding until `stop`, in threads of its own."""
@@ -159,7 +161,7 @@ class Dispatcher:
                 thread.join(deadline.bounded())
         if not self._tasks.close(Deadline.after(min(_CLOSING, deadline.bounded()))):
             self._emit("left", "", "an action does not end and is left behind")
-        self._release(Deadline.after(_CLOSING))
+        self._actions.release(Deadline.after(_CLOSING))
         return dead
 
     # -- the loop --------------------------------------------------------------------------
@@ -167,6 +169,9 @@ class Dispatcher:
     def _turn(self) -> None:
         if self._clock() >= self._resync_at:
             self._heard(None)
+        if self._pause.has_changed():
+            for job_id in self._jobs:
+                self._agenda.add(job_id)
         while due := self._agenda.take(_PAGE):
             try:
                 self._look({job_id: {} for job_id in due})
@@ -202,11 +207,14 @@ class Dispatcher:
         if names is None:
             self._resync_at = self._clock() + _RESYNC
             self._rescan.update(SCANNED)
+            self._pause.name()
             return
         for name in names:
             first, _, rest = name.partition("/")
             prefix, job_id = f"{first}/", rest.partition("/")[0]
-            if not job_id:
+            if prefix == keys.CLUSTER:
+                self._pause.name()
+            elif not job_id:
                 self._rescan.update({prefix} & {*SCANNED})
             elif prefix in _NEWS or (
                 # A running attempt's own writes are no news; an operator's repair may be.
@@ -296,6 +304,7 @@ class Dispatcher:
             job.restart_at,
             job.cleanup_at,
             look.stop_due or 0.0,
+            look.time_up or 0.0,
             self._probations.due(job_id),
         ]
         if job.failing is not None:
@@ -310,10 +319,10 @@ class Dispatcher:
 
     # -- acting ----------------------------------------------------------------------------
 
-    def _start(self, spec: JobSpec) -> None:
+    def _start(self, spec: JobSpec) -> float | None:
         self._actions.check_stages(spec.job_id)
         function = self._functions.get(spec.job_id) if spec.only_in_driver else None
-        self._actions.start(spec, function, self._on_end(spec))
+        return self._actions.start(spec, function, self._on_end(spec))
 
     def _count(self, job_id: str, job: JobMemory, end: End) -> None:
         self._tasks.run(
@@ -322,11 +331,13 @@ class Dispatcher:
             job,
             None,
             lambda: self._records.count_death(end.spec, end.how),
-            lambda death: self._counted(job, end, death),
+            lambda death: job.count_death(death, end.at),
         )
 
     def _admit(self) -> None:
         """Have jobs checked that may start now, and report that the others wait."""
+        if self._pause.on:
+            return
         for job_id in self._starts.admit(late=self._loop.late):
             self._agenda.add(job_id)
         for job_id, facts in self._starts.waiting().items():
@@ -345,12 +356,6 @@ class Dispatcher:
             self._jobs[spec.job_id].ended = End(spec, ended, self._clock())
         self._agenda.add(spec.job_id)
 
-    def _counted(self, job: JobMemory, end: End, death: RestartPlan | None) -> None:
-        job.ended = None
-        if death is not None:
-            job.deaths = death.deaths
-            job.restart_at = end.at + death.delay
-
     def _failed(self, job_id: str, error: BaseException, delay: float) -> None:
         self._starts.give_way(job_id)
         if isinstance(error, CorruptRecord):
@@ -365,23 +370,6 @@ class Dispatcher:
         self._decided(job_id, Decision(Action.HOLD, str(error)))
         self._agenda.at(self._clock() + _HELD, job_id)
 
-    def _empty_trash(self) -> None:
-        try:
-            self._context.storage.empty_trash()
-        except Exception as error:
-            self._emit("error", "", f"the trash is not emptied: {type(error).__name__}: {error}")
-
-    def _release(self, deadline: Deadline) -> None:
-        """Release what this master holds of jobs that continue on another master."""
-        jobs = self._attempts.jobs()
-        calls = [partial(self._context.cleanup.release, job_id) for job_id in jobs]
-        for job_id, end in zip(jobs, side_by_side("jrs-release", calls, deadline), strict=True):
-            if end.hangs:
-                self._emit("error", job_id, "not released: the release does not end")
-            elif end.error is not None:
-                why = f"{type(end.error).__name__}: {end.error}"
-                self._emit("error", job_id, f"not released: {why}")
-
     def _step_down(self, error: Fenced) -> None:
         if not self._leadership.lost.is_set():
             self._leadership.lost.set()
@@ -394,4 +382,4 @@ class Dispatcher:
         if decision != job.last_reported:
             job.last_reported = decision
             if decision.action is not Action.LEAVE:
-                self._emit("decision", job_id, f"{decision.action.value}: {decision.reason}")
+                self._emit("decision", job_id, str(decision))

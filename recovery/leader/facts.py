@@ -17,20 +17,26 @@ from jrs.contract.errors import CorruptRecord, Fenced, OutcomeUnknown, Unavailab
 from jrs.contract.operations import Record
 from jrs.records import keys
 from jrs.records.codec import decode
-from jrs.records.model import AttemptRecord, CleanupJournal, JobResult, JobSpec, StopRecord
-from jrs.store import restores
+from jrs.records.model import AttemptRecord, CleanupJournal, JobSpec, StopRecord
+from jrs.records.obstacles import Obstacle, described
+from jrs.store import applications
 from jrs.store.result_store import JobResultStore
 
 from ..attempt.runners import AttemptExit
-from ..rules.decision import Action, Attempt, Decision, Facts, Result, Spec, Stop
+from ..rules import used_time
+from ..rules.decision import Action, Attempt, Decision, Facts, Result, Stop
+from ..rules.gathering import Stored as Stored
+from ..rules.gathering import gathered
 from . import suspects
+from .attempt_records import RestartPlan
 from .attempts import Attempts
 from .context import LeaderContext
+from .pause import Pause
 
-Stored = Record | CorruptRecord | None
-"""The record stored under a key, or why it cannot be read."""
-
-SCANNED = (keys.JOBS, keys.DIRTY, keys.CANCEL, keys.STOPS, keys.CLEANUP, keys.RESTORES)
+SCANNED = (
+    *(keys.JOBS, keys.APPLICATIONS, keys.DIRTY, keys.CANCEL, keys.STOPS, keys.CLEANUP),
+    keys.RESTORES,
+)
 """The records that show that a job has changed: every other change comes with one of these."""
 
 _READ = (*SCANNED[:1], keys.RESULTS, *SCANNED[1:], keys.ATTEMPTS, keys.TOMBSTONES)
@@ -79,15 +85,38 @@ class JobMemory:
     """When the next attempt may start; like all times here on the monotonic clock."""
     deaths: int | None = None
     """None until the stored attempt was read."""
+    used: float = 0.0
+    """The seconds that it had run before its present attempt; see `used_time`."""
+    overtime: str = ""
+    """Which time limit has passed; empty again once that was counted."""
+    timed_out: bool = False
+    """A time limit has passed, and its policy is to fail."""
+    count_at: float = 0.0
+    """When its stored time is due to be brought up to date."""
     suspicion: int = 0
     cleanup_at: float = 0.0
     cleanup_tries: int = 0
     last_reported: Decision | None = None
     reported_given_up: bool = False
+    obstacles: tuple[Obstacle, ...] = ()
+    """Why masters could not start it; empty if its newest attempt was started."""
+    hand_over_at: float = 0.0
+    """When to ask again whether another master should lead, because this one cannot start it."""
     snapshot_at: float | None = None
     """When the next snapshot that the job's spec requests is due."""
     stop_since: tuple[float, float] | None = None
     """The stop that this leader has seen, by the time of its request, and since when."""
+
+    def count_death(self, death: RestartPlan | None, at: float) -> None:
+        """Take in what was recorded of an attempt's end at that moment; None: it was no death."""
+        self.ended = None
+        self.overtime = ""
+        if death is not None:
+            self.deaths = death.deaths
+            self.restart_at = at + death.delay
+            self.used = death.used
+            self.timed_out = death.timed_out
+            self.obstacles = death.obstacles
 
 
 @attrs.frozen
@@ -101,6 +130,8 @@ class Look:
     """The journal of its cleanup."""
     stop_due: float | None
     """When the grace period of its stop ends, on the monotonic clock."""
+    time_up: float | None = None
+    """When a time limit of its attempt passes, on the monotonic clock."""
 
     def read_journal(self) -> CleanupJournal | None:
         """Return the journal.
@@ -122,6 +153,8 @@ class Gatherer:
         count_leader_death: returns a job's newest attempt, with an earlier leader's end, and the
             seconds until the next attempt may start.
         probations: which jobs may run in this process.
+        wake: has a job checked soon.
+        pause: is told what was read of it.
     """
 
     def __init__(
@@ -131,14 +164,23 @@ class Gatherer:
         *,
         count_leader_death: Callable[[JobSpec, Record | None], tuple[AttemptRecord | None, float]],
         probations: suspects.Probations,
+        pause: Pause,
+        wake: Callable[[str], None] = lambda job_id: None,
     ) -> None:
         self._backend = context.backend
         self._emit = context.emit
         self._clock = context.runtime.clock
+        self._now = context.runtime.now
         self._attempts = attempts
         self._count_leader_death = count_leader_death
         self._probations = probations
+        self._wake = wake
         self._store = JobResultStore(context.backend)
+        self._parts: dict[str, set[str]] = {}
+        """The jobs of each application."""
+        self._over: set[str] = set()
+        """Applications that have ended."""
+        self._pause = pause
 
     def changed(
         self, jobs: Mapping[str, JobMemory], prefixes: Collection[str]
@@ -191,7 +233,8 @@ class Gatherer:
             and (prefix != keys.ATTEMPTS or job.deaths is None)
         ]
         names = [prefix + job_id for job_id, prefix in wanted]
-        read = self._backend.get_many(names) if names else []
+        *read, pause = self._backend.get_many([*names, keys.PAUSE])
+        self._pause.read(pause)
         stored = {job_id: dict(known.get(job_id, {})) for job_id in jobs}
         for (job_id, prefix), record in zip(wanted, read, strict=True):
             stored[job_id][prefix] = record
@@ -209,58 +252,55 @@ class Gatherer:
         self, job_id: str, job: JobMemory, stored: dict[str, Stored], *, driven: bool
     ) -> Look:
         job.seen = tuple(_version(stored[prefix]) for prefix in SCANNED)
-        spec, spec_fact = self._spec(job_id, job, stored)
-        stop, stop_due = self._stop(job_id, job, stored[keys.STOPS])
-        result = self._result(job_id, job, stored)
+        found = gathered(job_id, stored, self._result_in_order(job_id, job, stored))
+        for problem in found.problems:
+            self._emit_once(job_id, job, problem)
+        if found.result is not Result.NONE:
+            for part in self._parts.pop(job_id, ()):
+                self._wake(part)
+        overdue, stop_due = self._grace(job, found.stop)
+        stop = found.stop_fact(overdue=overdue)
         # A leader that died after the job's result did not die of the job: no attempt is judged.
-        unended = spec if result is Result.NONE else None
+        unended = found.spec if found.result is Result.NONE else None
+        attempt = self._attempt(job_id, job, unended, stored)
+        time_up = self._time_up(job_id, job, unended, attempt)
+        if job.overtime and stop is Stop.NONE:
+            attempt = Attempt.OVERTIME
         facts = Facts(
-            spec=spec_fact,
-            result=result,
-            attempt=self._attempt(job_id, job, unended, stored),
+            spec=found.spec_fact,
+            result=found.result,
+            attempt=attempt,
             cancel=stored[keys.CANCEL] is not None,
             stop=stop,
-            startable=spec is None or not spec.only_in_driver or driven,
+            lost=unended is not None and self._is_lost(unended),
+            startable=found.spec is None or not found.spec.only_in_driver or driven,
+            obstacles=described(job.obstacles),
+            paused=self._pause.on,
         )
-        return Look(facts, spec, stored[keys.CLEANUP], stop_due)
+        return Look(facts, found.spec, stored[keys.CLEANUP], stop_due, time_up)
 
-    def _spec(
+    def _time_up(
+        self, job_id: str, job: JobMemory, spec: JobSpec | None, attempt: Attempt
+    ) -> float | None:
+        """Return when a time limit of the running attempt passes; note one that has passed."""
+        if spec is None or not spec.timeout.any or attempt in (Attempt.TIMED_OUT, Attempt.UNHEARD):
+            return None
+        ran = self._attempts.ran(job_id)
+        job.overtime = job.overtime or used_time.passed(spec.timeout, job.used, ran)
+        left = used_time.left(spec.timeout, job.used)
+        if left is None or attempt is not Attempt.RUNNING:
+            return None
+        return self._clock() + left - ran
+
+    def _result_in_order(
         self, job_id: str, job: JobMemory, stored: dict[str, Stored]
-    ) -> tuple[JobSpec | None, Spec]:
-        record = stored[keys.JOBS]
-        if stored[keys.RESTORES] is not None:
-            return None, Spec.RESTORING
-        if record is None:
-            return None, Spec.NONE
-        try:
-            if isinstance(record, CorruptRecord):
-                raise record
-            if restores.took_place_of(record):
-                return None, Spec.RESTORING
-            return decode(JobSpec, record.value, record.key), Spec.READABLE
-        except CorruptRecord as error:
-            self._emit_once(job_id, job, str(error))
-            return None, Spec.UNREADABLE
-
-    def _result(self, job_id: str, job: JobMemory, stored: dict[str, Stored]) -> Result:
+    ) -> Result | None:
+        """Return the fact about a result that was read apart from its marker, perhaps the marker
+        first; None if they fit. A difference matters where a job may be started or a spec swept.
+        """
         record, marker = stored[keys.RESULTS], stored[keys.DIRTY]
-        if (record is None) != (marker is None) and (marker or stored[keys.JOBS]):
-            # They were read at two moments, perhaps the marker first. A difference matters where a
-            # job may be started or a spec swept: read again, in order.
-            return self._result_in_order(job_id, job)
-        if record is None:
-            return Result.NONE if stored[keys.TOMBSTONES] is None else Result.EXPIRED
-        try:
-            if isinstance(record, CorruptRecord):
-                raise record
-            if decode(JobResult, record.value, record.key).job_id != job_id:
-                raise CorruptRecord(f"{record.key}: holds the result of another job")
-        except CorruptRecord as error:
-            self._emit_once(job_id, job, str(error))
-            return Result.UNREADABLE
-        return Result.CLEAN if marker is None else Result.DIRTY
-
-    def _result_in_order(self, job_id: str, job: JobMemory) -> Result:
+        if (record is None) == (marker is None) or not (marker or stored[keys.JOBS]):
+            return None
         entry = self._store.get(job_id)
         if entry is None:
             # jrs never stores a marker without its result; never start a job over it.
@@ -295,24 +335,35 @@ class Gatherer:
             job.suspicion = newest.suspicion if newest else 0
             job.restart_at = self._clock() + delay
             job.deaths = newest.deaths if newest else 0
+            job.used = used_time.used(newest, spec.timeout, self._now())
+            job.timed_out = used_time.is_final(newest, spec)
+        if job.timed_out:
+            return Attempt.TIMED_OUT
         if job.deaths >= spec.restart.attempts:
             return Attempt.SPENT
-        return Attempt.BACKING_OFF if self._clock() < job.restart_at else Attempt.NONE
+        if self._clock() >= job.restart_at:
+            return Attempt.NONE
+        return Attempt.UNSTARTABLE if job.obstacles else Attempt.BACKING_OFF
 
-    def _stop(self, job_id: str, job: JobMemory, record: Stored) -> tuple[Stop, float | None]:
-        if record is None:
-            return Stop.NONE, None
-        try:
-            if isinstance(record, CorruptRecord):
-                raise record
-            stop = decode(StopRecord, record.value, record.key)
-        except CorruptRecord as error:
-            self._emit_once(job_id, job, str(error))
-            return Stop.UNREADABLE, None
+    def _is_lost(self, spec: JobSpec) -> bool:
+        """Return whether the job's application has ended without it."""
+        name = spec.application
+        if not name or name in self._over:
+            return bool(name)
+        self._parts.setdefault(name, set()).add(spec.job_id)  # First: it may end just now.
+        if not applications.has_ended(self._backend, name):
+            return False
+        self._over.add(name)
+        return True
+
+    def _grace(self, job: JobMemory, stop: StopRecord | None) -> tuple[bool, float | None]:
+        """Return whether the grace period of a stop is over, and when it ends on the clock."""
+        if stop is None:
+            return False, None
         if job.stop_since is None or job.stop_since[0] != stop.requested_at:
             job.stop_since = stop.requested_at, self._clock()
         due = job.stop_since[1] + stop.grace
-        return Stop.of(stop, overdue=self._clock() >= due), due
+        return self._clock() >= due, due
 
     def _emit_once(self, job_id: str, job: JobMemory, message: str) -> None:
         if job.last_reported is None or job.last_reported.action is not Action.HOLD:

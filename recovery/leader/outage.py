@@ -25,11 +25,15 @@ class Outage:
         self._emit = emit
         self._last_reported = ""
 
-    def wait(self, error: Unavailable | OutcomeUnknown) -> None:
-        """Pause before the next try of what has failed with `error`."""
+    def wait(self, error: Unavailable | OutcomeUnknown, *, answers: bool = False) -> None:
+        """Pause before the next try of what has failed with `error`.
+
+        Args:
+            answers: the backend does answer; an operator has to mend something.
+        """
         if str(error) != self._last_reported:
             self._last_reported = str(error)
-            self._emit(f"the backend does not answer: {error}")
+            self._emit(str(error) if answers else f"the backend does not answer: {error}")
         self._stop.wait(_PAUSE)
 
     def over(self) -> None:

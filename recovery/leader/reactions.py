@@ -14,14 +14,16 @@ import attrs
 
 from jrs.records.model import JobSpec
 
-from ..rules.decision import Action, Attempt, Facts, Spec
+from ..rules import used_time
+from ..rules.decision import Action, Attempt, Facts, Spec, Stop
 from . import suspects
 from .actions import Actions, PendingCleanup
 from .agenda import Agenda
-from .attempt_records import AttemptRecords
+from .attempt_records import AttemptRecords, RestartPlan
 from .background_tasks import BackgroundTasks
 from .context import LeaderContext
 from .facts import JobMemory, Look
+from .hand_over import ASK
 
 
 @attrs.frozen
@@ -53,7 +55,7 @@ class Reactions:
         tasks: BackgroundTasks,
         agenda: Agenda,
         probations: suspects.Probations,
-        start: Callable[[JobSpec], None],
+        start: Callable[[JobSpec], float | None],
     ) -> None:
         self.actions = actions
         self.records = records
@@ -105,6 +107,23 @@ class Reactions:
             case.job.cleanup_at = self._clock() + left.delay
             case.job.reported_given_up = True  # If so, the pass has reported it.
 
+    def started(self, case: Case, used: float | None) -> None:
+        if used is not None:
+            case.job.used = used
+
+    def time_is_due(self, case: Case) -> bool:
+        every = used_time.interval(case.spec.timeout)
+        if every is None:
+            return False
+        now, due = self._clock(), case.job.count_at
+        if now >= due:
+            case.job.count_at = now + every
+            self._agenda.at(case.job.count_at, case.job_id)
+        return now >= due
+
+    def timed_out(self, case: Case, death: RestartPlan | None) -> None:
+        case.job.count_death(death, self._clock())
+
     def snapshot_is_due(self, case: Case) -> bool:
         every = case.spec.snapshots.every
         if every is None:
@@ -114,6 +133,16 @@ class Reactions:
             case.job.snapshot_at = now + every
             self._agenda.at(case.job.snapshot_at, case.job_id)
         return due is not None and now >= due
+
+    def hand_over_is_due(self, case: Case) -> bool:
+        facts, now = case.facts, self._clock()
+        if facts.attempt is not Attempt.UNSTARTABLE or facts.stop is not Stop.NONE:
+            return False
+        if now < case.job.hand_over_at:
+            return False
+        case.job.hand_over_at = now + ASK
+        self._agenda.at(case.job.hand_over_at, case.job_id)
+        return True
 
 
 def _always(reactions: Reactions, case: Case) -> bool:
@@ -195,12 +224,32 @@ TABLE = (
         lambda reactions, case: reactions.actions.cancel(case.job_id),
         during_snapshot=True,
     ),
-    Reaction(Action.RECOVER, "starts", lambda reactions, case: reactions.start(case.spec)),
+    Reaction(
+        Action.RECOVER,
+        "starts",
+        lambda reactions, case: reactions.start(case.spec),
+        then=Reactions.started,
+    ),
+    Reaction(
+        Action.TIME_OUT,
+        "ends",
+        lambda reactions, case: reactions.actions.time_out(case.spec, case.job.overtime),
+        then=Reactions.timed_out,
+        during_snapshot=True,
+    ),
     Reaction(Action.SUSPEND, "ends", _end, when=_runs_during_a_snapshot, during_snapshot=True),
     Reaction(
         Action.SUSPEND,
         "ends",
         lambda reactions, case: reactions.actions.suspend(case.spec),
+    ),
+    Reaction(
+        Action.HOLD,
+        "records",
+        lambda reactions, case: reactions.actions.consider_hand_over(
+            case.job_id, case.job.obstacles
+        ),
+        when=Reactions.hand_over_is_due,
     ),
     Reaction(
         Action.FAIL,
@@ -213,6 +262,12 @@ TABLE = (
         lambda reactions, case: reactions.records.end_probation(case.job_id),
         when=lambda reactions, case: reactions.probations.has_survived(case.job_id),
         then=lambda reactions, case, found: reactions.probations.acquit(case.job_id),
+    ),
+    Reaction(
+        Action.LEAVE,
+        "records",
+        lambda reactions, case: reactions.records.count_time(case.spec),
+        when=Reactions.time_is_due,
     ),
     Reaction(
         Action.LEAVE,

@@ -11,6 +11,7 @@ import attrs
 from jrs.records.model import JobSpec, RunnerKind
 
 from ..rules.decision import Facts
+from ..rules.queue import Turn
 from . import suspects
 from .admission import Admission
 from .attempts import Attempts
@@ -44,7 +45,7 @@ class Starts:
             return True
         if self._admission.has_slot(spec.job_id):
             return True
-        self._admission.ask(spec.job_id, spec.submitted_at)
+        self._admission.ask(Turn.of(spec))
         self._waiting[spec.job_id] = facts
         return False
 
@@ -60,7 +61,7 @@ class Starts:
             self._probations.leave(job_id)
 
     def admit(self, *, late: bool) -> list[str]:
-        """Give free slots to the jobs that have waited longest; return those jobs.
+        """Give free slots to the jobs that are next in the queue; return those jobs.
 
         A leader that is late starts nothing more: it would miss its heartbeats, too. But it always
         runs at least one attempt, or a leader that is always late would do nothing.

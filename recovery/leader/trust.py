@@ -23,21 +23,25 @@ class Trust:
 
     allow: tuple[str, ...] = attrs.field(default=(), validator=_patterns)
     """Shell patterns, in which ``*`` matches any text. They match modules and files' real paths,
-    or, with a colon, whole entry points."""
+    or, with a colon, whole entry points. Jobs with `JobSettings` then need a signature, too."""
 
     key: SpecKey | None = None
     """The key with which specs must be signed to run; None if they need no signature."""
 
     def check(self, spec: JobSpec, stored: bytes) -> None:
-        """Raise `JobHeld` if this master must not run the job.
+        """Raise `JobHeld` if this master must not run the job, or what is told of its result.
 
         Args:
             stored: the record that the spec was read from.
         """
-        if spec.only_in_driver:
+        if spec.only_in_driver and spec.on_result is None:
             return  # Its code is the driver's own.
         self._check_signature(spec.job_id, stored)
-        self._check_entry(spec)
+        if not spec.only_in_driver:
+            self._check_entry(spec.job_id, spec.entry_point)
+            self._check_settings(spec)
+        if spec.on_result is not None:
+            self._check_entry(spec.job_id, spec.on_result.run)
 
     def _check_signature(self, job_id: str, stored: bytes) -> None:
         if self.key is not None and not self.key.has_signed(stored, f"the spec of job {job_id!r}"):
@@ -46,15 +50,24 @@ class Trust:
                 f"jrs show {job_id}; then: jrs sign {job_id}; or: jrs cancel {job_id}"
             )
 
-    def _check_entry(self, spec: JobSpec) -> None:
+    def _check_entry(self, job_id: str, entry_point: str) -> None:
         if not self.allow:
             return
-        entry = _real(spec.entry_point)
+        entry = _real(entry_point)
         place = entry.rpartition(":")[0]
         if not any(fnmatchcase(entry if ":" in one else place, one) for one in self.allow):
             raise JobHeld(
                 f"the masters do not run {entry!r}: they allow {', '.join(self.allow)}; start them "
-                f"with another --allow-entry; or: jrs cancel {spec.job_id}"
+                f"with another --allow-entry; or: jrs cancel {job_id}"
+            )
+
+    def _check_settings(self, spec: JobSpec) -> None:
+        # A variable or a jar can bring other code than the entry point's.
+        if self.allow and self.key is None and spec.settings.given:
+            raise JobHeld(
+                f"the masters limit what runs, and job {spec.job_id!r} has settings that could run "
+                f"other code ({', '.join(spec.settings.given)}): start the masters with a "
+                f"--spec-key and sign the job; or: jrs cancel {spec.job_id}"
             )
 
 

@@ -19,6 +19,8 @@ class Spec(enum.Enum):
     NONE = "none"
     READABLE = "readable"
     UNREADABLE = "unreadable"
+    APPLICATION = "application"
+    """It is no job but an application, which has a record of its own."""
     RESTORING = "restoring"
     """A restore has taken the spec's place. It is in progress or was interrupted."""
 
@@ -42,6 +44,12 @@ class Attempt(enum.Enum):
     """It died, and the restart policy's delay has not passed."""
     UNHEARD = "unheard"
     """It ran alone in an earlier leader that hangs, and whose last words may still come."""
+    UNSTARTABLE = "unstartable"
+    """This host lacks what it needs to start, and it is not yet time to try again."""
+    OVERTIME = "overtime"
+    """A time limit of the job or of its attempt has passed, and that is still to be counted."""
+    TIMED_OUT = "timed out"
+    """A time limit has passed, and the job's policy is to fail."""
     SPENT = "spent"
     """It died, and the restart policy allows no further attempt."""
 
@@ -83,6 +91,7 @@ class Action(enum.Enum):
     RESTORE = "restore"
     SUSPEND = "suspend"
     FAIL = "fail"
+    TIME_OUT = "time out"
     WAIT = "wait"
     NOTHING = "nothing"
 
@@ -100,6 +109,12 @@ class Facts:
     """False for a job whose function only the driver's main can provide, and has not yet."""
     turn: bool = True
     """False while jobs start one at a time after a leader's death, and it is another job's turn."""
+    lost: bool = False
+    """Its application has ended without it."""
+    obstacles: str = ""
+    """Why masters cannot start it: each master, its host and the reason."""
+    paused: bool = False
+    """Whether the cluster is paused: no attempt begins."""
     place: int = 0
     """The job's position among the jobs that wait for a slot, from 1; 0 if it does not wait."""
 
@@ -110,61 +125,76 @@ class Decision:
 
     action: Action
     reason: str
+    """What happens to the job, in the words of its user."""
+
+    def __str__(self) -> str:
+        """Return the decision for people: what happens, and the action's name in brackets."""
+        return f"{self.reason} [{self.action.value}]"
 
 
 def decide(facts: Facts) -> Decision:
     """Return the decision for any combination of facts."""
     if facts.result is Result.UNREADABLE:
-        return Decision(Action.HOLD, "its result cannot be read; an operator decides")
+        return Decision(Action.HOLD, "held: its result cannot be read; an operator decides")
     if facts.result is Result.DIRTY:
-        return Decision(Action.CLEAN_UP, "it has ended, but its resources are not cleaned up")
+        return Decision(Action.CLEAN_UP, "ended; its resources are being cleaned up")
     if facts.result in (Result.CLEAN, Result.EXPIRED):
         if facts.spec is Spec.NONE:
-            return Decision(Action.SKIP, f"it has ended and its result is {facts.result.value}")
-        return Decision(
-            Action.SKIP, f"its result is {facts.result.value}; a left-over spec is swept"
-        )
+            return Decision(Action.SKIP, "ended; nothing left to do")
+        return Decision(Action.SKIP, "ended; a left-over spec is swept")
     if facts.spec is Spec.UNREADABLE and not facts.cancel:
-        return Decision(Action.HOLD, "its spec cannot be read; `jrs cancel` ends it")
+        return Decision(Action.HOLD, "held: its spec cannot be read; `jrs cancel` ends it")
     if facts.spec is Spec.RESTORING and not facts.cancel:
-        return Decision(Action.RESTORE, "a restore of it is in progress, or was interrupted")
+        return Decision(Action.RESTORE, "being restored, or the restore was interrupted")
     if facts.spec is Spec.NONE:
-        return Decision(Action.NOTHING, "it was never submitted; `jrs fsck` lists what is left")
+        return Decision(Action.NOTHING, "never submitted; `jrs fsck` lists what is left")
     return _without_result(facts)
 
 
 def _without_result(facts: Facts) -> Decision:
     if facts.cancel:
-        return Decision(Action.CANCEL, "its cancellation was requested")
+        return Decision(Action.CANCEL, "being canceled")
+    if facts.spec is Spec.APPLICATION:
+        return Decision(Action.WAIT, "an application: the replica that leads runs its main")
+    if facts.lost:
+        return Decision(Action.CANCEL, "being canceled: its application has ended without it")
     if facts.stop is not Stop.NONE:
         return _stopping(facts)
     if facts.attempt is Attempt.RUNNING:
-        return Decision(Action.LEAVE, "an attempt is running here")
+        return Decision(Action.LEAVE, "running")
+    if facts.attempt is Attempt.OVERTIME:
+        return Decision(Action.TIME_OUT, "being ended: its time limit has passed")
+    if facts.attempt is Attempt.TIMED_OUT:
+        return Decision(Action.FAIL, "failing: its time limit has passed")
     if facts.attempt is Attempt.SPENT:
-        return Decision(Action.FAIL, "it died as often as its restart policy allows")
+        return Decision(Action.FAIL, "failing: it died as often as its restart policy allows")
     if facts.attempt is Attempt.BACKING_OFF:
-        return Decision(Action.WAIT, "it died; the restart policy's delay has not passed")
+        return Decision(Action.WAIT, "waiting: it died; the restart policy's delay has not passed")
     if facts.attempt is Attempt.UNHEARD:
-        return Decision(Action.WAIT, "it ran alone in a leader that hangs and has to end first")
+        return Decision(Action.WAIT, "waiting: it ran alone in a leader that hangs")
+    if facts.attempt is Attempt.UNSTARTABLE:
+        return Decision(Action.HOLD, f"held: no master could start it so far: {facts.obstacles}")
+    if facts.paused:
+        return Decision(Action.WAIT, "waiting: the cluster is paused; to end that: `jrs unpause`")
     if not facts.startable:
-        return Decision(Action.WAIT, "the driver's main has not reached it yet")
+        return Decision(Action.WAIT, "waiting: the driver's main has not reached it yet")
     if not facts.turn:
-        return Decision(Action.WAIT, "a leader died; what ran in its process starts one at a time")
+        return Decision(Action.WAIT, "waiting: after a leader's death its jobs start in turn")
     if facts.place:
-        return Decision(Action.WAIT, f"it waits for a slot, at place {facts.place} in the queue")
-    return Decision(Action.RECOVER, "it has no result and no attempt is running")
+        return Decision(Action.WAIT, f"waiting: place {facts.place} in the queue")
+    return Decision(Action.RECOVER, "starting")
 
 
 def _stopping(facts: Facts) -> Decision:
     running = facts.attempt is Attempt.RUNNING
     if facts.stop is Stop.UNREADABLE:
-        return Decision(Action.HOLD, "its stop request cannot be read; an operator decides")
+        return Decision(Action.HOLD, "held: its stop request cannot be read; an operator decides")
     if facts.stop is Stop.ASKED and running:
-        return Decision(Action.LEAVE, "its suspension was requested; its attempt is suspending")
+        return Decision(Action.LEAVE, "suspending; its attempt comes to a batch boundary")
     if facts.stop is Stop.HELD and running:
-        return Decision(Action.SUSPEND, "it is held; its attempt has to end")
+        return Decision(Action.SUSPEND, "held; its attempt is being ended")
     if facts.stop in (Stop.ASKED, Stop.QUIESCED) or running:
-        return Decision(Action.SUSPEND, "its suspension was requested")
+        return Decision(Action.SUSPEND, "suspending")
     if facts.stop is Stop.HELD:
-        return Decision(Action.HOLD, "it is held; resume or cancel it")
-    return Decision(Action.WAIT, "it is suspended; resume it with `jrs resume`")
+        return Decision(Action.HOLD, "held; resume or cancel it")
+    return Decision(Action.WAIT, "suspended; resume it with `jrs resume`")

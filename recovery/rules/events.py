@@ -19,6 +19,8 @@ class EventKind(enum.StrEnum):
 
     ATTEMPT = "attempt"
     """An attempt of a job starts."""
+    BATCH = "batch-committed"
+    """A stream has committed batches."""
     CLEAN = "clean"
     """The resources of a job are gone, and its result is clean."""
     CLEANUP = "cleanup"
@@ -31,6 +33,8 @@ class EventKind(enum.StrEnum):
     """A master that lost the leadership ends its process, since attempts may still run in it."""
     DIED = "died"
     """An attempt died."""
+    DROPPED = "dropped"
+    """Reports of an attempt were dropped, because its master read them too slowly."""
     ELECTED = "elected"
     """A master was elected, and recovers the jobs before it leads."""
     ERROR = "error"
@@ -45,12 +49,24 @@ class EventKind(enum.StrEnum):
     """A master lost the leadership."""
     ORPHANS = "orphans"
     """Processes of an earlier attempt were found and killed."""
+    PREPARE = "prepare"
+    """A master that was asked to makes the archive of Spark's classes, or does not."""
+    PUBLISHED = "published"
+    """The output of a stage is in its place."""
     RESIGNED = "resigned"
     """A master handed the leadership over."""
     RESTORED = "restored"
     """A job was restored from a snapshot."""
+    RETENTION = "retention"
+    """What ended jobs had left was removed for its age or size."""
     SNAPSHOT = "snapshot"
     """A snapshot was taken, or could not be."""
+    STAGE_BEGUN = "stage-begun"
+    """A stage begins."""
+    STAGE_FINISHED = "stage-finished"
+    """A stage has finished, durably."""
+    STAGE_SKIPPED = "stage-skipped"
+    """A stage is skipped, because an earlier attempt finished it."""
     SUSPECT = "suspect"
     """A job may have killed the leader in whose process it ran."""
     SUSPENDED = "suspended"
@@ -85,6 +101,8 @@ class Event:
     """One printable line: it cannot forge another line or send commands to a terminal."""
     epoch: int
     at: float
+    stage: str = ""
+    """The stage that it is about; empty if it is about none."""
 
 
 Report = Callable[[Event], None]
@@ -93,10 +111,15 @@ Report = Callable[[Event], None]
 def notify(report: Report, event: Event) -> None:
     """Log the event as ``jrs.events`` and call `report`.
 
-    The log record has the attributes ``kind``, ``job_id`` and ``epoch``. An exception of `report`
-    is ignored: it must not harm a job.
+    The log record has the attributes ``kind``, ``job_id``, ``epoch`` and ``stage``. An exception of
+    `report` is ignored: it must not harm a job.
     """
-    about = {"kind": event.kind.value, "job_id": event.job_id, "epoch": event.epoch}
+    about = {
+        "kind": event.kind.value,
+        "job_id": event.job_id,
+        "epoch": event.epoch,
+        "stage": event.stage,
+    }
     level = logging.WARNING if event.kind in _WARNINGS else logging.INFO
     about_job = f"{event.job_id}: " if event.job_id else ""
     _log.log(level, "%s%s", about_job, event.message, extra=about)

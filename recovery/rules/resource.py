@@ -7,12 +7,21 @@ import abc
 from jrs.contract.operations import Fence
 
 
+class GivenUp(Exception):
+    """Raised by `Resource.clean` if no further try can succeed. The cleanup continues without the
+    resource and reports the message."""
+
+
 class Resource(abc.ABC):
     """Something that a job leaves behind. Journals and messages call it by its `name`."""
 
     name: str
     prioritised = False
     """Removed before all resources that are not prioritised; a failure stops the pass."""
+    last = False
+    """Removed once all resources that are not `last` are gone."""
+    most_tries: int | None = None
+    """After so many failed passes the cleanup continues without it, and says so; None: never."""
 
     @abc.abstractmethod
     def clean(self, job_id: str) -> None:

@@ -23,11 +23,20 @@ from jrs.contract.texts import shown
 from jrs.records import keys
 from jrs.records.checks import check_job_id
 from jrs.records.codec import decode
-from jrs.records.snapshots import Manifest, RestoreRecord, SnapshotFormat, SnapshotRecord
+from jrs.records.lineage import Lineage, LineageKind
+from jrs.records.model import JobSpec
+from jrs.records.policies import SnapshotPolicy
+from jrs.records.snapshots import (
+    Manifest,
+    RestoreRecord,
+    SnapshotFormat,
+    SnapshotRecord,
+    TakenBy,
+)
 from jrs.store import restores
 
 from ..files import transfer
-from . import create, delete, folders, move, restore
+from . import convert, create, delete, folders, move, restore
 from .index import SnapshotIndex, SnapshotRef
 from .open import places
 from .restore import Restored
@@ -67,7 +76,9 @@ class SnapshotCatalog(SnapshotIndex):
         job_id: str,
         *,
         name: str | None = None,
-        format: SnapshotFormat = SnapshotFormat.LINK,
+        format: SnapshotFormat | None = None,
+        taken_by: TakenBy = TakenBy.USER,
+        at_end: bool = False,
         fence: Fence | None = None,
         output: bool = True,
         batches: Mapping[str, int] | None = None,
@@ -80,6 +91,9 @@ class SnapshotCatalog(SnapshotIndex):
         Spark, except for the format ``logical``, which starts a session if `spark` is None.
 
         Args:
+            format: by default, the format that the job's spec names.
+            taken_by: jrs deletes by itself only what the system has taken.
+            at_end: whether the cleanup of the ended job takes it.
             output: whether to include the job's published output. Without it, the snapshot can only
                 be restored where that output still is as it was.
             batches: older batches to pin, by stage, out of those that Spark still retains.
@@ -93,6 +107,8 @@ class SnapshotCatalog(SnapshotIndex):
             OutcomeUnknown: the snapshot may be listed: check. If it is not, `fsck` names its
                 folder.
         """
+        if format is None:
+            format = self.format_of(job_id)
         if not isinstance(format, SnapshotFormat):
             raise InvalidInput(f"not a SnapshotFormat: {shown(format)}")
         export: create.ExportState | None = None
@@ -100,8 +116,18 @@ class SnapshotCatalog(SnapshotIndex):
             if self.export_state is None:
                 raise InvalidInput("a logical snapshot needs a catalog that can export state")
             export = partial(self.export_state, spark=spark)
-        request = create.SnapshotRequest(format, output, batches or {}, export, progress)
+        request = create.SnapshotRequest(
+            format, output, batches or {}, export, progress, taken_by, at_end
+        )
         return create.create(self, check_job_id(job_id), name, request, fence)
+
+    def format_of(self, job_id: str) -> SnapshotFormat:
+        """Return the format that the job's spec names for its snapshots; else ``link``."""
+        key = keys.JOBS + check_job_id(job_id)
+        spec = restores.spec_of(self.backend.get(key))
+        return (
+            SnapshotPolicy().format if spec is None else decode(JobSpec, spec, key).snapshots.format
+        )
 
     def newest_usable(self, job_id: str) -> RecoverySource:
         """Return the newest snapshot that can be restored, verified, and those skipped before it.
@@ -173,6 +199,31 @@ class SnapshotCatalog(SnapshotIndex):
         """
         return move.move(self, job_id, which, to_root, fence, progress)
 
+    def convert(
+        self,
+        job_id: str,
+        which: SnapshotRef,
+        to: SnapshotFormat,
+        *,
+        fence: Fence | None = None,
+        progress: transfer.Progress = transfer.silent,
+    ) -> SnapshotRecord:
+        """Convert a snapshot to another format: ``link``, ``full`` or ``cas``. Durable, idempotent.
+
+        It keeps its number, its name and its contents. The former files are deleted once the new
+        ones are listed. A repeat after a crash completes the conversion.
+
+        Raises:
+            NoSuchSnapshot, DamagedSnapshot: nothing was changed.
+            InvalidInput: one of the formats is ``logical``.
+            WrongState: the cluster's format is older than 5, or a move of it was interrupted.
+            SnapshotInUse: another process converts it, or still reads the former files.
+            Unavailable: the disk is full, or its storage is not mounted; nothing was changed.
+            Fenced: a newer leader exists.
+            OutcomeUnknown: repeat the call.
+        """
+        return convert.convert(self, job_id, which, to, fence, progress)
+
     def export(
         self,
         job_id: str,
@@ -230,7 +281,13 @@ class SnapshotCatalog(SnapshotIndex):
             raise InvalidInput(f"neither a SnapshotRecord nor a folder: {shown(source)}")
         if claim and isinstance(source, Path):
             self._check_unlisted(source)
-        request = RestoreRequest(source, as_job, claim, fork, fence, is_stopped, progress)
+        lineage = None
+        if isinstance(source, SnapshotRecord) and as_job not in (None, source.job_id):
+            how = LineageKind.FORK if fork else LineageKind.RESTORE
+            lineage = Lineage(source.job_id, how, source.number)
+        request = RestoreRequest(
+            source, as_job, claim, fork, fence, is_stopped, progress, lineage=lineage
+        )
         return restore.restore(self, request)
 
     def fork(
@@ -252,7 +309,7 @@ class SnapshotCatalog(SnapshotIndex):
             Unavailable, Fenced, OutcomeUnknown: as `create` and `restore`.
         """
         restore.check_free(self.backend, as_job)
-        taken = self.create(job_id, fence=fence, progress=progress)
+        taken = self.create(job_id, taken_by=TakenBy.SYSTEM, fence=fence, progress=progress)
         try:
             return self.restore(taken, as_job=as_job, fork=True, fence=fence, progress=progress)
         finally:
@@ -283,7 +340,7 @@ class SnapshotCatalog(SnapshotIndex):
         for stored in self.backend.scan(keys.SNAPSHOTS):
             record = decode(SnapshotRecord, stored.value, stored.key)
             for place in places(self.storage, record):
-                known = folders.snapshot(place, record.job_id, record.number)
+                known = folders.listed(place, record)
                 if known.is_dir() and folder.is_dir() and known.samefile(folder):
                     raise InvalidInput(
                         f"{folder} is listed as {record}; to use it up: jrs snapshot "

@@ -20,6 +20,7 @@ from jrs.contract.errors import (
     NoSuchJob,
     OutcomeUnknown,
     Unavailable,
+    WrongState,
 )
 from jrs.contract.operations import Create, Fence
 from jrs.contract.read_back import commit_and_read_back
@@ -30,10 +31,13 @@ from jrs.records.snapshots import (
     SnapshotFile,
     SnapshotFormat,
     SnapshotRecord,
+    TakenBy,
     check_snapshot_name,
 )
 from jrs.store import restores
 from jrs.store.protocols import RestoreEvent
+from jrs.store.result_store import JobResultStore
+from jrs.store.stored_result import how_it_ended
 
 from ..files import transfer
 from ..files.job_folders import JobStorage
@@ -59,6 +63,8 @@ class SnapshotRequest:
     export: ExportState | None
     """Set for the format ``logical``, which consists of exported state."""
     progress: transfer.Progress
+    taken_by: TakenBy
+    at_end: bool = False
 
 
 @attrs.frozen
@@ -87,6 +93,11 @@ def create(
     if contents.epoch_folder(storage, job_id) is None and not contents.read_records(
         backend, job_id
     ):
+        entry = JobResultStore(backend).get(job_id)
+        if entry is not None:
+            raise WrongState(
+                f"job {job_id!r} {how_it_ended(entry)}; nothing is left to take a snapshot of"
+            )
         raise NoSuchJob(f"there is no job {job_id!r}")
     remove_left_overs(storage, job_id)
     parent = _parent(storage, known) if request.format.is_restorable else None
@@ -108,7 +119,7 @@ def create(
                 os.rename(folder, whole)
                 folder = whole
                 storage.sync_names(folder)
-            record = _record(found, digest, taken.new_bytes)
+            record = _record(found, digest, taken.new_bytes, request)
             key = keys.snapshot(job_id, number)
             commit_and_read_back(backend, Create(key, encode(record)), fence=fence)
         except OutcomeUnknown:
@@ -218,7 +229,9 @@ def _parent(storage: JobStorage, known: Sequence[SnapshotRecord]) -> OpenSnapsho
     return None
 
 
-def _record(found: Manifest, digest: str, new_bytes: int) -> SnapshotRecord:
+def _record(
+    found: Manifest, digest: str, new_bytes: int, request: SnapshotRequest
+) -> SnapshotRecord:
     return SnapshotRecord(
         job_id=found.job_id,
         number=found.number,
@@ -232,6 +245,8 @@ def _record(found: Manifest, digest: str, new_bytes: int) -> SnapshotRecord:
         parent=found.parent,
         output=found.output,
         stages=found.stages,
+        taken_by=request.taken_by,
+        at_end=request.at_end,
     )
 
 

@@ -66,7 +66,7 @@ def remove(
         if stored is not None:
             # It may have been moved since it was read.
             current = decode(SnapshotRecord, stored.value, key)
-            if current.manifest != record.manifest:
+            if current.created_at != record.created_at:
                 return  # It is gone, and its number is another snapshot's.
             record = current
         for place in places(storage, record):
@@ -122,7 +122,7 @@ def _alone(storage: JobStorage, job_id: str, number: int) -> Iterator[list[Path]
     with ExitStack() as held:
         for folder in (
             folders.building(storage, job_id, number),
-            folders.snapshot(storage, job_id, number),
+            *folders.of_number(storage, job_id, number),
         ):
             if not folder.is_symlink():
                 if not folder.is_dir():
@@ -169,15 +169,15 @@ def named_blobs(storage: JobStorage) -> set[str]:
     named: set[str] = set()
     for job_id in storage.jobs():
         for number in folders.whole(storage, job_id):
-            folder = folders.snapshot(storage, job_id, number)
-            try:
-                found = manifest.read(folder)
-            except DamagedSnapshot:
-                if folder.is_dir():
-                    raise
-                continue  # It was just deleted.
-            if found.format is SnapshotFormat.CAS:
-                named.update(file.sha256 for file in found.files)
+            for folder in folders.of_number(storage, job_id, number):
+                try:
+                    found = manifest.read(folder)
+                except DamagedSnapshot:
+                    if folder.is_dir():
+                        raise
+                    continue  # It does not exist, or was just deleted.
+                if found.format is SnapshotFormat.CAS:
+                    named.update(file.sha256 for file in found.files)
     return named
 
 

@@ -4,12 +4,16 @@
 
     <job>/snapshots/<n>/manifest.json    a snapshot
     <job>/snapshots/<n>/files/…          its files; none if its format is ``cas``
-    <job>/snapshots/.<n>.tmp/            a snapshot that is being taken
+    <job>/snapshots/<n>-<digest>/        the same of a snapshot that was converted
+    <job>/snapshots/.<n>.tmp/            a snapshot that is being taken or converted
     <job>/.restore/                      a job that is being restored
     <cluster>/.blobs/<ab>/<sha256>       the files of ``cas`` snapshots
 
 A process that writes or reads a snapshot holds a lock on its folder. The kernel releases the lock
 when the process dies. So leftovers of a crash can be distinguished from work in progress.
+
+The folder of a converted snapshot is named by the digest of its manifest. So the commit that lists
+the new manifest is what replaces the folder of one form by that of another.
 """
 
 from __future__ import annotations
@@ -22,13 +26,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from jrs.contract.fork import forget_in_children
+from jrs.records.snapshots import SnapshotRecord
 
 from ..files.job_folders import JobStorage
 
 MANIFEST = "manifest.json"
 FILES = "files"
 
-_NUMBER = re.compile(r"([0-9]{1,10})")
+_NUMBER = re.compile(r"([0-9]{1,10})(?:-[0-9a-f]{16})?")
 _BUILDING = re.compile(r"\.([0-9]{1,10})\.tmp")
 
 
@@ -38,8 +43,29 @@ def snapshots(storage: JobStorage, job_id: str) -> Path:
 
 
 def snapshot(storage: JobStorage, job_id: str, number: int) -> Path:
-    """Return the folder of a snapshot; it need not exist."""
+    """Return the folder of a snapshot as it was taken; it need not exist."""
     return snapshots(storage, job_id) / str(number)
+
+
+def converted(storage: JobStorage, job_id: str, number: int, manifest: str) -> Path:
+    """Return the folder of a snapshot that was converted, by the sha256 of its manifest."""
+    return snapshots(storage, job_id) / f"{number}-{manifest[:16]}"
+
+
+def listed(storage: JobStorage, record: SnapshotRecord) -> Path:
+    """Return the folder of a listed snapshot in a storage; it need not exist."""
+    folder = converted(storage, record.job_id, record.number, record.manifest)
+    return folder if folder.is_dir() else snapshot(storage, record.job_id, record.number)
+
+
+def of_number(storage: JobStorage, job_id: str, number: int) -> list[Path]:
+    """Return the folders of a snapshot, as it was taken and converted."""
+    folder = snapshots(storage, job_id)
+    found = sorted(folder.glob(f"{number}-*")) if folder.is_dir() else []
+    return [
+        snapshot(storage, job_id, number),
+        *(path for path in found if _NUMBER.fullmatch(path.name)),
+    ]
 
 
 def building(storage: JobStorage, job_id: str, number: int) -> Path:

@@ -102,7 +102,7 @@ def check(
 def _folder(own: JobStorage, source: SnapshotRecord | Path) -> Path:
     if isinstance(source, Path):
         return source
-    return folders.snapshot(place(own, source), source.job_id, source.number)
+    return folders.listed(place(own, source), source)
 
 
 def _check_records(folder: Path, found: Manifest) -> None:

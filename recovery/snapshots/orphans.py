@@ -47,7 +47,7 @@ def find_orphans(backend: Backend, storage: JobStorage) -> Iterator[str]:
 
 def _of_records(storage: JobStorage, records: list[SnapshotRecord]) -> Iterator[str]:
     for record in records:
-        folder = folders.snapshot(place(storage, record), record.job_id, record.number)
+        folder = folders.listed(place(storage, record), record)
         if not folder.is_dir():
             yield (
                 f"{record}: its folder {folder} is gone; "
@@ -63,7 +63,7 @@ def _of_records(storage: JobStorage, records: list[SnapshotRecord]) -> Iterator[
 
 def _of_folders(storage: JobStorage, records: list[SnapshotRecord]) -> Iterator[str]:
     here = {
-        (record.job_id, record.number)
+        (record.job_id, record.number): folders.listed(storage, record)
         for record in records
         if record.storage is None or str(storage.root.parent) in (record.storage, record.copy)
     }
@@ -73,8 +73,12 @@ def _of_folders(storage: JobStorage, records: list[SnapshotRecord]) -> Iterator[
             if _is_abandoned(path):
                 yield f"{path}: an unfinished snapshot; the next snapshot removes it"
         for number in sorted(folders.whole(storage, job_id)):
-            path = folders.snapshot(storage, job_id, number)
-            if (job_id, number) not in here and _is_abandoned(path):
+            for path in folders.of_number(storage, job_id, number):
+                if path == here.get((job_id, number)) or not _is_abandoned(path):
+                    continue
+                if (job_id, number) in here:
+                    yield f"{path}: left over by a conversion of the snapshot; jrs gc removes it"
+                    continue
                 yield (
                     f"{path}: a snapshot that is not listed; "
                     f"jrs snapshot delete {job_id} {number}, or restore it from its folder"
@@ -114,8 +118,8 @@ def _of_blobs(storage: JobStorage) -> Iterator[str]:
     if unnamed:
         first = ", ".join(unnamed[:3])
         yield (
-            f"{blobs.folder}: {len(unnamed)} blobs that no snapshot names ({first}…); the next "
-            "deletion of a cas snapshot removes them"
+            f"{blobs.folder}: {len(unnamed)} blobs that no snapshot names ({first}…); jrs gc "
+            "removes them"
         )
 
 

@@ -35,7 +35,7 @@ from jrs.contract.operations import Fence
 from jrs.records import keys
 from jrs.records.checks import check_job_id
 from jrs.records.codec import decode
-from jrs.records.model import StopRecord, StopState
+from jrs.records.model import JobSpec, StopRecord, StopState
 from jrs.records.snapshots import (
     Manifest,
     RestoreRecord,
@@ -50,7 +50,7 @@ from jrs.store.result_store import JobResultStore
 from ..checkpoint_format import relocation, sink_log
 from ..files import transfer
 from ..files.job_folders import JobStorage
-from . import folders, swap
+from . import folders, from_stage, swap
 from .contents import batch_of, epoch_folder
 from .index import SnapshotIndex
 from .open import OpenSnapshot, check, opened
@@ -105,7 +105,7 @@ def restore(catalog: SnapshotIndex, request: RestoreRequest) -> Restored:
     """Restore a job from a snapshot; see `SnapshotCatalog.restore`."""
     storage = catalog.storage
     with opened(storage, request.source) as found:
-        job_id = check_job_id(request.as_job or found.manifest.job_id)
+        whole, job_id = found, check_job_id(request.as_job or found.manifest.job_id)
         _check_restorable(found, job_id)
         if request.left is None:  # A leader carries out a restore that was begun.
             swap.check_key(catalog, found.manifest, job_id)
@@ -113,7 +113,9 @@ def restore(catalog: SnapshotIndex, request: RestoreRequest) -> Restored:
         with _building(storage, job_id) as built:
             guards = swap.suspended_guards(catalog.backend, job_id)
             before = _check_startable(catalog, found.manifest, job_id, request)
-            check(str(request.source), found, thorough=True, progress=request.progress)
+            if stage := _from_stage(before, found.manifest, job_id, request):
+                found = from_stage.without(whole, stage)
+            check(str(request.source), whole, thorough=True, progress=request.progress)
             if SPEC not in found.manifest.records and restores.spec_of(before.spec) is None:
                 raise InvalidInput(
                     f"{found.folder} was taken of a job without a spec: there is nothing to start"
@@ -181,6 +183,16 @@ def _check_startable(
     if not stopped:
         raise JobIsRunning(f"job {job_id!r} is not suspended; first: jrs suspend {job_id}")
     return before
+
+
+def _from_stage(before: swap.Before, found: Manifest, job_id: str, request: RestoreRequest) -> str:
+    """Return the stage from which a new job runs again; empty if it continues. A restore that is
+    repeated has stored it with the new job's spec."""
+    spec = restores.spec_of(before.spec)
+    lineage = request.lineage if spec is None else decode(JobSpec, spec, swap.SPEC).lineage
+    if lineage is None or not lineage.job_id == found.job_id != job_id:
+        return ""
+    return lineage.from_stage
 
 
 def check_output(storage: JobStorage, stages: Iterable[SnapshotStage], job_id: str) -> None:

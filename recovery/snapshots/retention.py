@@ -16,13 +16,13 @@ def retain(
 ) -> list[SnapshotRecord]:
     """Delete the snapshots of a live job that the policy does not keep; return those deleted.
 
-    Idempotent. Snapshots in use stay until the next call.
+    Those that a user has taken stay. Idempotent. Snapshots in use stay until the next call.
 
     Raises:
         Fenced: a newer leader exists.
         Unavailable: from the backend or the disk; repeat it.
     """
-    known = [each for each in catalog.list(job_id) if each.name is None]
+    known = [each for each in catalog.list(job_id) if each.is_systems]
     doomed = known[: -policy.keep] if policy.keep is not None else []
     if policy.max_age is not None:
         eldest = catalog.now() - policy.max_age

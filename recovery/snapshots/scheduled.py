@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
+
 from jrs.contract.errors import JrsError
 from jrs.contract.operations import Fence
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import StreamRecord
 from jrs.records.policies import SnapshotPolicy
+from jrs.records.snapshots import Manifest, TakenBy
 
+from ..checkpoint_format.checkpoint import commit_of
 from ..checkpoint_format.position import position
 from ..checkpoint_format.unreadable import UnreadableCheckpoint
 from .catalog import SnapshotCatalog
@@ -23,6 +28,7 @@ def take_scheduled_snapshot(
     Return the outcome as a message; an empty string if no snapshot is due. The snapshot is one more
     recovery point and nothing depends on it, so a failure is only reported. No snapshot is taken at
     the end of a stream: nothing could resume from it, and it would push out the last useful one.
+    For the same reason none is taken if nothing was committed since the newest one.
     """
     streams = [
         decode(StreamRecord, stored.value, stored.key).name
@@ -31,7 +37,9 @@ def take_scheduled_snapshot(
     try:
         if not streams or any(_is_at_its_end(catalog, job_id, each, fence) for each in streams):
             return ""
-        taken = catalog.create(job_id, fence=fence)
+        if not _is_anything_new(catalog, job_id, streams, fence):
+            return ""
+        taken = catalog.create(job_id, format=policy.format, taken_by=TakenBy.SYSTEM, fence=fence)
         retain(catalog, job_id, policy, fence=fence)
     except (JrsError, OSError, ValueError) as error:
         return f"could not be taken: {error}"
@@ -45,3 +53,47 @@ def _is_at_its_end(catalog: SnapshotCatalog, job_id: str, stage: str, fence: Fen
         return position(catalog.storage.checkpoint(job_id, fence.epoch, stage)).at_the_end
     except UnreadableCheckpoint:
         return False  # Taking the snapshot reports the problem.
+
+
+def _is_anything_new(
+    catalog: SnapshotCatalog, job_id: str, streams: list[str], fence: Fence
+) -> bool:
+    """Return whether a batch or a stage was committed since the newest snapshot that can be
+    restored."""
+    newest = [each for each in catalog.list(job_id) if each.format.is_restorable][-1:]
+    if not newest:
+        return True
+    try:
+        known = catalog.manifest(job_id, newest[0].number)
+    except (JrsError, OSError):
+        return True  # Nothing can be restored from it now.
+    prefix = keys.stages(job_id)
+    finished = {record.key.removeprefix(prefix) for record in catalog.backend.scan(prefix)}
+    recorded = {name.removeprefix(keys.STAGES) for name in known.records if _is_of_stage(name)}
+    return finished != recorded or any(
+        _has_committed_since(catalog, job_id, stage, fence, known) for stage in streams
+    )
+
+
+def _is_of_stage(record: str) -> bool:
+    return record.startswith(keys.STAGES)
+
+
+def _has_committed_since(
+    catalog: SnapshotCatalog, job_id: str, stage: str, fence: Fence, known: Manifest
+) -> bool:
+    folder = catalog.storage.checkpoint(job_id, fence.epoch, stage)
+    try:
+        batch = position(folder).committed
+    except UnreadableCheckpoint:
+        return True  # Taking the snapshot reports the problem.
+    if batch < 0:
+        return any(each.name == stage and each.batch is not None for each in known.stages)
+    with suppress(FileNotFoundError):
+        # Not by its number alone: a job that was put back commits the same numbers again.
+        commit = os.stat(folder / commit_of(batch))
+        path = f"streams/{stage}/ck/{commit_of(batch)}"
+        return (commit.st_size, commit.st_mtime_ns) not in {
+            (file.size, file.mtime_ns) for file in known.files if file.path == path
+        }
+    return True

@@ -6,8 +6,9 @@ From the reservation to the commit a `RestoreRecord` is stored; see `jrs.store.r
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import attrs
 
@@ -34,10 +35,12 @@ from jrs.contract.operations import (
 )
 from jrs.contract.read_back import commit_and_read_back, still_unknown
 from jrs.records import keys, signing
-from jrs.records.codec import decode, encode, with_job_id
+from jrs.records.codec import decode, encode, to_plain, with_fields, with_job_id
+from jrs.records.lineage import Descendant, Lineage, LineageKind
 from jrs.records.model import EpochRecord, JobSpec, StageRecord, StreamRecord
 from jrs.records.snapshots import Manifest, RestoreRecord, SnapshotRecord
-from jrs.store import attempt_fence, restores
+from jrs.records.stages import TAKEN_OVER
+from jrs.store import attempt_fence, cluster_format, restores
 from jrs.store.result_store import JobResultStore
 
 from ..files import transfer
@@ -63,6 +66,10 @@ class RestoreRequest:
     progress: transfer.Progress
     left: Record | None = None
     """The record of the interrupted restore to carry out, if it must be that one."""
+    lineage: Lineage | None = None
+    """How a new job descends from the job of the snapshot."""
+    changes: Mapping[str, Any] = attrs.field(factory=dict)
+    """The fields of the spec that a new job has otherwise, as plain JSON."""
 
 
 @attrs.frozen
@@ -118,7 +125,7 @@ def reserve(
         begun = attrs.evolve(begun, spec=None if kept is None else kept.decode(*_AS_STORED))
     else:
         replaced = None if before.restore == before.spec else before.restore
-        spec = kept or _spec_in(catalog, found, job_id)
+        spec = kept or _spec_in(catalog, found, job_id, request)
         # Written even if it is the same: a process that has read it before has to read it again.
         with_spec = [
             create_or_update(keys.JOBS + job_id, spec, before.spec and before.spec.version)
@@ -127,7 +134,8 @@ def reserve(
     own = create_or_update(key, value, replaced and replaced.version)
     try:
         shut_out = attempt_fence.shut_out_ops(backend, job_id)
-        commit_and_read_back(backend, own, *with_spec, *guards, *shut_out, fence=request.fence)
+        also = [*with_spec, *_descendant_ops(catalog, request.lineage, job_id)]
+        commit_and_read_back(backend, own, *also, *guards, *shut_out, fence=request.fence)
     except Conflict:
         raise JobIsRunning(
             f"job {job_id!r} was just started, resumed or submitted; nothing was changed"
@@ -147,7 +155,20 @@ def _with_spec(job_id: str, stored: Record | None, spec: bytes) -> Op:
     return Check(stored.key, stored.version)
 
 
-def _spec_in(catalog: SnapshotIndex, found: Manifest, job_id: str) -> bytes:
+def _descendant_ops(catalog: SnapshotIndex, lineage: Lineage | None, job_id: str) -> list[Op]:
+    """Return what records a new job with the job that it descends from. An older version knows no
+    such record, and nothing depends on it."""
+    if lineage is None or not cluster_format.is_at_least(catalog.backend, 5):
+        return []
+    key = keys.descendant(lineage.job_id, job_id)
+    if catalog.backend.get(key) is not None:
+        return []  # This restore was interrupted before.
+    return [Create(key, encode(Descendant(lineage.job_id, job_id, lineage.how, catalog.now())))]
+
+
+def _spec_in(
+    catalog: SnapshotIndex, found: Manifest, job_id: str, request: RestoreRequest
+) -> bytes:
     """Return the spec in a snapshot, for the job that it is restored as.
 
     Raises:
@@ -156,7 +177,9 @@ def _spec_in(catalog: SnapshotIndex, found: Manifest, job_id: str) -> bytes:
     spec = found.records[SPEC].encode(*_AS_STORED)
     if job_id != found.job_id:
         signs, before = catalog.spec_key, spec
-        spec = with_job_id(before, job_id, SPEC)
+        lineage = None if request.lineage is None else to_plain(request.lineage)
+        fields = {**request.changes, "lineage": lineage}
+        spec = with_fields(with_job_id(before, job_id, SPEC), SPEC, **fields)
         # Otherwise the old signature stays, and masters that have a key hold the job.
         if signs is not None and signs.has_signed(before, SPEC):
             spec = signs.sign(spec, SPEC)
@@ -255,11 +278,15 @@ def commit(
             data = with_job_id(data, job_id, name)
         if name != SPEC:
             kind, _, stage = name.partition("/")
-            wanted[f"{kind}/{job_id}/{stage}"] = _without_output(catalog, job_id, data, kind, name)
+            if f"{kind}/" == keys.STAGES:
+                if job_id != found.job_id:
+                    data = with_fields(data, name, attempt=TAKEN_OVER)
+                data = _without_output(catalog, job_id, data, name)
+            wanted[f"{kind}/{job_id}/{stage}"] = data
     stored = backend.get(keys.JOBS + job_id)
-    spec = restores.spec_of(stored) or _spec_in(catalog, found, job_id)
-    if SPEC in found.records and _code(spec) != _code(found.records[SPEC].encode(*_AS_STORED)):
-        # The job was upgraded since: its new queries continue from these checkpoints.
+    spec = restores.spec_of(stored) or _spec_in(catalog, found, job_id, request)
+    if SPEC in found.records and _is_changed(spec, found.records[SPEC].encode(*_AS_STORED)):
+        # Its new queries continue from these checkpoints.
         for key in wanted:
             if key.startswith(keys.STREAMS):
                 wanted[key] = encode(decode(StreamRecord, wanted[key], key).of_any_plan())
@@ -307,11 +334,19 @@ def _commit_and_remove(
             raise  # It may still happen; or the job's cleanup has removed the restore.
 
 
-def _code(spec: bytes) -> str:
+def _is_changed(spec: bytes, before: bytes) -> bool:
+    """Return whether a job's code may be another one than that of the snapshot: it was upgraded
+    since, or it is retried after a fault was fixed."""
+    now, then = _readable(spec), _readable(before)
+    retried = now and now.lineage and now.lineage.how is LineageKind.RETRY
+    return bool(retried) or (now and now.entry_point) != (then and then.entry_point)
+
+
+def _readable(spec: bytes) -> JobSpec | None:
     try:
-        return decode(JobSpec, spec, SPEC).entry_point
+        return decode(JobSpec, spec, SPEC)
     except CorruptRecord:
-        return ""
+        return None
 
 
 def _stays(record: Record) -> bool:
@@ -325,12 +360,8 @@ def _stays(record: Record) -> bool:
         return False
 
 
-def _without_output(
-    catalog: SnapshotIndex, job_id: str, data: bytes, kind: str, where: str
-) -> bytes:
+def _without_output(catalog: SnapshotIndex, job_id: str, data: bytes, where: str) -> bytes:
     """Return a stage's record without the folder to publish from, unless its output is in place."""
-    if f"{kind}/" != keys.STAGES:
-        return data
     record = decode(StageRecord, data, where)
     place = catalog.storage.published(job_id, record.name, temporary=record.temporary)
     if record.published is None or place.exists():

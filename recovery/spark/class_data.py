@@ -2,10 +2,12 @@
 in about half the time (JEP 350).
 
 A failover of a job on Spark mostly consists of the start of a JVM that loads some 20,000 classes. A
-session that finds no archive requests one. A master of the same host and user then makes it, while
-nothing else wants the processor, or ``jrs prepare`` does. An archive fits one Spark and one Java,
-takes some 190 MB in ``~/.cache/jrs``, and may be deleted at any time; a JVM that it does not fit
-ignores it. The environment variable ``JRS_CLASS_DATA`` names another folder, or is ``off``.
+session that finds no archive requests one. ``jrs prepare`` makes it, or a master of the same host
+and user that runs with ``--prepare``, while nothing else wants the processor. Making one takes a
+JVM for a minute, so a master does not do it within a small limit of memory. An archive fits one
+Spark and one Java, takes some 190 MB in ``~/.cache/jrs``, and may be deleted at any time; a JVM
+that it does not fit ignores it. The environment variable ``JRS_CLASS_DATA`` names another folder,
+or is ``off``.
 
     python -m jrs.recovery.spark.class_data [--idle]    makes it; ends with its standard input
 """
@@ -20,6 +22,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -27,6 +30,7 @@ from jrs.contract import credentials
 from jrs.contract.errors import InvalidInput, Unavailable
 
 from ..files.sync import sync
+from ..processes import memory
 from .settings import LOCAL, STREAMING
 
 if TYPE_CHECKING:
@@ -38,6 +42,9 @@ _LOOK = 10.0
 """Seconds between two checks for requests of sessions."""
 _PATIENCE = 900.0
 """Seconds after which making an archive is given up."""
+NEEDS = 512 * 1024 * 1024
+"""The memory that making an archive needs, in bytes: about 300 MB of a JVM and 70 MB of Python,
+and room for what else runs within the limit."""
 _QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 """Messages about an archive that does not fit do not belong in a job's output."""
 
@@ -125,9 +132,14 @@ def make() -> Path:
 
 
 class Background:
-    """Makes the archives that sessions request, while a master runs; a context manager."""
+    """Makes the archives that sessions request, while a master runs; a context manager.
 
-    def __init__(self, look: float = _LOOK) -> None:
+    Args:
+        emit: called with a text when it begins, has ended, or does not begin for lack of memory.
+    """
+
+    def __init__(self, emit: Callable[[str], None], look: float = _LOOK) -> None:
+        self._emit = emit
         self._look = look
         self._over = threading.Event()
         self._tried: dict[Path, int] = {}
@@ -145,11 +157,25 @@ class Background:
         while not self._over.wait(self._look):
             try:
                 if self._is_asked():
-                    with _maker("--idle") as maker:
-                        while maker.poll() is None and not self._over.wait(0.5):
-                            pass
+                    self._make()
             except OSError:
                 continue  # No process, or no folder, at the moment.
+
+    def _make(self) -> None:
+        limit = memory.usable()
+        if limit < NEEDS:
+            self._emit(
+                f"the archive of Spark's classes is not made: that needs {NEEDS >> 20} MB, and "
+                f"only {limit >> 20} MB may be used here; run jrs prepare where there is more"
+            )
+            return
+        archive = place()
+        self._emit(f"making the archive of Spark's classes, {archive}")
+        with _maker("--idle") as maker:
+            while maker.poll() is None and not self._over.wait(0.5):
+                pass
+        made = archive is not None and archive.is_file()
+        self._emit(f"the archive of Spark's classes is {'made' if made else 'not made'}")
 
     def _is_asked(self) -> bool:
         """Return whether a session has requested an archive since the last one was made."""
@@ -215,7 +241,7 @@ def main() -> None:
                 sync(half)
                 os.rename(half, archive)
         except Exception as error:
-            _failed(archive).write_text(f"{type(error).__name__}: {error}", encoding="utf-8")
+            _failed(archive).write_text(str(error), encoding="utf-8")
         finally:
             half.unlink(missing_ok=True)
             shutil.rmtree(work, ignore_errors=True)
@@ -248,6 +274,12 @@ def _train(target: Path, folder: Path) -> None:
     }
     try:
         _work_like_a_job(SparkSession.builder.config(map={**conf}).getOrCreate(), folder)
+    except Exception as error:
+        # Read its text now: that of an error of the JVM ends with the JVM. Its second line, if there
+        # is one, names the cause: in the first, Py4J says which call failed.
+        lines = str(error).splitlines()
+        why = next((line.strip(": ") for line in reversed(lines[:2]) if line.strip()), "no reason")
+        raise RuntimeError(f"{type(error).__name__}: {why}") from None
     finally:
         if (gateway := SparkContext._gateway) is not None:
             gateway.shutdown()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..attempt.engine import SparkEngine, StreamHost, StreamSupervisor
-from .session import cancel_work, jvm_died, session_of
+from .session import cancel_work, jvm_died, require_pyspark, session_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -18,6 +18,7 @@ class PySparkEngine:
         return session_of(run.context)
 
     def supervise(self, run: StreamHost, *, draining: bool) -> StreamSupervisor:
+        require_pyspark()
         from .streams import Streams  # It imports pyspark, which takes a second.
 
         return Streams(run, draining=draining)

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jrs.contract import credentials
-from jrs.contract.errors import InvalidInput
+from jrs.contract.errors import CannotStartHere, InvalidInput
+from jrs.records.settings import properties_in
 
 from ..attempt import entry_point
 from ..attempt.context import AttemptContext
 from ..attempt.job import Job, context_of
 from . import class_data
-from .settings import DEFAULTS, LOCAL, STREAMING
+from .settings import (
+    DEFAULTS,
+    LOCAL,
+    PLAIN,
+    STREAMING,
+    conf_of,
+    dotted,
+    given_by_code,
+)
 
 if TYPE_CHECKING:
     from pyspark import SparkConf
@@ -27,44 +35,74 @@ if TYPE_CHECKING:
 
 _DYING = 5.0
 """Seconds in which a JVM that closed its sockets has ended."""
-_PROPERTY = re.compile(r"\s*([^\s#!=:][^\s=:]*)\s*[=:]?\s*(.*?)\s*")
 _starting = threading.Lock()
+_started_with: dict[str, str] = {}
+"""What the job's code gave to start the running session."""
 
 
-def spark(job: Job, **conf: str) -> SparkSession:
+def spark(
+    job: Job,
+    conf: Mapping[str, str | float | bool] | None = None,
+    /,
+    **keywords: str | float | bool,
+) -> SparkSession:
     """Return the SparkSession of the job's attempt: started once, named after the job.
 
     The calling thread's Spark jobs get the job group and the tag ``jrs-<job id>``, so that they can
-    be canceled together. `conf` (``spark_sql_shuffle_partitions="8"`` sets
-    ``spark.sql.shuffle.partitions``) counts only for the call that starts the session. It and
-    ``spark-defaults.conf`` override the defaults of jrs. An attempt in a process of its own keeps
-    Spark's temporary files in the job's staging, so that they are removed with it however it ends;
-    ``spark_local_dir`` puts them elsewhere.
+    be canceled together. An attempt in a process of its own keeps Spark's temporary files in the
+    job's staging, so that they are removed with it however it ends; ``spark.local.dir`` puts them
+    elsewhere.
+
+    Args:
+        conf: Spark's configuration, by its own keys. It overrides the job's `JobSettings`, which
+            override ``spark-defaults.conf``, which overrides the defaults of jrs. The call that
+            starts the session decides; a later call may repeat what the session has.
+        keywords: the same for keys that have no underscore:
+            ``spark_sql_shuffle_partitions=8`` sets ``spark.sql.shuffle.partitions``. A keyword
+            whose key Spark does not know is refused; write such a key in `conf`.
 
     Raises:
-        InvalidInput: pyspark or Java is not installed.
+        InvalidInput: a key does not begin with ``spark.``, Spark does not know the key of a
+            keyword, or the session runs with another value.
+        CannotStartHere: pyspark or Java is not installed on this host. Let it through: the job
+            starts on another host, or once this one has it.
+
+    Example::
+
+        session = jrs.spark(job, {"spark.sql.catalog.my_cat": "org.example.Catalog"})
     """
-    return session_of(context_of(job), **conf)
+    return session_of(context_of(job), conf, **keywords)
 
 
-def session_of(attempt: AttemptContext, **conf: str) -> SparkSession:
+def session_of(
+    attempt: AttemptContext,
+    conf: Mapping[str, str | float | bool] | None = None,
+    /,
+    **keywords: str | float | bool,
+) -> SparkSession:
     """Return the SparkSession of an attempt; see `spark`."""
-    try:
-        from pyspark import SparkContext
-        from pyspark.sql import SparkSession
-    except ImportError as error:
-        raise InvalidInput("this job needs Spark: pip install 'jrs[spark]'") from error
+    by_code = given_by_code(conf, keywords)
+    require_pyspark()
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
     with _starting:
         if _gateway_exit() is not None:
             _forget_jvm()
         if SparkContext._active_spark_context is None:
             require_java()
-            given = _configuration(attempt, conf)
-            builder = SparkSession.builder.config(conf=given).appName(f"jrs {attempt.job_id}")
+            given = _configuration(attempt, by_code)
+            builder = SparkSession.builder.config(conf=given)
             with credentials.withheld():  # A driver's; an attempt has none.
                 found = builder.getOrCreate()
+            for path in attempt.spec.settings.py_files:
+                found.sparkContext.addPyFile(path)
+            _started_with.clear()
+            _started_with.update(by_code)
         else:
             found = SparkSession.builder.getOrCreate()
+            _check_same(found, by_code)
+        _check_known(found, map(dotted, keywords))
     _pickle_by_value(attempt)
     context = found.sparkContext
     name = _name(attempt.job_id)
@@ -74,12 +112,20 @@ def session_of(attempt: AttemptContext, **conf: str) -> SparkSession:
     return found
 
 
+def require_pyspark() -> None:
+    """Raise `CannotStartHere`, with how to install it, if there is no pyspark."""
+    try:
+        import pyspark  # noqa: F401 - only whether it can be imported
+    except ImportError as error:
+        raise CannotStartHere("this job needs Spark: pip install 'jrs[spark]'") from error
+
+
 def require_java() -> None:
-    """Raise `InvalidInput`, with how to install it, if there is no Java to run Spark on."""
+    """Raise `CannotStartHere`, with how to install it, if there is no Java to run Spark on."""
     if class_data.find_java() is None:
         home = os.environ.get("JAVA_HOME")
         where = f"JAVA_HOME ({home}) holds no bin/java" if home else "there is no java on PATH"
-        raise InvalidInput(
+        raise CannotStartHere(
             f"Spark needs Java 17 or newer, but {where}: apt-get install openjdk-17-jre-headless, "
             "or set JAVA_HOME"
         )
@@ -124,12 +170,36 @@ def _pickle_by_value(attempt: AttemptContext) -> None:
         cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
 
 
-def _configuration(attempt: AttemptContext, conf: dict[str, str]) -> SparkConf:
+def _check_same(session: SparkSession, by_code: dict[str, str]) -> None:
+    """Raise `InvalidInput` unless the session runs with what a later call gives."""
+    started = session.sparkContext.getConf()
+    for key, value in by_code.items():
+        running = _started_with.get(key) or started.get(key) or session.conf.get(key, None)
+        if value not in (running, session.conf.get(key, None)):
+            raise InvalidInput(
+                f"the SparkSession runs with {key}={running}, not {value}: give the configuration "
+                "in the call that starts it"
+            )
+
+
+def _check_known(session: SparkSession, keys: Iterable[str]) -> None:
+    """Raise `InvalidInput` unless Spark knows these keys, which were given as keywords."""
+    registry = session.sparkContext._jvm.org.apache.spark.internal.config.ConfigEntry  # type: ignore[union-attr]
+    for key in keys:
+        if key not in PLAIN and registry.findEntry(key) is None:
+            raise InvalidInput(
+                f"Spark does not know {key}: if a part of the key has an underscore, or the key is "
+                "not one of Spark's own, give a mapping: jrs.spark(job, {'spark.…': …})"
+            )
+
+
+def _configuration(attempt: AttemptContext, by_code: dict[str, str]) -> SparkConf:
     from pyspark import SparkConf
 
     given = SparkConf()
-    for key, value in conf.items():
-        given.set(key.replace("_", "."), value)
+    for key, value in {**conf_of(attempt.spec.settings), **by_code}.items():
+        given.set(key, value)
+    given.setIfMissing("spark.app.name", f"jrs {attempt.job_id}")
     elsewhere = _spark_defaults()
 
     def default(key: str, value: str) -> None:
@@ -165,8 +235,7 @@ def _spark_defaults() -> dict[str, str]:
     path = Path(folder or "", "spark-defaults.conf")
     if not folder or not path.is_file():
         return {}
-    found = map(_PROPERTY.fullmatch, path.read_text().splitlines())
-    return {match[1]: match[2] for match in found if match is not None}
+    return properties_in(path.read_text())
 
 
 def _gateway_exit(*, wait: bool = False) -> int | None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import enum
 import threading
 import time
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ import attrs
 
 from jrs.contract.clock import Clock, Deadline
 from jrs.contract.errors import JobHeld, JrsError
+from jrs.contract.texts import counted
 from jrs.records.model import Json, StageRecord
 from jrs.records.policies import RestartPolicy
 
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
 
 _AGAIN = 1.0
 """Seconds before state that could not be loaded is loaded once more."""
+_REPORT = 1.0
+"""Seconds between two reports of committed batches."""
 _BOUNDARY = 10.0
 """Seconds in which a query may reach a batch boundary by itself before it is stopped."""
 
@@ -96,6 +100,9 @@ class StageQuery:
     _deaths: int = 0
     _start_at: float = 0.0
     _progress: Json = None
+    _reported: int | None = None
+    """The newest batch that was reported as committed, or was there before the attempt."""
+    _report_at: float = 0.0
     _lock: threading.Lock = attrs.field(factory=threading.Lock)
     """Held during each check, so that nothing is started once the stage is to be suspended."""
 
@@ -115,7 +122,8 @@ class StageQuery:
         return self.step in (Step.FLUSHING, Step.DRAINED, Step.FINISHED)
 
     def __str__(self) -> str:
-        return f"{self.step.value}, {position(self.checkpoint).committed + 1} batches committed"
+        done = position(self.checkpoint).committed + 1
+        return f"{self.step.value}, {counted(done, 'batch', 'batches')} committed"
 
     def start(self, *, draining: bool) -> None:
         """Start it for the first time in this attempt; Spark's exceptions reach the caller."""
@@ -138,6 +146,7 @@ class StageQuery:
                 if self._clock() >= self._start_at:
                     self._relaunch(draining)
             elif self._query.isActive:
+                self._report_batches()
                 if draining and self.step is Step.RUNNING and not self._stopping:
                     self._stopping = True
                     stop = partial(_stop_at_boundary, self._query, self.checkpoint)
@@ -178,6 +187,8 @@ class StageQuery:
     def _launch(self, draining: bool) -> None:
         """Start the query in the way that its checkpoint and its job require."""
         at = position(self.checkpoint)
+        if self._reported is None:
+            self._reported = at.committed
         if at.flushed:
             self.step = Step.DRAINED
             return
@@ -217,6 +228,7 @@ class StageQuery:
         """Take the next step after the end of a query."""
         self._progress = _progress(query) or self._progress
         self._query, error = None, query.exception()
+        self._report_batches(now=True)
         at = position(self.checkpoint)
         left_off = at.planned > at.committed
         if error is not None:
@@ -239,6 +251,17 @@ class StageQuery:
             self._relaunch(draining)
         else:
             self.step = Step.DRAINED
+
+    def _report_batches(self, *, now: bool = False) -> None:
+        """Report the batches that were committed since the last report, once a second."""
+        if not now and self._clock() < self._report_at:
+            return
+        self._report_at = self._clock() + _REPORT
+        with suppress(JrsError, OSError):  # What needs the checkpoint finds the error.
+            newest = position(self.checkpoint).committed
+            if self._reported is not None and newest > self._reported:
+                self.run.context.reporter.committed(self.name, self._reported + 1, newest)
+            self._reported = newest
 
     def _is_done(self, query: StreamingQuery, committed: int) -> bool:
         """Return whether a query that ended without an error has done its step."""

@@ -7,7 +7,10 @@ from typing import Any
 
 from jrs.contract.errors import InvalidInput
 
+from ..checkpoint_format import commit_log
+from ..checkpoint_format.checkpoint import commit_of
 from .session import require_java
+from .settings import STATE_FORM
 
 
 def export_state(checkpoint: Path, batch: int, target: Path, *, spark: Any = None) -> None:
@@ -19,10 +22,11 @@ def export_state(checkpoint: Path, batch: int, target: Path, *, spark: Any = Non
     Raises:
         InvalidInput: pyspark or Java is not installed, or the session's Spark cannot read the
             state.
+        UnreadableCheckpoint: the batch's commit cannot be read.
     """
     if not (checkpoint / "state").is_dir():
         return
-    spark = spark or _session()
+    spark = _reader(spark or _session(), checkpoint, batch)
     from pyspark.errors import PySparkException
 
     where = str(checkpoint)
@@ -41,6 +45,15 @@ def export_state(checkpoint: Path, batch: int, target: Path, *, spark: Any = Non
     except PySparkException as error:
         says = str(error).splitlines()[0]
         raise InvalidInput(f"Spark cannot read the state of {checkpoint}: {says}") from error
+
+
+def _reader(spark: Any, checkpoint: Path, batch: int) -> Any:
+    """Return a session that reads the form of state which the checkpoint has. Spark takes the form
+    from the session's settings, and does not record it in the checkpoint."""
+    reader = spark.newSession()
+    commit = commit_log.read(checkpoint / commit_of(batch))
+    reader.conf.set(STATE_FORM, "2" if commit.state_ids else "1")
+    return reader
 
 
 def _session() -> Any:

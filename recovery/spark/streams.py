@@ -10,6 +10,7 @@ import signal
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 
+import attrs
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from jrs.contract.errors import (
@@ -93,7 +94,10 @@ class Streams:
         session = job.spark  # Not before `build`: the job's function configures the session.
         queries.check_writer(writer, name, bounded=bounded)
         self._hold_back()
-        self._check_plan(name, writer, bounded, str(session.version))
+        place = StreamRecord(
+            job.job_id, name, bounded, "", str(session.version), order=order, after=after
+        )
+        self._check_plan(place, writer)
         checkpoint = folder / "ck"
         # Unique in the session, which jobs may share; but a table has the name of its stage.
         title = name if queries.is_table(writer) else f"{job.job_id}/{name}"
@@ -267,12 +271,11 @@ class Streams:
             self._marks = []
             self._changed.notify_all()
 
-    def _check_plan(self, name: str, writer: DataStreamWriter, bounded: bool, spark: str) -> None:
+    def _check_plan(self, record: StreamRecord, writer: DataStreamWriter) -> None:
         """Record the query of the stage's checkpoint, or refuse a checkpoint of another query."""
-        context, job_id = self._context, self._context.job_id
-        folder = str(context.storage.folder(job_id))
-        plan = queries.plan_hash(writer, folder)
-        record = StreamRecord(job_id, name, bounded, plan, spark, context.runtime.now())
+        context, job_id, name = self._context, self._context.job_id, record.name
+        plan = queries.plan_hash(writer, str(context.storage.folder(job_id)))
+        record = attrs.evolve(record, plan=plan, started_at=context.runtime.now())
         key = keys.stream(job_id, name)
         try:
             commit_and_read_back(context.backend, Create(key, encode(record)), fence=context.fence)
@@ -286,7 +289,9 @@ class Streams:
             commit_and_read_back(
                 context.backend, Update(key, encode(record), stored.version), fence=context.fence
             )
-        elif before.bounded != bounded or (before.spark == spark and before.plan != plan):
+        elif before.bounded != record.bounded or (
+            before.spark == record.spark and before.plan != plan
+        ):
             raise JobHeld(
                 f"stage {name!r} of job {job_id!r} is not the query of its checkpoint: deploy the "
                 "code that wrote it, or cancel the job and submit it under another id"

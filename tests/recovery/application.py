@@ -80,7 +80,7 @@ def main() -> None:
         main.__name__: main for main in (between_jobs, in_a_job, in_a_process, failing)
     }
     try:
-        returned = jrs.run(kinds[kind], url, cluster="test", ttl=30.0)
+        returned = jrs.run(kinds[kind], url, name="main", cluster="test", ttl=30.0)
     except jrs.JobNotFinished as error:
         returned = {"failed": error.result.job_id, "why": str(error)}
     print(json.dumps(returned))

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from jrs.backends.memory import Space
+from tests.recovery.lead import Lead
 from tests.recovery.support import CLUSTER, Faulty, FaultyFile, FaultyMemory
 
 
@@ -49,3 +50,10 @@ def memory() -> Iterator[FaultyMemory]:
 def root(tmp_path: Path) -> Path:
     """The root of the jobs' folders."""
     return tmp_path / "jobs"
+
+
+@pytest.fixture(autouse=True)
+def leads_end() -> Iterator[None]:
+    yield
+    while Lead.current:
+        Lead.current.pop().leadership.resign()

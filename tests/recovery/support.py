@@ -309,6 +309,7 @@ class Leader:
         resources: Iterable[Resource] = (),
         policy: CleanupPolicy | None = None,
         clock: Clock = time.monotonic,
+        now: Clock = time.time,
         report: Callable[[Event], None] = lambda event: None,
         candidate: str = "leader",
         max_attempts: int | None = None,
@@ -337,7 +338,7 @@ class Leader:
                 master=candidate,
                 max_attempts=max_attempts,
                 ttl=ttl,
-                runtime=Runtime(clock=clock),
+                runtime=Runtime(clock=clock, now=now),
             )
         )
 

@@ -21,7 +21,8 @@ from jrs.contract.errors import CorruptRecord, InvalidInput, ResultExpired, TooL
 from jrs.contract.operations import Create, Update
 from jrs.records import keys
 from jrs.records.codec import encode
-from jrs.records.model import JobNotFinished, JobStatus
+from jrs.records.model import JobStatus
+from jrs.records.not_finished import JobNotFinished
 from jrs.recovery import application
 from jrs.recovery.application import Driver
 from jrs.recovery.cleanup.job_cleanup import CleanupPolicy
@@ -213,6 +214,7 @@ def url(tmp_path: Path) -> str:
 
 
 def run(main: Callable[[Driver], Any], url: str, **options: Any) -> Any:
+    options.setdefault("name", "main")
     return jrs.run(main, url, cluster=CLUSTER, ttl=30.0, **options)
 
 
@@ -253,7 +255,8 @@ def test_a_main_that_returns_no_json_is_refused_and_not_stored(url: str, returne
     with pytest.raises((InvalidInput, TooLarge), match="what main returned"):
         run(main, url)
 
-    assert run(lambda driver: driver.run("once", lambda job: calls.append(1)), url) is None
+    returned = None
+    assert run(main, url) is None
     assert calls == [1]
 
 
@@ -326,7 +329,8 @@ def test_bad_input_to_run_changes_nothing(
     with pytest.raises(InvalidInput, match=says):
         run(lambda driver: driver.run(job_id, lambda job, **given: 1, **arguments), url)
     with open_backend(url, cluster=CLUSTER) as backend:
-        assert [record.key for record in backend.scan("")] == [keys.EPOCH]
+        stored = [record.key for record in backend.scan("")]
+    assert stored == ["applications/main", keys.STORAGE, keys.EPOCH]
 
 
 def test_the_result_of_an_expired_job_is_an_error_of_its_own(url: str) -> None:
@@ -446,3 +450,43 @@ def test_main_continues_when_the_backend_was_away_for_a_while(
 
     assert run(main, "memory://", storage=root, report=report) == "done"
     assert calls == ["main", "job"]
+
+
+def test_arguments_may_have_the_names_of_options(url: str) -> None:
+    """U19: a job's arguments may be called as those of `run` are."""
+
+    def tell(job: jrs.Job, **given: Any) -> Any:
+        return given
+
+    def main(driver: jrs.Driver) -> Any:
+        more = {"restart": 3, "arguments": 4}
+        return driver.run("tell", tell, job_id=1, function=2, arguments=more)
+
+    assert run(main, url) == {"job_id": 1, "function": 2, "restart": 3, "arguments": 4}
+
+
+@pytest.mark.parametrize(
+    "options", [{"restart": 3}, {"restart": 0}, {"arguments": 3}, {"arguments": {"n": 1}, "n": 2}]
+)
+def test_a_wrong_option_is_refused_in_words(url: str, options: dict[str, Any]) -> None:
+    """U19: `restart=3` is no policy, and no error of Python."""
+    with pytest.raises(InvalidInput, match=r"restart|arguments|twice"):
+        run(lambda driver: driver.run("job", lambda job, **given: 1, **options), url)
+
+
+def test_a_ttl_that_is_no_number_is_refused(tmp_path: Path) -> None:
+    """U19: in words, before anything is started."""
+    with pytest.raises(InvalidInput, match="ttl must be a number"):
+        jrs.run(
+            lambda driver: 1,  # type: ignore[misc]
+            (tmp_path / "store").as_uri(),
+            name="app",
+            ttl="x",  # type: ignore[arg-type]
+        )
+
+
+@pytest.mark.parametrize("entry", [lambda job: 1, 3, None])
+def test_a_spec_names_its_function(entry: Any) -> None:
+    """U19: a spec is stored, so a function itself is refused."""
+    with pytest.raises(InvalidInput, match="entry_point"):
+        jrs.JobSpec("job", entry)

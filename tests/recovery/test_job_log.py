@@ -14,7 +14,7 @@ from jrs.records.policies import RestartPolicy
 from jrs.store.jobs import JobCatalog
 from jrs.store.result_store import JobResultStore
 from jrs.testing.masters import Masters
-from tests.recovery.attempt.test_stages import Lead
+from tests.recovery.lead import Lead
 from tests.recovery.support import CLUSTER, FaultyMemory
 
 STAMP = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
@@ -41,7 +41,7 @@ def dies(job):
 def main(driver):
     return driver.run("add", add, a=2)
 """
-RUN = JOB + "jrs.run(main, sys.argv[1], ttl=30.0)\n"
+RUN = JOB + "jrs.run(main, sys.argv[1], name='main', ttl=30.0)\n"
 
 
 def run(tmp_path: Path, *before: str) -> list[str]:

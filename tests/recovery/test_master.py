@@ -26,6 +26,7 @@ from jrs.recovery.rules.events import Event
 from jrs.store.jobs import JobCatalog
 from jrs.store.masters import Registry
 from jrs.store.result_store import JobResultStore
+from jrs.store.steering import Steering
 from tests.recovery.support import CLUSTER, DirectedRunner, FaultyMemory, Thing, result, spec
 from tests.support import until
 
@@ -376,3 +377,26 @@ def test_no_jobs_on_an_object_store(
     monkeypatch.setattr(mounts, "filesystem_of", lambda root, _: "fuse.s3fs")
     with pytest.raises(InvalidInput, match=r"it is on fuse.s3fs, where a folder is not renamed"):
         Master(memory, url=memory.url, storage=tmp_path)
+
+
+def test_a_driver_hands_over(start: Start, space: Space) -> None:
+    """A switchover ends a driver's main as a loss does, and the named master leads; the third one
+    stays out of the campaign."""
+
+    def main(dispatcher: Dispatcher, leadership: Leadership, stop: threading.Event) -> bool:
+        until(lambda: leadership.lost.is_set() or stop.is_set(), "it is over")
+        return stop.is_set()
+
+    first = start("first", lead=main)
+    first.until("leading")
+    others = [start("second", lead=main), start("third", lead=main)]
+    steering = Steering(first.backend)
+    until(lambda: len(Registry(first.backend).views()) == 3, "all are registered")
+    request = steering.request_switchover("third", "tester", "a test")
+    others[1].until("leading")
+
+    assert request is not None
+    assert (request.epoch, request.to) == (1, "third")
+    assert "leading" not in others[0].kinds()
+    first.until("lost")
+    assert steering.request_switchover("third", "tester", "again") is None

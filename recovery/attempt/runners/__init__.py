@@ -27,8 +27,12 @@ class AttemptExit:
     """It ended because a newer leader exists."""
     begun: bool = True
     """False if the job's function was not called, through no fault of the job."""
+    cannot_start: bool = False
+    """Its host lacks what the job needs, as the attempt's record says."""
     lapsed: bool = False
     """Its watchdog ended it because its leadership was over: not a death of the job."""
+    timed_out: bool = False
+    """It was ended because a time limit of the job, the attempt or a stage has passed."""
 
 
 OnEnd = Callable[[AttemptExit], None]
@@ -42,6 +46,13 @@ class RunningAttempt(abc.ABC):
         """End the whole attempt and wait; return whether it is known to have ended. Idempotent."""
 
 
+class NotStarted(RunningAttempt):
+    """An attempt whose process could not be started."""
+
+    def end(self, deadline: Deadline) -> bool:
+        return True
+
+
 class Runner(abc.ABC):
     """Starts attempts."""
 
@@ -53,4 +64,8 @@ class Runner(abc.ABC):
 
         `function` is the job's function if the driver's main provided it; otherwise the runner
         loads the spec's entry point.
+
+        Raises:
+            CannotStartHere: this host lacks what the attempt's process needs. `on_end` is not
+                called.
         """

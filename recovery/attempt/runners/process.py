@@ -13,18 +13,23 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from jrs.contract import credentials
+from jrs.contract import credentials, masks
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import InvalidInput, Unavailable
 from jrs.contract.fork import forget_in_children
 
+from ...files import logs
 from ...processes import marks
+from ...rules.retention import LogLimits
+from .. import host
 from ..context import AttemptContext
-from ..launch import EXIT_DIED, EXIT_FENCED, EXIT_JVM_DIED, launch_of
+from ..launch import EXIT_CANNOT_START, EXIT_DIED, EXIT_FENCED, EXIT_JVM_DIED, launch_of
 from ..watchdog import Word
 from . import AttemptExit, OnEnd, Runner, RunningAttempt
+from .reports import Reports
 
 _STDERR_TAIL = 4096
+"""Bytes."""
 
 _WATCHDOG = 1.0
 """Seconds that a watchdog has to end its attempt when asked to."""
@@ -37,13 +42,22 @@ class ProcessRunner(Runner):
         url: the backend's URL as the attempt opens it, secrets included.
         storage: the root of all jobs' folders.
         program: the module that reads a `Launch` and runs the attempt.
+        limits: the bytes of logs that are kept.
     """
 
-    def __init__(self, url: str, storage: Path, program: str) -> None:
+    def __init__(
+        self,
+        url: str,
+        storage: Path,
+        program: str,
+        limits: LogLimits = LogLimits(),  # noqa: B008 - it cannot be changed
+    ) -> None:
+        self._limits = limits
         self._url = url
         self._program = program
         self._storage = storage
         self._secrets = credentials.secrets_of(os.environ)
+        self._reports = Reports()
 
     def start(
         self, context: AttemptContext, function: Callable[..., Any] | None, on_end: OnEnd
@@ -52,13 +66,44 @@ class ProcessRunner(Runner):
             raise InvalidInput("a function of the driver cannot run in a process of its own")
         marks.check_visible()
         spec = context.spec
+        host.check(spec, _environment())
+        job_secrets = host.secrets_of(spec)
         url, cluster = context.backend.url, context.backend.cluster
         old_mark = marks.old_mark(url, cluster, spec.job_id, context.fence.epoch, context.attempt)
-        logs = context.storage.logs(spec.job_id)
-        out, err = (logs / f"attempt-{context.attempt}.{kind}" for kind in ("out", "err"))
+        folder = context.storage.logs(spec.job_id)
+        logs.make_room(folder, self._limits.room_in_job)
+        out, err = (logs.stream(folder, context.attempt, name) for name in logs.STREAMS)
         line = context.lifeline
         inherited = (line.until, line.held) if line else ()
-        watchdog = subprocess.Popen(
+        reports = self._reports.open(context.on_report)
+        try:
+            launch = launch_of(
+                context, self._url, self._storage, self._secrets, job_secrets, reports.writing
+            )
+            watchdog = self._watchdog(context, old_mark, out, err, reports.writing, inherited)
+        except BaseException:
+            self._reports.close(reports)
+            raise
+        finally:
+            os.close(reports.writing)
+        reveal = masks.hide(job_secrets.values())
+
+        def ended(how: AttemptExit) -> None:
+            self._reports.close(reports)
+            on_end(how)
+
+        return ProcessAttempt(watchdog, context, launch.to_line(), err, ended, reveal)
+
+    def _watchdog(
+        self,
+        context: AttemptContext,
+        old_mark: str,
+        out: Path,
+        err: Path,
+        reports: int,
+        inherited: tuple[int, ...],
+    ) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
             [
                 sys.executable,
                 "-m",
@@ -67,6 +112,8 @@ class ProcessRunner(Runner):
                 old_mark,
                 out,
                 err,
+                str(self._limits.stream),
+                str(reports),
                 *map(str, inherited),
             ],
             stdin=subprocess.PIPE,
@@ -74,10 +121,8 @@ class ProcessRunner(Runner):
             stderr=subprocess.DEVNULL,
             start_new_session=True,
             env={**_environment(), marks.MARK: context.mark},
-            pass_fds=inherited,
+            pass_fds=(reports, *inherited),
         )
-        launch = launch_of(context, self._url, self._storage, self._secrets)
-        return ProcessAttempt(watchdog, spec.job_id, context.mark, launch.to_line(), err, on_end)
 
 
 class ProcessAttempt(RunningAttempt):
@@ -86,16 +131,17 @@ class ProcessAttempt(RunningAttempt):
     def __init__(
         self,
         watchdog: subprocess.Popen[bytes],
-        job_id: str,
-        mark: str,
+        context: AttemptContext,
         launch: bytes,
         stderr: Path,
         on_end: OnEnd,
+        reveal: Callable[[], None],
     ) -> None:
         self._watchdog = watchdog
-        self._marks = marks.marks_of(mark)
+        self._marks = marks.marks_of(context.mark)
         self._stderr = stderr
         self._on_end = on_end
+        self._reveal = reveal
         self._pipe = threading.Lock()
         self._is_dead = False
         assert watchdog.stdin is not None
@@ -105,7 +151,7 @@ class ProcessAttempt(RunningAttempt):
         except BrokenPipeError:
             pass  # It died at once; the waiter reports how.
         self._waiter = threading.Thread(
-            target=self._wait, name=f"jrs-attempt-{job_id}", daemon=True
+            target=self._wait, name=f"jrs-attempt-{context.job_id}", daemon=True
         )
         forget_in_children(self)
         self._waiter.start()
@@ -129,13 +175,16 @@ class ProcessAttempt(RunningAttempt):
         self._is_dead = word.clean or self._ends_all()
         self._on_end(
             AttemptExit(
-                message="its leadership was over" if word.lapsed else _says(word.status),
+                message=_says(word),
                 detail=_tail(self._stderr),
                 exit_status=word.status,
                 fenced=word.status == EXIT_FENCED,
+                cannot_start=word.status == EXIT_CANNOT_START,
                 lapsed=word.lapsed,
+                timed_out=bool(word.timed_out),
             )
         )
+        self._reveal()  # The texts of its end are masked by now.
 
     def _word(self) -> Word | None:
         """Return the watchdog's last word, or None if it was killed before."""
@@ -168,7 +217,12 @@ class ProcessAttempt(RunningAttempt):
         return () if pipe is None or pipe.closed else (pipe.fileno(),)
 
 
-def _says(status: int) -> str:
+def _says(word: Word) -> str:
+    if word.lapsed:
+        return "its leadership was over"
+    if word.timed_out:
+        return word.timed_out
+    status = word.status
     if status < 0:
         return f"its process was killed by signal {-status}"
     if status == EXIT_JVM_DIED:
@@ -179,12 +233,9 @@ def _says(status: int) -> str:
 
 
 def _tail(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - _STDERR_TAIL))
-            return file.read().decode(errors="replace")
-    except OSError:
-        return ""
+    # With room for a secret that begins in front of the tail.
+    found = logs.end_of(path, _STDERR_TAIL + masks.longest() * 4)
+    return masks.masked(found.decode(errors="replace"))[-_STDERR_TAIL:]
 
 
 def _environment() -> dict[str, str]:

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from jrs.contract.clock import Deadline
-from jrs.contract.errors import Fenced, JrsError
+from jrs.contract.errors import CannotStartHere, Fenced, JrsError
 
 from ..context import AttemptContext
 from ..engine import NO_SPARK, SparkEngine
@@ -80,6 +80,8 @@ class ThreadAttempt(RunningAttempt):
             ended = AttemptExit()
         except Fenced as error:
             ended = AttemptExit(message=str(error), fenced=True)
+        except CannotStartHere as error:
+            ended = AttemptExit(message=str(error), cannot_start=True)
         except NotBegun as error:
             ended = AttemptExit(message=str(error), begun=False)
         except BaseException as error:  # An unreported end would look like a long run.

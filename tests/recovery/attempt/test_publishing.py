@@ -27,7 +27,7 @@ from jrs.recovery.inspect.fsck import left_over
 from jrs.recovery.snapshots import SnapshotCatalog
 from jrs.store.opening import open_backend
 from jrs.store.result_store import JobResultStore
-from tests.recovery.attempt.test_stages import Lead
+from tests.recovery.lead import Lead
 from tests.recovery.snapshots.fabricate import file_sink, put, tree
 from tests.recovery.snapshots.test_crashes import DEAD, Begin, in_a_child
 from tests.recovery.support import CLUSTER, result, spoil

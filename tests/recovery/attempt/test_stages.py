@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,7 @@ from typing import Any
 import attrs
 import pytest
 
-from jrs.contract.backend import Backend
 from jrs.contract.errors import Fenced, InvalidInput, JobHeld, OutcomeUnknown, TooLarge, Unavailable
-from jrs.contract.leadership import Leadership
 from jrs.contract.runtime import Runtime
 from jrs.records import keys
 from jrs.records.model import JobResult, JobStatus, StageRecord
@@ -31,40 +28,10 @@ from jrs.store.opening import open_backend
 from jrs.store.result_store import JobResultStore
 from tests.recovery import jobs
 from tests.recovery.attempt import die_at
+from tests.recovery.lead import Lead
 from tests.recovery.support import CLUSTER, Faulty, FaultyMemory, put, spec, spoil
 
 HERE = Path(__file__).parents[3]
-
-
-class Lead:
-    """A leadership that runs attempts of ``job`` in this thread."""
-
-    def __init__(self, backend: Backend, root: Path) -> None:
-        self.backend = backend
-        self.storage = JobStorage(root, CLUSTER)
-        leadership = backend.campaign("me", ttl=30.0, stop=threading.Event())
-        assert leadership is not None
-        self.leadership: Leadership = leadership
-        self.folder = self.storage.folder("job")
-
-    def context(self, attempt: int = 1, **arguments: object) -> AttemptContext:
-        self.storage.take_over("job", self.leadership.epoch)
-        return AttemptContext(
-            spec("job", arguments=arguments), attempt, self.leadership.fence, self.backend,
-            self.storage, 0.0,
-        )  # fmt: skip
-
-    def job(self, attempt: int = 1) -> Job:
-        return AttemptRun(self.context(attempt)).job
-
-    def published(self) -> dict[str, str]:
-        """Return the published files and what is in them."""
-        return {
-            str(path.relative_to(self.folder)): path.read_text()
-            for place in ("out", "tmp")
-            for path in sorted((self.folder / place).rglob("*"))
-            if path.is_file()
-        }
 
 
 @pytest.fixture

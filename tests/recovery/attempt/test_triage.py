@@ -6,7 +6,15 @@ import asyncio
 
 import pytest
 
-from jrs.contract.errors import Fenced, InvalidInput, JobHeld, OutcomeUnknown, TooLarge, Unavailable
+from jrs.contract.errors import (
+    CannotStartHere,
+    Fenced,
+    InvalidInput,
+    JobHeld,
+    OutcomeUnknown,
+    TooLarge,
+    Unavailable,
+)
 from jrs.recovery.attempt.engine import StateLost
 from jrs.recovery.attempt.triage import TRIAGE, Verdict, triage
 
@@ -16,6 +24,7 @@ ALWAYS = {
     OutcomeUnknown("x"): Verdict.PASS_ON,
     KeyboardInterrupt(): Verdict.PASS_ON,
     JobHeld("x"): Verdict.HOLD,
+    CannotStartHere("x"): Verdict.CANNOT_START,
 }
 OTHERS = {
     StateLost("x"): (Verdict.DIED, Verdict.DIED),

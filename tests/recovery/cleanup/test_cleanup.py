@@ -92,7 +92,8 @@ def world(faulty: Faulty, root: Path) -> World:
 def assert_only_the_job_is_gone(world: World) -> None:
     records, files = world.state()
 
-    assert {key for key in records if "/job" in key} == {"results/job"}
+    (indexed,) = (key for key in records if key.startswith(keys.ENDED))
+    assert {key for key in records if "/job" in key} == {"results/job", indexed}
     assert {key for key in records if "/other" in key} == {
         "attempts/other",
         "cancel/other",
@@ -101,6 +102,8 @@ def assert_only_the_job_is_gone(world: World) -> None:
         "stages/other/s2",
     }
     assert [path for path in files if path.startswith("test/job/")] == [
+        "test/job/logs",
+        "test/job/logs/file",
         "test/job/out",
         "test/job/out/s1",
         "test/job/out/s1/file",
@@ -110,8 +113,8 @@ def assert_only_the_job_is_gone(world: World) -> None:
 
 
 def test_everything_of_the_job_goes_but_its_result_and_its_output(world: World) -> None:
-    """J7: one pass removes records, staging, temporary output and logs of this job and no other,
-    and marks the result clean."""
+    """J7, U6: one pass removes records, staging and temporary output of this job and no other, and
+    marks the result clean. The logs stay."""
     journal = world.cleanup().run("job", None)
 
     assert journal.problems == {}
@@ -189,12 +192,14 @@ def test_each_resource_is_tried_again_on_its_own(world: World) -> None:
     assert first.problems == second.problems == {"bad": "OSError: /srv/bad is busy"}
     assert good.calls == ["job"]
     assert bad.calls == ["job", "job"]
-    assert world.backend.get(keys.JOBS + "job") is None
+    assert world.backend.get(keys.CANCEL + "job") is None
+    assert world.backend.get(keys.JOBS + "job") is not None  # It goes last.
 
     bad.broken = None
     world.cleanup(good, bad).run("job", None)
 
     assert world.store.has_clean("job")
+    assert world.backend.get(keys.JOBS + "job") is None
     assert world.backend.get(keys.CLEANUP + "job") is None
 
 
@@ -250,7 +255,7 @@ def test_force_marks_clean_and_says_what_is_left(world: World) -> None:
     cleanup.run("job", None, last_try=True)
     left = cleanup.force("job")
 
-    assert left == {"bad": ["/the/bad/of/job"]}
+    assert left == {"bad": ["/the/bad/of/job"], "jobs records": ["jobs/job"]}
     assert world.store.has_clean("job")
     assert world.backend.get(keys.CLEANUP + "job") is None
 
@@ -285,7 +290,7 @@ def test_describe_names_everything_and_removes_nothing(world: World) -> None:
     folder = world.storage.folder("job")
 
     assert world.state() == before
-    assert said["staging"] == [str(folder / "e1"), str(folder / "tmp"), str(folder / "logs")]
+    assert said["staging"] == [str(folder / "e1"), str(folder / "tmp")]
     assert said["stages records"] == ["stages/job/s1", "stages/job/s2"]
     assert said["jobs records"] == ["jobs/job"]
     assert said["processes"] == []
@@ -599,3 +604,10 @@ def test_a_job_whose_spec_cannot_be_read_is_canceled_on_request(faulty: Faulty, 
         assert entry.result is not None
         assert entry.result.status is JobStatus.CANCELED
         assert leader.runner.started == []
+
+
+@pytest.mark.parametrize("wrong", [{"wait": "x"}, {"stop": 3}, {"timeout": "x"}, {"timeout": 0}])
+def test_a_policy_of_something_else_is_refused(wrong: dict[str, Any]) -> None:
+    """U19: a value that is no object of tenacity is refused in words."""
+    with pytest.raises(InvalidInput, match="cleanup"):
+        CleanupPolicy(**wrong)

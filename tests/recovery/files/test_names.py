@@ -19,7 +19,8 @@ from jrs.recovery.attempt.attempt_run import AttemptRun
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.master import Master
 from jrs.recovery.snapshots import SnapshotCatalog
-from tests.recovery.attempt.test_stages import Lead, writes
+from tests.recovery.attempt.test_stages import writes
+from tests.recovery.lead import Lead
 from tests.recovery.snapshots.fabricate import FakeJob
 from tests.recovery.support import CLUSTER, FaultyMemory
 

@@ -130,7 +130,7 @@ def main() -> None:
         said = f"{event.at:.2f} e{event.epoch} {event.kind} {event.job_id}: {event.message}"
         note(place, "events", said)
 
-    returned = jrs.run(what, url, cluster="test", ttl=float(ttl), report=report)
+    returned = jrs.run(what, url, name="main", cluster="test", ttl=float(ttl), report=report)
     print(json.dumps(returned), flush=True)
 
 

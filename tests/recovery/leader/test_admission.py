@@ -27,6 +27,7 @@ from jrs.recovery.cleanup.job_cleanup import CleanupPolicy, JobCleanup
 from jrs.recovery.leader.admission import Admission, slots_for
 from jrs.recovery.master import Master
 from jrs.recovery.processes.pools import Pool, side_by_side
+from jrs.recovery.rules.queue import Turn
 from jrs.store.jobs import JobCatalog
 from jrs.store.opening import open_backend
 from jrs.store.stops import JobStops
@@ -54,8 +55,8 @@ def test_no_more_attempts_run_at_once_than_slots_exist(memory: FaultyMemory, roo
     for name in names:
         catalog.submit(spec(name))
     with Leader(memory, root, max_attempts=4) as leader:
-        leader.until_said("decision", names[4], "at place 1 in")
-        leader.until_said("decision", names[-1], "at place 56 in")
+        leader.until_said("decision", names[4], "place 1 in")
+        leader.until_said("decision", names[-1], "place 56 in")
         most = 0
 
         def have_started(number: int) -> bool:
@@ -74,13 +75,34 @@ def test_no_more_attempts_run_at_once_than_slots_exist(memory: FaultyMemory, roo
             assert abs(names.index(attempt.job_id) - n) < 4, "no job overtakes another"
 
 
+def test_a_higher_priority_starts_first(memory: FaultyMemory, root: Path) -> None:
+    """U15: of the jobs that wait, the one with the highest priority is next; what runs stays."""
+    catalog = JobCatalog(memory, now=itertools.count(1).__next__)
+    catalog.submit(spec("runs"))
+    with Leader(memory, root, max_attempts=1) as leader:
+        running = leader.runner.of("runs")
+        for name, priority in (("low", -1), ("first", 0), ("second", 0), ("high", 7)):
+            catalog.submit(spec(name, priority=priority))
+        leader.until_said("decision", "high", "place 1 in")
+
+        assert not running.is_over
+
+        running.finish()
+        for name in ("high", "first", "second", "low"):
+            leader.runner.of(name).finish()
+        leader.until_clean("low")
+
+        order = [one.job_id for one in leader.runner.started]
+        assert order == ["runs", "high", "first", "second", "low"]
+
+
 def test_a_job_that_waits_can_be_canceled_and_suspended(memory: FaultyMemory, root: Path) -> None:
     """U15: a job that waits for a slot gives up its place, and the one behind it is next."""
     catalog = JobCatalog(memory)
     for name in ("runs", "canceled", "suspended", "next"):
         catalog.submit(spec(name))
     with Leader(memory, root, max_attempts=1) as leader:
-        leader.until_said("decision", "next", "at place 3 in")
+        leader.until_said("decision", "next", "place 3 in")
         catalog.cancel("canceled")
         leader.until_clean("canceled")
         JobStops(memory).request("suspended", StopMode.SUSPEND)
@@ -141,7 +163,7 @@ def test_masters_run_no_more_than_they_are_told(tmp_path: Path) -> None:
         explain = [sys.executable, "-m", "jrs", "--backend", masters.url, "explain", "job-7"]
         said = subprocess.run(explain, capture_output=True, text=True, timeout=BOUND, check=True)
 
-        assert "wait (it waits for a slot, at place 6 in the queue)" in said.stdout
+        assert "waiting: place 6 in the queue [wait]" in said.stdout
 
         hold.unlink()
         for number in range(8):
@@ -150,7 +172,7 @@ def test_masters_run_no_more_than_they_are_told(tmp_path: Path) -> None:
         for event in masters.events:
             if event.kind == "attempt":
                 running.add(event.job_id)
-            elif event.kind == "decision" and event.message.startswith("clean up"):
+            elif event.kind == "decision" and event.message.endswith("[clean up]"):
                 running.discard(event.job_id)
             most = max(most, len(running))
 
@@ -167,7 +189,7 @@ def test_the_queue_is_in_the_order_of_submission() -> None:
     """U15: places follow the time of submission, whenever the jobs were found."""
     admission = Admission(1)
     for name, at in (("late", 3.0), ("early", 1.0), ("middle", 2.0)):
-        admission.ask(name, at)
+        admission.ask(Turn(0, at, name))
 
     assert admission.grant() == ["early"]
     assert admission.grant() == []
@@ -179,6 +201,44 @@ def test_the_queue_is_in_the_order_of_submission() -> None:
 
     assert admission.grant() == ["late"]
     assert admission.taken == 1
+
+
+def test_the_queue_is_in_the_order_of_priority() -> None:
+    """U15: a higher priority goes before an earlier submission, also if it comes later."""
+    admission = Admission(1)
+    for name, priority, at in (("low", -1, 1.0), ("first", 0, 2.0), ("high", 5, 3.0)):
+        admission.ask(Turn.of(spec(name, priority=priority, submitted_at=at)))
+
+    assert [admission.place(name) for name in ("high", "first", "low")] == [1, 2, 3]
+
+    admission.ask(Turn.of(spec("low", priority=9, submitted_at=1.0)))  # It was changed.
+
+    assert admission.grant() == ["low"]
+
+
+def test_a_job_takes_as_many_slots_as_it_asks_for() -> None:
+    """U15: a job waits until all of its slots are free, and nothing overtakes it meanwhile; one
+    that asks for more than there are takes all of them."""
+    admission = Admission(4)
+    for number, slots in enumerate((2, 3, 1, 9)):
+        admission.ask(Turn(0, float(number), f"job-{number}", slots))
+
+    assert admission.grant() == ["job-0"]
+    assert admission.grant() == []
+
+    admission.release("job-0")
+
+    assert admission.grant() == ["job-1", "job-2"]
+    assert admission.taken == 4
+
+    admission.release("job-1")
+
+    assert admission.grant() == []
+
+    admission.release("job-2")
+
+    assert admission.grant() == ["job-3"]
+    assert admission.taken == 4
 
 
 @pytest.mark.parametrize(
@@ -385,9 +445,9 @@ def test_a_leader_that_is_late_starts_nothing_more(memory: FaultyMemory, root: P
         for name in ("a", "b", "c"):
             catalog.submit(spec(name))
         leader.runner.of("a")
-        leader.until_said("decision", "c", "at place 2 in")
+        leader.until_said("decision", "c", "place 2 in")
         catalog.submit(spec("d"))
-        leader.until_said("decision", "d", "at place 3 in")
+        leader.until_said("decision", "d", "place 3 in")
 
         assert [one.job_id for one in leader.runner.started] == ["a"]
 

@@ -120,7 +120,8 @@ def test_a_new_leader_reads_pages_and_no_job_alone(counting: Counting, root: Pat
     with Leader(counting, root) as leader:
         requests = counting.requests.copy()
 
-        assert requests["get_many"] == 2
+        # One for the jobs; the pause, again when its watch begins.
+        assert requests["get_many"] <= 3
         assert requests["get"] <= 2
         assert requests["page"] <= 2 * len(SCANNED)  # Once more when its watch begins.
         assert len(leader.said("decision", text="suspended")) == 300

@@ -100,7 +100,7 @@ def test_two_suspects_of_one_page_start_one_after_the_other(
             clock.now += suspects.probation(1)
             until(partial(is_acquitted, memory, job_id), "its probation is over")
 
-        assert leader.said("decision", "b", "starts one at a time")
+        assert leader.said("decision", "b", "start in turn")
 
 
 def test_what_is_new_does_not_overtake_a_suspect_that_waits(
@@ -114,7 +114,7 @@ def test_what_is_new_does_not_overtake_a_suspect_that_waits(
         first = leader.runner.of("y-first")
         is_submitted(memory, "a-new", suspicion=0)
         leader.dispatcher.provide("a-new", nothing)
-        leader.until_said("decision", "a-new", "starts one at a time")
+        leader.until_said("decision", "a-new", "start in turn")
         first.finish()
         leader.until_clean("y-first")
         clock.now += suspects.probation(1)  # Both are looked at again, this one first.
@@ -157,7 +157,7 @@ def test_a_suspect_whose_record_is_damaged_keeps_no_other_from_its_turn(
     is_submitted(memory, "first", "held")
     with leads(memory, root, clock, "first", "held") as leader:
         first = leader.runner.of("first")
-        leader.until_said("decision", "held", "starts one at a time")
+        leader.until_said("decision", "held", "start in turn")
         spoil(memory, keys.JOBS + "held")
         is_submitted(memory, "good", suspicion=0)
         leader.dispatcher.provide("good", nothing)
@@ -180,7 +180,7 @@ def test_a_suspect_that_any_process_can_load_takes_a_slot(memory: FaultyMemory, 
         put(memory, keys.ATTEMPTS + job_id, record)
     with Leader(memory, root, max_attempts=1) as leader:
         one = leader.runner.of("one")
-        leader.until_said("decision", "two", "at place 1 in")
+        leader.until_said("decision", "two", "place 1 in")
 
         assert one.context.spec.runner is RunnerKind.PROCESS
 

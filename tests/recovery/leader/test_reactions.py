@@ -11,6 +11,7 @@ import pytest
 
 from jrs import JobSpec, SnapshotPolicy
 from jrs.contract.runtime import Runtime
+from jrs.records.time_limits import TimeLimits
 from jrs.recovery.leader.agenda import Agenda
 from jrs.recovery.leader.facts import JobMemory, Look
 from jrs.recovery.leader.reactions import TABLE, Case, Reactions
@@ -48,6 +49,7 @@ def reaction(
     survived: bool = False,
     every: float | None = None,
     snapshot_at: float | None = None,
+    limit: float | None = None,
 ) -> list[tuple[str, str]]:
     """Return the pool and the action that a decision leads to, if any."""
     record = Recorder(SimpleNamespace(**{name: name for name in attrs.fields_dict(Pools)}))
@@ -58,7 +60,7 @@ def reaction(
     reactions = Reactions(context, them, them, them, Agenda(runtime.clock), probations, them.start)
     job = JobMemory(pinning=pinning, snapshot_at=snapshot_at)
     facts = Facts(spec=spec, result=Result.NONE, attempt=attempt)
-    stored = JobSpec("j", "m:f", snapshots=SnapshotPolicy(every=every))
+    stored = JobSpec("j", "m:f", snapshots=SnapshotPolicy(every=every), timeout=TimeLimits(limit))
     reactions.react(action, Case("j", job, Look(facts, stored, None, None)))
     return record.calls
 
@@ -77,20 +79,24 @@ WITHOUT_A_SNAPSHOT: list[tuple[Action, dict[str, Any], list[tuple[str, str]]]] =
     (Action.SUSPEND, {}, [("ends", "suspend")]),
     (Action.SUSPEND, {"attempt": RUNNING}, [("ends", "suspend")]),
     (Action.FAIL, {}, [("records", "fail")]),
+    (Action.TIME_OUT, {}, [("ends", "time_out")]),
     (Action.LEAVE, {"attempt": RUNNING}, []),
     (Action.LEAVE, {"survived": True}, [("records", "end_probation")]),
     (Action.LEAVE, {"every": 60.0}, []),
     (Action.LEAVE, {"every": 60.0, "snapshot_at": NOW + 1}, []),
     (Action.LEAVE, {"every": 60.0, "snapshot_at": NOW}, [("snapshots", "take_scheduled_snapshot")]),
+    (Action.LEAVE, {"limit": 60.0}, [("records", "count_time")]),
     (Action.WAIT, {}, []),
     (Action.HOLD, {}, []),
+    (Action.HOLD, {"attempt": Attempt.UNSTARTABLE}, [("records", "consider_hand_over")]),
     (Action.NOTHING, {}, []),
 ]
 DURING_A_SNAPSHOT: list[tuple[Action, dict[str, Any], list[tuple[str, str]]]] = [
     (Action.CANCEL, {"attempt": RUNNING}, [("ends", "cancel")]),
     (Action.CLEAN_UP, {"attempt": RUNNING}, [("ends", "end")]),
     (Action.SUSPEND, {"attempt": RUNNING}, [("ends", "end")]),
-    *((action, {}, []) for action in Action if action is not Action.CANCEL),
+    (Action.TIME_OUT, {"attempt": RUNNING}, [("ends", "time_out")]),
+    *((action, {}, []) for action in Action if action not in (Action.CANCEL, Action.TIME_OUT)),
     (Action.LEAVE, {"every": 60.0, "snapshot_at": NOW}, []),
 ]
 

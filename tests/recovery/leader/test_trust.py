@@ -11,6 +11,8 @@ import pytest
 from jrs.contract.errors import InvalidInput, JobHeld
 from jrs.records.codec import encode
 from jrs.records.model import JobSpec, JobStatus, StopMode, StopState
+from jrs.records.settings import JobSettings
+from jrs.records.signing import SpecKey
 from jrs.recovery.leader.trust import Trust
 from jrs.store.jobs import JobCatalog
 from jrs.store.opening import open_backend
@@ -34,6 +36,18 @@ def jrs(url: str, *arguments: str, code: int = 0) -> str:
 def check(trust: Trust, entry: str) -> None:
     spec = JobSpec("job", entry)
     trust.check(spec, encode(spec))
+
+
+def test_settings_that_bring_code_need_a_signature() -> None:
+    """U17: where masters limit what runs, a job with settings is held, unless it is signed."""
+    spec = JobSpec("job", "etl.jobs:nightly", settings=JobSettings(env={"PYTHONPATH": "/tmp"}))
+    with pytest.raises(JobHeld, match=r"settings that could run other code \(env\)"):
+        Trust(("etl.*",)).check(spec, encode(spec))
+    key = SpecKey(b"k" * 32)
+    signed = key.sign(encode(spec), "job")
+
+    Trust(("etl.*",), key).check(spec, signed)
+    Trust().check(spec, encode(spec))
 
 
 # -- allowed entry points ------------------------------------------------------------------------

@@ -10,41 +10,52 @@ from jrs.recovery.rules.decision import Action, Attempt, Facts, Result, Spec, St
 
 ANY = object()
 
-# spec, result, attempt, cancel, stop, startable, turn -> action; the first row that fits counts.
+# spec, result, attempt, cancel, stop, startable, turn, lost -> action; the first row that fits
+# counts.
 # The rows with a blank in the design's table ("–") have ANY there.
 TABLE = [
-    ((ANY, Result.UNREADABLE, ANY, ANY, ANY, ANY, ANY), Action.HOLD),
-    ((Spec.UNREADABLE, Result.NONE, ANY, False, ANY, ANY, ANY), Action.HOLD),
-    ((Spec.UNREADABLE, Result.NONE, ANY, True, ANY, ANY, ANY), Action.CANCEL),
-    ((ANY, Result.CLEAN, ANY, ANY, ANY, ANY, ANY), Action.SKIP),
-    ((ANY, Result.EXPIRED, ANY, ANY, ANY, ANY, ANY), Action.SKIP),
-    ((ANY, Result.DIRTY, ANY, ANY, ANY, ANY, ANY), Action.CLEAN_UP),
-    ((Spec.NONE, Result.NONE, ANY, ANY, ANY, ANY, ANY), Action.NOTHING),
-    ((Spec.RESTORING, Result.NONE, ANY, False, ANY, ANY, ANY), Action.RESTORE),
-    ((Spec.RESTORING, Result.NONE, ANY, True, ANY, ANY, ANY), Action.CANCEL),
+    ((ANY, Result.UNREADABLE, ANY, ANY, ANY, ANY, ANY, ANY), Action.HOLD),
+    ((Spec.UNREADABLE, Result.NONE, ANY, False, ANY, ANY, ANY, ANY), Action.HOLD),
+    ((Spec.UNREADABLE, Result.NONE, ANY, True, ANY, ANY, ANY, ANY), Action.CANCEL),
+    ((ANY, Result.CLEAN, ANY, ANY, ANY, ANY, ANY, ANY), Action.SKIP),
+    ((ANY, Result.EXPIRED, ANY, ANY, ANY, ANY, ANY, ANY), Action.SKIP),
+    ((ANY, Result.DIRTY, ANY, ANY, ANY, ANY, ANY, ANY), Action.CLEAN_UP),
+    ((Spec.NONE, Result.NONE, ANY, ANY, ANY, ANY, ANY, ANY), Action.NOTHING),
+    ((Spec.RESTORING, Result.NONE, ANY, False, ANY, ANY, ANY, ANY), Action.RESTORE),
+    ((Spec.RESTORING, Result.NONE, ANY, True, ANY, ANY, ANY, ANY), Action.CANCEL),
     # From here on there is a spec and no result. Canceling overrides a stop, and a stop
     # comes before all else.
-    ((Spec.READABLE, Result.NONE, ANY, True, ANY, ANY, ANY), Action.CANCEL),
-    ((Spec.READABLE, Result.NONE, ANY, False, Stop.UNREADABLE, ANY, ANY), Action.HOLD),
-    ((Spec.READABLE, Result.NONE, Attempt.RUNNING, False, Stop.ASKED, ANY, ANY), Action.LEAVE),
-    ((Spec.READABLE, Result.NONE, ANY, False, Stop.ASKED, ANY, ANY), Action.SUSPEND),
-    ((Spec.READABLE, Result.NONE, ANY, False, Stop.QUIESCED, ANY, ANY), Action.SUSPEND),
+    ((Spec.READABLE, Result.NONE, ANY, True, ANY, ANY, ANY, ANY), Action.CANCEL),
+    ((Spec.APPLICATION, Result.NONE, ANY, True, ANY, ANY, ANY, ANY), Action.CANCEL),
+    ((Spec.APPLICATION, Result.NONE, ANY, False, ANY, ANY, ANY, ANY), Action.WAIT),
+    ((Spec.READABLE, Result.NONE, ANY, False, ANY, ANY, ANY, True), Action.CANCEL),
+    ((Spec.READABLE, Result.NONE, ANY, False, Stop.UNREADABLE, ANY, ANY, ANY), Action.HOLD),
+    ((Spec.READABLE, Result.NONE, Attempt.RUNNING, False, Stop.ASKED, ANY, ANY, ANY), Action.LEAVE),
+    ((Spec.READABLE, Result.NONE, ANY, False, Stop.ASKED, ANY, ANY, ANY), Action.SUSPEND),
+    ((Spec.READABLE, Result.NONE, ANY, False, Stop.QUIESCED, ANY, ANY, ANY), Action.SUSPEND),
     (
-        (Spec.READABLE, Result.NONE, Attempt.RUNNING, False, Stop.SUSPENDED, ANY, ANY),
+        (Spec.READABLE, Result.NONE, Attempt.RUNNING, False, Stop.SUSPENDED, ANY, ANY, ANY),
         Action.SUSPEND,
     ),
-    ((Spec.READABLE, Result.NONE, Attempt.RUNNING, False, Stop.HELD, ANY, ANY), Action.SUSPEND),
-    ((Spec.READABLE, Result.NONE, ANY, False, Stop.HELD, ANY, ANY), Action.HOLD),
-    ((Spec.READABLE, Result.NONE, ANY, False, Stop.SUSPENDED, ANY, ANY), Action.WAIT),
-    ((Spec.READABLE, Result.NONE, Attempt.RUNNING, False, ANY, ANY, ANY), Action.LEAVE),
-    ((Spec.READABLE, Result.NONE, Attempt.SPENT, False, ANY, ANY, ANY), Action.FAIL),
-    ((Spec.READABLE, Result.NONE, Attempt.BACKING_OFF, False, ANY, ANY, ANY), Action.WAIT),
-    ((Spec.READABLE, Result.NONE, Attempt.UNHEARD, False, ANY, ANY, ANY), Action.WAIT),
-    ((Spec.READABLE, Result.NONE, Attempt.NONE, False, ANY, False, ANY), Action.WAIT),
-    ((Spec.READABLE, Result.NONE, Attempt.NONE, False, ANY, True, False), Action.WAIT),
-    ((Spec.READABLE, Result.NONE, Attempt.NONE, False, ANY, True, True), Action.RECOVER),
+    (
+        (Spec.READABLE, Result.NONE, Attempt.RUNNING, False, Stop.HELD, ANY, ANY, ANY),
+        Action.SUSPEND,
+    ),
+    ((Spec.READABLE, Result.NONE, ANY, False, Stop.HELD, ANY, ANY, ANY), Action.HOLD),
+    ((Spec.READABLE, Result.NONE, ANY, False, Stop.SUSPENDED, ANY, ANY, ANY), Action.WAIT),
+    ((Spec.READABLE, Result.NONE, Attempt.RUNNING, False, ANY, ANY, ANY, ANY), Action.LEAVE),
+    ((Spec.READABLE, Result.NONE, Attempt.OVERTIME, False, ANY, ANY, ANY, ANY), Action.TIME_OUT),
+    ((Spec.READABLE, Result.NONE, Attempt.TIMED_OUT, False, ANY, ANY, ANY, ANY), Action.FAIL),
+    ((Spec.READABLE, Result.NONE, Attempt.SPENT, False, ANY, ANY, ANY, ANY), Action.FAIL),
+    ((Spec.READABLE, Result.NONE, Attempt.BACKING_OFF, False, ANY, ANY, ANY, ANY), Action.WAIT),
+    ((Spec.READABLE, Result.NONE, Attempt.UNHEARD, False, ANY, ANY, ANY, ANY), Action.WAIT),
+    ((Spec.READABLE, Result.NONE, Attempt.UNSTARTABLE, False, ANY, ANY, ANY, ANY), Action.HOLD),
+    ((Spec.READABLE, Result.NONE, Attempt.NONE, False, ANY, False, ANY, ANY), Action.WAIT),
+    ((Spec.READABLE, Result.NONE, Attempt.NONE, False, ANY, True, False, ANY), Action.WAIT),
+    ((Spec.READABLE, Result.NONE, Attempt.NONE, False, ANY, True, True, ANY), Action.RECOVER),
 ]
-PRODUCT = list(product(Spec, Result, Attempt, (False, True), Stop, (False, True), (False, True)))
+EITHER = (False, True)
+PRODUCT = list(product(Spec, Result, Attempt, EITHER, Stop, EITHER, EITHER, EITHER))
 
 
 def by_table(facts: tuple[object, ...]) -> Action:
@@ -55,8 +66,8 @@ def by_table(facts: tuple[object, ...]) -> Action:
 
 
 def test_every_combination_of_facts_is_decided_as_the_table_says() -> None:
-    """The decision is total, and the table's, for each of the 4,800 combinations of facts."""
-    assert len(PRODUCT) == 4 * 5 * 5 * 2 * 6 * 2 * 2
+    """The decision is total, and the table's, for each of the 19,200 combinations of facts."""
+    assert len(PRODUCT) == 5 * 5 * 8 * 2 * 6 * 2 * 2 * 2
 
     wrong = {
         facts: decision.action
@@ -114,3 +125,15 @@ def test_a_swept_spec_is_named_in_the_reason() -> None:
 
     assert "swept" in with_spec.reason
     assert "swept" not in without.reason
+
+
+def test_a_pause_keeps_jobs_from_starting_and_nothing_else() -> None:
+    """While the cluster is paused, a start becomes a wait, and every other decision is the same."""
+    changed = {
+        (before, after)
+        for each in PRODUCT
+        if (before := decide(Facts(*each)).action)
+        is not (after := decide(Facts(*each, paused=True)).action)
+    }
+
+    assert changed == {(Action.RECOVER, Action.WAIT)}

@@ -26,7 +26,7 @@ from jrs.records.codec import decode
 from jrs.records.model import JobSpec
 from jrs.records.snapshots import SnapshotFormat
 from jrs.recovery.files.job_folders import JobStorage
-from jrs.recovery.snapshots import SnapshotCatalog, find_orphans
+from jrs.recovery.snapshots import SnapshotCatalog, find_orphans, folders
 from jrs.store.opening import open_backend
 from tests.recovery.snapshots.fabricate import FakeJob, tree
 from tests.recovery.support import CLUSTER
@@ -98,6 +98,8 @@ class Place:
 
     def __init__(self, root: Path, how: SnapshotFormat) -> None:
         self.root, self.how = root, how
+        forms = (SnapshotFormat.LINK, SnapshotFormat.FULL, SnapshotFormat.CAS)
+        self.other = forms[(forms.index(how) + 1) % 3]
         self.url = (root / "store").as_uri()
         self.storage = JobStorage(root / "jobs", CLUSTER)
 
@@ -116,6 +118,8 @@ class Place:
             catalog.create("job", format=self.how)
         elif what == "delete":
             catalog.delete("job", 1)
+        elif what == "convert":
+            catalog.convert("job", 1, self.other)
         elif what == "move":
             catalog.move("job", 1, self.root / "far")
         elif what == "restore":
@@ -149,7 +153,7 @@ def can_start(backend: Backend, job_id: str) -> bool:
 
 
 @pytest.mark.parametrize("how", ["link", "full", "cas"])
-@pytest.mark.parametrize("what", ["create", "delete", "move", "restore", "claim"])
+@pytest.mark.parametrize("what", ["create", "delete", "move", "restore", "claim", "convert"])
 def test_death_at_every_step(tmp_path: Path, what: str, how: str) -> None:
     """Whatever the step: all that was listed is whole, and the repeat does what was asked (N3)."""
     place = Place(tmp_path / "place", SnapshotFormat(how))
@@ -187,7 +191,10 @@ def check_nothing_is_lost(place: Place, catalog: SnapshotCatalog, what: str, ste
         assert f"jobs/{restored}: a restore was interrupted" in orphans, f"step {step}"
     for record in catalog.list("job"):
         assert record.number != gone or record.copy is None
-    listed = {f"job/snapshots/{record.number}" for record in catalog.list("job")}
+    listed = {
+        str(folders.listed(place.storage, record).relative_to(place.storage.root))
+        for record in catalog.list("job")
+    }
     known = (*listed, "job/e3", "job/out", "job/in", ".blobs")
     for path in place.files():
         top = "/".join(path.split("/")[1:4]) if path.startswith(CLUSTER) else path
@@ -224,6 +231,8 @@ def check_done(place: Place, catalog: SnapshotCatalog, what: str) -> None:
     assert can_start(catalog.backend, "job")
     for number in numbers:
         catalog.verify("job", number)
+    if what == "convert":
+        assert catalog.get("job", 1).format is place.other
     if what == "move":
         assert catalog.get("job", 1).storage == str(place.root / "far")
     if place.how is SnapshotFormat.CAS:

@@ -6,33 +6,20 @@ from pathlib import Path
 
 import pytest
 
+from jrs.records.snapshot_formats import PROPERTIES, matrix
 from jrs.records.snapshots import SnapshotFormat
-from jrs.recovery.snapshots import SnapshotCatalog
+from jrs.recovery.snapshots import SnapshotCatalog, folders
 from tests.recovery.snapshots.fabricate import FakeJob
 
 DOCS = Path(__file__).parents[3] / "docs" / "snapshots.md"
 
 
-def matrix() -> dict[str, dict[str, str]]:
-    """Return the documented properties of each format."""
-    rows = [
-        [cell.strip(" `*") for cell in line.strip("|").split("|")]
-        for line in DOCS.read_text().splitlines()
-        if line.startswith("|")
-    ]
-    head = next(row for row in rows if "incremental" in row)
-    rows = rows[rows.index(head) : rows.index(head) + 7]
-    return {row[0].split("`")[0]: dict(zip(head[1:], row[1:], strict=True)) for row in rows}
+def test_the_matrix_in_the_docs() -> None:
+    """U11: the page has the table of the code, with every format and every property (N5, N9)."""
+    table = "\n".join(matrix())
 
-
-@pytest.mark.parametrize("how", SnapshotFormat, ids=lambda how: how.value)
-def test_every_format_is_in_the_matrix(how: SnapshotFormat) -> None:
-    """With every property, and what it says of recovery is what restore does (N5, N9)."""
-    documented = matrix()[how.value]
-
-    assert len(documented) == 8
-    assert all(documented.values())
-    assert documented["recovery"].startswith("yes") is how.is_restorable
+    assert set(PROPERTIES) == set(SnapshotFormat)
+    assert table in DOCS.read_text(), f"docs/snapshots.md must have:\n{table}"
 
 
 @pytest.mark.parametrize("how", ["link", "full", "cas"])
@@ -42,4 +29,15 @@ def test_incremental_as_documented(catalog: SnapshotCatalog, job: FakeJob, how: 
 
     new = catalog.create("job", format=SnapshotFormat(how)).new_bytes
 
-    assert matrix()[how]["incremental"].startswith("yes") is (new == 0)
+    assert PROPERTIES[SnapshotFormat(how)].incremental.startswith("yes") is (new == 0)
+
+
+@pytest.mark.parametrize("how", ["link", "full", "cas"])
+def test_space_as_documented(catalog: SnapshotCatalog, job: FakeJob, how: str) -> None:
+    """Only links take none (R1): every file of the checkpoint has the inode of the job's own."""
+    catalog.create("job", format=SnapshotFormat(how))
+    linked = {path.stat().st_ino for path in job.query.ck.rglob("*") if path.is_file()}
+    folder = folders.snapshot(catalog.storage, "job", 1) / "files" / "streams"
+    own = {path.stat().st_ino for path in folder.rglob("*") if path.is_file()}
+
+    assert PROPERTIES[SnapshotFormat(how)].space.startswith("none") is bool(own & linked)

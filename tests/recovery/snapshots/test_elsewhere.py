@@ -17,7 +17,7 @@ from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.model import JobSpec, JobStatus
 from jrs.records.policies import Keep, SnapshotPolicy
-from jrs.records.snapshots import SnapshotFormat
+from jrs.records.snapshots import SnapshotFormat, TakenBy
 from jrs.recovery.cleanup.job_cleanup import JobCleanup
 from jrs.recovery.cleanup.resources import default_resources
 from jrs.recovery.cleanup.snapshots import Snapshots
@@ -204,6 +204,9 @@ def test_export_refuses(catalog: SnapshotCatalog, job: FakeJob, tmp_path: Path) 
         catalog.export("job", 1, tmp_path / "no" / "where")
 
 
+SYSTEM, USER = TakenBy.SYSTEM, TakenBy.USER
+
+
 # -- retention -----------------------------------------------------------------------------
 
 
@@ -212,9 +215,9 @@ def numbers(catalog: SnapshotCatalog) -> list[int]:
 
 
 def test_keep_the_newest(catalog: SnapshotCatalog, job: FakeJob) -> None:
-    """Of those that nobody named, as many as the policy says."""
-    for name in (None, "mine", None, None, None):
-        catalog.create("job", name=name)
+    """U10: of those that the system took, as many as the policy says; users' own all stay."""
+    for who in (SYSTEM, USER, SYSTEM, SYSTEM, SYSTEM):
+        catalog.create("job", taken_by=who)
 
     gone = retain(catalog, "job", SnapshotPolicy(keep=2))
 
@@ -226,7 +229,7 @@ def test_keep_the_newest(catalog: SnapshotCatalog, job: FakeJob) -> None:
 def test_keep_the_young(catalog: SnapshotCatalog, job: FakeJob) -> None:
     """By age; but never the last that the job could resume from."""
     for _ in range(3):
-        catalog.create("job")
+        catalog.create("job", taken_by=SYSTEM)
 
     retain(catalog, "job", SnapshotPolicy(max_age=0))
 
@@ -247,9 +250,10 @@ def test_no_policy(policy: dict[str, Any]) -> None:
 def test_at_the_end(
     catalog: SnapshotCatalog, job: FakeJob, memory: FaultyMemory, status: JobStatus, stay: bool
 ) -> None:
-    """By default deleted with a job that finished, kept and listed otherwise, after it is clean."""
+    """By default deleted with a job that finished, kept and listed otherwise, after it is clean:
+    then with one of the job's end (U3)."""
     for how in (SnapshotFormat.LINK, SnapshotFormat.CAS):
-        catalog.create("job", format=how)
+        catalog.create("job", format=how, taken_by=SYSTEM)
     memory.commit(
         Create(keys.RESULTS + "job", encode(result("job", status=status))),
         Create(keys.DIRTY + "job", b"1"),
@@ -262,11 +266,12 @@ def test_at_the_end(
 
     assert journal.problems == {}
     assert JobResultStore(memory).has_clean("job")
-    assert numbers(catalog) == ([1, 2] if stay else [])
+    assert numbers(catalog) == ([1, 2, 3] if stay else [])
     if stay:
         assert catalog.verify("job", 2)
-        catalog.delete("job", 2)
-        catalog.delete("job", 1)
+        assert catalog.verify("job", 3).at_end
+        for number in (3, 2, 1):
+            catalog.delete("job", number)
     assert not folders.whole(job.storage, "job")
     assert tree(job.storage.root / ".blobs") == {}
 
@@ -292,7 +297,7 @@ def test_what_its_spec_says_at_the_end(
     assert stored is not None
     told = attrs.evolve(decode(JobSpec, stored.value, stored.key), snapshots=policy)
     memory.commit(Update(stored.key, encode(told), stored.version))
-    catalog.create("job")
+    catalog.create("job", taken_by=SYSTEM)
     memory.commit(
         Create(keys.RESULTS + "job", encode(result("job", status=status))),
         Create(keys.DIRTY + "job", b"1"),
@@ -300,6 +305,6 @@ def test_what_its_spec_says_at_the_end(
     JobCleanup(memory, default_resources(memory, job.storage)).run("job", None)
 
     assert JobResultStore(memory).has_clean("job")
-    assert numbers(catalog) == ([1] if stay else [])
+    assert numbers(catalog) == ([1, 2] if stay else [])
     Snapshots(memory, job.storage).clean("job")
-    assert numbers(catalog) == ([1] if stay else [])
+    assert numbers(catalog) == ([1, 2] if stay else [])

@@ -6,11 +6,15 @@ import os
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
 from jrs.contract.errors import DamagedSnapshot, InvalidInput, SnapshotInUse, Unavailable
+from jrs.contract.operations import Update
+from jrs.records import keys
+from jrs.records.codec import decode, encode
 from jrs.records.policies import SnapshotPolicy
-from jrs.records.snapshots import SnapshotFormat, SnapshotRecord
+from jrs.records.snapshots import SnapshotFormat, SnapshotRecord, TakenBy
 from jrs.recovery.snapshots import SnapshotCatalog, delete, find_orphans, folders, move, retain
 from tests.recovery.snapshots.fabricate import FakeJob, put, tree
 from tests.recovery.snapshots.test_catalog import by_format, flip
@@ -219,6 +223,10 @@ def test_retention_continues_behind_one_that_is_away(
 ) -> None:
     """The others are deleted, and it is said why one was not."""
     catalog.create("job")
+    for stored in list(catalog.backend.scan(keys.snapshots("job"))):
+        record = decode(SnapshotRecord, stored.value, stored.key)
+        systems = encode(attrs.evolve(record, taken_by=TakenBy.SYSTEM))
+        catalog.backend.commit(Update(stored.key, systems, stored.version))
 
     with pytest.raises(Unavailable, match="is missing"):
         retain(catalog, "job", SnapshotPolicy(keep=1))

@@ -16,8 +16,9 @@ import pytest
 from jrs.contract.errors import JobHeld, Unavailable
 from jrs.records import keys
 from jrs.records.codec import decode
-from jrs.records.model import AttemptRecord, StreamRecord
+from jrs.records.model import AttemptRecord, StageRecord, StreamRecord
 from jrs.records.policies import SnapshotPolicy
+from jrs.records.snapshots import SnapshotFormat, TakenBy
 from jrs.recovery.checkpoint_format import checkpoint
 from jrs.recovery.checkpoint_format.position import END_OF_TIME
 from jrs.recovery.files.job_folders import JobStorage
@@ -44,6 +45,52 @@ def test_the_newest_are_kept(state: RecoveryPoints, catalog: SnapshotCatalog, jo
         state.take_scheduled_snapshot("job", SnapshotPolicy(keep=2))
 
     assert [one.stages[0].batch for one in catalog.list("job")] == [6, 7]
+
+
+@pytest.mark.parametrize("by", TakenBy)
+def test_none_while_nothing_is_committed(
+    state: RecoveryPoints, catalog: SnapshotCatalog, job: FakeJob, by: TakenBy
+) -> None:
+    """U9: a stream that hangs rotates no older point out, no matter who took the newest. A batch or
+    a finished stage is something new, and so is the same batch of another history."""
+    policy = SnapshotPolicy(keep=2)
+
+    def pins() -> bool:
+        before = len(catalog.list("job")) and catalog.list("job")[-1].number
+        state.take_scheduled_snapshot("job", policy)
+        return catalog.list("job")[-1].number > before
+
+    catalog.create("job", taken_by=by)
+    assert not pins()
+    job.run()
+    assert pins()
+    assert not pins()
+    job.query.plan()
+    assert not pins()
+    job.run()
+    assert pins()
+    commit = job.query.ck / "commits" / str(job.query.batch)
+    os.utime(commit, ns=(1, 1))
+    assert pins()
+    job.record(keys.stage("job", "late"), StageRecord("job", "late", 1, 1, 3, 0.5, 10.0))
+    assert pins()
+    assert not pins()
+
+
+def test_the_system_deletes_its_own(
+    state: RecoveryPoints, catalog: SnapshotCatalog, job: FakeJob
+) -> None:
+    """U10: retention spares what a user has taken, named or not, and what an older version has
+    taken under a name (seed FLIP-47: "they will not be automatically deleted")."""
+    catalog.create("job")
+    catalog.create("job", name="older", taken_by=TakenBy.UNKNOWN)
+    catalog.create("job", taken_by=TakenBy.UNKNOWN)
+    for _ in range(2):
+        job.run()
+        state.take_scheduled_snapshot("job", SnapshotPolicy(keep=1, format=SnapshotFormat.FULL))
+
+    listed = [(one.number, one.taken_by.value, one.format.value) for one in catalog.list("job")]
+    assert listed == [(1, "user", "link"), (2, "", "link"), (5, "system", "full")]
 
 
 def test_none_behind_the_end(state: RecoveryPoints, catalog: SnapshotCatalog, job: FakeJob) -> None:

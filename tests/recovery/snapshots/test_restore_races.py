@@ -13,6 +13,7 @@ import pytest
 from jrs.contract.errors import DuplicateJob, JobIsRunning, Unavailable, WrongState
 from jrs.contract.operations import Delete, Update
 from jrs.records import keys
+from jrs.records.snapshots import TakenBy
 from jrs.recovery.cleanup.job_cleanup import JobCleanup
 from jrs.recovery.cleanup.resources import default_resources
 from jrs.recovery.inspect.explain import explain
@@ -350,8 +351,8 @@ def test_a_cleanup_leaves_what_a_restore_was_begun_from(
     catalog: SnapshotCatalog, job: FakeJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another job can still be finished from it; then it goes, like all that have no use."""
-    catalog.create("job")
-    catalog.create("job")
+    catalog.create("job", taken_by=TakenBy.SYSTEM)
+    catalog.create("job", taken_by=TakenBy.SYSTEM)
     job.suspend()
     cut_off(catalog, monkeypatch, 1, as_job="new")
 

@@ -1,0 +1,261 @@
+"""Garbage: files of jobs that nothing needs any more, found and removed on request.
+
+Only files are removed, and only by renaming them into the trash first, so that a crash at any point
+is harmless. What a process works on is locked, and stays. A master cannot be in the way: none runs
+or cleans up a job that has ended and is clean, and no id is used twice.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import attrs
+
+from jrs.contract.backend import Backend
+from jrs.contract.errors import CorruptRecord, InvalidInput, SnapshotInUse, Unavailable
+from jrs.contract.texts import shown
+from jrs.records import keys
+from jrs.records.codec import decode
+from jrs.records.model import AttemptRecord, JobResult, Tombstone
+from jrs.records.snapshots import SnapshotRecord
+
+from ..snapshots import convert, delete, folders, manifest
+from ..snapshots.blobs import Blobs
+from ..snapshots.index import SnapshotIndex
+from ..snapshots.references import jobs_in_use
+
+
+@attrs.frozen
+class Garbage:
+    """A file or a folder that nothing needs any more."""
+
+    path: str
+    size: int
+    """The bytes that its removal frees: files with another hard link do not count."""
+    why: str
+
+
+@attrs.frozen
+class GarbageReport:
+    """What a collection has removed, or would remove."""
+
+    removed: tuple[Garbage, ...]
+    left: tuple[str, ...]
+    """What looks like garbage and stays, and why; one line each."""
+
+
+class GarbageCollector:
+    """Finds and removes garbage of one cluster.
+
+    Args:
+        older_than: seconds for which something has to have been garbage.
+    """
+
+    def __init__(self, catalog: SnapshotIndex, older_than: float, *, dry_run: bool) -> None:
+        if type(older_than) not in (int, float) or not older_than >= 0:
+            raise InvalidInput(f"older_than must be a number of seconds, not {shown(older_than)}")
+        self._catalog = catalog
+        self._backend = catalog.backend
+        self._storage = catalog.storage
+        self._until = catalog.now() - older_than
+        self._dry_run = dry_run
+        self._removed: list[Garbage] = []
+        self._left: list[str] = []
+
+    def run(self) -> GarbageReport:
+        """Remove what is garbage, or find it only. Idempotent."""
+        known = {job_id: _Known.of(self._backend, job_id) for job_id in self._storage.jobs()}
+        for job_id, job in known.items():
+            self._unfinished(job_id)
+            if not job.exists:
+                path = self._storage.folder(job_id)
+                self._left.append(f"{path}: the folder of an unknown job")
+                continue
+            self._snapshots(job_id, job)
+            if job.has_ended:
+                for path in self._storage.left_in_staging(job_id):
+                    self._discard(job_id, path, "left over by a job that has ended")
+        self._outputs(known)
+        for job_id, job in known.items():
+            if job.has_ended and not self._dry_run:
+                self._remove_empty(job_id)
+        self._blobs()
+        self._trash()
+        return GarbageReport(tuple(self._removed), tuple(self._left))
+
+    # -- what is garbage ---------------------------------------------------------------------
+
+    def _unfinished(self, job_id: str) -> None:
+        """Remove what processes have left that died while they took or restored a snapshot."""
+        numbers = sorted(folders.unfinished(self._storage, job_id))
+        paths = [folders.building(self._storage, job_id, number) for number in numbers]
+        for path in (*paths, folders.restoring(self._storage, job_id)):
+            with folders.locked(path) as mine:
+                if mine:
+                    self._discard(job_id, path, "left over by an unfinished snapshot or restore")
+
+    def _snapshots(self, job_id: str, job: _Known) -> None:
+        """Remove the folders of snapshots that are not listed, if they are of this job's life."""
+        for number in sorted(folders.whole(self._storage, job_id)):
+            stored = self._backend.get(keys.snapshot(job_id, number))
+            record = None
+            if stored is not None:
+                record = decode(SnapshotRecord, stored.value, stored.key)
+                if not convert.is_whole(self._storage, record):
+                    continue  # It is in another storage, or damaged: any folder may be of use.
+            for path in folders.of_number(self._storage, job_id, number):
+                if path.is_dir() and (
+                    record is None or path != folders.listed(self._storage, record)
+                ):
+                    self._unlisted(job_id, job, path)
+
+    def _unlisted(self, job_id: str, job: _Known, path: Path) -> None:
+        with folders.locked(path) as mine:
+            if not mine:
+                return  # It is being taken or read.
+            try:
+                taken = manifest.read(path).created_at
+            except CorruptRecord:
+                taken = 0.0
+            if job.since is None or taken < job.since:
+                self._left.append(
+                    f"{path}: a snapshot that is not listed, perhaps of an earlier life of the job"
+                )
+                return
+            if self._backend.get(keys.snapshot(job_id, int(path.name.partition("-")[0]))) is None:
+                self._discard(job_id, path, "a snapshot that is not listed")
+            else:
+                self._discard(job_id, path, "left over by a conversion of the snapshot")
+
+    def _outputs(self, known: dict[str, _Known]) -> None:
+        expired = [
+            job_id for job_id, job in known.items()
+            if job.expired_at is not None and job.expired_at <= self._until
+        ]  # fmt: skip
+        outputs = {job_id: self._storage.folder(job_id) / "out" for job_id in expired}
+        outputs = {job_id: path for job_id, path in outputs.items() if path.is_dir()}
+        if not outputs:
+            return
+        live = [job_id for job_id, job in known.items() if job.exists and not job.has_ended]
+        try:
+            used = jobs_in_use(self._catalog, live)
+        except (CorruptRecord, Unavailable) as error:
+            self._left.append(f"the outputs of {len(outputs)} expired jobs: {error}")
+            return
+        for job_id, path in outputs.items():
+            if job_id in used:
+                self._left.append(f"{path}: a job or a snapshot still needs it")
+            else:
+                self._discard(job_id, path, "the output of an expired job", aged=True)
+
+    def _blobs(self) -> None:
+        blobs = Blobs(self._storage)
+        if not blobs.folder.is_dir():
+            return
+        with blobs.alone() as mine:
+            if not mine:
+                self._left.append(f"{blobs.folder}: snapshots are being taken")
+                return
+            try:
+                named = delete.named_blobs(self._storage)
+            except CorruptRecord as error:
+                self._left.append(f"{blobs.folder}: {error}")
+                return
+            paths = [blobs.path(digest) for digest in blobs.all() if digest not in named]
+            for path in [*paths, *blobs.folder.glob(".*")]:
+                self._note(path, "a blob that no snapshot names")
+            if not self._dry_run:
+                blobs.collect(named)
+
+    def _trash(self) -> None:
+        trash = self._storage.root / ".trash"
+        if trash.is_symlink() or not trash.is_dir():
+            return
+        for path in sorted(trash.iterdir()):
+            self._note(path, "left over by a deletion that was interrupted")
+        if not self._dry_run:
+            self._storage.empty_trash()
+
+    # -- removing ----------------------------------------------------------------------------
+
+    def _discard(self, job_id: str, path: Path, why: str, *, aged: bool = False) -> None:
+        """Remove a path if it is old enough; `aged`: that is known already."""
+        try:
+            if not aged and os.lstat(path).st_mtime > self._until:
+                return
+        except FileNotFoundError:
+            return
+        found = Garbage(str(path), _size(path), why)
+        if not self._dry_run:
+            try:
+                self._storage.discard(job_id, path)
+            except (Unavailable, SnapshotInUse) as error:
+                self._left.append(f"{path}: {error}")
+                return
+        self._removed.append(found)
+
+    def _note(self, path: Path, why: str) -> None:
+        self._removed.append(Garbage(str(path), _size(path), why))
+
+    def _remove_empty(self, job_id: str) -> None:
+        for folder in (
+            folders.snapshots(self._storage, job_id),
+            self._storage.folder(job_id),
+        ):
+            try:
+                folder.rmdir()
+            except FileNotFoundError:
+                continue
+            except OSError:
+                return  # It is not empty.
+
+
+@attrs.frozen
+class _Known:
+    """What the cluster knows of a job."""
+
+    exists: bool
+    has_ended: bool
+    """Whether it has ended and is cleaned up."""
+    since: float | None
+    """When its life began, as far as that is known."""
+    expired_at: float | None
+
+    @classmethod
+    def of(cls, backend: Backend, job_id: str) -> _Known:
+        names = (keys.JOBS, keys.DIRTY, keys.RESULTS, keys.TOMBSTONES, keys.ATTEMPTS)
+        spec, dirty, result, grave, attempt = (backend.get(name + job_id) for name in names)
+        since, expired_at = None, None
+        if attempt is not None:
+            since = decode(AttemptRecord, attempt.value, attempt.key).first_started_at
+        elif result is not None:
+            since = decode(JobResult, result.value, result.key).started_at
+        if grave is not None and spec is None and result is None:
+            expired_at = decode(Tombstone, grave.value, grave.key).expired_at
+        exists = any(one is not None for one in (spec, dirty, result, grave))
+        ended = exists and spec is None and dirty is None
+        return cls(exists, ended, since or None, expired_at)
+
+
+def collect_garbage(catalog: SnapshotIndex, older_than: float, *, dry_run: bool) -> GarbageReport:
+    """Remove the garbage of a cluster; see `Client.gc`."""
+    return GarbageCollector(catalog, older_than, dry_run=dry_run).run()
+
+
+def _size(path: Path) -> int:
+    """Return the bytes that the removal of a path frees."""
+    return sum(status.st_size for status in _files(path) if status.st_nlink == 1)
+
+
+def _files(path: Path) -> Iterator[os.stat_result]:
+    names: Iterable[tuple[str, list[str], list[str]]] = os.walk(path)
+    if not path.is_dir() or path.is_symlink():
+        names = [(str(path.parent), [], [path.name])]
+    for where, _, files in names:
+        for name in files:
+            try:
+                yield os.lstat(os.path.join(where, name))
+            except FileNotFoundError:
+                continue  # Another process has just removed it.

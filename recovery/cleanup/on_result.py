@@ -1,0 +1,115 @@
+"""What a job asks to be told of its result, as a resource of its cleanup.
+
+It is run in each pass until it has succeeded once; the journal then names it as done. After its
+deadline a failed run is the last one: the cleanup continues without it, and the job shows that.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+
+from jrs.contract import credentials
+from jrs.contract.backend import Backend
+from jrs.contract.clock import Clock
+from jrs.contract.errors import JobHeld, JrsError
+from jrs.records import keys
+from jrs.records.codec import decode, to_json
+from jrs.records.model import JobResult, JobSpec
+from jrs.records.on_result import OnResult
+from jrs.store import restores
+from jrs.store.result_store import JobResultStore
+
+from ..rules.resource import GivenUp, Resource
+
+_PROGRAM = "jrs.recovery.run_hook"
+_SHOWN = 2000
+"""Characters of the end of its output that a problem shows."""
+
+Allowed = Callable[[JobSpec, bytes], None]
+"""Raises `JobHeld` if this master must not run what a stored spec names."""
+
+
+class Notification(Resource):
+    """The command or entry point that gets the result of the job."""
+
+    name = "on_result"
+
+    def __init__(self, backend: Backend, allowed: Allowed, now: Clock) -> None:
+        self._backend = backend
+        self._allowed = allowed
+        self._now = now
+
+    def clean(self, job_id: str) -> None:
+        found = self._wanted(job_id)
+        if found is None:
+            return
+        hook, result = found
+        try:
+            _run(hook, result)
+        except (OSError, subprocess.SubprocessError) as error:
+            if self._now() >= result.finished_at + hook.deadline:
+                raise GivenUp(f"{error}; it is not run again") from error
+            raise
+
+    def describe(self, job_id: str) -> list[str]:
+        try:
+            found = self._wanted(job_id)
+        except (GivenUp, JrsError):
+            return []
+        return [] if found is None else [f"run {found[0].run}"]
+
+    def _wanted(self, job_id: str) -> tuple[OnResult, JobResult] | None:
+        stored = restores.spec_of(self._backend.get(keys.JOBS + job_id))
+        entry = JobResultStore(self._backend).get(job_id)
+        if stored is None or entry is None or entry.result is None:
+            return None
+        spec = decode(JobSpec, stored, keys.JOBS + job_id)
+        if spec.on_result is None:
+            return None
+        try:
+            self._allowed(spec, stored)
+        except JobHeld as error:
+            raise GivenUp(f"not run: {error}") from error
+        return spec.on_result, entry.result
+
+
+def _run(hook: OnResult, result: JobResult) -> None:
+    """Run it once.
+
+    Raises:
+        OSError, SubprocessError: it failed, and was ended with all processes of its session.
+    """
+    runner = [sys.executable, "-m", _PROGRAM, str(os.getpid())]
+    kind = ["call", hook.run] if hook.is_entry_point else ["run", *hook.words]
+    with subprocess.Popen(
+        [*runner, *kind],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        env=credentials.without_secrets(os.environ),
+    ) as process:
+        try:
+            output, _ = process.communicate(to_json(result), timeout=hook.timeout)
+        except subprocess.TimeoutExpired:
+            raise subprocess.SubprocessError(
+                f"{hook.run}: killed after {hook.timeout:g} s"
+            ) from None
+        finally:
+            _kill(process.pid)
+    if process.returncode:
+        said = output.decode(errors="replace").strip()[-_SHOWN:]
+        raise subprocess.SubprocessError(
+            f"{hook.run}: exit status {process.returncode}{said and ': '}{said}"
+        )
+
+
+def _kill(session: int) -> None:
+    try:
+        os.killpg(session, signal.SIGKILL)
+    except ProcessLookupError:
+        pass  # Nothing of it is left.

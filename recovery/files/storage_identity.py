@@ -1,0 +1,302 @@
+"""The identity of a storage: a cluster's records and its jobs' files belong together.
+
+The cluster records the storage that its leaders use, by a random id. The storage holds a marker
+with the same id, and the epochs that led with it::
+
+    <storage>/<cluster>/.storage/id       a `StorageMarker`
+    <storage>/<cluster>/.storage/e57      epoch 57 has led with this storage; the newest is kept
+
+So another folder is noticed, and so is a copy: a store that was restored from an older backup is
+behind the epochs in its storage, and an older copy of the storage is behind its store.
+
+Both halves are written by the leader, under its fence: first the record, which is not ``marked``
+yet, then the marker, then the record again. A crash in between leaves nothing to guess: only the id
+of the record ever becomes a marker's. Epochs are files of their own, because a leader that was
+replaced may still write its own, and the newest one counts.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+
+from jrs.contract.backend import Backend
+from jrs.contract.errors import CorruptRecord, InvalidInput, WrongState
+from jrs.contract.operations import Fence, create_or_update
+from jrs.contract.read_back import commit_and_read_back
+from jrs.records import keys
+from jrs.records.cluster import StorageMarker, StorageRecord
+from jrs.records.codec import decode, encode
+from jrs.store.cluster_format import is_at_least
+from jrs.store.masters import newest_epoch
+
+from .job_folders import JobStorage, storage_root, sync_folder, sync_tree
+
+_EPOCH = re.compile(r"e([0-9]+)")
+_FORMAT = 5
+
+
+class StorageIdentity:
+    """The identity of one storage, seen from one cluster."""
+
+    def __init__(self, backend: Backend, storage: JobStorage) -> None:
+        self._backend = backend
+        self._storage = storage
+        self._folder = storage.root / ".storage"
+        self._path = str(storage.root.parent)
+
+    def check(self) -> None:
+        """Check that this is the storage that the cluster has recorded, if it has recorded one.
+
+        Raises:
+            InvalidInput: it is another one; the message names both.
+            CorruptRecord: the record, or the marker, cannot be read.
+        """
+        self._check_is(self.recorded())
+
+    def check_epoch(self, epoch: int | None = None) -> None:
+        """Check that neither the store nor the storage is older than the other.
+
+        Args:
+            epoch: of the caller's own leadership; None: of the newest leadership in the store.
+
+        Raises:
+            WrongState: one of them is; the message has both epochs and what to do.
+            CorruptRecord: the record cannot be read.
+        """
+        for problem in self._out_of_step(epoch):
+            raise WrongState(problem)
+
+    def problems(self) -> Iterator[str]:
+        """Yield what is wrong, one line each; for `jrs fsck`."""
+        try:
+            self.check()
+        except InvalidInput as error:
+            yield str(error)
+        except CorruptRecord as error:
+            yield str(error)
+            return
+        yield from self._out_of_step(None)
+
+    def claim(self, fence: Fence, master: str, now: float) -> None:
+        """Record, as the leader, that the cluster uses this storage; write its marker and epoch.
+
+        Durable, idempotent, and safe to interrupt anywhere. Does nothing in a cluster of an older
+        format that has recorded no storage.
+
+        Raises:
+            InvalidInput: the cluster uses another storage, or this one is another cluster's.
+            WrongState: the store, or the storage, is older than the other.
+            CorruptRecord: the record, or the marker, cannot be read.
+            Fenced: a newer leader exists.
+            Unavailable, OutcomeUnknown: from the backend; repeat the call.
+        """
+        record = self.recorded()
+        if record is None and not is_at_least(self._backend, _FORMAT):
+            return
+        self.check_epoch(fence.epoch)
+        if record is None:
+            if (marker := self._marker()) is not None:
+                raise InvalidInput(
+                    f"{self._path} is the storage of cluster {marker.cluster!r} at "
+                    f"{marker.backend}, and {self._here()} has recorded no storage yet: name "
+                    "another folder, or, if this is the same cluster: jrs storage --adopt"
+                )
+            record = StorageRecord(
+                uuid.uuid4().hex, self._path, recorded_at=now, recorded_by=master
+            )
+            self._put(record, fence)
+        self._check_is(record)
+        if not record.marked and self._marker() is None:
+            self._mark(record)
+        self._write_epoch(fence.epoch)
+        self._put(attrs.evolve(record, path=self._path, marked=True, epoch=fence.epoch), fence)
+
+    def adopt(self, by: str, now: float) -> StorageRecord:
+        """Make this the storage of the cluster, whatever was recorded; return the new record.
+
+        For operators, while no master runs. Durable; idempotent.
+
+        Raises:
+            WrongState: the store is older than this storage; the message says what to do.
+            InvalidInput: the cluster has an older format, or the marker cannot be written.
+            Conflict: another process changed the record at the same moment.
+        """
+        if not is_at_least(self._backend, _FORMAT):
+            raise InvalidInput(
+                "the cluster records no storage before format 5: jrs cluster-format --raise"
+            )
+        newest = newest_epoch(self._backend)
+        epoch = 0 if newest is None else newest.epoch
+        self._refuse_older_store(epoch)
+        marker = self._marker()
+        if marker is None:
+            record = StorageRecord(uuid.uuid4().hex, self._path)
+            try:
+                self._mark(record)
+            except OSError as error:
+                raise InvalidInput(f"{self._folder} cannot be written: {error.strerror}") from None
+        else:
+            record = StorageRecord(marker.id, self._path)
+        if epoch:
+            self._write_epoch(epoch)
+        record = attrs.evolve(record, marked=True, epoch=epoch, recorded_at=now, recorded_by=by)
+        self._put(record, None)
+        return record
+
+    def recorded(self) -> StorageRecord | None:
+        """Return the storage that the cluster has recorded; None if it has recorded none.
+
+        Raises:
+            CorruptRecord: the record cannot be read.
+        """
+        return recorded_storage(self._backend)
+
+    def marked(self) -> StorageRecord | None:
+        """Return the record that fits the storage's marker; None if it has no marker.
+
+        Raises:
+            CorruptRecord: the marker cannot be read.
+        """
+        marker = self._marker()
+        if marker is None:
+            return None
+        return StorageRecord(marker.id, self._path, marked=True, epoch=self.epoch())
+
+    def epoch(self) -> int:
+        """Return the newest epoch that has led with this storage, as far as its marker tells."""
+        return max(self._epochs(), default=0)
+
+    # -- inside ----------------------------------------------------------------------------
+
+    def _check_is(self, record: StorageRecord | None) -> None:
+        if record is None:
+            return
+        marker = self._marker()
+        if marker is None and record.marked:
+            raise InvalidInput(
+                f"{self._path} is not the storage of {self._here()}: it has no marker. The "
+                f"cluster's storage is {record.id[:8]} at {record.path}: name that with --storage "
+                "or JRS_STORAGE; if it was moved here without its marker: jrs storage --adopt"
+            )
+        if marker is not None and marker.id != record.id:
+            raise InvalidInput(
+                f"{self._path} is not the storage of {self._here()}, but storage {marker.id[:8]} "
+                f"of cluster {marker.cluster!r} at {marker.backend}. The cluster's storage is "
+                f"{record.id[:8]} at {record.path}: name that with --storage or JRS_STORAGE"
+            )
+
+    def _out_of_step(self, epoch: int | None) -> Iterator[str]:
+        if epoch is None:
+            newest = newest_epoch(self._backend)
+            epoch = 0 if newest is None else newest.epoch
+        else:
+            epoch -= 1  # The backend has just issued it: the one before was the newest.
+        try:
+            self._refuse_older_store(epoch)
+        except WrongState as error:
+            yield str(error)
+        record = self.recorded()
+        used = self.epoch()
+        if record is not None and record.marked and 0 < used < record.epoch:
+            yield (
+                f"{self._path} is an older copy of the storage of {self._here()}: it was used up "
+                f"to epoch {used}, and the cluster's storage up to epoch {record.epoch}, at "
+                f"{record.path}. Name the newer copy; or, to go without what is missing here: stop "
+                "all masters, then: jrs storage --adopt"
+            )
+
+    def _refuse_older_store(self, epoch: int) -> None:
+        used = self.epoch()
+        if used > epoch:
+            raise WrongState(
+                f"{self._here()} is at epoch {epoch}, but its storage {self._path} was used up to "
+                f"epoch {used}: the store is older than the files. It may have been restored from "
+                "a backup, so that jobs that have ended since would run again: restore the newer "
+                "backup of the store; or, to accept that loss: stop all masters, then: "
+                "jrs fsck --repair"
+            )
+
+    def _here(self) -> str:
+        return f"cluster {self._backend.cluster!r} at {self._backend.url}"
+
+    def _marker(self) -> StorageMarker | None:
+        path = self._folder / "id"
+        try:
+            data = path.read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise CorruptRecord(f"{path} cannot be read: {error.strerror}") from None
+        return decode(StorageMarker, data, str(path))
+
+    def _mark(self, record: StorageRecord) -> None:
+        """Write the marker; it appears whole."""
+        self._storage.make_folder(self._folder)
+        marker = StorageMarker(record.id, self._backend.cluster, self._backend.url)
+        whole = self._folder / f".{uuid.uuid4().hex}"
+        whole.write_bytes(encode(marker))
+        sync_tree(self._folder)
+        os.rename(whole, self._folder / "id")
+        sync_folder(self._folder)
+
+    def _write_epoch(self, epoch: int) -> None:
+        path = self._folder / f"e{epoch}"
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+        sync_folder(self._folder)
+        for older in self._epochs():
+            if older < epoch:
+                (self._folder / f"e{older}").unlink(missing_ok=True)
+
+    def _epochs(self) -> list[int]:
+        try:
+            names = os.listdir(self._folder)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return [int(match[1]) for match in map(_EPOCH.fullmatch, names) if match]
+
+    def _put(self, record: StorageRecord, fence: Fence | None) -> None:
+        stored = self._backend.get(keys.STORAGE)
+        value = encode(record)
+        if stored is not None and stored.value == value:
+            return
+        operation = create_or_update(keys.STORAGE, value, stored and stored.version)
+        commit_and_read_back(self._backend, operation, fence=fence)
+
+
+def recorded_storage(backend: Backend) -> StorageRecord | None:
+    """Return the storage that the cluster has recorded; None if it has recorded none.
+
+    Raises:
+        CorruptRecord: the record cannot be read.
+    """
+    stored = backend.get(keys.STORAGE)
+    return None if stored is None else decode(StorageRecord, stored.value, stored.key)
+
+
+def known_storage(backend: Backend, root: Path | None) -> JobStorage | None:
+    """Return the storage of a cluster for a client, checked by identity; None if none is known.
+
+    It is `root`, else what ``JRS_STORAGE`` names, else the recorded folder if it is on this host,
+    else the folder next to the backend's data.
+
+    Raises:
+        InvalidInput: the named one is not the cluster's; the message names both.
+        CorruptRecord: the record, or the marker, cannot be read.
+    """
+    named = storage_root(backend, root)
+    record = recorded_storage(backend)
+    if record is not None and root is None and named in (None, backend.default_storage):
+        there = Path(record.path)
+        if (there / backend.cluster / ".storage").is_dir():
+            named = there
+    if named is None:
+        return None
+    storage = JobStorage(named, backend.cluster)
+    StorageIdentity(backend, storage).check()
+    return storage

@@ -1,0 +1,213 @@
+"""Retention: the leader removes what ended jobs have left for longer than its policy says.
+
+It runs in a thread of its own, one job after the other, and pauses between removals: nothing waits
+for it. It keeps a page of results and a bounded number of names in memory. Before each removal it
+checks the fence. What it removes belongs to a job with a clean or expired result, which never runs
+again; so an interruption at any point leaves only work for the next pass.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+from collections import Counter
+from pathlib import Path
+
+from jrs.contract.errors import CorruptRecord, Fenced, SnapshotInUse, Unavailable
+from jrs.records import keys
+from jrs.records.codec import decode
+from jrs.records.model import ResultState, Tombstone
+from jrs.records.snapshots import SnapshotRecord
+from jrs.store import applications, restores, result_order
+from jrs.store.result_store import JobResultStore
+
+from ..files import logs
+from ..rules.retention import Ended, Kind, RetentionPolicy, is_due, shortest_age
+from ..snapshots import delete
+from ..snapshots.index import SnapshotIndex
+from ..snapshots.references import jobs_in_use
+from .context import LeaderContext
+
+_SHORTEST, _LONGEST = 5.0, 3600.0
+"""Seconds between two passes: a tenth of the shortest age, within these."""
+_PAUSE = 0.01
+"""Seconds between two removals."""
+_NAMES = 1000
+"""The jobs that are remembered in one pass, for their logs to be removed for their size."""
+
+
+class Retention:
+    """The retention task of one leadership; a context manager, which runs it.
+
+    Args:
+        context: of the leadership.
+        policy: what is kept for how long.
+    """
+
+    def __init__(self, context: LeaderContext, policy: RetentionPolicy) -> None:
+        self._context = context
+        self._policy = policy
+        self._emit = context.emit
+        self._backend = context.backend
+        self._storage = context.storage
+        self._results = JobResultStore(context.backend, now=context.runtime.now)
+        self._snapshots = SnapshotIndex(context.backend, context.storage)
+        self._over = threading.Event()
+        self._thread = context.runtime.thread(self._run, "jrs-retention")
+
+    def __enter__(self) -> Retention:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._over.set()
+        self._thread.join(0.5)  # It may hang in a removal; it then ends by its fence.
+
+    def run_once(self) -> Counter[Kind]:
+        """Do one pass; return how many things of each kind were removed.
+
+        Raises:
+            Fenced: a newer leader exists.
+            Unavailable, OutcomeUnknown: from the backend; the next pass continues.
+        """
+        removed: Counter[Kind] = Counter()
+        now = self._context.runtime.now()
+        self._retain_files(now, removed)
+        if self._policy.results is not None:
+            self._retain_results(now - self._policy.results, removed)
+        self._retain_logs(now, removed)
+        return removed
+
+    # -- inside ----------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        shortest = shortest_age(self._policy)
+        pause = _LONGEST if shortest is None else min(_LONGEST, max(_SHORTEST, shortest / 10))
+        first = min(pause, 60.0)  # A new leader has more urgent work.
+        while not self._over.wait(first):
+            first = pause
+            try:
+                removed = self.run_once()
+            except Fenced:
+                return  # The dispatcher notices it, too.
+            except Exception as error:
+                why = f"{type(error).__name__}: {error}"
+                self._emit("error", "", f"retention failed: {why}; trying again")
+                continue
+            if removed:
+                what = ", ".join(f"{count} {kind.value}" for kind, count in removed.items())
+                self._emit("retention", "", f"removed {what} of ended jobs")
+
+    def _is_over(self) -> bool:
+        return self._over.is_set() or self._context.leadership.lost.is_set()
+
+    def _check_fence(self) -> None:
+        if not self._backend.is_current(self._context.fence):
+            raise Fenced(f"epoch {self._context.fence.epoch} was replaced: retention stops here")
+
+    def _retain_files(self, now: float, removed: Counter[Kind]) -> None:
+        """Remove outputs and snapshots of the jobs that have a folder, of expired ones, too."""
+        kinds = (Kind.OUTPUTS, Kind.SNAPSHOTS)
+        if all(getattr(self._policy, kind.value) is None for kind in kinds):
+            return
+        used: set[str] | None = None
+        for job_id in self._storage.jobs():
+            job = None if self._is_over() else self._ended(job_id)
+            if job is None:
+                continue
+            output = self._storage.folder(job_id) / "out"
+            if is_due(self._policy, Kind.OUTPUTS, job, now) and output.is_dir():
+                used = self._used() if used is None else used
+                if job_id not in used:
+                    self._check_fence()
+                    self._storage.discard(job_id, output)
+                    self._count(Kind.OUTPUTS, removed)
+            if is_due(self._policy, Kind.SNAPSHOTS, job, now):
+                for record in self._of_the_system(job_id):
+                    try:
+                        delete.remove(self._backend, self._storage, record, self._context.fence)
+                    except (SnapshotInUse, Unavailable):
+                        continue  # It is being read, or its storage is not mounted: next time.
+                    self._count(Kind.SNAPSHOTS, removed)
+
+    def _retain_results(self, horizon: float, removed: Counter[Kind]) -> None:
+        """Expire the clean results of jobs that ended before `horizon`."""
+        needed = applications.need(self._backend)
+        for entry in result_order.by_end(self._backend, until=horizon):
+            if self._is_over():
+                return
+            clean = entry.state is ResultState.CLEAN and entry.result is not None
+            if clean and entry.result is not None and not needed(entry.result):
+                self._results.delete(entry.job_id, self._context.fence)
+                self._count(Kind.RESULTS, removed)
+
+    def _of_the_system(self, job_id: str) -> list[SnapshotRecord]:
+        """Return the job's snapshots that the system took and no restore needs."""
+        try:
+            found = [record for record in self._snapshots.list(job_id) if record.is_systems]
+        except CorruptRecord:
+            return []  # `jrs fsck` names it.
+        if not found:
+            return []
+        needed = {restore.source for restore in restores.begun_from(self._backend, job_id)}
+        return [record for record in found if str(record.number) not in needed]
+
+    def _used(self) -> set[str]:
+        """Return the jobs whose output an unfinished job or a snapshot still needs."""
+        live = [keys.job_of(record.key) for record in self._backend.scan(keys.JOBS)]
+        return jobs_in_use(self._snapshots, live)
+
+    def _retain_logs(self, now: float, removed: Counter[Kind]) -> None:
+        """Remove logs for their age, then the oldest ones for their size."""
+        total = 0
+        oldest: list[tuple[float, str, int]] = []
+        ages = [age for age in (self._policy.logs, self._policy.failed_logs) if age is not None]
+        for job_id, folder in logs.folders(self._storage.root):
+            if self._is_over():
+                return
+            size, newest = logs.size(folder), logs.newest(folder)
+            total += size
+            # The job has not ended before its newest line: no record needs to be read.
+            if ages and newest + min(ages) <= now:
+                job = self._ended(job_id)
+                if job is not None and is_due(self._policy, Kind.LOGS, job, now):
+                    self._remove_logs(job_id, folder, removed)
+                    total -= size
+                    continue
+            # The newest of the names is given up when there are too many.
+            heapq.heappush(oldest, (-newest, job_id, size))
+            if len(oldest) > _NAMES:
+                heapq.heappop(oldest)
+        for _, job_id, size in sorted(oldest, reverse=True):
+            if total <= self._policy.limits.cluster or self._is_over():
+                return
+            if self._ended(job_id) is not None:
+                folder = self._storage.folder(job_id) / "logs"
+                self._remove_logs(job_id, folder, removed)
+                total -= size
+
+    def _remove_logs(self, job_id: str, folder: Path, removed: Counter[Kind]) -> None:
+        self._check_fence()
+        self._storage.discard(job_id, folder)
+        self._storage.remove_empty(job_id)
+        self._count(Kind.LOGS, removed)
+
+    def _ended(self, job_id: str) -> Ended | None:
+        """Return the job if its result is clean or expired."""
+        try:
+            entry = self._results.get(job_id)
+            if entry is None or entry.state is ResultState.DIRTY:
+                return None
+            if entry.result is not None:
+                return Ended(job_id, entry.result.status, entry.result.finished_at)
+            stored = self._backend.get(keys.TOMBSTONES + job_id)
+            if stored is None:
+                return None
+            tombstone = decode(Tombstone, stored.value, stored.key)
+        except CorruptRecord:
+            return None  # An operator decides about it.
+        return Ended(job_id, tombstone.status, tombstone.finished_at)
+
+    def _count(self, kind: Kind, removed: Counter[Kind]) -> None:
+        removed[kind] += 1
+        self._over.wait(_PAUSE)

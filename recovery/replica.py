@@ -1,0 +1,294 @@
+"""One replica of an application: what it does with `main` and its result while it leads."""
+
+from __future__ import annotations
+
+import getpass
+import inspect
+import logging
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from jrs.contract.backend import Backend
+from jrs.contract.clock import Deadline
+from jrs.contract.errors import (
+    Canceled,
+    CorruptRecord,
+    Fenced,
+    InvalidInput,
+    JrsError,
+    OutcomeUnknown,
+    ResultExpired,
+    Unavailable,
+)
+from jrs.contract.leadership import Leadership
+from jrs.contract.texts import printable, span
+from jrs.records import keys
+from jrs.records.applications import ApplicationRecord
+from jrs.records.checks import check_json
+from jrs.records.codec import decode
+from jrs.records.model import JobResult, JobResultEntry, JobSpec, JobStatus, Json, ResultState
+from jrs.records.not_finished import JobNotFinished
+from jrs.store import applications
+from jrs.store.jobs import JobCatalog
+from jrs.store.result_store import JobResultStore
+
+from .attempt.code_version import code_version
+from .attempt.job_log import printed
+from .attempt.run import record_result
+from .rules.events import Event, Report, notify
+
+_LAST_CLEANUP = 60.0
+"""Seconds that the leader waits for its jobs' cleanup after its main has returned."""
+
+log = printed("jrs.application", logging.Formatter("jrs: %(message)s"))
+"""Says when a stored result is returned and nothing runs."""
+
+
+def identity_of(
+    main: Callable[..., Any], name: str, arguments: Mapping[str, Json]
+) -> ApplicationRecord:
+    """Return what an application runs, as its record says it.
+
+    Raises:
+        InvalidInput: `main` cannot be called with a driver and the arguments, or these are no JSON.
+        TooLarge: the arguments are too large to be kept.
+    """
+    record = ApplicationRecord(
+        name,
+        _entry_point_of(main),
+        dict(arguments),
+        started_by=f"{_user()}@{socket.gethostname()}",
+        host=socket.gethostname(),
+        pid=os.getpid(),
+    )
+    try:
+        inspect.signature(main).bind("driver", **record.arguments)
+    except TypeError as error:
+        call = ", ".join(["driver", *record.arguments])
+        raise InvalidInput(f"main cannot be called as main({call}): {error}") from None
+    except ValueError:
+        pass  # Some builtins have no signature.
+    return record
+
+
+class Replica:
+    """One replica of an application.
+
+    Args:
+        identity: what it runs.
+        code: the version of its code.
+        report: called with every event.
+    """
+
+    def __init__(
+        self, backend: Backend, identity: ApplicationRecord, code: str, report: Report
+    ) -> None:
+        self._backend = backend
+        self._identity = identity
+        self._name = identity.name
+        self._code = code
+        self._report = report
+        self._results = JobResultStore(backend)
+
+    def check(self) -> None:
+        """Check that the name stands for nothing else; see `lead` for the rest.
+
+        Raises:
+            InvalidInput: it stands for another main, other arguments, or a job.
+        """
+        entry = self._results.get(self._name)
+        if entry is None:
+            applications.check_call(self._identity, self._backend)
+        elif entry.result is not None:
+            self._check_result(entry.result)
+
+    def lead(self, main: Callable[[], Any], master: str, leadership: Leadership) -> Json:
+        """Run `main`, unless the application has ended, and return the application's result.
+
+        Raises:
+            JobNotFinished: the application was canceled, or a job of that name failed.
+            ResultExpired: the application ended, and its result was expired.
+            Fenced: this leader was replaced.
+            Whatever `main` raises; its record says so.
+        """
+        self._wait_if_canceled(leadership)
+        entry = self._results.get(self._name)
+        if entry is None:
+            self._run(main, master, leadership)
+            entry = self._results.get(self._name)
+            assert entry is not None, "it was just recorded"
+        else:
+            self._say_handed_back(entry)
+        _finish_cleanup(self._backend, self._name, self._results, leadership)
+        result = readable(entry)
+        if result.status is not JobStatus.FINISHED:
+            raise JobNotFinished(result)
+        return result.payload
+
+    def _run(self, main: Callable[[], Any], master: str, leadership: Leadership) -> None:
+        """Run `main` and record its result; if the application was canceled, it has one."""
+        now, fence = time.time(), leadership.fence
+        wanted = attrs.evolve(
+            self._identity, master=master, epoch=fence.epoch, started_at=now, begun_at=now
+        )
+        try:
+            record = applications.begin(self._backend, wanted, fence) or wanted
+        except Canceled:
+            return
+        self._emit("attempt", str(record), fence.epoch)
+        try:
+            payload = check_json(main(), "what main returned")
+            result = JobResult(
+                self._name,
+                JobStatus.FINISHED,
+                payload,
+                attempt=record.attempts,
+                epoch=fence.epoch,
+                started_at=record.started_at,
+                finished_at=time.time(),
+                call=record.call,
+                code=self._code,
+                main=self._newest(record),
+            )
+            also = applications.end_ops(self._backend, self._name)
+            record_result(self._backend, result, fence, leadership.lost, also=also)
+        except (Fenced, Unavailable, OutcomeUnknown):
+            raise  # Of this leadership, not of main.
+        except (Exception, SystemExit) as error:
+            if self._has_result():
+                return  # It was canceled: what main raises now is a consequence.
+            said = " ".join(f"{type(error).__name__}: {error}".split())
+            self._emit("died", f"main raised {said}; another replica tries", fence.epoch)
+            with suppress(JrsError):  # What main raised matters more.
+                applications.raised(self._backend, self._name, said, fence, at=time.time())
+            raise
+
+    def _wait_if_canceled(self, leadership: Leadership) -> None:
+        """Let this leader carry out a cancel that was requested before `main` begins."""
+        while self._backend.get(keys.CANCEL + self._name) is not None:
+            if leadership.lost.is_set():
+                raise Fenced(f"epoch {leadership.epoch} was replaced: this replica stops here")
+            if self._results.has_entry(self._name):
+                return
+            leadership.lost.wait(0.02)
+
+    def _newest(self, record: ApplicationRecord) -> ApplicationRecord:
+        with suppress(CorruptRecord):
+            return applications.of_name(self._backend, self._name) or record
+        return record
+
+    def _has_result(self) -> bool:
+        with suppress(JrsError):
+            return self._results.has_entry(self._name)
+        return False
+
+    def _check_result(self, result: JobResult) -> None:
+        if result.status is JobStatus.FINISHED and result.call not in ("", self._identity.call):
+            ran = result.main.entry_point if result.main else "a job"
+            raise InvalidInput(
+                f"{self._name!r} has ended already, and was {ran} with arguments of its own, not "
+                f"{self._identity.entry_point} with these: a name stands for one run; choose "
+                'another, as name=f"nightly-{date}"'
+            )
+
+    def _say_handed_back(self, entry: JobResultEntry) -> None:
+        result = readable(entry)
+        self._check_result(result)
+        ago = span(time.time() - result.finished_at)
+        log.warning(
+            "application %r has ended %s ago; its result is returned, main does not run",
+            self._name,
+            ago,
+        )
+        if result.code and self._code and result.code != self._code:
+            log.warning(
+                "the result of application %r is of code %s, and the code here is %s: give the run "
+                "another name to run this code",
+                self._name,
+                printable(result.code),
+                self._code,
+            )
+
+    def _emit(self, kind: str, message: str, epoch: int) -> None:
+        notify(self._report, Event(kind, self._name, message, epoch, time.time()))
+
+
+def readable(entry: JobResultEntry) -> JobResult:
+    """Return the result of an entry.
+
+    Raises:
+        ResultExpired: it was expired.
+        CorruptRecord: it cannot be read.
+    """
+    if entry.state is ResultState.EXPIRED:
+        raise ResultExpired(f"job {entry.job_id!r} has ended and its result was expired")
+    if entry.result is None:
+        raise CorruptRecord(entry.problem or f"the result of {entry.job_id!r} cannot be read")
+    return entry.result
+
+
+def _finish_cleanup(
+    backend: Backend, name: str, results: JobResultStore, leadership: Leadership
+) -> None:
+    """Wait until the application's jobs have ended and nothing is dirty, as far as waiting helps:
+    there may be no next leader."""
+    catalog = JobCatalog(backend)
+    deadline = Deadline.after(_LAST_CLEANUP)
+    unreached = _unfinished_jobs(backend, name)
+    while not deadline.expired and not leadership.lost.is_set():
+        unreached = [job_id for job_id in unreached if not results.has_entry(job_id)]
+        if not unreached and not any(
+            _will_be_cleaned_up(entry, catalog) for entry in results.dirty()
+        ):
+            return
+        leadership.lost.wait(0.02)
+
+
+def _unfinished_jobs(backend: Backend, name: str) -> list[str]:
+    found = []
+    for record in backend.scan(keys.JOBS):
+        with suppress(CorruptRecord):
+            spec = decode(JobSpec, record.value, record.key)
+            if spec.application == name:
+                found.append(spec.job_id)
+    return found
+
+
+def _will_be_cleaned_up(entry: JobResultEntry, catalog: JobCatalog) -> bool:
+    """Return whether waiting may help: False if the cleanup is held or was given up."""
+    view = catalog.view(entry.job_id)
+    return not view.problems and not (view.cleanup and view.cleanup.exhausted)
+
+
+def _entry_point_of(main: Callable[..., Any]) -> str:
+    """Return where `main` is. A program is named by its module or file, not by ``__main__``, which
+    every program is; and not by its folder, which may differ from host to host."""
+    function = inspect.unwrap(main)
+    function = getattr(function, "func", function)  # Of a `functools.partial`.
+    name = getattr(function, "__qualname__", type(function).__qualname__)
+    place = getattr(function, "__module__", None) or "?"
+    if place == "__main__":
+        program = sys.modules["__main__"]
+        spec = getattr(program, "__spec__", None)
+        place = spec.name if spec is not None else Path(getattr(program, "__file__", place)).name
+    return f"{place}:{name}"
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return str(os.getuid())  # It has no name in this container.
+
+
+def code_of(main: Callable[..., Any]) -> str:
+    """Return the version of the code of `main`."""
+    return code_version(getattr(main, "func", main))

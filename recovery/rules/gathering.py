@@ -1,0 +1,125 @@
+"""The facts that the stored records of a job tell. Leaders and readers gather them here.
+
+A leader also knows which attempts run in it; a reader knows only what was recorded of them. Pure:
+the records have been read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import attrs
+
+from jrs.contract.errors import CorruptRecord
+from jrs.contract.operations import Record
+from jrs.records import keys
+from jrs.records.codec import decode
+from jrs.records.model import AttemptRecord, JobResult, JobSpec, StopRecord
+from jrs.store import restores
+
+from . import used_time
+from .decision import Attempt, Result, Spec, Stop
+
+Stored = Record | CorruptRecord | None
+"""The record stored under a key, or why it cannot be read."""
+
+
+@attrs.frozen
+class Gathered:
+    """What the records of a job tell."""
+
+    spec_fact: Spec
+    spec: JobSpec | None
+    """Its spec, if it has one that can be read."""
+    result: Result
+    stop: StopRecord | None
+    """Its stop, if it has one that can be read."""
+    stop_unreadable: bool
+    problems: tuple[str, ...]
+    """The records that cannot be read, one line each."""
+
+    def stop_fact(self, *, overdue: bool = False) -> Stop:
+        """Return the meaning of the stop; `overdue` if its grace period is over."""
+        return Stop.UNREADABLE if self.stop_unreadable else Stop.of(self.stop, overdue=overdue)
+
+
+def gathered(job_id: str, stored: Mapping[str, Stored], result: Result | None = None) -> Gathered:
+    """Return what the records of a job tell, by prefix.
+
+    Args:
+        result: the fact about the result, if the caller knows it better.
+    """
+    problems: list[str] = []
+    spec, spec_fact = _spec(stored, problems)
+    stop, stop_unreadable = _stop(stored, problems)
+    if result is None:
+        result = _result(job_id, stored, problems)
+    return Gathered(spec_fact, spec, result, stop, stop_unreadable, tuple(problems))
+
+
+def recorded_attempt(
+    record: AttemptRecord | None, spec: JobSpec | None, epoch: int | None, now: float
+) -> Attempt:
+    """Return the state of a job's newest attempt, as far as it is recorded.
+
+    Args:
+        epoch: the epoch of the master that leads; None if no master does.
+    """
+    if record is None or spec is None:
+        return Attempt.NONE
+    here = record.epoch == epoch
+    if here and not (record.retry_at or record.ended_at or record.could_not_start):
+        return Attempt.RUNNING
+    if used_time.is_final(record, spec):
+        return Attempt.TIMED_OUT
+    if record.deaths >= spec.restart.attempts:
+        return Attempt.SPENT
+    if record.could_not_start:
+        return Attempt.UNSTARTABLE if here else Attempt.NONE
+    return Attempt.BACKING_OFF if now < record.retry_at else Attempt.NONE
+
+
+def _spec(stored: Mapping[str, Stored], problems: list[str]) -> tuple[JobSpec | None, Spec]:
+    record = stored[keys.JOBS]
+    if stored[keys.RESTORES] is not None:
+        return None, Spec.RESTORING
+    if record is None:
+        there = stored[keys.APPLICATIONS] is not None
+        return None, Spec.APPLICATION if there else Spec.NONE
+    try:
+        if isinstance(record, CorruptRecord):
+            raise record
+        if restores.took_place_of(record):
+            return None, Spec.RESTORING
+        return decode(JobSpec, record.value, record.key), Spec.READABLE
+    except CorruptRecord as error:
+        problems.append(str(error))
+        return None, Spec.UNREADABLE
+
+
+def _stop(stored: Mapping[str, Stored], problems: list[str]) -> tuple[StopRecord | None, bool]:
+    record = stored[keys.STOPS]
+    if record is None:
+        return None, False
+    try:
+        if isinstance(record, CorruptRecord):
+            raise record
+        return decode(StopRecord, record.value, record.key), False
+    except CorruptRecord as error:
+        problems.append(str(error))
+        return None, True
+
+
+def _result(job_id: str, stored: Mapping[str, Stored], problems: list[str]) -> Result:
+    record = stored[keys.RESULTS]
+    if record is None:
+        return Result.NONE if stored[keys.TOMBSTONES] is None else Result.EXPIRED
+    try:
+        if isinstance(record, CorruptRecord):
+            raise record
+        if decode(JobResult, record.value, record.key).job_id != job_id:
+            raise CorruptRecord(f"{record.key}: holds the result of another job")
+    except CorruptRecord as error:
+        problems.append(str(error))
+        return Result.UNREADABLE
+    return Result.CLEAN if stored[keys.DIRTY] is None else Result.DIRTY

@@ -1,0 +1,123 @@
+"""Retention: what of a job that has ended may be removed, and when. Pure; see
+`jrs.recovery.leader.retention` for the task of the leader that removes it.
+
+Nothing of a job that has not ended is ever removed, and no snapshot that a user took.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+import attrs
+
+from jrs.contract.errors import InvalidInput
+from jrs.contract.texts import shown
+from jrs.records.model import JobStatus
+from jrs.records.policies import check_count
+
+DAY = 86400.0
+MIB = 1024 * 1024
+
+
+class Kind(enum.Enum):
+    """The kinds of things that retention removes, each by a policy of its own."""
+
+    RESULTS = "results"
+    """Clean results. A tombstone stays, so that the job never runs again."""
+    OUTPUTS = "outputs"
+    """The published output in the job's own folder; never output with a target elsewhere."""
+    SNAPSHOTS = "snapshots"
+    """Snapshots that the system took."""
+    LOGS = "logs"
+
+
+@attrs.frozen
+class Ended:
+    """A job that has ended and is cleaned up."""
+
+    job_id: str
+    status: JobStatus
+    finished_at: float
+    """Seconds since 1970."""
+
+
+@attrs.frozen
+class LogLimits:
+    """The bytes of logs that are kept.
+
+    Raises:
+        InvalidInput: one of them is not a whole number from 1 up.
+    """
+
+    stream: int = 16 * MIB
+    """Of one stream, stdout or stderr, of one attempt: its beginning and its newest parts."""
+    job: int = 64 * MIB
+    """Of all attempts of one job; the oldest attempts' logs go first."""
+    cluster: int = 4096 * MIB
+    """Of all jobs; the logs of the jobs that ended first go first."""
+
+    def __attrs_post_init__(self) -> None:
+        for field in attrs.fields(LogLimits):
+            check_count(f"the limit of logs per {field.name}", getattr(self, field.name), 2**62)
+
+    @property
+    def room_in_job(self) -> int:
+        """The bytes that earlier attempts may keep when another one starts."""
+        return max(0, self.job - 2 * self.stream)
+
+
+def _age(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    if value is None:
+        return
+    if type(value) not in (int, float) or not 0 <= value < float("inf"):  # type: ignore[operator]
+        raise InvalidInput(f"{attribute.name} must be a number of seconds, not {shown(value)}")
+
+
+@attrs.frozen(kw_only=True)
+class RetentionPolicy:
+    """How long a leader keeps what jobs that have ended left, in seconds after the job's end.
+
+    None keeps it forever, and 0 removes it as soon as the job is cleaned up. By default only logs
+    are removed.
+
+    Raises:
+        InvalidInput: an age is not a number of seconds.
+
+    Example::
+
+        jrs.Master(backend, url=url, retention=jrs.RetentionPolicy(results=30 * 86400))
+    """
+
+    results: float | None = attrs.field(default=None, validator=_age)
+    """Results; a tombstone stays, so that the job never runs again."""
+    outputs: float | None = attrs.field(default=None, validator=_age)
+    """Published output in the jobs' own folders."""
+    snapshots: float | None = attrs.field(default=None, validator=_age)
+    """Snapshots that the system took."""
+    logs: float | None = attrs.field(default=3 * DAY, validator=_age)
+    """Logs of jobs that are FINISHED or CANCELED."""
+    failed_logs: float | None = attrs.field(default=30 * DAY, validator=_age)
+    """Logs of jobs that FAILED."""
+    limits: LogLimits = attrs.field(factory=LogLimits)
+    """The bytes of logs."""
+
+
+def age_of(policy: RetentionPolicy, kind: Kind, status: JobStatus) -> float | None:
+    """Return the seconds for which a thing of an ended job is kept; None for always."""
+    if kind is Kind.LOGS:
+        return policy.failed_logs if status is JobStatus.FAILED else policy.logs
+    kept: float | None = getattr(policy, kind.value)
+    return kept
+
+
+def is_due(policy: RetentionPolicy, kind: Kind, job: Ended, now: float) -> bool:
+    """Return whether a thing of an ended job may be removed."""
+    age = age_of(policy, kind, job.status)
+    return age is not None and job.finished_at + age <= now
+
+
+def shortest_age(policy: RetentionPolicy) -> float | None:
+    """Return the shortest age; None if nothing is ever removed for its age."""
+    ages = (policy.results, policy.outputs, policy.snapshots, policy.logs, policy.failed_logs)
+    return min((age for age in ages if age is not None), default=None)

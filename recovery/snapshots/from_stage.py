@@ -1,0 +1,91 @@
+"""A snapshot without a stage and all that come after it, so that they run again."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+
+from jrs.contract.errors import InvalidInput
+from jrs.records import keys
+from jrs.records.codec import decode
+from jrs.records.model import StageRecord, StreamRecord
+from jrs.records.snapshots import Manifest
+
+from .open import OpenSnapshot
+
+_LAST = 1 << 31
+"""The position of a stream of which none is recorded: behind all stages."""
+
+
+def without(found: OpenSnapshot, stage: str) -> OpenSnapshot:
+    """Return an opened snapshot as if a stage, and all that come after it, had never been started.
+
+    A stage comes after another one if it was declared so, or if the job reached it later.
+
+    Raises:
+        InvalidInput: the job has no such stage; or one of the stages has published at a path of the
+            user's own, where something still is.
+        CorruptRecord: a record in the snapshot cannot be read.
+    """
+    manifest = found.manifest
+    stages, streams = dict(_stages(manifest)), dict(_streams(manifest))
+    order = {each.name: _LAST for each in manifest.stages}
+    order |= {name: record.order or _LAST for name, record in streams.items()}
+    order |= {name: record.order for name, record in stages.items()}
+    if stage not in order:
+        known = ", ".join(sorted(order, key=lambda name: order[name])) or "none"
+        raise InvalidInput(
+            f"job {manifest.job_id!r} has neither finished a stage {stage!r} nor started such a "
+            f"stream (what has: {known}); a stage that has not finished runs again anyway"
+        )
+    after = {name: record.after for name, record in streams.items()}
+    after |= {name: record.after for name, record in stages.items()}
+    gone = _gone(stage, order, after)
+    for name in gone & stages.keys():
+        target = stages[name].target
+        if target is not None and os.path.lexists(target):
+            raise InvalidInput(
+                f"stage {name!r} of job {manifest.job_id!r} would publish at {target} again, which "
+                "exists: move it away first"
+            )
+    kept = attrs.evolve(
+        manifest,
+        stages=tuple(each for each in manifest.stages if each.name not in gone),
+        records={
+            key: text for key, text in manifest.records.items() if key.partition("/")[2] not in gone
+        },
+        files=tuple(file for file in manifest.files if Path(file.path).parts[1] not in gone),
+        links={
+            path: target
+            for path, target in manifest.links.items()
+            if Path(path).parts[1] not in gone
+        },
+    )
+    return attrs.evolve(found, manifest=kept)
+
+
+# -- inside --------------------------------------------------------------------------------
+
+
+def _gone(stage: str, order: dict[str, int], after: dict[str, tuple[str, ...]]) -> set[str]:
+    gone = {stage} | {name for name in order if order[name] > order[stage]}
+    while more := {name for name in after.keys() - gone if gone.intersection(after[name])}:
+        gone |= more
+    return gone
+
+
+def _stages(manifest: Manifest) -> Iterator[tuple[str, StageRecord]]:
+    for key, text in manifest.records.items():
+        if key.startswith(keys.STAGES):
+            record = decode(StageRecord, text.encode("ascii", "surrogateescape"), key)
+            yield record.name, record
+
+
+def _streams(manifest: Manifest) -> Iterator[tuple[str, StreamRecord]]:
+    for key, text in manifest.records.items():
+        if key.startswith(keys.STREAMS):
+            record = decode(StreamRecord, text.encode("ascii", "surrogateescape"), key)
+            yield record.name, record

@@ -1,0 +1,74 @@
+"""References: whose files the jobs and the snapshots of a cluster still need."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from jrs.contract.errors import CorruptRecord
+from jrs.records import keys
+from jrs.records.codec import decode
+from jrs.records.snapshots import SnapshotRecord
+
+from ..checkpoint_format import relocation
+from ..files.job_folders import JobStorage
+from .contents import epoch_folder
+from .index import SnapshotIndex
+from .open import opened
+
+
+def jobs_in_use(catalog: SnapshotIndex, live: Iterable[str]) -> set[str]:
+    """Return the jobs whose published output is still needed: by a job that has not ended, which
+    reads it, or by a listed snapshot.
+
+    Args:
+        live: the jobs that have not ended.
+
+    Raises:
+        CorruptRecord: a snapshot cannot be read, so it may refer to any job.
+        Unavailable: the storage of a snapshot is not mounted.
+    """
+    storage, found = catalog.storage, set()
+    for path in _read_by_jobs(storage, live):
+        found |= _owner(storage, path)
+    for stored in catalog.backend.scan(keys.SNAPSHOTS):
+        record = decode(SnapshotRecord, stored.value, stored.key)
+        if not record.output:
+            found.add(record.job_id)
+        with opened(storage, record) as snapshot:
+            for target in snapshot.manifest.links.values():
+                found |= _owner(storage, target)
+    return found
+
+
+# -- inside --------------------------------------------------------------------------------
+
+
+def _read_by_jobs(storage: JobStorage, live: Iterable[str]) -> Iterator[str]:
+    """Yield what jobs read: the targets of their closed inputs, and the folders that the logs of
+    their file sources name."""
+    for job_id in live:
+        for where, inner, names in os.walk(storage.folder(job_id) / "in"):
+            links = [Path(where, name) for name in (*inner, *names)]
+            yield from (os.readlink(link) for link in links if link.is_symlink())
+        epoch = epoch_folder(storage, job_id)
+        if epoch is None:
+            continue
+        for log in epoch.glob("streams/*/ck/sources/*/*"):
+            if relocation.holds_paths(log.relative_to(epoch).as_posix()):
+                try:
+                    yield from map(str, relocation.folders_in(log))
+                except FileNotFoundError:
+                    continue  # Spark has just compacted it.
+
+
+def _owner(storage: JobStorage, path: str) -> set[str]:
+    """Return the job in whose folder a path leads, if it leads into one."""
+    try:
+        inside = Path(os.path.realpath(path)).relative_to(storage.root.resolve())
+    except (ValueError, OSError) as error:
+        if isinstance(error, OSError):
+            raise CorruptRecord(f"{path} cannot be resolved: {error}") from error
+        return set()
+    return set(inside.parts[:1])

@@ -1,0 +1,216 @@
+"""What `gc` removes and what it spares; it may die at any step (U19)."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from jrs import Client, NoSuchResult, ResultIsDirty
+from jrs.contract.errors import CorruptRecord
+from jrs.contract.operations import Create, Delete
+from jrs.records import keys
+from jrs.records.model import AttemptRecord, JobStatus, Tombstone
+from jrs.records.snapshots import SnapshotFormat
+from jrs.recovery.cleanup.job_cleanup import JobCleanup
+from jrs.recovery.cleanup.resources import default_resources
+from jrs.recovery.files.job_folders import JobStorage
+from jrs.recovery.snapshots import SnapshotCatalog, create, find_orphans, folders
+from jrs.store.opening import open_backend
+from tests.recovery.snapshots.fabricate import FakeJob, file_sink, put, tree
+from tests.recovery.snapshots.test_crashes import DEAD, Begin, in_a_child
+from tests.recovery.support import CLUSTER, FaultyMemory, result, spec, spoil
+from tests.recovery.support import put as put_record
+
+
+@pytest.fixture
+def storage(root: Path) -> JobStorage:
+    return JobStorage(root, CLUSTER)
+
+
+@pytest.fixture
+def client(memory: FaultyMemory, root: Path) -> Client:
+    return Client(memory, storage=root)
+
+
+def expired(client: Client, job_id: str, storage: JobStorage) -> Path:
+    """Make a job whose result was expired, and return its output."""
+    put_record(client.backend, keys.TOMBSTONES + job_id, Tombstone(job_id, expired_at=time.time()))
+    return put(storage.folder(job_id) / "out" / "rows" / "part", "rows" * 100)
+
+
+def collected(client: Client, **how: bool) -> list[str]:
+    return [one.path for one in client.gc(older_than=0, **how).removed]
+
+
+def test_outputs_of_expired_jobs(client: Client, storage: JobStorage) -> None:
+    """U19: they go, and those of jobs with a result or without an end stay."""
+    output = expired(client, "old", storage)
+    for job_id in ("done", "runs"):
+        put(storage.folder(job_id) / "out" / "rows" / "part", "rows")
+    put_record(client.backend, keys.RESULTS + "done", result("done"))
+    put_record(client.backend, keys.JOBS + "runs", spec("runs"))
+    before = tree(storage.root)
+    preview = client.gc(older_than=0, dry_run=True)
+    assert tree(storage.root) == before
+    assert [(one.path, one.size) for one in preview.removed] == [(str(output.parents[1]), 400)]
+    assert client.gc().removed == ()  # It expired less than a day ago.
+
+    assert client.gc(older_than=0) == preview
+    assert not storage.folder("old").exists()
+    assert set(tree(storage.root)) == {"done/out/rows/part", "runs/out/rows/part"}
+    assert client.gc(older_than=0).removed == ()
+
+
+@pytest.mark.parametrize("how", ["link", "log", "snapshot", "closed"])
+def test_an_output_that_is_needed(
+    client: Client, storage: JobStorage, memory: FaultyMemory, how: str, tmp_path: Path
+) -> None:
+    """U19: nothing goes that a job reads which has not ended, or that a listed snapshot needs."""
+    output = expired(client, "old", storage)
+    reader = FakeJob(memory, storage, "reader")
+    if how == "link":
+        storage.close_input("reader", "hourly", output.parent)
+    elif how == "log":
+        reader.query.source = output.parent.as_uri()
+        reader.run(1)
+    elif how == "closed":
+        storage.close_input("reader", "hourly", output.parent)
+        reader.run(1)
+        SnapshotCatalog(memory, storage).create("reader")
+        memory.commit(Delete(keys.JOBS + "reader"))
+        put_record(memory, keys.RESULTS + "reader", result("reader"))
+        shutil.rmtree(storage.folder("reader") / "in")
+    else:
+        memory.commit(Delete(keys.TOMBSTONES + "old"))
+        shutil.rmtree(storage.folder("old"))
+        old = FakeJob(memory, storage, "old").run(1)
+        SnapshotCatalog(memory, storage).create("old", output=False)
+        memory.commit(Delete(keys.JOBS + "old"))
+        put_record(memory, keys.TOMBSTONES + "old", Tombstone("old", expired_at=1.0))
+        output = old.out("typed") / "table.parquet"
+    report = client.gc(older_than=0)
+
+    assert output.exists()
+    assert [line for line in report.left if "still needs it" in line] == [
+        f"{storage.folder('old')}/out: a job or a snapshot still needs it"
+    ]
+
+
+def test_unreadable_snapshots(client: Client, storage: JobStorage, memory: FaultyMemory) -> None:
+    """Nothing is removed on a guess."""
+    output = expired(client, "old", storage)
+    FakeJob(memory, storage, "reader").run(1)
+    SnapshotCatalog(memory, storage).create("reader", format=SnapshotFormat.CAS)
+    put(folders.snapshot(storage, "reader", 1) / "manifest.json", "damaged")
+    report = client.gc(older_than=0)
+    assert report.removed == ()
+    assert "the outputs of 1 expired jobs: " in report.left[0]
+    assert output.exists()
+    spoil(memory, keys.snapshot("reader", 1))
+    with pytest.raises(CorruptRecord):
+        client.gc(older_than=0)
+
+
+def test_left_overs(client: Client, storage: JobStorage, memory: FaultyMemory) -> None:
+    """U19: what crashes have left goes; a folder that may be of an earlier life is only named."""
+    job = FakeJob(memory, storage).run(1)
+    put_record(memory, keys.ATTEMPTS + "job", AttemptRecord("job", first_started_at=1.0))
+    catalog = SnapshotCatalog(memory, storage)
+    for how in (SnapshotFormat.CAS, SnapshotFormat.LINK):
+        catalog.create("job", format=how)
+        memory.commit(Delete(keys.snapshot("job", len(folders.whole(storage, "job")))))
+    put(folders.building(storage, "job", 9) / "files" / "half", "half")
+    put(folders.restoring(storage, "new") / "epoch" / "half", "half")
+    put(storage.folder("ended") / "e3" / "typed.1" / "half", "half")
+    put_record(memory, keys.RESULTS + "ended", result("ended"))
+    put(storage.root / ".trash" / "0" / "half", "half")
+    lost = FakeJob(memory, storage, "lost").run(1)
+    catalog.create("lost")
+    memory.commit(Delete(keys.snapshot("lost", 1)))
+    kept = tree(job.epoch)
+    report = client.gc(older_than=0)
+
+    gone = {path.removeprefix(f"{storage.root}/") for path in (one.path for one in report.removed)}
+    assert gone >= {"job/snapshots/.9.tmp", "new/.restore", "job/snapshots/1", "job/snapshots/2",
+                    "ended/e3", ".trash/0"}  # fmt: skip
+    assert any(path.startswith(".blobs/") for path in gone)
+    assert tree(job.epoch) == kept
+    assert folders.whole(storage, "job") == set()
+    assert folders.whole(storage, "lost") == {1}
+    assert f"{lost.storage.folder('new')}: the folder of an unknown job" in report.left
+    assert sum("an earlier life" in line for line in report.left) == 1
+    assert sorted(client.gc(older_than=0).left) == sorted(report.left)
+    assert all("lost/snapshots/1" in line for line in find_orphans(memory, storage))
+
+
+def test_what_is_in_progress(client: Client, storage: JobStorage, memory: FaultyMemory) -> None:
+    """A snapshot that is being taken is locked, and stays."""
+    FakeJob(memory, storage).run(1)
+    begun = folders.building(storage, "job", 1)
+    begun.mkdir(parents=True)
+    with folders.locked(begun):
+        assert collected(client) == []
+        assert begun.is_dir()
+    create.remove_left_overs(storage, "job")
+
+
+def test_death_at_every_step(tmp_path: Path) -> None:
+    """U19: whatever the step, only garbage is gone, and a repeat does the rest."""
+    saved, url = tmp_path / "saved", (tmp_path / "place" / "store").as_uri()
+    storage = JobStorage(tmp_path / "place" / "jobs", CLUSTER)
+    with open_backend(url, cluster=CLUSTER) as backend:
+        client = Client(backend, storage=storage.root.parent)
+        expired(client, "old", storage)
+        FakeJob(backend, storage).run(1)
+        put_record(backend, keys.ATTEMPTS + "job", AttemptRecord("job", first_started_at=1.0))
+        catalog = SnapshotCatalog(backend, storage)
+        kept = catalog.create("job", format=SnapshotFormat.CAS)
+        file_sink(storage.published("job", "hourly", temporary=False), 1)
+        catalog.create("job", format=SnapshotFormat.FULL)
+        backend.commit(Delete(keys.snapshot("job", 2)))
+        put(folders.building(storage, "job", 9) / "files" / "half", "half")
+        put(storage.root / ".blobs" / "00" / ("0" * 64), "nobody's")
+    (tmp_path / "place").rename(saved)
+
+    def work(begin: Begin) -> None:
+        with open_backend(url, cluster=CLUSTER) as backend:
+            begin()
+            do(Client(backend, storage=storage.root.parent))
+
+    def do(client: Client) -> None:
+        client.gc(older_than=0)
+
+    code, step = DEAD, 0
+    while code == DEAD:
+        step += 1
+        shutil.copytree(saved, tmp_path / "place", symlinks=True)
+        code = in_a_child(step, work)
+        with open_backend(url, cluster=CLUSTER) as backend:
+            client = Client(backend, storage=storage.root.parent)
+            assert SnapshotCatalog(backend, storage).verify("job", 1) == kept
+            client.gc(older_than=0)
+            assert list(find_orphans(backend, storage)) == []
+            assert not storage.folder("old").exists()
+            assert (storage.folder("job") / "out" / "typed" / "table.parquet").is_file()
+            assert client.gc(older_than=0).removed == ()
+        shutil.rmtree(tmp_path / "place")
+    assert (code, step > 8) == (0, True)
+
+
+def test_one_result(client: Client, memory: FaultyMemory, storage: JobStorage) -> None:
+    """U19: one result is removed as safely as all old ones: never a dirty one, and all or none."""
+    for job_id in ("a", "b"):
+        put_record(memory, keys.RESULTS + job_id, result(job_id, status=JobStatus.FINISHED))
+    memory.commit(Create(keys.DIRTY + "b", b""))
+    with pytest.raises(ResultIsDirty):
+        client.expire("a", "b")
+    with pytest.raises(NoSuchResult):
+        client.expire("a", "c")
+    assert client.results.has_clean("a")
+    JobCleanup(memory, default_resources(memory, storage)).run("b", None)
+
+    assert client.expire("b", "a", "a") == client.expire("a", "b") == ["a", "b"]
+    assert client.backend.get(keys.TOMBSTONES + "a") is not None

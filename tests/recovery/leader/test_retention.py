@@ -1,0 +1,173 @@
+"""Retention in the leader: what ended jobs left goes by policy, and nothing else ever does."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jrs.contract.errors import Fenced, InvalidInput
+from jrs.contract.operations import Create
+from jrs.records import keys
+from jrs.records.codec import encode
+from jrs.records.model import Failure, JobResult, JobStatus
+from jrs.recovery.leader.retention import Retention
+from jrs.recovery.rules.retention import DAY, Ended, Kind, LogLimits, RetentionPolicy, is_due
+from tests.recovery.support import FaultyMemory, Leader, leader_context, spec
+
+NOTHING = RetentionPolicy(logs=None, failed_logs=None)
+
+
+class World:
+    """A leadership, and jobs that ended at chosen times."""
+
+    def __init__(self, backend: FaultyMemory, root: Path) -> None:
+        self.backend = backend
+        self.leader = Leader(backend, root)
+        self.storage = self.leader.storage
+        self.store = self.leader.store
+
+    def ended(
+        self,
+        job_id: str,
+        days: float,
+        status: JobStatus = JobStatus.FINISHED,
+        *,
+        clean: bool = True,
+    ) -> None:
+        at = time.time() - days * DAY
+        failure = Failure("exit", "gone") if status is JobStatus.FAILED else None
+        self.store.create_dirty(JobResult(job_id, status, None, failure, finished_at=at), None)
+        if clean:
+            self.store.mark_clean(job_id, None)
+        self.files(job_id, at)
+
+    def files(self, job_id: str, at: float, size: int = 10) -> None:
+        for place in ("out/stage", "logs"):
+            folder = self.storage.folder(job_id) / place
+            folder.mkdir(parents=True)
+            (folder / "file").write_bytes(b"x" * size)
+            os.utime(folder / "file", (at, at))
+
+    def retain(self, policy: RetentionPolicy) -> dict[Kind, int]:
+        context = leader_context(self.leader.leadership, self.backend, self.storage)
+        return dict(Retention(context, policy).run_once())
+
+    def left(self, place: str) -> set[str]:
+        return {path.parent.name for path in self.storage.root.glob(f"*/{place}")}
+
+
+@pytest.fixture
+def world(memory: FaultyMemory, tmp_path: Path) -> Iterator[World]:
+    made = World(memory, tmp_path)
+    yield made
+    made.leader.stop()
+    made.leader.leadership.resign()
+
+
+def test_logs_go_by_age_and_status(world: World) -> None:
+    """U6: by default logs of failed jobs are kept for 30 days, others for 3; those of a job that
+    has not ended, or is not cleaned up, are kept whatever their age."""
+    world.ended("fresh", 2)
+    world.ended("old", 4)
+    world.ended("failed", 29, JobStatus.FAILED)
+    world.ended("long-failed", 31, JobStatus.FAILED)
+    world.ended("expired", 4)
+    world.store.delete("expired")
+    world.ended("dirty", 40, clean=False)
+    world.files("unknown", 0.0)
+    world.backend.commit(Create(keys.JOBS + "running", encode(spec("running"))))
+    world.files("running", 0.0)
+    removed = world.retain(RetentionPolicy())
+
+    assert removed == {Kind.LOGS: 3}
+    assert world.left("logs") == {"fresh", "failed", "dirty", "unknown", "running"}
+    assert world.left("out") >= {"old", "expired"}
+    assert world.retain(RetentionPolicy()) == {}
+
+
+def test_the_oldest_logs_go_for_their_size(world: World) -> None:
+    """U6: over the limit of the cluster, the logs of the jobs that ended first go."""
+    for number in range(5):
+        world.ended(f"job-{number}", 5 - number)
+    world.files("unknown", 0.0)
+    policy = RetentionPolicy(logs=None, failed_logs=None, limits=LogLimits(cluster=4 * 4096))
+
+    assert world.retain(policy) == {Kind.LOGS: 2}
+    assert world.left("logs") == {"job-2", "job-3", "job-4", "unknown"}
+
+
+def test_each_kind_has_a_policy_of_its_own(world: World) -> None:
+    """Results, outputs and logs go each by its own age; a removed result leaves its tombstone, so
+    the job never runs again."""
+    world.ended("old", 10)
+    world.ended("new", 1)
+
+    assert world.retain(NOTHING) == {}
+    assert world.retain(RetentionPolicy(outputs=5 * DAY, logs=None, failed_logs=None)) == {
+        Kind.OUTPUTS: 1
+    }
+    assert world.left("out") == {"new"}
+    assert world.store.has_clean("old")
+    assert world.retain(RetentionPolicy(results=5 * DAY, logs=None, failed_logs=None)) == {
+        Kind.RESULTS: 1
+    }
+    assert not world.store.has_clean("old")
+    assert world.store.has_entry("old")
+    assert world.left("logs") == {"old", "new"}
+
+
+def test_delete_on_commit(world: World) -> None:
+    """An age of 0 removes all that a job left as soon as it is clean, and its tombstone stays."""
+    world.ended("job", 0)
+    everything: dict[str, Any] = dict.fromkeys(
+        ("results", "outputs", "snapshots", "logs", "failed_logs"), 0
+    )
+    removed = world.retain(RetentionPolicy(**everything))
+
+    assert removed == {Kind.RESULTS: 1, Kind.OUTPUTS: 1, Kind.LOGS: 1}
+    assert not world.storage.folder("job").exists()
+    assert world.backend.get(keys.TOMBSTONES + "job") is not None
+
+
+def test_an_output_that_is_read_stays(world: World) -> None:
+    """The output of an ended job stays while an unfinished job has it as its closed input."""
+    world.ended("source", 10)
+    world.backend.commit(Create(keys.JOBS + "reader", encode(spec("reader"))))
+    world.storage.close_input("reader", "stage", world.storage.folder("source") / "out")
+    policy = RetentionPolicy(outputs=0, logs=None, failed_logs=None)
+
+    assert world.retain(policy) == {}
+    assert world.left("out") == {"source"}
+
+
+def test_a_replaced_leader_removes_nothing(world: World, tmp_path: Path) -> None:
+    """Retention checks the fence before each removal."""
+    world.ended("job", 10)
+    world.leader.leadership.resign()
+    world.leader.leadership.lost.clear()  # It has not noticed.
+    other = Leader(world.backend, tmp_path, candidate="other")
+    try:
+        for policy in (RetentionPolicy(), RetentionPolicy(outputs=0), RetentionPolicy(results=0)):
+            with pytest.raises(Fenced):
+                world.retain(policy)
+    finally:
+        other.stop()
+        other.leadership.resign()
+
+    assert world.left("logs") == world.left("out") == {"job"}
+    assert world.store.has_clean("job")
+
+
+def test_the_policy_is_checked() -> None:
+    """An age is a number of seconds or None, a limit a whole number."""
+    for wrong in (-1, float("nan"), float("inf"), "3d", True):
+        with pytest.raises(InvalidInput, match="results must be a number of seconds"):
+            RetentionPolicy(results=wrong)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="limit of logs per stream"):
+        LogLimits(stream=0)
+    assert not is_due(NOTHING, Kind.LOGS, Ended("job", JobStatus.FINISHED, 0.0), 1e12)
