@@ -1,14 +1,16 @@
 """A driver that survives its own death. Start it twice, with one backend:
 
-    python examples/driver.py file:///tmp/jrs-driver &
-    python examples/driver.py file:///tmp/jrs-driver
+    python examples/driver.py file:///tmp/jrs-driver 2026-11-20 &
+    python examples/driver.py file:///tmp/jrs-driver 2026-11-20
 
 One replica leads and runs `main`. Kill it with kill -9: `main` begins again on the other, and each
-`driver.run` that had ended returns its stored result at once. Both print the same answer.
+`driver.run` that had ended returns its stored result at once. Both print the same answer. Another
+day is another run.
 """
 
 from __future__ import annotations
 
+import datetime
 import json
 import sys
 from typing import Any
@@ -35,13 +37,15 @@ def count(job: jrs.Job, path: str) -> dict[str, int]:
     return {str(row["bucket"]): row["count"] for row in counts}
 
 
-def main(driver: jrs.Driver) -> dict[str, Any]:
+def main(driver: jrs.Driver, day: str) -> dict[str, Any]:
     """Run the jobs in order. The job ids make them the same jobs after a failover."""
-    loaded = driver.run("load", load, n=100_000)
-    counted = driver.run("count", count, path=loaded["path"])
+    loaded = driver.run(f"load-{day}", load, n=100_000)
+    counted = driver.run(f"count-{day}", count, path=loaded["path"])
     return {"rows": loaded["rows"], "buckets": counted}
 
 
 if __name__ == "__main__":
     backend = sys.argv[1] if len(sys.argv) > 1 else "file:///tmp/jrs-driver"
-    print(json.dumps(jrs.run(main, backend, cluster="driver")))
+    day = sys.argv[2] if len(sys.argv) > 2 else str(datetime.date.today())
+    found = jrs.run(main, backend, name=f"example-{day}", arguments={"day": day}, cluster="driver")
+    print(json.dumps(found))

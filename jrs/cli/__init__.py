@@ -8,13 +8,15 @@ from typing import NoReturn
 
 import click
 
-from jrs.cli.common import EXIT_REFUSED, ClusterRef, echo
+from jrs.cli.common import EXIT_REFUSED, ClusterRef, Suggesting, echo
+from jrs.cli.settings import from_file
 from jrs.contract.errors import JrsError
 
 _COMMANDS = {
     "cancel": "jrs.cli.jobs",
     "cleanup": "jrs.cli.upkeep",
     "cluster-format": "jrs.cli.upkeep",
+    "config": "jrs.cli.config",
     "demo": "jrs.cli.demo",
     "doctor": "jrs.cli.doctor",
     "drain": "jrs.cli.stopping",
@@ -22,24 +24,32 @@ _COMMANDS = {
     "explain": "jrs.cli.reading",
     "fork": "jrs.cli.changing",
     "fsck": "jrs.cli.upkeep",
+    "gc": "jrs.cli.upkeep",
+    "init": "jrs.cli.config",
     "list": "jrs.cli.reading",
+    "logs": "jrs.cli.logs",
     "master": "jrs.cli.master",
     "masters": "jrs.cli.reading",
+    "pause": "jrs.cli.steering",
     "prepare": "jrs.cli.prepare",
     "rescale": "jrs.cli.changing",
     "resume": "jrs.cli.stopping",
-    "show": "jrs.cli.reading",
+    "retry": "jrs.cli.retrying",
+    "show": "jrs.cli.showing",
     "sign": "jrs.cli.jobs",
     "stop": "jrs.cli.stopping",
+    "storage": "jrs.cli.upkeep",
     "snapshot": "jrs.cli.snapshots",
     "submit": "jrs.cli.jobs",
     "suspend": "jrs.cli.stopping",
+    "switchover": "jrs.cli.steering",
+    "unpause": "jrs.cli.steering",
     "upgrade": "jrs.cli.changing",
     "wait": "jrs.cli.jobs",
 }
 
 
-class _Lazy(click.Group):
+class _Lazy(Suggesting):
     """A group that imports only the module of the called command, to keep `jrs master` small."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -71,10 +81,12 @@ class _Lazy(click.Group):
     metavar="URL",
     envvar="JRS_BACKEND",
     show_envvar=True,
+    default=from_file("backend"),
     help="The backend that stores the cluster's records.",
 )
-@click.option("--cluster", metavar="ID", envvar="JRS_CLUSTER", show_envvar=True, default="default",
-              show_default=True, help="The cluster: its masters and their jobs.")  # fmt: skip
+@click.option("--cluster", metavar="ID", envvar="JRS_CLUSTER", show_envvar=True,
+              default=from_file("cluster", "default"), show_default="default",
+              help="The cluster: its masters and their jobs.")  # fmt: skip
 @click.pass_context
 def cli(ctx: click.Context, backend: str | None, cluster: str) -> None:
     """Durable job results and failover for PySpark drivers.
@@ -94,7 +106,7 @@ def main() -> NoReturn:
         if isinstance(stream, TextIOWrapper):  # The terminal's encoding may lack characters.
             stream.reconfigure(errors="backslashreplace")
     try:
-        status = cli.main(standalone_mode=False)
+        status = cli.main(prog_name="jrs", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         status = EXIT_REFUSED

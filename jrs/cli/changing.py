@@ -16,6 +16,7 @@ from jrs.cli.common import (
     storage_option,
     with_cluster,
 )
+from jrs.cli.completing import job_argument
 from jrs.cli.connecting import connect
 from jrs.cli.snapshots import echo_restored, progress_of
 from jrs.client.job import JobHandle
@@ -29,7 +30,7 @@ _no_wait = click.option("--no-wait", is_flag=True, help="Store the request and r
 
 
 @click.command("rescale")
-@click.argument("job_id")
+@job_argument
 @click.option("--partitions", type=int, required=True, metavar="N",
               help="The new number of partitions of its streams' state.")  # fmt: skip
 @_no_wait
@@ -61,7 +62,7 @@ def rescale_command(
 
 
 @click.command("upgrade")
-@click.argument("job_id")
+@job_argument
 @click.option("--entry", "entry_point", required=True, metavar="MODULE:FUNCTION",
               help="The code that resumes from the job's state.")  # fmt: skip
 @click.option("--no-check", is_flag=True,
@@ -97,7 +98,7 @@ def upgrade_command(
 
 
 @click.command("fork")
-@click.argument("job_id")
+@job_argument
 @click.option("--as", "as_job", required=True, metavar="NEW", help="The id of the new job.")
 @storage_option
 @spec_key_option

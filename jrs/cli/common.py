@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,15 +13,20 @@ from typing import Any
 import attrs
 import click
 
+from jrs.cli.settings import from_file
+from jrs.contract import texts
 from jrs.contract.credentials import SPEC_KEY_FILE
 from jrs.contract.errors import InvalidInput
-from jrs.contract.texts import printable
+from jrs.contract.mounts import STORAGE
+from jrs.contract.texts import did_you_mean, printable, shown
 from jrs.records.codec import to_plain
 from jrs.records.signing import SpecKey
 
 EXIT_DIFFERS = 1
 EXIT_REFUSED = 2
 EXIT_TIMEOUT = 3
+DEFAULT_TTL = 15.0
+"""Of masters, in seconds."""
 
 
 @attrs.define
@@ -40,6 +46,19 @@ class ClusterRef:
                 "example file:///var/lib/jrs"
             )
         return self.backend
+
+
+class Suggesting(click.Group):
+    """A group that answers a mistyped command with similar ones, as click does for options."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if not (ctx.resilient_parsing or name.startswith("-") or self.get_command(ctx, name)):
+            near = did_you_mean(name, self.list_commands(ctx))
+            ctx.fail(f"there is no command {shown(name)}{near}")
+        return super().resolve_command(ctx, args)
 
 
 def with_cluster(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -70,11 +89,21 @@ spec_key_option = click.option(
     help="The file with the key that signs job specs.",
 )
 
-storage_option = click.option(
-    "--storage",
-    type=click.Path(path_type=Path, file_okay=False, exists=True),
-    help="Where jobs keep their files; the same as for the masters.",
-)
+
+def _storage_option(*, exists: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    return click.option(
+        "--storage",
+        type=click.Path(path_type=Path, file_okay=False, exists=exists),
+        envvar=STORAGE,
+        show_envvar=True,
+        default=from_file("storage"),
+        help="Where jobs keep their files; the same as for the masters.",
+    )
+
+
+storage_option = _storage_option(exists=True)
+storage_name_option = _storage_option(exists=False)
+"""For commands that only name the storage."""
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 
@@ -92,12 +121,41 @@ def echo_json(value: Any, *, indent: int | None = 2) -> None:
 
 def when(stamp: float) -> str:
     """Return a timestamp for people, in UTC."""
-    if not stamp:
-        return "-"
+    return texts.when(stamp).removesuffix(" UTC") if stamp else "-"
+
+
+_AGE = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhd]?)")
+_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def age(text: str) -> float:
+    """Return an age in seconds.
+
+    Raises:
+        InvalidInput: not one.
+    """
+    match = _AGE.fullmatch(text)
+    if match is None:
+        raise InvalidInput(f"not an age: {text!r}; write 90s, 30m, 12h or 7d")
+    return float(match[1]) * _UNITS[match[2]]
+
+
+def moment(option: str, text: str, now: float) -> float:
+    """Return the moment that an option names: an age before `now`, or a date and time in UTC.
+
+    Raises:
+        InvalidInput: neither.
+    """
+    if _AGE.fullmatch(text):
+        return now - age(text)
     try:
-        return datetime.fromtimestamp(stamp, UTC).strftime("%Y-%m-%d %H:%M:%S")
-    except (ValueError, OverflowError, OSError):
-        return f"{stamp:g} s"  # Not a valid date: the clock was wrong.
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidInput(
+            f"{option} is no time: {text!r}; write 90s, 12h or 7d, or 2026-11-20 or "
+            "2026-11-20T18:30, in UTC"
+        ) from None
+    return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
 
 
 def took(seconds: float) -> str:
@@ -119,7 +177,7 @@ def table(columns: list[str], rows: list[list[str]]) -> None:
     rows = [[printable(cell) for cell in row] for row in rows]
     console = Console(soft_wrap=False)
     if not console.is_terminal:
-        console = Console(width=max(120, 2 + sum(2 + max(map(len, column)) for column in
+        console = Console(width=max(120, 2 + sum(3 + max(map(len, column)) for column in
                                                  zip(columns, *rows, strict=True))))  # fmt: skip
     drawn = Table(*columns, box=SIMPLE_HEAD, pad_edge=False)
     for row in rows:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from jrs.cli.common import ClusterRef
+from jrs.cli.common import ClusterRef, echo, when
 from jrs.client import client
 from jrs.client.client import Client
+from jrs.contract.errors import CorruptRecord
 from jrs.records.signing import SpecKey
 
 
@@ -21,3 +22,14 @@ def connect(
     return client.connect(
         place.url, cluster=place.cluster, storage=storage, create=create, spec_key=spec_key
     )
+
+
+def tell_pause(client: Client) -> None:
+    """Print on stderr that the cluster is paused, if it is."""
+    try:
+        pause = client.paused()
+    except CorruptRecord as error:
+        echo(f"the cluster is paused; {error}; jrs unpause ends the pause", err=True)
+        return
+    if pause is not None:
+        echo(f"{pause}, since {when(pause.since)}; end it with: jrs unpause", err=True)

@@ -7,13 +7,14 @@ from pathlib import Path
 import click
 
 from jrs.cli.common import EXIT_DIFFERS, ClusterRef, echo, echo_json, json_option, with_cluster
+from jrs.cli.durations import ABOVE_ZERO
 from jrs.client.client import diagnose
 from jrs.contract.backend import Diagnostic
 
 
 @click.command("doctor")
-@click.option("--ttl", type=click.FloatRange(min=0, min_open=True), default=15.0, show_default=True,
-              help="The ttl of the masters, in seconds.")  # fmt: skip
+@click.option("--ttl", type=ABOVE_ZERO, metavar="DURATION", default=15.0, show_default=True,
+              help="The ttl of the masters.")  # fmt: skip
 @click.option("--storage", type=click.Path(path_type=Path, file_okay=False),
               help="Where jobs keep their files, if the masters have this option.")  # fmt: skip
 @json_option

@@ -18,16 +18,21 @@ from jrs.cli.common import (
     spec_key_option,
     with_cluster,
 )
+from jrs.cli.completing import job_argument
 from jrs.cli.connecting import connect
+from jrs.cli.durations import DURATION
+from jrs.cli.job_options import job_options
 from jrs.client.connection import entry_point_of
 from jrs.client.job import JobHandle
-from jrs.contract.errors import DuplicateJob, InvalidInput, NoSuchJob
+from jrs.contract.errors import DuplicateJob, InvalidInput
 from jrs.contract.texts import shown
 from jrs.records.checks import check_job_id
 from jrs.records.model import JobResult, JobSpec, JobStatus, RunnerKind
 from jrs.records.policies import Keep, RestartPolicy, SnapshotPolicy
 from jrs.records.signing import SpecKey
+from jrs.records.snapshots import SnapshotFormat
 from jrs.recovery.attempt.entry_point import check_entry
+from jrs.recovery.inspect.explain import Explanation
 
 
 @click.command(
@@ -44,21 +49,26 @@ from jrs.recovery.attempt.entry_point import check_entry
               default=RunnerKind.PROCESS.value, show_default=True)  # fmt: skip
 @click.option("--attempts", type=int, default=3, show_default=True,
               help="Total attempts before a job that dies is FAILED.")  # fmt: skip
-@click.option("--delay", type=float, default=1.0, show_default=True,
-              help="Seconds before the second attempt; doubled each time after.")  # fmt: skip
+@click.option("--delay", type=DURATION, metavar="DURATION", default=1.0, show_default=True,
+              help="Time before the second attempt; doubled each time after.")  # fmt: skip
 @click.option("--partitions", type=int, metavar="N",
               help="The number of partitions of its streams' state.")  # fmt: skip
-@click.option("--snapshot-every", type=float, metavar="SECONDS",
+@click.option("--snapshot-every", type=DURATION, metavar="DURATION",
               help="Take a snapshot of its streams at this interval.")  # fmt: skip
 @click.option("--keep-snapshots", type=int, default=3, show_default=True, metavar="N",
-              help="Most unnamed snapshots to keep until the job ends.")  # fmt: skip
-@click.option("--snapshot-max-age", type=float, metavar="SECONDS",
-              help="Delete older snapshots when another one is taken.")  # fmt: skip
+              help="Most of these to keep until the job ends.")  # fmt: skip
+@click.option("--snapshot-max-age", type=DURATION, metavar="DURATION",
+              help="Delete older snapshots when another one is taken: 12h, 30d.")  # fmt: skip
+@click.option("--snapshot-format", default=SnapshotFormat.LINK.value, show_default=True,
+              type=click.Choice([each.value for each in SnapshotFormat if each.is_restorable]),
+              help="The format of its snapshots.")  # fmt: skip
 @click.option("--snapshots-at-end", multiple=True, metavar="STATUS=keep|delete",
-              help="Keep or delete the snapshots of a job that ended finished (default: delete), "
-              "failed (keep) or canceled (keep). Repeatable.")  # fmt: skip
+              help="Keep the snapshots that jrs took of a job that ended finished (default: "
+              "delete), failed (keep) or canceled (keep), and one of its end for jrs retry. "
+              "Repeatable.")  # fmt: skip
 @click.option("--on-exception", is_flag=True,
               help="Also restart the job if its function raises.")  # fmt: skip
+@job_options
 @click.option("--no-check", is_flag=True,
               help="Do not import the entry point on this host.")  # fmt: skip
 @click.option("--existing", is_flag=True,
@@ -80,12 +90,14 @@ def submit_command(
     snapshot_every: float | None,
     keep_snapshots: int,
     snapshot_max_age: float | None,
+    snapshot_format: str,
     snapshots_at_end: tuple[str, ...],
     on_exception: bool,
     no_check: bool,
     existing: bool,
     waits: bool,
     spec_key: SpecKey | None,
+    given: dict[str, Any],
 ) -> int:
     """Submit a job, durably. Needs no leader: the next leader starts the job.
 
@@ -93,11 +105,13 @@ def submit_command(
     Examples:
       jrs submit nightly-2026-11-20 etl.jobs:nightly --arg day=2026-11-20
       jrs submit report-7 ./report.py:main --args '{"top": 10}' --wait
+      jrs submit big-1 etl:big --priority 5 --slots 2 --timeout 2h --conf spark.driver.memory=8g
+      jrs submit load-1 etl:load --secret DB_PASSWORD=file:/run/secrets/db --tag team=sales
     """
     spec = JobSpec(
         job_id=job_id,
         entry_point=entry_point_of(entry_point),
-        arguments=_arguments(pairs, arguments),
+        arguments=arguments_of(pairs, arguments),
         runner=RunnerKind(runner),
         restart=RestartPolicy(attempts=attempts, delay=delay, on_exception=on_exception),
         partitions=partitions,
@@ -105,8 +119,10 @@ def submit_command(
             every=snapshot_every,
             keep=keep_snapshots,
             max_age=snapshot_max_age,
+            format=SnapshotFormat(snapshot_format),
             **dict[str, Any](map(_at_end, snapshots_at_end)),
         ),
+        **given,
     )
     if not no_check:
         sys.path.insert(0, "")
@@ -120,54 +136,53 @@ def submit_command(
             echo(f"{job_id} was submitted before ({error.state})", err=True)
         else:
             echo(f"submitted {job_id}", err=True)
-        return _wait(client.job(job_id), None, as_json=False) if waits else 0
+        return wait_for(client.job(job_id), None, as_json=False) if waits else 0
 
 
 @click.command("wait")
-@click.argument("job_id")
+@job_argument
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0),
-    metavar="SECONDS",
+    type=DURATION,
+    metavar="DURATION",
     help="Give up after this time and exit 3.",
 )
+@click.option("--allow-missing", is_flag=True,
+              help="Also wait for a job that is not submitted yet.")  # fmt: skip
 @json_option
 @with_cluster
-def wait_command(place: ClusterRef, job_id: str, timeout: float | None, as_json: bool) -> int:
+def wait_command(
+    place: ClusterRef, job_id: str, timeout: float | None, allow_missing: bool, as_json: bool
+) -> int:
     """Wait for a job's result and print its payload as JSON; exit 1 unless it FINISHED.
 
-    Returns as soon as the result is durable; cleanup may still run.
+    Returns as soon as the result is durable; cleanup may still run. Meanwhile it prints what the
+    job waits for on stderr.
 
     \b
     Example:  jrs wait nightly-2026-11-20 --timeout 3600
     """
     check_job_id(job_id)
-    if timeout != timeout:
-        raise InvalidInput("--timeout must be a number of seconds")
     with connect(place) as client:
-        job = client.job(job_id)
-        try:
-            job.view()
-        except NoSuchJob as error:
-            echo(f"jrs: {error} yet; waiting", err=True)
-        return _wait(job, timeout, as_json=as_json)
+        return wait_for(client.job(job_id), timeout, as_json=as_json, allow_missing=allow_missing)
 
 
 @click.command("cancel")
-@click.argument("job_id")
+@job_argument
 @click.option("--reason", default="", help="A text that is stored with the request.")
 @click.option("--wait", "waits", is_flag=True, help="Wait until the job has ended.")
 @with_cluster
 def cancel_command(place: ClusterRef, job_id: str, reason: str, waits: bool) -> int:
-    """Cancel a job: the leader kills all processes of its attempt.
+    """Cancel a job, or an application with its jobs: the leader kills all processes of an attempt.
 
     \b
     Example:  jrs cancel nightly-2026-11-20 --wait
     """
     with connect(place) as client:
         job = client.job(job_id)
-        job.cancel(reason)
-        echo(f"requested to cancel {job_id}", err=True)
+        requested = job.cancel(reason)
+        said = f"requested to cancel {job_id}" if requested else f"{job_id} is CANCELED already"
+        echo(said, err=True)
         if waits:
             result = job.result()
             echo(f"{job_id} ended {result.status.name}", err=True)
@@ -183,7 +198,7 @@ def _at_end(text: str) -> tuple[str, Keep]:
     return f"on_{status}", Keep(what)
 
 
-def _arguments(pairs: tuple[str, ...], text: str | None) -> dict[str, Any]:
+def arguments_of(pairs: tuple[str, ...], text: str | None) -> dict[str, Any]:
     found: Any = {}
     if text is not None:
         try:
@@ -207,9 +222,14 @@ def _arguments(pairs: tuple[str, ...], text: str | None) -> dict[str, Any]:
     return dict(found)
 
 
-def _wait(job: JobHandle, timeout: float | None, *, as_json: bool) -> int:
+def wait_for(
+    job: JobHandle, timeout: float | None, *, as_json: bool, allow_missing: bool = False
+) -> int:
+    def tell(explained: Explanation) -> None:
+        echo(f"jrs: job {job.id!r}: {explained}", err=True)
+
     try:
-        result = job.result(timeout)
+        result = job.result(timeout, allow_missing=allow_missing, notify=tell)
     except TimeoutError as error:
         echo(f"jrs: {error}", err=True)
         return EXIT_TIMEOUT
@@ -223,12 +243,15 @@ def _print(result: JobResult, *, as_json: bool) -> None:
     elif result.status is JobStatus.FINISHED:
         echo_json(result.payload)
     else:
-        why = result.failure.message if result.failure else "no reason was recorded"
+        failure = result.failure
+        why = failure.message if failure else "no reason was recorded"
         echo(f"jrs: job {result.job_id!r} ended {result.status.name}: {why}", err=True)
+        for line in failure.detail.splitlines() if failure else ():
+            echo(f"  | {line}", err=True)
 
 
 @click.command("sign")
-@click.argument("job_id")
+@job_argument
 @spec_key_option
 @with_cluster
 def sign_command(place: ClusterRef, job_id: str, spec_key: SpecKey | None) -> int:

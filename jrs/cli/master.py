@@ -10,13 +10,25 @@ from pathlib import Path
 import attrs
 import click
 
-from jrs.cli import pid1
-from jrs.cli.common import ClusterRef, echo, echo_json, spec_key_option, when, with_cluster
+from jrs.cli import amounts, pid1
+from jrs.cli.common import (
+    DEFAULT_TTL,
+    ClusterRef,
+    echo,
+    echo_json,
+    spec_key_option,
+    when,
+    with_cluster,
+)
+from jrs.cli.durations import DURATION
+from jrs.cli.settings import from_file, settings
 from jrs.contract import credentials
 from jrs.contract.errors import InvalidInput, JrsError
+from jrs.contract.mounts import STORAGE
 from jrs.records.policies import MOST
 from jrs.records.signing import SpecKey
 from jrs.recovery.attempt import entry_point
+from jrs.recovery.cleanup.job_cleanup import CleanupPolicy
 from jrs.recovery.leader.outage import Outage
 from jrs.recovery.leader.trust import Trust
 from jrs.recovery.master import Master
@@ -30,16 +42,33 @@ from jrs.store.opening import open_backend
     epilog="Start several masters, also on several hosts: one leads, the others take over.",
 )
 @click.option("--name", help="This master's name  [default: host, pid and random letters]")
-@click.option("--ttl", type=float, default=15.0, show_default=True,
+@click.option("--ttl", type=DURATION, metavar="DURATION", default=from_file("ttl", DEFAULT_TTL),
+              show_default=str(DEFAULT_TTL),
               help="Seconds after which a leader that hangs is replaced.")  # fmt: skip
 @click.option("--storage", type=click.Path(path_type=Path, file_okay=False),
+              envvar=STORAGE, show_envvar=True, default=from_file("storage"),
               help="The folder of the jobs' files, which all masters share.")  # fmt: skip
 @click.option("--resource", "resources", multiple=True, metavar="MODULE:FUNCTION",
               help="A function that returns a jrs.Resource: something more to clean up after "
               "each job. Repeatable.")  # fmt: skip
 @click.option("--max-attempts", type=click.IntRange(1, MOST), metavar="N",
-              help="Most attempts at once while this master leads; other jobs wait, first "
-              "submitted first.  [default: by cores and memory]")  # fmt: skip
+              default=from_file("slots"), show_default="by cores and memory",
+              help="The slots of this master while it leads. An attempt takes one, or as many as "
+              "its job asks for. Other jobs wait, by priority and then by submission.")  # fmt: skip
+@click.option("--cleanup-retries", type=click.IntRange(0, MOST), metavar="N",
+              help="Give up the cleanup of a job after so many retries; its result stays dirty.  "
+              "[default: never]")  # fmt: skip
+@click.option("--cleanup-max-delay", type=DURATION, default="1h", show_default=True,
+              metavar="AGE",
+              help="Most time between two tries of a cleanup; the first retry follows after one "
+              "second, each further one after twice the time.")  # fmt: skip
+@click.option("--retain", "retained", multiple=True, metavar="NAME=VALUE",
+              help="How long results, outputs, snapshots, logs or failed-logs are kept after a "
+              "job's end: 30d, 0s or never; or a limit, such as log-bytes-per-job=64M. "
+              "Repeatable.")  # fmt: skip
+@click.option("--prepare", is_flag=True,
+              help="Make the archive that Spark starts faster with, as jrs prepare does, when this "
+              "host is idle.")  # fmt: skip
 @click.option("--allow-entry", "allowed", multiple=True, metavar="PATTERN",
               help="Run only jobs whose module or file matches this shell pattern, such as 'etl.*' "
               "or '/opt/jobs/*'; hold other jobs. Repeatable.")  # fmt: skip
@@ -53,6 +82,10 @@ def master_command(
     storage: Path | None,
     resources: tuple[str, ...],
     max_attempts: int | None,
+    cleanup_retries: int | None,
+    cleanup_max_delay: float,
+    retained: tuple[str, ...],
+    prepare: bool,
     allowed: tuple[str, ...],
     spec_key: SpecKey | None,
     as_json: bool,
@@ -71,6 +104,8 @@ def master_command(
     stop = threading.Event()
     found = [_resource(text) for text in resources]
     trust = Trust(allowed, spec_key)
+    policy = CleanupPolicy.of(retries=cleanup_retries, max_delay=cleanup_max_delay)
+    retention = amounts.retention({**settings().get("retention", {}), **amounts.pairs(retained)})
     printing = threading.Lock()
 
     def report(event: Event) -> None:
@@ -91,7 +126,8 @@ def master_command(
     with opened as backend:
         master = Master(
             backend, url=url, storage=storage, ttl=ttl, name=name, resources=found,
-            report=report, max_attempts=max_attempts, trust=trust,
+            cleanup_policy=policy, report=report, max_attempts=max_attempts, trust=trust,
+            retention=retention, prepare=prepare,
         )  # fmt: skip
         credentials.take()  # The master has read them; its children must not inherit them.
         master.run(stop)

@@ -14,8 +14,8 @@ def prepare_command() -> None:
 
     Creates the archive of Spark's classes that all jobs of this user and Python share, unless it
     exists. Takes about a minute and 190 MB in ~/.cache/jrs, or in the folder that JRS_CLASS_DATA
-    names. Masters create the archive themselves when the host is idle. Use this command to avoid
-    that wait, or when you build an image.
+    names. Use it when you set up a host or build an image. A master that runs with --prepare
+    creates the archive itself when the host is idle; other masters never do.
 
     \b
     Example:  jrs prepare

@@ -1,19 +1,33 @@
-"""``jrs list``, ``show``, ``explain`` and ``masters``: commands that change nothing."""
+"""``jrs list``, ``explain`` and ``masters``: commands that change nothing."""
 
 from __future__ import annotations
 
-import json
 import time
 from itertools import islice
 
 import attrs
 import click
 
-from jrs.cli.common import ClusterRef, echo, echo_json, json_option, table, took, when, with_cluster
-from jrs.cli.connecting import connect
+from jrs.cli.common import (
+    ClusterRef,
+    echo,
+    echo_json,
+    json_option,
+    moment,
+    table,
+    took,
+    when,
+    with_cluster,
+)
+from jrs.cli.completing import job_argument
+from jrs.cli.connecting import connect, tell_pause
+from jrs.client.listing import JobOrder
+from jrs.contract.texts import counted
 from jrs.records.codec import to_plain
 from jrs.records.model import JobStatus, ResultState
 from jrs.records.policies import MOST
+from jrs.recovery.inspect.explain import Explanation
+from jrs.recovery.rules.decision import Action
 from jrs.store.jobs import JobView
 from jrs.store.masters import MasterRole
 
@@ -26,11 +40,22 @@ _ROLES = {
 }
 
 
-@click.command("list")
+@click.command(
+    "list",
+    epilog="Times are ages (90s, 12h, 7d: that long ago) or moments in UTC (2026-11-20, "
+    "2026-11-20T18:30). docs/reference.md says what each filter costs.",
+)
 @click.option("--status", type=click.Choice([status.value for status in JobStatus]))
 @click.option("--state", type=click.Choice([state.value for state in ResultState]),
               help="Only jobs whose result is dirty, clean or expired.")  # fmt: skip
-@click.option("--after", metavar="JOB_ID", default="", help="Begin after this job.")
+@click.option("--tag", help="Only jobs with this tag.")
+@click.option("--prefix", default="", help="Only jobs whose id begins so.")
+@click.option("--since", metavar="TIME", help="Only jobs that ended then or later.")
+@click.option("--until", metavar="TIME", help="Only jobs that ended then or earlier.")
+@click.option("--sort", type=click.Choice([order.value for order in JobOrder]),
+              help="By job id; or by the end, the newest first, after the jobs that have not ended."
+              "  [default: ended with --since or --until, else id]")  # fmt: skip
+@click.option("--after", metavar="JOB_ID", default="", help="Begin after this job of the list.")
 @click.option("--limit", type=click.IntRange(1, MOST), default=50, show_default=True)
 @json_option
 @with_cluster
@@ -38,6 +63,11 @@ def list_command(
     place: ClusterRef,
     status: str | None,
     state: str | None,
+    tag: str | None,
+    prefix: str,
+    since: str | None,
+    until: str | None,
+    sort: str | None,
     after: str,
     limit: int,
     as_json: bool,
@@ -48,52 +78,45 @@ def list_command(
     Examples:
       jrs list
       jrs list --state dirty
-      jrs list --status FAILED --json
+      jrs list --status FAILED --since 7d
+      jrs list --tag nightly --sort ended --json
     """
+    now = time.time()
     with connect(place) as client:
         views = client.views(
             status=None if status is None else JobStatus(status),
             state=None if state is None else ResultState(state),
+            tag=tag,
+            prefix=prefix,
+            since=None if since is None else moment("--since", since, now),
+            until=None if until is None else moment("--until", until, now),
+            order=None if sort is None else JobOrder(sort),
             after=after,
         )
         found = list(islice(views, limit + 1))
-    if as_json:
-        echo_json(found[:limit])
-        return 0
-    if not found:
-        echo("no jobs", err=True)
-        return 0
+        if as_json:
+            echo_json(found[:limit])
+            return 0
+        if not found:
+            echo("no jobs", err=True)
+            return 0
+        unfinished = [view for view in found[:limit] if view.entry is None]
+        explained = {one.job_id: one for one in client.explanations(unfinished)}
+        leader = client.leader() if unfinished else None
+        tell_pause(client)
     table(
         ["JOB", "STATUS", "RESULT", "ATTEMPT", "STAGES", "STARTED (UTC)", "TOOK", ""],
-        [_row(view) for view in found[:limit]],
+        [_row(view, explained.get(view.job_id)) for view in found[:limit]],
     )
+    if leader is not None and leader.leader is None:
+        echo(str(leader), err=True)
     if len(found) > limit:
-        echo(f"more jobs: jrs list --after {found[limit - 1].job_id}", err=True)
-    return 0
-
-
-@click.command("show")
-@click.argument("job_id")
-@json_option
-@with_cluster
-def show_command(place: ClusterRef, job_id: str, as_json: bool) -> int:
-    """Show a job: its spec, attempts, stages and result.
-
-    \b
-    Example:  jrs show nightly-2026-11-20
-    """
-    with connect(place) as client:
-        view = client.job(job_id).view()
-    if as_json:
-        echo_json(view)
-        return 0
-    for name, value in _facts_of(view):
-        echo(f"{name + ':' if name else '':12} {value}")
+        echo(f"more jobs: repeat it with --after {found[limit - 1].job_id}", err=True)
     return 0
 
 
 @click.command("explain")
-@click.argument("job_id")
+@job_argument
 @json_option
 @with_cluster
 def explain_command(place: ClusterRef, job_id: str, as_json: bool) -> int:
@@ -104,17 +127,19 @@ def explain_command(place: ClusterRef, job_id: str, as_json: bool) -> int:
     """
     with connect(place) as client:
         found = client.job(job_id).explain()
+        tell_pause(client)
     if as_json:
         echo_json(
             {
                 "job_id": found.job_id,
                 "decision": found.action.value,
                 "reason": found.reason,
+                "nobody_leads": found.nobody_leads,
                 "details": list(found.details),
             }
         )
         return 0
-    echo(f"{job_id}: {found.action.value} ({found.reason})")
+    echo(f"{job_id}: {found}")
     for line in found.details:
         echo(f"  {line}")
     return 0
@@ -132,9 +157,17 @@ def masters_command(place: ClusterRef, as_json: bool) -> int:
     with connect(place) as client:
         masters = client.masters()
         epoch = client.epoch()
+        tell_pause(client)
+        switchover = client.last_switchover()
     if as_json:
         listed = [{**to_plain(view.info), "role": view.role.value} for view in masters]
-        echo_json({"epoch": attrs.asdict(epoch) if epoch else None, "masters": listed})
+        echo_json(
+            {
+                "epoch": attrs.asdict(epoch) if epoch else None,
+                "masters": listed,
+                "switchover": to_plain(switchover) if switchover else None,
+            }
+        )
         return 0
     rows = []
     for view in masters:
@@ -145,34 +178,43 @@ def masters_command(place: ClusterRef, as_json: bool) -> int:
         table(["MASTER", "ROLE", "HOST", "PID", "STARTED (UTC)", "SEEN"], rows)
     else:
         echo("no masters", err=True)
+    if switchover is not None:
+        echo(f"last {switchover}, {when(switchover.requested_at)}", err=True)
     return 0
 
 
 # -- inside --------------------------------------------------------------------------------
 
 
-def _row(view: JobView) -> list[str]:
-    result = view.entry.result if view.entry else None
+def _row(view: JobView, explained: Explanation | None) -> list[str]:
+    entry = view.entry
+    result = entry.result if entry else None
     stages = f"{len(view.stages)} done" if view.stages else "-"
     started = view.attempt.first_started_at if view.attempt else 0.0
     attempt = view.attempt.attempt if view.attempt else 0
-    span = time.time() - started if started else 0.0
+    if view.application is not None:
+        started, attempt = view.application.started_at, view.application.attempts
+    runs = explained is not None and explained.action is Action.LEAVE
+    span = time.time() - started if started and runs else None
     if result is not None:
         skipped = result.stages_skipped
         stages = f"{len(result.stages) - skipped} run, {skipped} skipped" if result.stages else "-"
         if result.stages_left_out:
             stages += f", {result.stages_left_out} more"
         started, attempt = result.started_at, result.attempt
-        span = result.finished_at - result.started_at
+        span = result.finished_at - result.started_at if started else None
+    elif entry is not None and entry.tombstone is not None:
+        started = entry.tombstone.started_at
+        span = entry.finished_at - started if started else None
     return [
         view.job_id,
         view.status.value if view.status else ("HELD" if view.problems else "-"),
-        view.entry.state.value if view.entry else "-",
+        entry.state.value if entry else "-",
         str(attempt) if attempt else "-",
         stages,
         when(started),
-        took(span) if started else "-",
-        _shortened(_note(view)),
+        "-" if span is None else took(max(0.0, span)),
+        _shortened(_note(view, explained)),
     ]
 
 
@@ -180,61 +222,29 @@ def _shortened(note: str) -> str:
     return note if len(note) <= _MOST_OF_A_NOTE else f"{note[:_MOST_OF_A_NOTE]}…"
 
 
-def _note(view: JobView) -> str:
+def _note(view: JobView, explained: Explanation | None) -> str:
     if view.problems:
         return view.problems[0]
     if view.cleanup is not None and view.cleanup.problems:
         return f"left: {', '.join(view.cleanup.problems)}"
-    if view.entry is not None and view.entry.result is not None and view.entry.result.failure:
-        return view.entry.result.failure.message
-    if view.attempt is not None and view.attempt.failure and view.entry is None:
-        return f"died {view.attempt.deaths} times: {view.attempt.failure.message}"
-    if view.stop is not None and view.entry is None and view.cancel is None:
-        return str(view.stop)
-    return "cancel requested" if view.cancel and view.entry is None else ""
-
-
-def _facts_of(view: JobView) -> list[tuple[str, str]]:
-    found = [("job", view.job_id), ("status", view.status.value if view.status else "unknown")]
-    if view.spec is not None:
-        found += [
-            ("entry point", view.spec.entry_point),
-            ("arguments", json.dumps(view.spec.arguments)),
-            ("submitted", when(view.spec.submitted_at)),
-        ]
-    if view.attempt is not None:
-        by = f"by {view.attempt.master} in epoch {view.attempt.epoch}"
-        found.append(("attempt", f"{view.attempt.attempt}, {by}, {when(view.attempt.started_at)}"))
-    for stage in view.stages:
-        found.append((f"stage {stage.name}", f"attempt {stage.attempt}, {took(stage.seconds)}"))
-    result = view.entry.result if view.entry else None
+    if view.cleanup is not None and view.cleanup.given_up:
+        return f"given up: {', '.join(view.cleanup.given_up)}"
     if view.entry is not None:
-        found.append(("result", view.entry.state.value))
-    if result is not None:
-        if result.stages_left_out:
-            found.append(("stages", f"{result.stages_left_out} earlier ones are not listed"))
-        for done in result.stages:
-            skipped = ", skipped by the last attempt" if done.attempt < result.attempt else ""
-            found.append(
-                (f"stage {done.name}", f"attempt {done.attempt}, {took(done.seconds)}{skipped}")
-            )
-        found += [
-            ("attempts", str(result.attempt)),
-            ("started", when(result.started_at)),
-            ("finished", f"{when(result.finished_at)}, in epoch {result.epoch}"),
-        ]
-        if result.failure is not None:
-            found.append(("failure", result.failure.message))
-            found += _lines("", result.failure.detail)
-        else:
-            found += _lines("payload", json.dumps(result.payload, indent=2))
-    if view.stop is not None and view.entry is None:
-        found.append(("stop", str(view.stop)))
-        found += [(f"stage {name}", step) for name, step in view.stop.stages.items()]
-    found += [("problem", problem) for problem in view.problems]
-    return found
+        result = view.entry.result
+        if result is not None and result.failure:
+            return result.failure.message
+        return f"ended {when(view.entry.finished_at)}" if result is None else ""
+    said = "" if explained is None else _in_short(explained)
+    if view.stop is not None and view.cancel is None and said not in str(view.stop):
+        said = f"{said}; {view.stop}"
+    if view.application is not None and view.application.error:
+        said += f"; main raised {view.application.error}"
+    if view.attempt is not None and view.attempt.failure:
+        times = counted(view.attempt.deaths, "time", "times")
+        said += f"; died {times}: {view.attempt.failure.message}"
+    return said
 
 
-def _lines(name: str, text: str) -> list[tuple[str, str]]:
-    """Return a text of several lines as one fact, with its name on the first line."""
-    return [(name if not at else "", line) for at, line in enumerate(text.splitlines())]
+def _in_short(explained: Explanation) -> str:
+    """Return what happens to a job; that nobody leads is said once below the list."""
+    return "waiting: no master leads" if explained.nobody_leads else explained.reason

@@ -13,6 +13,7 @@ import click
 
 from jrs.cli.common import (
     ClusterRef,
+    Suggesting,
     echo,
     echo_json,
     json_option,
@@ -22,6 +23,7 @@ from jrs.cli.common import (
     when,
     with_cluster,
 )
+from jrs.cli.completing import complete_job, complete_snapshot, job_argument
 from jrs.cli.connecting import connect
 from jrs.client.client import Client
 from jrs.client.job import JobHandle
@@ -32,7 +34,7 @@ from jrs.recovery.snapshots.restore import Restored
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
-@click.group("snapshot", context_settings={"help_option_names": ["-h", "--help"]})
+@click.group("snapshot", cls=Suggesting, context_settings={"help_option_names": ["-h", "--help"]})
 def snapshot_command() -> None:
     """Take snapshots of jobs and restore them: in place, in another cluster, or as new jobs.
 
@@ -67,20 +69,19 @@ def _command(name: str) -> Callable[[Callable[..., Any]], click.Command]:
 
 
 @_command("create")
-@click.argument("job_id")
-@click.option("--name", help="A name; retention keeps named snapshots.")
+@job_argument
+@click.option("--name", help="A name for it.")
 @click.option("--format", "how", type=click.Choice([each.value for each in SnapshotFormat]),
-              default="link", show_default=True,
-              help="How the snapshot stores its files.")  # fmt: skip
+              help="How it stores its files; by default as the job's spec says.")  # fmt: skip
 @click.option("--batch", "batches", multiple=True, metavar="STAGE=N",
               help="Pin a stage at an older batch that Spark still retains.")  # fmt: skip
 @click.option("--no-output", is_flag=True, help="Leave out the published output.")
 @json_option
 def create_command(
-    client: Client, job_id: str, name: str | None, how: str,
+    client: Client, job_id: str, name: str | None, how: str | None,
     batches: tuple[str, ...], no_output: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """Take a snapshot of a running, suspended or dead job.
+    """Take a snapshot of a running, suspended or dead job. It stays until you delete it.
 
     \b
     Examples:
@@ -90,7 +91,7 @@ def create_command(
     """
     with progress_of("taking") as progress:
         record = client.job(job_id).snapshots.create(
-            name, format=SnapshotFormat(how), output=not no_output,
+            name, format=SnapshotFormat(how) if how else None, output=not no_output,
             batches=dict(map(_batch, batches)), progress=progress,
         )  # fmt: skip
     if as_json:
@@ -100,7 +101,7 @@ def create_command(
 
 
 @_command("list")
-@click.argument("job_id", required=False)
+@click.argument("job_id", required=False, shell_complete=complete_job)
 @json_option
 def list_command(client: Client, job_id: str | None, as_json: bool) -> None:
     """List the snapshots of a job, or of all jobs, oldest first.
@@ -120,14 +121,26 @@ def list_command(client: Client, job_id: str | None, as_json: bool) -> None:
         echo_json(records)
         return
     table(
-        ["job", "snapshot", "name", "taken", "format", "files", "size", "new", "stages", "where"],
+        [
+            "job",
+            "snapshot",
+            "name",
+            "taken",
+            "by",
+            "format",
+            "files",
+            "size",
+            "new",
+            "stages",
+            "where",
+        ],
         [_row(record) for record in records],
     )
 
 
 @_command("show")
-@click.argument("job_id")
-@click.argument("snapshot")
+@job_argument
+@click.argument("snapshot", shell_complete=complete_snapshot)
 @json_option
 def show_command(client: Client, job_id: str, snapshot: str, as_json: bool) -> None:
     """Show the stages, records and files of a snapshot.
@@ -151,8 +164,8 @@ def show_command(client: Client, job_id: str, snapshot: str, as_json: bool) -> N
 
 
 @_command("verify")
-@click.argument("job_id")
-@click.argument("snapshot", required=False)
+@job_argument
+@click.argument("snapshot", required=False, shell_complete=complete_snapshot)
 @json_option
 def verify_command(client: Client, job_id: str, snapshot: str | None, as_json: bool) -> int:
     """Verify every byte of a snapshot; without SNAPSHOT, find the job's newest intact one.
@@ -175,8 +188,8 @@ def verify_command(client: Client, job_id: str, snapshot: str | None, as_json: b
 
 
 @_command("delete")
-@click.argument("job_id")
-@click.argument("snapshot")
+@job_argument
+@click.argument("snapshot", shell_complete=complete_snapshot)
 def delete_command(client: Client, job_id: str, snapshot: str) -> None:
     """Delete a snapshot, unless it is the newest that an unfinished job could resume from.
 
@@ -187,9 +200,28 @@ def delete_command(client: Client, job_id: str, snapshot: str) -> None:
     echo(f"snapshot {snapshot} of job {job_id!r} is deleted", err=True)
 
 
-@_command("move")
+@_command("convert")
 @click.argument("job_id")
 @click.argument("snapshot")
+@click.option("--to", "how", required=True,
+              type=click.Choice([each.value for each in SnapshotFormat if each.is_restorable]),
+              help="The new format.")  # fmt: skip
+def convert_command(client: Client, job_id: str, snapshot: str, how: str) -> None:
+    """Convert a snapshot to another format. It keeps its number, its name and its contents.
+
+    \b
+    Example:  jrs snapshot convert orders 3 --to full
+    """
+    with progress_of("converting") as progress:
+        record = client.job(job_id).snapshots.convert(
+            snapshot, SnapshotFormat(how), progress=progress
+        )
+    echo(f"{record} has the format {record.format.value}", err=True)
+
+
+@_command("move")
+@job_argument
+@click.argument("snapshot", shell_complete=complete_snapshot)
 @click.argument("to", type=click.Path(path_type=Path, file_okay=False))
 def move_command(client: Client, job_id: str, snapshot: str, to: Path) -> None:
     """Move a snapshot to another storage, on any filesystem. It stays listed.
@@ -203,8 +235,8 @@ def move_command(client: Client, job_id: str, snapshot: str, to: Path) -> None:
 
 
 @_command("export")
-@click.argument("job_id")
-@click.argument("snapshot")
+@job_argument
+@click.argument("snapshot", shell_complete=complete_snapshot)
 @click.argument("folder", type=click.Path(path_type=Path))
 def export_command(client: Client, job_id: str, snapshot: str, folder: Path) -> None:
     """Copy a snapshot to a new, self-contained folder that can be copied anywhere.
@@ -220,8 +252,8 @@ def export_command(client: Client, job_id: str, snapshot: str, folder: Path) -> 
 
 
 @_command("restore")
-@click.argument("job_id", required=False)
-@click.argument("snapshot", required=False)
+@click.argument("job_id", required=False, shell_complete=complete_job)
+@click.argument("snapshot", required=False, shell_complete=complete_snapshot)
 @click.option("--from", "folder", type=click.Path(path_type=Path, file_okay=False, exists=True),
               help="The folder of an exported snapshot, from any cluster.")  # fmt: skip
 @click.option("--as", "as_job", metavar="NEW", help="Restore it as a new job.")
@@ -264,8 +296,8 @@ def restore_command(
 
 
 @_command("fork")
-@click.argument("job_id")
-@click.argument("snapshot", required=False)
+@job_argument
+@click.argument("snapshot", required=False, shell_complete=complete_snapshot)
 @click.option("--as", "as_job", required=True, metavar="NEW", help="The id of the new job.")
 @spec_key_option
 @json_option
@@ -322,6 +354,7 @@ def _row(record: SnapshotRecord) -> list[str]:
         str(record.number),
         record.name or "",
         when(record.created_at),
+        _taken_by(record),
         record.format.value,
         str(record.files),
         _size(record.bytes),
@@ -329,6 +362,11 @@ def _row(record: SnapshotRecord) -> list[str]:
         _points(record.stages),
         record.storage or "",
     ]
+
+
+def _taken_by(record: SnapshotRecord) -> str:
+    by = record.taken_by.value or ("system" if record.is_systems else "user")
+    return f"{by}, at the end" if record.at_end else by
 
 
 def _points(stages: tuple[SnapshotStage, ...]) -> str:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 import click
 
 from jrs.cli.common import EXIT_DIFFERS, EXIT_TIMEOUT, ClusterRef, echo, with_cluster
+from jrs.cli.completing import job_argument
 from jrs.cli.connecting import connect
-from jrs.contract.errors import InvalidInput
+from jrs.cli.durations import DURATION
 from jrs.records.model import JobStatus, StopMode, StopRecord
 
 _DURABLE = (
@@ -17,16 +16,16 @@ _DURABLE = (
 )
 _reason = click.option("--reason", default="", help="A text that is stored with the request.")
 _no_wait = click.option("--no-wait", is_flag=True, help="Store the request and return at once.")
-_timeout = click.option("--timeout", type=float, metavar="SECONDS",
+_timeout = click.option("--timeout", type=DURATION, metavar="DURATION",
                         help="Give up after this time and exit 3; the request stays.")  # fmt: skip
-_grace = click.option("--grace", "--patience", "grace", type=float, default=30.0,
-                      show_default=True, metavar="SECONDS",
+_grace = click.option("--grace", "--patience", "grace", type=DURATION, default=30.0,
+                      show_default=True, metavar="DURATION",
                       help="Afterwards an attempt that has not stopped is killed, and the job "
                       "resumes from its newest committed batch.")  # fmt: skip
 
 
 @click.command("suspend", epilog=_DURABLE)
-@click.argument("job_id")
+@job_argument
 @_reason
 @_grace
 @_no_wait
@@ -49,7 +48,7 @@ def suspend_command(
 
 
 @click.command("drain", epilog=_DURABLE)
-@click.argument("job_id")
+@job_argument
 @_reason
 @_no_wait
 @_timeout
@@ -66,7 +65,7 @@ def drain_command(
 
 
 @click.command("stop", epilog=_DURABLE, deprecated="use 'jrs suspend' or 'jrs drain'")
-@click.argument("job_id")
+@job_argument
 @click.option("--suspend", "mode", flag_value=StopMode.SUSPEND.value, default=True,
               help="As 'jrs suspend'. The default.")  # fmt: skip
 @click.option("--drain", "mode", flag_value=StopMode.DRAIN.value, help="As 'jrs drain'.")
@@ -93,7 +92,7 @@ def stop_command(
 
 
 @click.command("resume")
-@click.argument("job_id")
+@job_argument
 @with_cluster
 def resume_command(place: ClusterRef, job_id: str) -> int:
     """Resume a suspended job, or retry a held job; the leader starts it.
@@ -102,8 +101,8 @@ def resume_command(place: ClusterRef, job_id: str) -> int:
     Example:  jrs resume hourly-delays
     """
     with connect(place) as client:
-        client.job(job_id).resume()
-    echo(f"{job_id} resumes", err=True)
+        resumes = client.job(job_id).resume()
+    echo(f"{job_id} resumes" if resumes else f"{job_id} is not suspended", err=True)
     return 0
 
 
@@ -119,13 +118,13 @@ def _stop(
     no_wait: bool,
     timeout: float | None,
 ) -> int:
-    for name, seconds in (("--grace", grace), ("--timeout", timeout)):
-        if seconds is not None and not (math.isfinite(seconds) and seconds >= 0):
-            raise InvalidInput(f"{name} must be a number of seconds")
     with connect(place) as client:
         job = client.job(job_id)
-        request = job.suspend if wanted is StopMode.SUSPEND else job.drain
-        request(reason=reason, grace=grace)
+        if wanted is StopMode.DRAIN:
+            job.drain(reason=reason, grace=grace)
+        elif not job.suspend(reason=reason, grace=grace):
+            echo(f"{job_id} is suspended already; resume it with 'jrs resume {job_id}'", err=True)
+            return 0
         echo(f"requested to {wanted.value} {job_id}", err=True)
         if no_wait:
             return 0

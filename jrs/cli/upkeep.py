@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
+import attrs
 import click
 
 from jrs.cli.common import (
@@ -17,18 +17,18 @@ from jrs.cli.common import (
     storage_option,
     with_cluster,
 )
+from jrs.cli.completing import job_argument
 from jrs.cli.connecting import connect
+from jrs.cli.durations import DURATION
 from jrs.contract.errors import InvalidInput
+from jrs.contract.texts import counted
 from jrs.records import keys
 from jrs.records.policies import MOST
-
-_AGE = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhd]?)")
-_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 @click.command("cleanup")
 @click.argument("action", type=click.Choice(["retry", "dry-run", "force"]))
-@click.argument("job_id")
+@job_argument
 @storage_option
 @json_option
 @with_cluster
@@ -64,24 +64,71 @@ def cleanup_command(
 
 
 @click.command("expire")
-@click.option("--older-than", "age", required=True, metavar="AGE",
+@click.argument("job_ids", nargs=-1, metavar="[JOB_ID]...")
+@click.option("--older-than", "age", type=DURATION, metavar="DURATION",
               help="The least time since the job ended: 90s, 30m, 12h, 7d.")  # fmt: skip
 @click.option("--keep", type=click.IntRange(0, MOST), default=0, show_default=True,
               help="Keep this many of the newest results, whatever their age.")  # fmt: skip
 @json_option
 @with_cluster
-def expire_command(place: ClusterRef, age: str, keep: int, as_json: bool) -> int:
-    """Delete old clean results. Their job ids stay used forever.
+def expire_command(
+    place: ClusterRef, job_ids: tuple[str, ...], age: float | None, keep: int, as_json: bool
+) -> int:
+    """Delete the clean results of the given jobs, or all old ones. Their ids stay used forever.
 
     \b
-    Example:  jrs expire --older-than 30d --keep 1000
+    Examples:
+      jrs expire nightly-2025-11-20
+      jrs expire --older-than 30d --keep 1000
     """
-    match = _AGE.fullmatch(age)
-    if match is None:
-        raise InvalidInput(f"not an age: {age!r}; write 90s, 30m, 12h or 7d")
+    if bool(job_ids) is (age is not None):
+        raise InvalidInput("name jobs, or give --older-than AGE for all that are as old")
     with connect(place) as client:
-        gone = client.results.expire(float(match[1]) * _UNITS[match[2]], keep)
-    echo_json(gone) if as_json else echo(f"expired {len(gone)} results")
+        if age is not None:
+            gone = client.results.expiring(age, keep)
+        else:
+            gone = iter(client.expire(*job_ids))
+        if as_json:
+            echo_json(sorted(gone))
+        else:
+            count = sum(1 for _ in gone)
+            echo(f"expired {counted(count, 'result', 'results')}")
+    return 0
+
+
+@click.command("gc")
+@click.option("--dry-run", is_flag=True, help="List what would be removed; remove nothing.")
+@click.option("--older-than", "age", type=DURATION, default="1d", show_default=True,
+              metavar="DURATION",
+              help="How long it has to have been garbage: 90s, 30m, 12h, 7d.")  # fmt: skip
+@storage_option
+@json_option
+@with_cluster
+def gc_command(
+    place: ClusterRef, dry_run: bool, age: float, storage: Path | None, as_json: bool
+) -> int:
+    """Remove files that nothing needs any more, and list them.
+
+    These are the outputs of jobs whose result was expired, and what crashes have left. What a job
+    that has not ended reads stays, and so does what a listed snapshot needs. Safe next to running
+    masters.
+
+    \b
+    Examples:
+      jrs gc --dry-run
+      jrs gc --older-than 7d
+    """
+    with connect(place, storage=storage) as client:
+        report = client.gc(older_than=age, dry_run=dry_run)
+    if as_json:
+        echo_json(attrs.asdict(report))
+        return 0
+    for found in report.removed:
+        echo(f"{found.size:>15,} {found.path} ({found.why})")
+    for line in report.left:
+        echo(f"stays: {line}", err=True)
+    what = f"{sum(found.size for found in report.removed):,} bytes"
+    echo(f"{'would free' if dry_run else 'freed'} {what}", err=True)
     return 0
 
 
@@ -97,10 +144,10 @@ def expire_command(place: ClusterRef, age: str, keep: int, as_json: bool) -> int
 def fsck_command(
     place: ClusterRef, accept_damage: bool, repair: bool, storage: Path | None, as_json: bool
 ) -> int:
-    """Check the whole cluster for damage, unreadable records and left-overs.
+    """Check the whole cluster for damage, unreadable records, left-overs and held jobs.
 
-    Changes nothing without --accept-damage or --repair. Exit code 0: no problem; 1: left-overs;
-    2: damage.
+    Changes nothing without --accept-damage or --repair. Exit code 0: no problem; 1: left-overs, or
+    jobs that are held; 2: damage.
 
     \b
     Example:  jrs fsck
@@ -116,13 +163,45 @@ def fsck_command(
     if as_json:
         echo_json(found)
     else:
-        for line in (*found.damaged, *found.left_over):
+        for line in (*found.damaged, *found.left_over, *found.held):
             echo(line)
-        if not found.damaged and not found.left_over:
+        if not found.damaged and not found.left_over and not found.held:
             echo("all is well", err=True)
+        if found.nobody_leads:
+            echo(found.nobody_leads, err=True)
     if found.damaged:
         return EXIT_REFUSED
-    return EXIT_DIFFERS if found.left_over else 0
+    return EXIT_DIFFERS if found.left_over or found.held else 0
+
+
+@click.command("storage")
+@click.option("--adopt", is_flag=True,
+              help="Make the named folder the storage, while no master runs.")  # fmt: skip
+@storage_option
+@json_option
+@with_cluster
+def storage_command(place: ClusterRef, adopt: bool, storage: Path | None, as_json: bool) -> int:
+    """Show which storage the cluster uses, or have it use another one.
+
+    The cluster knows its storage by a marker with a random id, and the marker knows the epochs that
+    have led with it. To move a storage, stop all masters, copy the whole folder, its .storage
+    included, and start the masters with the new --storage: nothing has to be adopted. --adopt is
+    for a folder whose marker is missing, and for an older copy of which you accept what is missing.
+
+    \b
+    Examples:
+      jrs storage
+      jrs storage --adopt --storage /srv/jrs-files
+    """
+    with connect(place, storage=storage) as client:
+        record = client.adopt_storage() if adopt else client.storage()
+    if as_json:
+        echo_json(record)
+    elif record is None:
+        echo("no storage is recorded: the next leader records its own", err=True)
+    else:
+        echo(f"{record.path}  (id {record.id}, used up to epoch {record.epoch})")
+    return 0
 
 
 @click.command("cluster-format")

@@ -10,28 +10,33 @@ next carries it out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 from jrs.client.connection import Connection, entry_point_of
 from jrs.client.job import JobHandle
+from jrs.client.listing import JobOrder, Listing
+from jrs.client.steering import ClusterSteering
+from jrs.client.upkeep import ClusterUpkeep
 from jrs.contract.backend import Backend, Diagnostic
 from jrs.contract.errors import DuplicateJob
 from jrs.contract.texts import redacted
-from jrs.records.checks import check_job_id
+from jrs.records.checks import check_job_id, merged
 from jrs.records.model import EpochRecord, JobSpec, JobStatus, ResultState, RunnerKind
+from jrs.records.on_result import OnResult
 from jrs.records.policies import RestartPolicy, SnapshotPolicy
+from jrs.records.settings import JobSettings
 from jrs.records.signing import SpecKey
 from jrs.records.snapshots import SnapshotRecord
+from jrs.records.time_limits import TimeLimits, limits_of
 from jrs.recovery.files.transfer import Progress, silent
 from jrs.recovery.inspect.doctor import examine
-from jrs.recovery.inspect.fsck import FsckReport, fsck
-from jrs.recovery.inspect.restore_epoch import restore_epoch
+from jrs.recovery.inspect.explain import Explainer, Explanation
+from jrs.recovery.inspect.queue import queue
 from jrs.recovery.snapshots.restore import Restored
-from jrs.store.cluster_format import ClusterFormat, format_of, raise_format
 from jrs.store.jobs import JobView
-from jrs.store.masters import MasterView, Registry, newest_epoch
+from jrs.store.masters import LeaderView, MasterView, Registry, newest_epoch
 from jrs.store.opening import open_backend
 
 
@@ -95,7 +100,7 @@ def diagnose(
         yield from examine(backend, other, ttl=ttl, storage=root)
 
 
-class Client:
+class Client(ClusterSteering, ClusterUpkeep):
     """The jobs of one cluster. Safe for many threads; use it as a context manager.
 
     Args:
@@ -137,8 +142,15 @@ class Client:
         snapshots: SnapshotPolicy | None = None,
         runner: RunnerKind = RunnerKind.PROCESS,
         partitions: int | None = None,
+        priority: int = 0,
+        slots: int = 1,
+        tags: Sequence[str] = (),
+        timeout: TimeLimits | float | None = None,
+        settings: JobSettings | None = None,
+        on_result: OnResult | None = None,
         exist_ok: bool = False,
-        **arguments: Any,
+        arguments: Mapping[str, Any] | None = None,
+        **more: Any,
     ) -> JobHandle:
         """Submit a job, durably; the leader starts it. Return a handle on it.
 
@@ -151,11 +163,21 @@ class Client:
             snapshots: which snapshots the leader takes of its streams.
             runner: a process of its own, or a thread of the master.
             partitions: over how many partitions the state of its streams is spread.
+            priority: of the jobs that wait for slots, a higher one starts first. A running job is
+                never stopped for another one.
+            slots: how many of a master's slots the job takes, in a process of its own.
+            tags: at most 32 texts to find the job by, such as ``team=sales``.
+            timeout: how long the job may run, in seconds over all attempts; see `TimeLimits`.
+            settings: Spark's configuration, files, the interpreter, environment and secrets.
+            on_result: what is told of the job's result.
             exist_ok: whether an id that was submitted before gives a handle on that job.
-            arguments: JSON; submit a `JobSpec` by `submit_spec` if one has the name of an option.
+            arguments: of the function, JSON; the way to give one that has the name of an option.
+            more: arguments of the function, JSON.
 
         Raises:
-            InvalidInput: an argument is not JSON, or the function is not at the top level.
+            InvalidInput: an argument is not JSON or given twice, an option cannot be used, or the
+                function is not at the top level.
+            WrongState: the cluster's format is too old for settings, time limits and on_result.
             DuplicateJob: the id is taken; `.state` says by what. Nothing was changed.
             TooLarge: the arguments are over 256 KiB of JSON.
             Unavailable, OutcomeUnknown: from the backend; submitting again is safe with `exist_ok`.
@@ -167,11 +189,17 @@ class Client:
         spec = JobSpec(
             job_id=id,
             entry_point=entry_point_of(entry),
-            arguments=arguments,
+            arguments=merged(arguments, more),
             runner=runner,
             restart=RestartPolicy() if restart is None else restart,
             partitions=partitions,
             snapshots=SnapshotPolicy() if snapshots is None else snapshots,
+            priority=priority,
+            slots=slots,
+            tags=tags if isinstance(tags, str) else tuple(tags),  # type: ignore[arg-type]
+            timeout=limits_of(timeout),
+            settings=JobSettings() if settings is None else settings,
+            on_result=on_result,
         )
         return self.submit_spec(spec, exist_ok=exist_ok)
 
@@ -199,20 +227,39 @@ class Client:
         state: ResultState | None = None,
         prefix: str = "",
         after: str = "",
+        tag: str | None = None,
+        since: float | None = None,
+        until: float | None = None,
+        order: JobOrder | None = None,
     ) -> Iterator[JobHandle]:
-        """Yield a handle on each job, in the order of their ids.
+        """Yield a handle on each job. docs/reference.md says what each filter costs.
 
         Args:
             status: only jobs of that status.
             state: only jobs whose result has that state. Jobs whose result was expired are yielded
                 only for ``ResultState.EXPIRED``.
             prefix: only jobs whose id begins so.
-            after: only jobs whose id comes after this one.
+            after: begin after this job, in the order of the list.
+            tag: only jobs with this tag.
+            since, until: only jobs that ended then, in seconds since 1970, both included.
+            order: by id, or by the end of the jobs, the newest first. The default is by end if
+                `since` or `until` is given, else by id.
+
+        Raises:
+            InvalidInput: a filter has the wrong type or form.
+            NoSuchResult: a list by end cannot continue after a job that has no result any more.
+
+        Example::
+
+            day = 24 * 3600
+            for job in client.jobs(status=jrs.JobStatus.FAILED, since=time.time() - day):
+                print(job.id, job.result().failure)
         """
-        ids = self._ids(state, prefix, after)
-        if status is None and state is None:
+        listing = Listing(status, state, prefix, after, tag, since, until, order)
+        if listing == Listing(prefix=prefix, after=after):
+            ids = self._connection.jobs.ids(prefix=prefix, after=after)
             return (JobHandle(self._connection, id) for id in ids)
-        views = self._views(ids, status, state)
+        views = listing.views(self._connection)
         return (JobHandle(self._connection, view.job_id) for view in views)
 
     def views(
@@ -222,9 +269,29 @@ class Client:
         state: ResultState | None = None,
         prefix: str = "",
         after: str = "",
+        tag: str | None = None,
+        since: float | None = None,
+        until: float | None = None,
+        order: JobOrder | None = None,
     ) -> Iterator[JobView]:
         """Yield everything the cluster knows of each job, as `jobs` and `JobHandle.view` do."""
-        return self._views(self._ids(state, prefix, after), status, state)
+        listing = Listing(status, state, prefix, after, tag, since, until, order)
+        return listing.views(self._connection)
+
+    def explanations(self, views: Iterable[JobView]) -> Iterator[Explanation]:
+        """Yield what a leader does with each of these jobs now, as `JobHandle.explain` does; what
+        concerns the whole cluster is read once."""
+        return map(Explainer(self.backend).explain, views)
+
+    def queue(self) -> tuple[str, ...]:
+        """Return the ids of the jobs that wait for the leader's slots, the next one first.
+
+        Advisory: the leader decides. Reads the records of all unfinished jobs.
+
+        Raises:
+            Unavailable: the backend did not answer.
+        """
+        return queue(self.backend)
 
     def snapshots(self) -> Iterator[SnapshotRecord]:
         """Yield the snapshots of all jobs, in the order of the jobs' ids, a job's oldest first.
@@ -264,59 +331,18 @@ class Client:
         """Return the masters that registered in the last hour, and what each of them does."""
         return Registry(self.backend).views()
 
+    def leader(self) -> LeaderView:
+        """Return which master leads, or since when none does, as far as the heartbeats tell.
+
+        The heartbeat of a master that was killed counts for up to 15 seconds.
+
+        Example::
+
+            if client.leader().leader is None:
+                print(client.leader())
+        """
+        return Registry(self.backend).leading()
+
     def epoch(self) -> EpochRecord | None:
         """Return the newest epoch; None if no master has ever led, or its record cannot be read."""
         return newest_epoch(self.backend)
-
-    def fsck(self) -> FsckReport:
-        """Check the whole cluster for damage, unreadable records and left-overs. Changes nothing.
-
-        Where the storage of the jobs is known, their files are checked, too.
-        """
-        return fsck(self.backend, self._connection.known_storage())
-
-    def accept_damage(self) -> list[str]:
-        """Discard damaged parts of the backend's log, and the commits that depend on them.
-
-        Permanent. Return the text of the discarded parts, as far as it can still be read.
-        """
-        return list(self.backend.accept_damage())
-
-    def restore_epoch(self) -> int | None:
-        """Restore a damaged or lost epoch, so that masters can lead again.
-
-        Return the epoch that was written; None if there was nothing to restore. Durable,
-        idempotent.
-        """
-        return restore_epoch(self.backend, self._connection.known_storage())
-
-    def cluster_format(self) -> ClusterFormat:
-        """Return the format of the cluster's records; see docs/upgrading.md.
-
-        Raises:
-            CorruptRecord: its record cannot be read.
-        """
-        return ClusterFormat(format_of(self.backend))
-
-    def raise_cluster_format(self) -> ClusterFormat:
-        """Raise the cluster's format to the newest; return what it was. Permanent, idempotent.
-
-        Raises:
-            WrongState: a running master does not know the newest format. Nothing was changed.
-            OutcomeUnknown: repeat the call.
-        """
-        return ClusterFormat(raise_format(self.backend))
-
-    # -- inside ------------------------------------------------------------------------------
-
-    def _ids(self, state: ResultState | None, prefix: str, after: str) -> Iterator[str]:
-        jobs = self._connection.jobs
-        ids = jobs.expired_ids() if state is ResultState.EXPIRED else jobs.ids()
-        return (id for id in ids if id.startswith(prefix) and id > after)
-
-    def _views(
-        self, ids: Iterator[str], status: JobStatus | None, state: ResultState | None
-    ) -> Iterator[JobView]:
-        for view in map(self._connection.jobs.view, ids):
-            if status in (None, view.status) and state in (None, view.entry and view.entry.state):
-                yield view

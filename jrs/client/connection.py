@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import getpass
+import os
+import socket
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,12 +14,15 @@ from typing import Any
 import attrs
 
 from jrs.contract.backend import Backend
-from jrs.contract.errors import InvalidInput
+from jrs.contract.errors import CorruptRecord, InvalidInput, WrongState
+from jrs.records.cluster import StorageRecord
 from jrs.records.signing import SpecKey
 from jrs.recovery.attempt import entry_point as entry_points
-from jrs.recovery.files.job_folders import JobStorage, storage_of
+from jrs.recovery.files.job_folders import JobStorage, storage_root
+from jrs.recovery.files.storage_identity import StorageIdentity, known_storage
 from jrs.recovery.snapshot_catalog import SnapshotCatalog
 from jrs.store.jobs import JobCatalog
+from jrs.store.masters import Registry
 from jrs.store.result_store import JobResultStore
 from jrs.store.stops import JobStops
 
@@ -46,22 +53,50 @@ class Connection:
         )
 
     def known_storage(self) -> JobStorage | None:
-        """Return where jobs keep their files; None if that is not known."""
-        return storage_of(self.backend, self.storage_root)
+        """Return where jobs keep their files; None if that is not known.
+
+        Raises:
+            InvalidInput: the storage that was named is not the cluster's.
+        """
+        return known_storage(self.backend, self.storage_root)
+
+    def storage_to_check(self) -> JobStorage | None:
+        """Return what `known_storage` does, also where the record of the storage is damaged."""
+        try:
+            return self.known_storage()
+        except CorruptRecord:
+            root = storage_root(self.backend, self.storage_root)
+            return None if root is None else JobStorage(root, self.backend.cluster)
 
     def storage(self) -> JobStorage:
         """Return where jobs keep their files.
 
         Raises:
-            InvalidInput: that is not known.
+            InvalidInput: that is not known, or what was named is another cluster's.
         """
         storage = self.known_storage()
         if storage is None:
             raise InvalidInput(
-                "no storage: give the folder of the jobs' files, with --storage DIR or "
-                "jrs.connect(…, storage=DIR)"
+                "no storage: give the folder of the jobs' files, with --storage DIR, JRS_STORAGE "
+                "or jrs.connect(…, storage=DIR)"
             )
         return storage
+
+    def adopt_storage(self) -> StorageRecord:
+        """Make the named storage the cluster's; see `Client.adopt_storage`."""
+        root = storage_root(self.backend, self.storage_root)
+        if root is None:
+            raise InvalidInput("no storage: name the folder to adopt, with --storage DIR")
+        if not root.is_dir():
+            raise InvalidInput(f"{root} is not a folder on this host")
+        running = Registry(self.backend).running()
+        if running:
+            raise WrongState(
+                f"master {running[0].name!r} runs on {running[0].host}: stop all masters first; a "
+                "killed master counts as running for a while"
+            )
+        identity = StorageIdentity(self.backend, JobStorage(root, self.backend.cluster))
+        return identity.adopt(caller(), time.time())
 
     def snapshots(self) -> SnapshotCatalog:
         """Return the catalogue of snapshots.
@@ -70,6 +105,15 @@ class Connection:
             InvalidInput: where jobs keep their files is not known.
         """
         return SnapshotCatalog(self.backend, self.storage(), spec_key=self.spec_key)
+
+
+def caller() -> str:
+    """Return who makes a request, as ``user@host``."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # A container may run as a user without a name.
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"
 
 
 def entry_point_of(entry: str | Callable[..., Any]) -> str:

@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
+from jrs.client import waiting
+from jrs.client.changes import JobChanges
 from jrs.client.connection import Connection, entry_point_of
+from jrs.client.logs import JobLogs, LogPart
 from jrs.client.snapshots import JobSnapshots
-from jrs.contract.errors import InvalidInput, NoSuchResult, WrongState
-from jrs.records.model import JobResult, JobStatus, StopMode, StopRecord
+from jrs.contract.errors import NoSuchResult, WrongState
+from jrs.records.checks import check_stage_name
+from jrs.records.model import (
+    JobResult,
+    JobSpec,
+    JobStatus,
+    StageSummary,
+)
+from jrs.records.snapshots import SnapshotRecord
+from jrs.recovery.attempt.entry_point import check_entry
 from jrs.recovery.cleanup.job_cleanup import JobCleanup
 from jrs.recovery.cleanup.resources import default_resources
 from jrs.recovery.files.transfer import Progress, silent
 from jrs.recovery.inspect.explain import Explanation, explain
 from jrs.recovery.inspect.history import HistoryEntry, history
-from jrs.recovery.snapshots.restore import Restored
-from jrs.recovery.spark import rescaling
+from jrs.recovery.snapshots.retry import RetryRequest, retry
 from jrs.store.jobs import JobView
 
 
-class JobHandle:
+def _check_entry(spec: JobSpec) -> None:
+    check_entry(spec.entry_point, spec.arguments)
+
+
+class JobHandle(JobChanges):
     """One job of a cluster. Made by `Client.submit` and `Client.job`.
 
     Attributes:
@@ -47,24 +62,33 @@ class JobHandle:
 
     def status(self) -> JobStatus | None:
         """Return the job's status; None if it cannot be told, as that of a job that is held for a
-        record that cannot be read, or whose result has expired.
+        record that cannot be read.
 
         Raises:
             NoSuchJob: the cluster knows nothing of the job.
         """
         return self.view().status
 
-    def result(self, timeout: float | None = None) -> JobResult:
+    def result(
+        self,
+        timeout: float | None = None,
+        *,
+        allow_missing: bool = False,
+        notify: Callable[[Explanation], None] | None = None,
+    ) -> JobResult:
         """Wait for the job's result and return it, whatever its status.
 
-        It is returned as soon as it is durable; cleanup may still run. A job that was not submitted
-        yet is waited for, too.
+        It is returned as soon as it is durable; cleanup may still run.
 
         Args:
             timeout: seconds; None waits forever.
+            allow_missing: whether a job that was not submitted yet is waited for, too.
+            notify: called with what happens to the job, whenever that has changed, a few seconds
+                later at most: for example that no master leads.
 
         Raises:
             TimeoutError: not within `timeout`.
+            NoSuchJob: the cluster knows nothing of the job.
             NoSuchResult: the result was expired.
             CorruptRecord: the result cannot be read.
 
@@ -74,7 +98,30 @@ class JobHandle:
             if result.status is not jrs.JobStatus.FINISHED:
                 raise jrs.JobNotFinished(result)
         """
-        return self._connection.results.wait(self.id, timeout)
+        if not allow_missing:
+            self.view()
+        if notify is None:
+            return self._connection.results.wait(self.id, timeout)
+        return waiting.for_result(self._connection, self.id, timeout, notify)
+
+    def wait_stage(self, name: str, timeout: float | None = None) -> StageSummary:
+        """Wait until a stage of the job has finished; return its attempt, epoch and duration.
+
+        Args:
+            timeout: seconds; None waits forever.
+
+        Raises:
+            TimeoutError: not within `timeout`.
+            NoSuchJob: the cluster knows nothing of the job.
+            WrongState: the job has ended without the stage; or its result was expired, which knew.
+            CorruptRecord: the stage's record, or the result, cannot be read.
+
+        Example::
+
+            job.wait_stage("ingest", timeout=600)
+        """
+        self.view()
+        return waiting.for_stage(self._connection, self.id, check_stage_name(name), timeout)
 
     def explain(self) -> Explanation:
         """Return what a leader does with the job now, and why.
@@ -102,120 +149,105 @@ class JobHandle:
         """
         return history(self._connection.backend, self.view())
 
-    # -- changing ----------------------------------------------------------------------------
-
-    def cancel(self, reason: str = "") -> None:
-        """Request that the job be canceled; the leader does it. Durable, idempotent.
-
-        Raises:
-            NoSuchJob: it was not submitted.
-            WrongState: it has ended.
-        """
-        self._connection.jobs.cancel(self.id, reason)
-
-    def suspend(self, *, reason: str = "", grace: float = 30.0) -> None:
-        """Request that the job be suspended at a batch boundary; resume it with `resume`.
-
-        Durable and idempotent; `wait_suspended` waits for it.
-
-        Args:
-            grace: seconds after which an attempt that has not reached a batch boundary is ended.
-                The job later resumes from its newest committed batch.
-
-        Raises:
-            NoSuchJob: it was not submitted.
-            WrongState: it has ended, is suspended, or another stop is under way.
-        """
-        self._connection.stops.request(self.id, StopMode.SUSPEND, reason=reason, grace=grace)
-
-    def drain(self, *, reason: str = "", grace: float = 30.0) -> None:
-        """Request that the job process what its streams have read, flush every window, and finish.
-
-        Durable and idempotent; `wait_suspended` or `result` waits for it.
-
-        Raises:
-            As `suspend`.
-        """
-        self._connection.stops.request(self.id, StopMode.DRAIN, reason=reason, grace=grace)
-
-    def wait_suspended(
+    def logs(
         self,
-        timeout: float | None = None,
-        progress: Callable[[StopRecord], None] = lambda stop: None,
-    ) -> StopRecord | None:
-        """Wait until the job is suspended; return its stop, or None if it has ended instead.
+        *,
+        attempt: int | None = None,
+        stream: str | None = None,
+        tail: int | None = None,
+        follow: bool = False,
+    ) -> Iterator[LogPart]:
+        """Yield what the job's attempts in processes of their own have printed.
+
+        Logs are files in the storage, and are kept after the job's end for as long as the masters'
+        `RetentionPolicy` says. Of a long log the beginning and the end are kept; a line says where
+        a part is left out.
 
         Args:
-            timeout: seconds; None waits forever.
-            progress: called with the stop each time it has changed.
+            attempt: the number of an attempt; None: the newest, and when following, later ones.
+            stream: ``"out"`` or ``"err"``; None: both, as they are found.
+            tail: begin with this number of last lines of each stream.
+            follow: wait for more until the job has ended.
 
         Raises:
-            TimeoutError: not within `timeout`. The request stays.
-            WrongState: draining was refused; the message names the stage. The job keeps running.
-            NotFound: the job was resumed.
+            NoSuchJob: the cluster knows nothing of the job.
+            NotFound: no logs are here; the message says where they may be.
+            InvalidInput: no storage is known, or an argument is wrong.
+
+        Example::
+
+            for part in client.job("nightly-2026-11-20").logs(stream="err", tail=20):
+                sys.stderr.buffer.write(part.data)
         """
-        return self._connection.stops.wait(self.id, timeout, progress)
+        return JobLogs(self._connection, self.id).read(attempt, stream, tail, follow=follow)
 
-    def resume(self) -> None:
-        """Have a suspended or held job started again. Durable.
+    def log_folder(self) -> Path | None:
+        """Return the folder of the job's logs; None if the storage is unknown or has none."""
+        return JobLogs(self._connection, self.id).folder()
 
-        Raises:
-            NoSuchJob: it was not submitted.
-            WrongState: it has ended, or is not suspended.
-        """
-        self._connection.stops.resume(self.id)
+    # -- making another job of it -------------------------------------------------------------
 
-    def rescale(self, partitions: int) -> None:
-        """Request that the state of the job's streams be spread over `partitions` partitions.
+    def retry(
+        self,
+        as_id: str | None = None,
+        *,
+        from_stage: str = "",
+        entry: str | Callable[..., Any] | None = None,
+        arguments: Mapping[str, Any] | None = None,
+        changed: Mapping[str, Any] | None = None,
+        check: bool = False,
+        timeout: float = 60.0,
+        progress: Progress = silent,
+        skipped: Callable[[SnapshotRecord, str], None] = lambda record, why: None,
+    ) -> JobHandle:
+        """Run a job that FAILED or was CANCELED again, as a new job; return a handle on that.
 
-        The job is suspended, its state is rewritten, and it is started again. Durable.
-
-        Raises:
-            NoSuchJob: it was not submitted.
-            WrongState: it has ended, or a stop is under way.
-            InvalidInput: the number makes no sense; or, where the job's files are on this host, a
-                stream has a state store that cannot be rescaled.
-            JobHeld: a checkpoint cannot be read.
-        """
-        self._check_state_stores()
-        self._connection.stops.reconfigure(self.id, partitions=partitions)
-
-    def upgrade(self, entry: str | Callable[..., Any]) -> None:
-        """Request that another version of its code continue from the job's state. Durable.
+        The new job takes over the stages that have finished, with their output, and the newest
+        state of the streams; what has not finished runs again, with the code as it is now. This job
+        keeps its result. Durable; the leader starts the new job. If the same retry is under way
+        already, its handle is returned, and one that was interrupted is completed: repeat the call
+        after any error.
 
         Args:
-            entry: as in `Client.submit`.
-
-        Raises:
-            NoSuchJob: it was not submitted.
-            WrongState: it has ended, or a stop is under way.
-        """
-        self._connection.stops.reconfigure(self.id, entry_point=entry_point_of(entry))
-
-    def sign(self) -> None:
-        """Sign the job's spec as it is stored now, with the client's key. Durable, idempotent.
-
-        Raises:
-            NoSuchJob: it was not submitted, or has ended.
-            InvalidInput: the client has no key.
-            WrongState: the job is being restored, or changed at the same moment.
-            CorruptRecord: the spec cannot be read.
-        """
-        self._connection.jobs.sign(self.id)
-
-    def fork(self, as_id: str, *, progress: Progress = silent) -> Restored:
-        """Start a new job from the state that this one has now; this one keeps running.
-
-        Args:
+            as_id: the id of the new job; by default the next that is free of JOB.2, JOB.3, …
+            from_stage: a stage to run again, with all that come after it. Streams among them start
+                from their beginning. With it, a job that has FINISHED can be retried, too.
+            entry: other code; as in `Client.submit`.
+            arguments: other arguments in place of all that there were.
+            changed: single arguments that are different.
+            check: import the entry point here first, as `check_entry` does.
+            timeout: seconds to wait for this job's cleanup, which keeps what is taken over.
             progress: called with the number of files that are done, and the number of all files.
+            skipped: called for each damaged snapshot for which an older one is taken, with the
+                reason.
 
         Raises:
-            NoSuchJob: the job has neither records nor files.
-            DuplicateJob: the new id is taken.
-            InvalidInput: no storage is known.
-            CorruptRecord: the job could not be restarted from what is stored.
+            NoSuchJob: the cluster knows nothing of the job.
+            WrongState: it has not ended or has FINISHED; its cleanup has kept nothing, or not yet;
+                another retry of it is under way; or the cluster's format is older than 5.
+            DuplicateJob: the id `as_id` is taken.
+            InvalidInput: no such stage has finished, an argument is not JSON, only the job's
+                application can run it, or no storage is known.
+            Unavailable: the disk is full, or the backend does not answer.
+
+        Example::
+
+            again = client.job("nightly-2026-11-20").retry()
+            print(again.id, again.result(timeout=3600).status)
         """
-        return self._connection.snapshots().fork(self.id, as_id, progress=progress)
+        request = RetryRequest(
+            as_job=as_id,
+            from_stage=from_stage,
+            entry_point=None if entry is None else entry_point_of(entry),
+            arguments=arguments,
+            changed=changed or {},
+            check=_check_entry if check else lambda spec: None,
+            timeout=timeout,
+            progress=progress,
+            skipped=skipped,
+        )
+        new_id = retry(self._connection.snapshots(), self.id, request)
+        return JobHandle(self._connection, new_id)
 
     # -- cleaning up -------------------------------------------------------------------------
 
@@ -261,12 +293,3 @@ class JobHandle:
         if not self._connection.results.has_entry(self.id):
             raise NoSuchResult(f"job {self.id!r} has no result; there is nothing to clean up")
         return cleanup
-
-    def _check_state_stores(self) -> None:
-        storage = self._connection.known_storage()
-        if storage is None:
-            return
-        for checkpoint in sorted(storage.folder(self.id).glob("e*/streams/*/ck")):
-            why = rescaling.check(checkpoint)
-            if why is not None:
-                raise InvalidInput(f"stage {checkpoint.parent.name!r} of job {self.id!r}: {why}")

@@ -78,16 +78,18 @@ class JobSnapshots:
         self,
         name: str | None = None,
         *,
-        format: SnapshotFormat = SnapshotFormat.LINK,
+        format: SnapshotFormat | None = None,
         output: bool = True,
         batches: Mapping[str, int] | None = None,
         progress: Progress = silent,
     ) -> SnapshotRecord:
         """Take a snapshot of the job's newest consistent state, running or not.
 
-        Durable and listed when it returns; each call takes another one.
+        Durable and listed when it returns; each call takes another one. It is the user's: jrs never
+        deletes it by itself.
 
         Args:
+            format: by default, the format that the job's spec names.
             output: whether to include the published output. Without it, the snapshot can only be
                 restored where that output still is as it was.
             batches: older batches to pin, by stage, out of those that Spark still retains.
@@ -111,6 +113,26 @@ class JobSnapshots:
             SnapshotInUse: the job would continue from it, or it is being read.
         """
         self._connection.snapshots().delete(self._id, which)
+
+    def convert(
+        self, which: int | str, to: SnapshotFormat, *, progress: Progress = silent
+    ) -> SnapshotRecord:
+        """Convert a snapshot to another format: link, full or cas. Durable, idempotent.
+
+        It keeps its number, its name and its contents. Repeat the call after any error.
+
+        Raises:
+            NoSuchSnapshot, DamagedSnapshot: nothing was changed.
+            InvalidInput: one of the formats is logical.
+            WrongState: the cluster's format is older than 5, or a move of it was interrupted.
+            SnapshotInUse: another process converts it, or still reads the former files.
+            Unavailable: the disk is full, or its storage is not mounted; nothing was changed.
+
+        Example::
+
+            job.snapshots.convert("before-upgrade", jrs.SnapshotFormat.FULL)
+        """
+        return self._connection.snapshots().convert(self._id, which, to, progress=progress)
 
     def move(self, which: int | str, to: Path, *, progress: Progress = silent) -> SnapshotRecord:
         """Move a snapshot to another storage, on any filesystem. It stays listed.

@@ -11,6 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from jrs.contract.texts import counted
 from jrs.demo.progress import Progress
 
 _COLOURS = {
@@ -45,7 +46,8 @@ class Board:
     def plain(self) -> str:
         """Return the board in one line."""
         return ", ".join(
-            f"{line.name} {line.step} at {line.newest} ({line.progress.committed} batches)"
+            f"{line.name} {line.step} at {line.newest} "
+            f"({counted(line.progress.committed, 'batch', 'batches')})"
             for line in self.lines
         )
 

@@ -1,4 +1,4 @@
-"""The streaming demo's input: February 2013 in New York, replayed as small files ordered by time.
+"""The streaming demo's input: half of February 2013 in New York, as small files ordered by time.
 
 Each airport has a folder with one file of flights for each day: these inputs are bounded and end on
 different days. The weather is unbounded: `WeatherFeed` adds a day to its folder now and then, until
@@ -19,7 +19,7 @@ from pathlib import Path
 import attrs
 
 FIRST = date(2013, 2, 1)
-LAST_DAYS = {"EWR": date(2013, 2, 28), "JFK": date(2013, 2, 21), "LGA": date(2013, 2, 14)}
+LAST_DAYS = {"EWR": date(2013, 2, 15), "JFK": date(2013, 2, 12), "LGA": date(2013, 2, 9)}
 """The last replayed day of each airport's flights; the newest is also that of the weather."""
 FLIGHT_COLUMNS = ("at", "origin", "carrier", "flight", "dest", "dep_delay", "arr_delay")
 WEATHER_COLUMNS = ("hour", "station", "temp", "wind_speed", "precip", "visib")

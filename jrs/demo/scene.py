@@ -43,8 +43,10 @@ class Scene:
         self.screen: Screen = setting.screen
         self.specs = {spec.job_id: spec for spec in specs}
         self.looking = looking
-        self._seen: dict[tuple[str, str], int] = {}
-        """The attempt in which each stage of a job was first seen finished."""
+        self._finished: set[tuple[str, str]] = set()
+        """The stages that have finished, by job and name."""
+        self._again: set[tuple[str, str]] = set()
+        """Those of them that began again."""
         files = setting.folder / "files"
         self.masters = Masters(
             setting.url,
@@ -72,24 +74,14 @@ class Scene:
             self.screen.line("client", 0, job_id, "submit", self.specs[job_id].entry_point)
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
-        """Wait until `condition` holds; meanwhile show stages that finish."""
+        """Wait until `condition` holds."""
         self.screen.doing(f"until {what} …")
 
         def look() -> bool:
-            self.show_stages()
             self.looking()
             return condition()
 
         self.masters.until(look, what, _PATIENCE, poll=_LOOK)
-
-    def show_stages(self) -> None:
-        for job_id in self.specs:
-            for stage in self.stages(job_id):
-                if (job_id, stage.name) not in self._seen:
-                    self._seen[job_id, stage.name] = stage.attempt
-                    said = f"{stage.name} finished in {stage.seconds:.1f} s"
-                    master = self._master_of(stage.epoch)
-                    self.screen.stage(master, stage.epoch, job_id, said)
 
     def stages(self, job_id: str) -> tuple[StageRecord | StageSummary, ...]:
         """Return the job's finished stages, from its result where their records are gone."""
@@ -134,12 +126,11 @@ class Scene:
 
     def problems(self) -> tuple[str, ...]:
         """Return which finished stages ran again, and what the ended jobs have left behind."""
-        found = []
-        for job_id, result in self.ended().items():
-            for stage in result.stages:
-                seen = self._seen.get((job_id, stage.name))
-                if seen is not None and seen != stage.attempt:
-                    found.append(f"stage {stage.name} of {job_id} was finished and run again")
+        found = [
+            f"stage {stage} of {job_id} was finished and run again"
+            for job_id, stage in sorted(self._again)
+        ]
+        for job_id in self.ended():
             found += [f"left behind: {path}" for path in self.storage.left_in_staging(job_id)]
         mark = marks.mark_of_cluster(self.backend.url, self.backend.cluster)
         found += [f"left behind: process {pid}" for pid in marks.marked(mark)]
@@ -147,13 +138,8 @@ class Scene:
 
     def _tell(self, event: MasterEvent) -> None:
         self.screen.event(event)
-        if event.kind == "attempt" and event.epoch > 1:
-            for stage in self.stages(event.job_id):
-                said = f"{stage.name} was finished in attempt {stage.attempt}: skipped"
-                self.screen.stage(event.master, event.epoch, event.job_id, said)
-
-    def _master_of(self, epoch: int) -> str:
-        for event in self.masters.events:
-            if event.epoch == epoch:
-                return event.master
-        return "?"
+        stage = event.job_id, event.stage
+        if event.kind == "stage-finished":
+            self._finished.add(stage)
+        elif event.kind == "stage-begun" and stage in self._finished:
+            self._again.add(stage)

@@ -26,8 +26,9 @@ _COLOURS = {
     "leading": "magenta",
     "stage": "green",
 }
-_SILENT = {"resigned"}
+_SILENT = {"resigned", "stage-begun", "batch-committed", "published"}
 """Kinds of events that do not matter for the story."""
+_STAGE = {"stage-finished", "stage-skipped"}
 
 
 class Screen:
@@ -75,17 +76,13 @@ class Screen:
     def event(self, event: MasterEvent) -> None:
         """Show an event of a master."""
         if event.kind not in _SILENT:
-            what = event.kind
-            message = event.message
+            what, message = event.kind, event.message
+            if what in _STAGE:
+                what, message = "stage", message.removeprefix("stage ")
+            colour = _COLOURS.get(what, "")
             if what == "decision":
-                what, _, message = message.partition(": ")
-            self.line(
-                event.master, event.epoch, event.job_id, what, message, _COLOURS.get(event.kind, "")
-            )
-
-    def stage(self, master: str, epoch: int, job_id: str, message: str) -> None:
-        """Show that a stage has finished, or is skipped."""
-        self.line(master, epoch, job_id, "stage", message, _COLOURS["stage"])
+                message, _, what = message.removesuffix("]").rpartition(" [")
+            self.line(event.master, event.epoch, event.job_id, what, message, colour)
 
     def line(
         self, master: str, epoch: int, job_id: str, what: str, message: str, colour: str = ""

@@ -54,6 +54,7 @@ class MasterEvent:
     epoch: int
     at: float
     master: str
+    stage: str = ""
 
 
 class MasterProcess:

@@ -81,7 +81,7 @@ def store(tmp_path: Path) -> Iterator[JobResultStore]:
         ),
         pytest.param(["submit", "j", "jobs_here:add", "--attempts", "0"], ["from 1 to"], id="0"),
         pytest.param(
-            ["submit", "j", "jobs_here:add", "--delay", "nan"], ["seconds"], id="delay"
+            ["submit", "j", "jobs_here:add", "--delay", "nan"], ["--delay", "90s"], id="delay"
         ),
         pytest.param(
             ["submit", "j", "jobs_here:add", "--snapshots-at-end", "failed=burn"],
@@ -90,12 +90,62 @@ def store(tmp_path: Path) -> Iterator[JobResultStore]:
         pytest.param(
             ["submit", "j", "jobs_here:add", "--keep-snapshots", "0"], ["from 1 to"], id="keep"
         ),
+        pytest.param(
+            ["submit", "j", "jobs_here:add", "--secret", "PW=hunter2"],
+            ["secret PW", "env:VARIABLE"], id="secret",
+        ),
+        pytest.param(
+            ["submit", "j", "jobs_here:add", "--secret", "PW=file:relative"],
+            ["secret PW", "absolute path"], id="secret-file",
+        ),
+        pytest.param(
+            ["submit", "j", "jobs_here:add", "--secret", "hunter2"], ["equals sign"], id="no-name"
+        ),
+        pytest.param(
+            ["submit", "j", "jobs_here:add", "--env", "JRS_BACKEND=x"], ["JRS_"], id="own-variable"
+        ),
+        pytest.param(
+            ["submit", "j", "jobs_here:add", "--env", "a b=x"], ["'a b'"], id="variable"
+        ),
+        pytest.param(
+            ["submit", "j", "jobs_here:add", "--env-from-file", "/nowhere"], ["/nowhere"],
+            id="env-file",
+        ),
+        pytest.param(
+            ["submit", "j", "jobs_here:add", "--properties-file", "jobs_here.py"],
+            ["jobs_here.py", "spark."], id="properties",
+        ),
+        pytest.param(
+            ["submit", "j", "jobs_here:add", "--conf", "executor.memory=1g"], ["spark."], id="conf"
+        ),
+        pytest.param(
+            ["submit", "j", "jobs_here:add", "--packages", "delta"], ["group:artifact:version"],
+            id="packages",
+        ),
+        pytest.param(
+            ["submit", "j", "jobs_here:add", "--python", "./python"], ["python"], id="python"
+        ),
+        pytest.param(
+            ["submit", "j", "jobs_here:add", "--tag", "x" * 129], ["not a tag"], id="tag"
+        ),
+        pytest.param(["submit", "j", "jobs_here:add", "--slots", "0"], ["--slots"], id="slots"),
+        pytest.param(
+            ["submit", "j", "jobs_here:add", "--timeout", "soon"], ["--timeout", "12h"],
+            id="job-timeout",
+        ),
+        pytest.param(
+            ["submit", "j", "jobs_here:add", "--snapshot-max-age", "-1d"], ["7d"], id="max-age"
+        ),
+        pytest.param(
+            ["submit", "j", "jobs_here:add", "--runner", "thread", "--env", "A=1"],
+            ["thread", "env"], id="thread",
+        ),
         pytest.param(["submit", "ended", "jobs_here:add"], ["has ended"], id="finished"),
         pytest.param(["submit", "expired", "jobs_here:add"], ["expired"], id="expired"),
         pytest.param(["cleanup", "force", "nobody"], ["no result"], id="mark-clean-unknown"),
         pytest.param(["cleanup", "force", "ended"], ["not dirty"], id="mark-clean-clean"),
         pytest.param(["cancel", "nobody"], ["no job"], id="cancel-unknown"),
-        pytest.param(["cancel", "ended"], ["ended already"], id="cancel-ended"),
+        pytest.param(["cancel", "ended"], ["has FINISHED", "nothing to cancel"], id="cancel-ended"),
         pytest.param(["show", "nobody"], ["no job"], id="show-unknown"),
         pytest.param(["explain", "nobody"], ["no job"], id="explain-unknown"),
         pytest.param(["snapshot", "list", "nobody"], ["no job"], id="snapshots-unknown"),
@@ -104,7 +154,7 @@ def store(tmp_path: Path) -> Iterator[JobResultStore]:
         ),
         pytest.param(["wait", "a/b"], ["job id"], id="wait-id"),
         pytest.param(["wait", "expired"], ["expired"], id="wait-expired"),
-        pytest.param(["expire", "--older-than", "soon"], ["not an age"], id="age"),
+        pytest.param(["expire", "--older-than", "soon"], ["not a duration", "7d"], id="age"),
         pytest.param(["master", "--ttl", "0"], ["ttl"], id="ttl"),
         pytest.param(["master", "--resource", "jobs_here:add"], ["add"], id="resource"),
         pytest.param(["master", "--storage", "/proc/x"], ["/proc/x"], id="storage"),

@@ -131,18 +131,19 @@ def test_fsck_names_records_without_a_job(jrs: Jrs, tmp_path: Path) -> None:
 
 
 def test_the_policies_of_a_job(jrs: Jrs) -> None:
-    """What is said of restarts and snapshots when a job is submitted is what its spec says."""
+    """U19: what is said of restarts and snapshots when a job is submitted is what its spec says;
+    ages have units."""
     jrs(
         "submit", "sum", "jobs_here:add", "--attempts", "5", "--snapshot-every", "60",
-        "--keep-snapshots", "7", "--snapshot-max-age", "3600",
+        "--keep-snapshots", "7", "--snapshot-max-age", "30d", "--snapshot-format", "cas",
         "--snapshots-at-end", "finished=keep", "--snapshots-at-end", "canceled=delete",
     )  # fmt: skip
     spec = json.loads(jrs("show", "sum", "--json").stdout)["spec"]
 
     assert spec["restart"]["attempts"] == 5
     assert spec["snapshots"] == {
-        "every": 60.0, "keep": 7, "max_age": 3600.0,
-        "on_finished": "keep", "on_failed": "keep", "on_canceled": "delete",
+        "every": 60.0, "keep": 7, "max_age": 2592000.0,
+        "on_finished": "keep", "on_failed": "keep", "on_canceled": "delete", "format": "cas",
     }  # fmt: skip
 
 

@@ -27,7 +27,7 @@ from tests.cli.hostile import HUGE, sealed
 from tests.cli.test_bad_input import refused
 
 MANY = "9" * 20
-LONG = "1e300"
+LONG = "9" * 300
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,10 @@ def test_a_fork_of_what_is_there_now(run: Run) -> None:
     assert "hourly at batch 3" in run("fork", "job", "--as", "blue").stdout
 
     assert json.loads(run("snapshot", "list", "--json").stdout) == []
-    assert json.loads(run("show", "job", "--json").stdout) == before
+    after = json.loads(run("show", "job", "--json").stdout)
+    (made,) = after.pop("descendants")
+    assert (made["descendant"], made["how"], before.pop("descendants")) == ("blue", "fork", [])
+    assert after == before
     assert json.loads(run("show", "blue", "--json").stdout)["spec"]["job_id"] == "blue"
     assert run("fsck").returncode == 0
     for args, said in (

@@ -31,9 +31,12 @@ def test_suspend_and_resume(jrs: Jrs, master: subprocess.Popen[bytes]) -> None:
     assert shown["entry"] is None
     assert "deploy" in jrs("list").stdout
     assert "suspended" in jrs("explain", "long").stdout
-    assert "is already suspended" in jrs("suspend", "long").stderr
+    again = jrs("suspend", "long")
+    assert (again.returncode, "is suspended already" in again.stderr) == (0, True)
 
     assert jrs("resume", "long").returncode == 0
+    again = jrs("resume", "long")
+    assert (again.returncode, "is not suspended" in again.stderr) == (0, True)
     assert json.loads(jrs("show", "long", "--json").stdout)["status"] == "RUNNING"
 
 
@@ -64,7 +67,7 @@ def test_a_drained_job_is_never_resumed(jrs: Jrs, master: subprocess.Popen[bytes
         refused = jrs(*command)
 
         assert refused.returncode == 2
-        assert "has ended FINISHED" in refused.stderr
+        assert "has FINISHED at" in refused.stderr
         assert refused.stderr.count("\n") == 1
 
 
@@ -74,9 +77,8 @@ def test_a_drained_job_is_never_resumed(jrs: Jrs, master: subprocess.Popen[bytes
         (["suspend", "nobody"], "there is no job"),
         (["resume", "nobody"], "there is no job"),
         (["suspend", "a/b"], "job id"),
-        (["suspend", "waiting", "--grace", "nan"], "--grace must be a number"),
-        (["suspend", "waiting", "--timeout", "-1"], "--timeout must be a number"),
-        (["resume", "waiting"], "is not suspended"),
+        (["suspend", "waiting", "--grace", "nan"], "not a duration"),
+        (["suspend", "waiting", "--timeout", "-1"], "not a duration"),
     ],
 )
 def test_bad_input(jrs: Jrs, arguments: list[str], says: str) -> None:

@@ -132,8 +132,12 @@ def test_an_unknown_job(client: Client) -> None:
     for call in (job.status, job.view, job.suspend, job.drain, job.resume, job.cancel):
         with pytest.raises(NoSuchJob):
             call()
+    with pytest.raises(NoSuchJob):
+        job.result()  # U19: it does not wait forever.
+    with pytest.raises(NoSuchJob):
+        job.wait_stage("ingest")
     with pytest.raises(TimeoutError):
-        job.result(timeout=0)
+        job.result(timeout=0, allow_missing=True)
 
 
 def test_suspend_and_resume(client: Client, root: Path) -> None:
@@ -175,9 +179,9 @@ def test_snapshots_need_a_storage(memory: FaultyMemory) -> None:
 @pytest.mark.parametrize(
     ("deaths", "retry_in", "action", "reason"),
     [
-        (0, None, Action.LEAVE, "an attempt is running here"),
+        (0, None, Action.LEAVE, "running since"),
         (1, 60.0, Action.WAIT, "the restart policy's delay has not passed"),
-        (1, -60.0, Action.RECOVER, "no attempt is running"),
+        (1, -60.0, Action.RECOVER, "starting"),
         (2, 60.0, Action.FAIL, "as often as its restart policy allows"),
     ],
     ids=["running", "backing off", "due", "spent"],
@@ -197,12 +201,14 @@ def test_explain_knows_how_the_attempt_ended(
             retry_at=0.0 if retry_in is None else time.time() + retry_in,
         )
         backend.commit(Create(keys.ATTEMPTS + "job", encode(record)), fence=leadership.fence)
+        Registry(backend).put(MasterInfo("m1", "host", 1, 1.0, 0.0, leading=leadership.epoch))
 
         found = job.explain()
 
     assert found.action is action
     assert reason in found.reason
     assert "attempt 1 was started by m1 in epoch 1" in found.details
+    assert found.nobody_leads == ""
 
 
 def test_prefix(client: Client) -> None:
@@ -235,7 +241,7 @@ def test_views(client: Client) -> None:
     assert ids(status=JobStatus.FINISHED, state=ResultState.DIRTY) == ["dirty"]
     assert ids(state=ResultState.CLEAN) == ["clean"]
     assert ids(state=ResultState.EXPIRED) == ["expired"]
-    assert ids(state=ResultState.EXPIRED, status=JobStatus.FINISHED) == []
+    assert ids(state=ResultState.EXPIRED, status=JobStatus.FINISHED) == ["expired"]
     assert ids(after="clean") == ["dirty", "submitted"]
 
 
@@ -268,7 +274,7 @@ def test_masters(client: Client) -> None:
 def test_fsck(client: Client, root: Path) -> None:
     """Damage and left-overs are told apart; where the storage is known, its files are checked."""
     client.submit("m:f", id="job")
-    assert client.fsck() == FsckReport((), ())
+    assert client.fsck() == FsckReport((), (), (), str(client.leader()))
     client.backend.commit(Create(keys.JOBS + "torn", b"no record"))
     client.backend.commit(Create(keys.CANCEL + "ghost", encode(CancelRequest("ghost"))))
     orphan = root / client.backend.cluster / "unknown"
@@ -277,6 +283,7 @@ def test_fsck(client: Client, root: Path) -> None:
 
     assert ["jobs/torn" in line for line in found.damaged] == [True]
     assert [line.partition(":")[0] for line in found.left_over] == ["cancel/ghost", str(orphan)]
+    assert ["job 'torn': held" in line for line in found.held] == [True]
     assert client.accept_damage() == []
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 import pytest
@@ -23,7 +21,8 @@ from jrs.testing.worker import Worker
 from tests.crash.forms import begin_in_old_form
 from tests.support import until
 
-SIZE = 16 << 20
+SIZE = 6 << 20
+"""Bytes of the segment: less than a process seals by itself."""
 TTL = 5.0
 VALUE = b"v" * 4000
 COUNT = SIZE // 4000
@@ -55,44 +54,39 @@ def bases(log: Path) -> list[str]:
     return [n for n in os.listdir(log) if n[0] not in ".9" and n.endswith((".base", ".run"))]
 
 
-@contextmanager
-def temporary_bases(log: Path) -> Iterator[set[str]]:
-    """Collect the names under which bases are written meanwhile."""
-    names: set[str] = set()
-    over = threading.Event()
+COUNT_WRITERS = """
+from jrs.backends.file import compaction
+real = compaction._started
 
-    def look() -> None:
-        while not over.wait(0.0005):
-            for name in os.listdir(log):
-                if name.startswith(".") and (".base." in name or ".run." in name):
-                    names.add(name)
+def started(folder, turn, **options):
+    with open({path!r}, "a") as file:
+        file.write("started\\n")
+    return real(folder, turn, **options)
 
-    thread = threading.Thread(target=look)
-    thread.start()
-    try:
-        yield names
-    finally:
-        over.set()
-        thread.join()
+compaction._started = started
+"""
+"""What a worker runs first, to note each process that it starts for writing a base."""
 
 
 def test_one_process_writes_the_next_base(tmp_path: Path, form: str) -> None:
     """B1: of the processes that see a seal without a base one writes it; all answer, and the leader
     keeps its lead."""
     log = filled(tmp_path, form)
+    writers = tmp_path / "writers"
+    count = COUNT_WRITERS.format(path=str(writers))
     with ExitStack() as stack:
-        workers = [stack.enter_context(Worker(tmp_path.as_uri(), "default")) for _ in range(4)]
+        url = tmp_path.as_uri()
+        workers = [stack.enter_context(Worker(url, "default", before=count)) for _ in range(4)]
         workers[0].lead("leader", TTL)
         for worker in workers:
             assert worker.get("k/0") is not None
-        with temporary_bases(log) as names:
-            seal(log)
-            for worker in workers:
-                worker.send("get", "k/1")
-            for worker in workers:
-                assert received(worker) is not None
-            until(lambda: bases(log), "the base is there")
-        assert len(names) == 1
+        seal(log)
+        for worker in workers:
+            worker.send("get", "k/1")
+        for worker in workers:
+            assert received(worker) is not None
+        until(lambda: bases(log), "the base is there")
+        assert writers.read_text().split() == ["started"]
         assert len(bases(log)) == 1
         assert workers[0].call("lost", 0.0) is False
 

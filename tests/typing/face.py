@@ -102,7 +102,7 @@ class Table(jrs.Resource):
 
 def driver() -> int:
     """Application mode returns what main returns."""
-    returned = jrs.run(main, "file:///var/lib/jrs", cluster="etl")
+    returned = jrs.run(main, "file:///var/lib/jrs", name="nightly-2026-11-20", cluster="etl")
     assert_type(returned, int)
     return returned
 

@@ -2,7 +2,7 @@
 
 ``tests/fixtures/older-versions.tar.xz`` holds the sources of three commits: ``jrs-format-1`` is the
 last one that refuses records with fields that it does not know, ``jrs-format-2`` the first one that
-ignores them, ``jrs-format-3`` the last one of that format. Add one only where the format of a
+ignores them, ``jrs-format-4`` the last one of that format. Add one only where the format of a
 cluster is raised.
 """
 

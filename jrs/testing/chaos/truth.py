@@ -22,7 +22,7 @@ from jrs.backends.file.compaction import Compaction
 from jrs.contract.backend import Backend
 from jrs.contract.operations import Create, Delete, Record, Update
 from jrs.records import keys
-from jrs.records.model import JobResult, JobSpec, JobStatus
+from jrs.records.model import Failure, JobResult, JobSpec, JobStatus
 from jrs.store.jobs import JobCatalog
 from jrs.store.result_store import JobResultStore
 from jrs.testing.chaos.forms import raise_form
@@ -285,7 +285,10 @@ def _life(
     if rng.random() < 0.15:
         return
     status = rng.choice([JobStatus.FINISHED, JobStatus.FAILED])
-    result = JobResult(name, status, payload={"rows": rng.randrange(10**6), "text": "ab~\n\t\0"})
+    failure = Failure("exception", "ValueError: no rows") if status is JobStatus.FAILED else None
+    result = JobResult(
+        name, status, failure=failure, payload={"rows": rng.randrange(10**6), "text": "ab~\n\t\0"}
+    )
     yield lambda: store.create_dirty(result, None)
     if rng.random() < 0.2:
         return

@@ -1,0 +1,201 @@
+"""``jrs show``: everything that is known of one job, also long after its end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from jrs.cli.common import (
+    ClusterRef,
+    echo,
+    echo_json,
+    json_option,
+    storage_option,
+    took,
+    when,
+    with_cluster,
+)
+from jrs.cli.completing import job_argument
+from jrs.cli.connecting import connect
+from jrs.records.applications import ApplicationRecord
+from jrs.records.codec import to_plain
+from jrs.records.lineage import LineageKind
+from jrs.records.model import AttemptSummary, JobResult, JobSpec, StopMode
+from jrs.records.stages import TAKEN_OVER, StageSummary
+from jrs.recovery.inspect.explain import Explanation
+from jrs.store.jobs import JobView
+
+_MADE = {
+    LineageKind.RETRY: "retried as",
+    LineageKind.FORK: "forked as",
+    LineageKind.RESTORE: "restored as",
+}
+
+Fact = tuple[str, str]
+"""A name and a value; the name is empty on a further line of the same value."""
+
+
+@click.command("show")
+@job_argument
+@storage_option
+@json_option
+@with_cluster
+def show_command(place: ClusterRef, job_id: str, storage: Path | None, as_json: bool) -> int:
+    """Show a job: what was submitted, its attempts, its stages and its result.
+
+    What ran, who submitted it, and where its attempts ran is shown as long as the result is kept;
+    of an expired result, the status and the times.
+
+    \b
+    Example:  jrs show nightly-2026-11-20
+    """
+    with connect(place, storage=storage) as client:
+        job = client.job(job_id)
+        view, made, logs = job.view(), tuple(job.descendants()), job.log_folder()
+        explained = job.explain() if view.entry is None else None
+    if as_json:
+        echo_json({**to_plain(view), "descendants": to_plain(list(made))})
+        return 0
+    facts = list(_facts_of(view, explained))
+    facts += [(_MADE[one.how], f"{one.descendant}, {when(one.at)}") for one in made]
+    if logs is not None:
+        facts.append(("logs", str(logs)))
+    for name, value in facts:
+        echo(f"{name + ':' if name else '':12} {value}")
+    return 0
+
+
+# -- inside --------------------------------------------------------------------------------
+
+
+def _facts_of(view: JobView, explained: Explanation | None) -> Iterator[Fact]:
+    result = view.entry.result if view.entry else None
+    yield "job", view.job_id
+    yield "status", view.status.value if view.status else "unknown"
+    if explained is not None:
+        yield "now", str(explained)
+    if view.application is not None:
+        yield from _main(view.application)
+    if view.submitted is not None:
+        cut = result is not None and result.arguments_left_out and view.spec is None
+        yield from _submitted(view.submitted, arguments_left_out=cut)
+    yield from _attempts(view)
+    for stage in view.stages if result is None else ():
+        yield f"stage {stage.name}", _stage(stage.summary(), last=stage.attempt)
+    if view.entry is not None:
+        yield "result", view.entry.state.value
+    if result is not None:
+        yield from _ended(result)
+    if view.entry is not None and view.entry.tombstone is not None:
+        grave = view.entry.tombstone
+        if grave.submitted_at:
+            yield "submitted", when(grave.submitted_at)
+        if grave.started_at:
+            yield "started", when(grave.started_at)
+        yield "finished", when(grave.finished_at)
+        yield "expired", f"{when(grave.expired_at)}; the rest of the result is gone"
+    if view.stop is not None and view.entry is None:
+        if view.stop.mode is not StopMode.HOLD:  # "now" tells its reason.
+            yield "stop", str(view.stop)
+        yield from ((f"stage {name}", step) for name, step in view.stop.stages.items())
+    if view.cleanup is not None:
+        yield from (("given up", f"{name}: {why}") for name, why in view.cleanup.given_up.items())
+    yield from (("problem", problem) for problem in view.problems)
+
+
+def _submitted(spec: JobSpec, *, arguments_left_out: bool) -> Iterator[Fact]:
+    yield "entry point", spec.entry_point
+    if arguments_left_out:
+        yield "arguments", "left out of the result because of their size"
+    else:
+        yield "arguments", json.dumps(spec.arguments)
+    by = f" by {spec.submitted_by}" if spec.submitted_by else ""
+    yield "submitted", f"{when(spec.submitted_at)}{by}"
+    policy = spec.restart
+    runs = f"{spec.runner.value}, {policy.attempts} attempts"
+    yield "runs as", runs + (", also after exceptions" if policy.on_exception else "")
+    if spec.application:
+        yield "application", spec.application
+    if spec.lineage is not None:
+        yield "made as", str(spec.lineage)
+    yield from _options(spec)
+
+
+def _options(spec: JobSpec) -> Iterator[Fact]:
+    if spec.partitions is not None:
+        yield "partitions", str(spec.partitions)
+    if spec.priority:
+        yield "priority", str(spec.priority)
+    if spec.slots > 1:
+        yield "slots", str(spec.slots)
+    if spec.tags:
+        yield "tags", ", ".join(spec.tags)
+    limits = spec.timeout
+    for name, seconds in (("time limit", limits.job), ("per attempt", limits.attempt)):
+        if seconds is not None:
+            yield name, f"{took(seconds)}, then {limits.then.value}"
+    for name in spec.settings.given:
+        setting = getattr(spec.settings, name)
+        yield name, setting if isinstance(setting, str) else json.dumps(setting)
+    if spec.on_result is not None:
+        yield "on result", spec.on_result.run
+
+
+def _main(main: ApplicationRecord) -> Iterator[Fact]:
+    yield "kind", "application"
+    yield "entry point", main.entry_point
+    yield "arguments", json.dumps(main.arguments)
+    yield "started", f"{when(main.started_at)}, by {main.started_by}"
+    begun = f"{main.attempts}, on {main.host}, pid {main.pid}, in epoch {main.epoch}"
+    yield "attempt", f"{begun}, {when(main.begun_at)}"
+    if main.error:
+        raised = f"{when(main.error_at)}, on {main.error_host}: {main.error}"
+        yield "raised", f"{main.errors} times, last {raised}"
+
+
+def _attempts(view: JobView) -> Iterator[Fact]:
+    if view.attempts_left_out:
+        yield "attempts", f"{view.attempts_left_out} earlier ones are not listed"
+    for one in view.attempts:
+        yield f"attempt {one.attempt}", _attempt(one)
+
+
+def _attempt(one: AttemptSummary) -> str:
+    where = f" on {one.host}" if one.host else ""
+    pid = f", pid {one.pid}" if one.pid else ""
+    until = f" to {when(one.ended_at)}" if one.ended_at else ""
+    how = f": {one.ended}" if one.ended else ""
+    return f"{when(one.started_at)}{until}{where}{pid}, by {one.master} in epoch {one.epoch}{how}"
+
+
+def _stage(done: StageSummary, *, last: int) -> str:
+    if done.attempt == TAKEN_OVER:
+        return f"taken over, {took(done.seconds)}"
+    skipped = ", skipped by the last attempt" if done.attempt < last else ""
+    return f"attempt {done.attempt}, {took(done.seconds)}{skipped}"
+
+
+def _ended(result: JobResult) -> Iterator[Fact]:
+    if result.stages_left_out:
+        yield "stages", f"{result.stages_left_out} earlier ones are not listed"
+    for done in result.stages:
+        yield f"stage {done.name}", _stage(done, last=result.attempt)
+    yield "attempts", str(result.attempt)
+    yield "started", when(result.started_at)
+    yield "finished", f"{when(result.finished_at)}, in epoch {result.epoch}"
+    if result.code:
+        yield "code", result.code
+    if result.failure is not None:
+        yield "failure", result.failure.message
+        yield from _lines("", result.failure.detail)
+    else:
+        yield from _lines("payload", json.dumps(result.payload, indent=2))
+
+
+def _lines(name: str, text: str) -> Iterator[Fact]:
+    """Yield a text of several lines as one fact, with its name on the first line."""
+    for at, line in enumerate(text.splitlines()):
+        yield (name if not at else "", line)

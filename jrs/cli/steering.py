@@ -1,0 +1,80 @@
+"""``jrs pause``, ``unpause`` and ``switchover``."""
+
+from __future__ import annotations
+
+import click
+
+from jrs.cli.common import EXIT_TIMEOUT, ClusterRef, echo, when, with_cluster
+from jrs.cli.completing import complete_master
+from jrs.cli.connecting import connect
+
+_reason = click.option("--reason", default="", help="A text that is stored with the request.")
+
+
+@click.command("pause")
+@_reason
+@with_cluster
+def pause_command(place: ClusterRef, reason: str) -> int:
+    """Pause the cluster: nothing new starts, and what runs continues.
+
+    Retries wait as well, and so do jobs whose leader dies meanwhile. Cleanup goes ahead, and jobs
+    can be canceled, suspended and submitted. The pause lasts until jrs unpause, whichever master
+    leads.
+
+    \b
+    Example:  jrs pause --reason 'maintenance of the data lake'
+    """
+    with connect(place) as client:
+        before = client.paused()
+        pause = client.pause(reason)
+    said = "is paused" if before is None else f"was paused already, {when(pause.since)}"
+    echo(f"cluster {place.cluster} {said} by {pause.by}; end it with: jrs unpause", err=True)
+    return 0
+
+
+@click.command("unpause")
+@with_cluster
+def unpause_command(place: ClusterRef) -> int:
+    """End a pause: jobs start again.
+
+    \b
+    Example:  jrs unpause
+    """
+    with connect(place) as client:
+        was = client.unpause()
+    echo(f"cluster {place.cluster} {'is no longer' if was else 'was not'} paused", err=True)
+    return 0
+
+
+@click.command("switchover")
+@click.option("--to", metavar="NAME", shell_complete=complete_master,
+              help="The master that leads next.  [default: the one that has waited "
+              "longest]")  # fmt: skip
+@_reason
+@click.option("--timeout", type=click.FloatRange(0, 1e9), default=60.0, show_default=True,
+              metavar="SECONDS", help="Wait this long for the next leader, then exit 3; the "
+              "request stays.")  # fmt: skip
+@with_cluster
+def switchover_command(place: ClusterRef, to: str | None, reason: str, timeout: float) -> int:
+    """Have the leader hand over to another master; wait until that leads.
+
+    The running attempts end, as at any failover, and the next leader recovers their jobs. Suspend a
+    job first if its attempt should end at a batch boundary. The others leave the campaign to the
+    named master for 10 seconds.
+
+    \b
+    Example:  jrs switchover --to m2 --reason 'host 1 is rebooted'
+    """
+    with connect(place) as client:
+        request = client.switchover(to, reason=reason)
+        if request is None:
+            echo(f"{to} leads already", err=True)
+            return 0
+        echo(f"requested a switchover to {request.to}", err=True)
+        try:
+            leader = client.wait_for_leader(request.epoch, timeout)
+        except TimeoutError as error:
+            echo(f"jrs: {error}", err=True)
+            return EXIT_TIMEOUT
+    echo(f"{leader.name} leads, epoch {leader.leading}", err=True)
+    return 0

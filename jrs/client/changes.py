@@ -1,0 +1,161 @@
+"""JobChanges: what a client asks of a job: cancel, suspend, rescale, upgrade and fork it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from jrs.client.connection import Connection, entry_point_of
+from jrs.contract.errors import InvalidInput
+from jrs.records.lineage import Descendant
+from jrs.records.model import StopMode, StopRecord, StopState
+from jrs.recovery.files.transfer import Progress, silent
+from jrs.recovery.snapshots.restore import Restored
+from jrs.recovery.snapshots.retry import descendants
+from jrs.recovery.spark import rescaling
+
+
+class JobChanges:
+    """The calls of a `JobHandle` that change its job, or make another one of it; its base class."""
+
+    _connection: Connection
+    id: str
+
+    def cancel(self, reason: str = "") -> bool:
+        """Request that the job be canceled; the leader does it. Durable, idempotent.
+
+        Return False if it is CANCELED already.
+
+        Raises:
+            NoSuchJob: it was not submitted.
+            WrongState: it has ended otherwise.
+        """
+        return self._connection.jobs.cancel(self.id, reason)
+
+    def suspend(self, *, reason: str = "", grace: float = 30.0) -> bool:
+        """Request that the job be suspended at a batch boundary; resume it with `resume`.
+
+        Durable and idempotent; `wait_suspended` waits for it. Return False if it is suspended
+        already.
+
+        Args:
+            grace: seconds after which an attempt that has not reached a batch boundary is ended.
+                The job later resumes from its newest committed batch.
+
+        Raises:
+            NoSuchJob: it was not submitted.
+            WrongState: it has ended, is held, or another stop is under way.
+        """
+        stops = self._connection.stops
+        stop = stops.request(self.id, StopMode.SUSPEND, reason=reason, grace=grace)
+        return stop.state is not StopState.DONE
+
+    def drain(self, *, reason: str = "", grace: float = 30.0) -> None:
+        """Request that the job process what its streams have read, flush every window, and finish.
+
+        Durable and idempotent; `wait_suspended` or `result` waits for it.
+
+        Raises:
+            NoSuchJob: it was not submitted.
+            WrongState: it has ended, is suspended or held, or another stop is under way.
+        """
+        self._connection.stops.request(self.id, StopMode.DRAIN, reason=reason, grace=grace)
+
+    def wait_suspended(
+        self,
+        timeout: float | None = None,
+        progress: Callable[[StopRecord], None] = lambda stop: None,
+    ) -> StopRecord | None:
+        """Wait until the job is suspended; return its stop, or None if it has ended instead.
+
+        Args:
+            timeout: seconds; None waits forever.
+            progress: called with the stop each time it has changed.
+
+        Raises:
+            TimeoutError: not within `timeout`. The request stays.
+            WrongState: draining was refused; the message names the stage. The job keeps running.
+            NotFound: the job was resumed.
+        """
+        return self._connection.stops.wait(self.id, timeout, progress)
+
+    def resume(self) -> bool:
+        """Have a suspended or held job started again. Durable, idempotent.
+
+        Return False if it is neither suspended nor held.
+
+        Raises:
+            NoSuchJob: it was not submitted.
+            WrongState: it has ended, or is not suspended yet.
+        """
+        return self._connection.stops.resume(self.id)
+
+    def rescale(self, partitions: int) -> None:
+        """Request that the state of the job's streams be spread over `partitions` partitions.
+
+        The job is suspended, its state is rewritten, and it is started again. Durable.
+
+        Raises:
+            NoSuchJob: it was not submitted.
+            WrongState: it has ended, or a stop is under way.
+            InvalidInput: the number makes no sense; or, where the job's files are on this host, a
+                stream has a state store that cannot be rescaled.
+            JobHeld: a checkpoint cannot be read.
+        """
+        self._check_state_stores()
+        self._connection.stops.reconfigure(self.id, partitions=partitions)
+
+    def upgrade(self, entry: str | Callable[..., Any]) -> None:
+        """Request that another version of its code continue from the job's state. Durable.
+
+        Args:
+            entry: as in `Client.submit`.
+
+        Raises:
+            NoSuchJob: it was not submitted.
+            WrongState: it has ended, or a stop is under way.
+        """
+        self._connection.stops.reconfigure(self.id, entry_point=entry_point_of(entry))
+
+    def sign(self) -> None:
+        """Sign the job's spec as it is stored now, with the client's key. Durable, idempotent.
+
+        Raises:
+            NoSuchJob: it was not submitted.
+            InvalidInput: the client has no key.
+            WrongState: the job has ended, is being restored, or changed at the same moment.
+            CorruptRecord: the spec cannot be read.
+        """
+        self._connection.jobs.sign(self.id)
+
+    def fork(self, as_id: str, *, progress: Progress = silent) -> Restored:
+        """Start a new job from the state that this one has now; this one keeps running.
+
+        Args:
+            progress: called with the number of files that are done, and the number of all files.
+
+        Raises:
+            NoSuchJob: the job has neither records nor files.
+            WrongState: it has ended, and nothing is left of its state.
+            DuplicateJob: the new id is taken.
+            InvalidInput: no storage is known.
+            CorruptRecord: the job could not be restarted from what is stored.
+        """
+        return self._connection.snapshots().fork(self.id, as_id, progress=progress)
+
+    def descendants(self) -> tuple[Descendant, ...]:
+        """Return the jobs that were made from this one: retries, forks and restores as new jobs.
+
+        Raises:
+            CorruptRecord: a record cannot be read.
+        """
+        return tuple(descendants(self._connection.backend, self.id))
+
+    def _check_state_stores(self) -> None:
+        storage = self._connection.known_storage()
+        if storage is None:
+            return
+        for checkpoint in sorted(storage.folder(self.id).glob("e*/streams/*/ck")):
+            why = rescaling.check(checkpoint)
+            if why is not None:
+                raise InvalidInput(f"stage {checkpoint.parent.name!r} of job {self.id!r}: {why}")

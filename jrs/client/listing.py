@@ -1,0 +1,166 @@
+"""Listing jobs: which ones, and in which order. Each listing reads no more than it has to."""
+
+from __future__ import annotations
+
+import enum
+import heapq
+from collections.abc import Iterator
+
+import attrs
+
+from jrs.client.connection import Connection
+from jrs.contract.errors import InvalidInput
+from jrs.contract.texts import shown
+from jrs.records.checks import check_job_id
+from jrs.records.model import JobStatus, ResultState
+from jrs.records.tags import check_tags
+from jrs.store import result_order
+from jrs.store.jobs import JobView
+
+
+class JobOrder(enum.Enum):
+    """The order of a list of jobs."""
+
+    ID = "id"
+    """By job id."""
+    ENDED = "ended"
+    """First the jobs that have not ended, by id; then the others, the newest end first."""
+
+
+def _moment(instance: object, attribute: attrs.Attribute[float | None], value: object) -> None:
+    if value is not None and (type(value) not in (int, float) or value != value):
+        raise InvalidInput(
+            f"{attribute.name} must be a time in seconds since 1970, not {shown(value)}"
+        )
+
+
+@attrs.frozen
+class Listing:
+    """What a list of jobs contains.
+
+    Raises:
+        InvalidInput: a value has the wrong type or form.
+    """
+
+    status: JobStatus | None = attrs.field(default=None)
+    state: ResultState | None = attrs.field(default=None)
+    prefix: str = attrs.field(default="", validator=attrs.validators.instance_of(str))
+    after: str = attrs.field(default="", validator=attrs.validators.instance_of(str))
+    tag: str | None = None
+    since: float | None = attrs.field(default=None, validator=_moment)
+    until: float | None = attrs.field(default=None, validator=_moment)
+    order: JobOrder | None = None
+
+    def __attrs_post_init__(self) -> None:
+        for name, kind in (("status", JobStatus), ("state", ResultState), ("order", JobOrder)):
+            given = getattr(self, name)
+            if given is not None and not isinstance(given, kind):
+                raise InvalidInput(f"{name} must be a {kind.__name__}, not {shown(given)}")
+        if self.tag is not None:
+            check_tags((self.tag,))
+        if self.after:
+            check_job_id(self.after)
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether only jobs that have ended can be listed, because of the time of their end."""
+        return self.since is not None or self.until is not None
+
+    def views(self, connection: Connection) -> Iterator[JobView]:
+        """Yield the jobs.
+
+        Raises:
+            NoSuchResult: a list by end cannot continue after a job that has no result any more.
+            Unavailable: the backend could not be asked.
+        """
+        default = JobOrder.ENDED if self.is_timed else JobOrder.ID
+        by_end = (self.order or default) is JobOrder.ENDED
+        ids = self._by_end(connection) if by_end else self._by_id(connection)
+        return (view for view in map(connection.jobs.view, ids) if self._fits(view))
+
+    # -- inside ------------------------------------------------------------------------------
+
+    def _fits(self, view: JobView) -> bool:
+        if self.status not in (None, view.status) or not view.job_id.startswith(self.prefix):
+            return False
+        if self.state not in (None, view.entry and view.entry.state):
+            return False
+        if self.tag is not None and (view.submitted is None or self.tag not in view.submitted.tags):
+            return False
+        if not self.is_timed:
+            return True
+        if view.entry is None or not view.entry.finished_at:
+            return False
+        at = view.entry.finished_at
+        return (self.since is None or at >= self.since) and (self.until is None or at <= self.until)
+
+    @property
+    def _can_be_unfinished(self) -> bool:
+        ended = self.status is not None and self.status.is_globally_terminal
+        return not ended and not self.is_timed and self.state is None
+
+    @property
+    def _can_have_ended(self) -> bool:
+        return self.status is None or self.status.is_globally_terminal
+
+    def _by_id(self, connection: Connection) -> Iterator[str]:
+        jobs = connection.jobs
+        if self.state is ResultState.EXPIRED:
+            return jobs.expired_ids(prefix=self.prefix, after=self.after)
+        if self.state is ResultState.DIRTY:
+            found = (entry.job_id for entry in connection.results.dirty())
+            return (job_id for job_id in found if self._is_in_range(job_id))
+        if not self._can_have_ended:
+            return jobs.unfinished_ids(prefix=self.prefix, after=self.after)
+        rare = self.status in (JobStatus.FAILED, JobStatus.CANCELED)
+        if self.tag is None and not self.is_timed and not rare:
+            return jobs.ids(prefix=self.prefix, after=self.after)
+        ended = sorted(
+            entry.job_id
+            for entry in result_order.places(
+                connection.backend, self.status, self.tag, self.since, self.until, None
+            )
+            if self._is_in_range(entry.job_id)
+        )
+        if not self._can_be_unfinished:
+            return iter(ended)
+        unfinished = jobs.unfinished_ids(prefix=self.prefix, after=self.after)
+        return _each_once(heapq.merge(ended, unfinished))
+
+    def _by_end(self, connection: Connection) -> Iterator[str]:
+        if self.state is ResultState.EXPIRED:
+            yield from self._expired_by_end(connection)
+            return
+        after = connection.results.get(self.after) if self.after else None
+        if self._can_be_unfinished and after is None:
+            for job_id in connection.jobs.unfinished_ids(prefix=self.prefix, after=self.after):
+                if not connection.results.has_entry(job_id):
+                    yield job_id
+        if self._can_have_ended:
+            ended = connection.results.by_end(
+                status=self.status,
+                tag=self.tag,
+                since=self.since,
+                until=self.until,
+                after=self.after if after is not None else None,
+            )
+            for entry in ended:
+                if self.state in (None, entry.state) and entry.job_id.startswith(self.prefix):
+                    yield entry.job_id
+
+    def _expired_by_end(self, connection: Connection) -> Iterator[str]:
+        entries = connection.results.list(state=ResultState.EXPIRED)
+        ordered = sorted((-entry.finished_at, entry.job_id) for entry in entries)
+        ids = [job_id for _, job_id in ordered]
+        yield from ids[ids.index(self.after) + 1 :] if self.after in ids else ids
+
+    def _is_in_range(self, job_id: str) -> bool:
+        return job_id > self.after and job_id.startswith(self.prefix)
+
+
+def _each_once(ids: Iterator[str]) -> Iterator[str]:
+    last = ""
+    for job_id in ids:
+        if job_id != last:
+            yield job_id
+        last = job_id

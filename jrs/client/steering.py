@@ -1,0 +1,101 @@
+"""Steering a cluster as a whole, from a client: its storage, a pause, a switchover."""
+
+from __future__ import annotations
+
+from jrs.client.connection import Connection, caller
+from jrs.contract.backend import Backend
+from jrs.records.cluster import PauseRecord, StorageRecord, SwitchoverRecord
+from jrs.records.model import MasterInfo
+from jrs.recovery.files.storage_identity import recorded_storage
+from jrs.store.steering import Steering
+
+
+class ClusterSteering:
+    """The calls of a `Client` that steer the cluster; its base class."""
+
+    _connection: Connection
+    backend: Backend
+
+    def storage(self) -> StorageRecord | None:
+        """Return the storage that the cluster has recorded; None if it has recorded none yet.
+
+        Raises:
+            CorruptRecord: the record cannot be read.
+        """
+        return recorded_storage(self.backend)
+
+    def adopt_storage(self) -> StorageRecord:
+        """Make the client's storage the cluster's, whatever was recorded; return the new record.
+
+        For storage that was moved without its marker, or for an older copy of which you accept what
+        is missing. Durable, idempotent.
+
+        Raises:
+            WrongState: a master runs, or the store is older than the storage. Nothing was changed.
+            InvalidInput: no storage is known, or the cluster's format is older than 5.
+        """
+        return self._connection.adopt_storage()
+
+    def paused(self) -> PauseRecord | None:
+        """Return the pause of the cluster; None if it is not paused.
+
+        Raises:
+            CorruptRecord: its record cannot be read. The cluster is paused all the same.
+        """
+        return Steering(self.backend).paused()
+
+    def pause(self, reason: str = "") -> PauseRecord:
+        """Pause the cluster: no attempt begins from now on, and what runs continues.
+
+        Cleanup, canceling and suspending work as always. An attempt that dies, or whose leader
+        dies, is not started again before `unpause`. Durable, idempotent: of a cluster that is
+        paused already, the earlier pause is returned.
+
+        Raises:
+            WrongState: the cluster's format is older than 5. Nothing was changed.
+
+        Example::
+
+            client.pause("maintenance of the data lake")
+        """
+        return Steering(self.backend).pause(caller(), reason)
+
+    def unpause(self) -> bool:
+        """End the pause; return whether the cluster was paused. Durable, idempotent."""
+        return Steering(self.backend).unpause()
+
+    def switchover(self, to: str | None = None, *, reason: str = "") -> SwitchoverRecord | None:
+        """Have the leader resign so that another master leads; return the request.
+
+        None if `to` leads already. The running attempts end, as at any failover, and the next
+        leader recovers their jobs. The other masters leave the campaign to `to` for 10 seconds;
+        afterwards any of them may lead. Durable, idempotent; `wait_for_leader` waits for the end.
+
+        Args:
+            to: the name of a master; None: the one that has waited longest.
+
+        Raises:
+            NotFound: no such master is registered.
+            WrongState: no master leads, `to` is gone, no other master runs, or the cluster's format
+                is older than 5. Nothing was changed.
+        """
+        return Steering(self.backend).request_switchover(to, caller(), reason)
+
+    def last_switchover(self) -> SwitchoverRecord | None:
+        """Return the newest request for a switchover, carried out or not; None if none was made.
+
+        Raises:
+            CorruptRecord: its record cannot be read.
+        """
+        return Steering(self.backend).switchover()
+
+    def wait_for_leader(self, after: int = 0, timeout: float | None = None) -> MasterInfo:
+        """Wait until a master leads in an epoch above `after`; return it.
+
+        Args:
+            timeout: seconds; None waits forever.
+
+        Raises:
+            TimeoutError: none leads within `timeout`.
+        """
+        return Steering(self.backend).wait_for_leader(after, timeout)

@@ -1,0 +1,108 @@
+"""Looking after a cluster, from a client: checks, repairs, what may go, and its format."""
+
+from __future__ import annotations
+
+from jrs.client.connection import Connection
+from jrs.contract.backend import Backend
+from jrs.contract.errors import NoSuchResult, ResultIsDirty
+from jrs.records.checks import check_job_id
+from jrs.recovery.cleanup.garbage import GarbageReport, collect_garbage
+from jrs.recovery.inspect.fsck import FsckReport, fsck
+from jrs.recovery.inspect.restore_epoch import restore_cluster_records, restore_epoch
+from jrs.store.cluster_format import ClusterFormat, format_of, raise_format
+from jrs.store.result_store import JobResultStore
+
+
+class ClusterUpkeep:
+    """The calls of a `Client` that look after the cluster; its base class."""
+
+    _connection: Connection
+    backend: Backend
+    results: JobResultStore
+
+    def fsck(self) -> FsckReport:
+        """Check the whole cluster for damage, unreadable records and left-overs. Changes nothing.
+
+        Where the storage of the jobs is known, their files are checked, too.
+        """
+        return fsck(self.backend, self._connection.storage_to_check())
+
+    def expire(self, *ids: str) -> list[str]:
+        """Delete the clean results of jobs; return their ids, each once, in order.
+
+        The ids stay used forever: a tombstone is left. Durable, idempotent. To delete all old
+        results, use `results.expire`.
+
+        Raises:
+            NoSuchResult: one of the jobs has not ended. Nothing was changed.
+            ResultIsDirty: the cleanup of one of the jobs has not ended. Nothing was changed.
+        """
+        wanted = sorted({check_job_id(id) for id in ids})
+        for id in wanted:
+            if not self.results.has_entry(id):
+                raise NoSuchResult(f"job {id!r} has no result to delete")
+            if self.results.has_dirty(id):
+                raise ResultIsDirty(f"the result of job {id!r} is dirty: its cleanup has not ended")
+        for id in wanted:
+            self.results.delete(id)
+        return wanted
+
+    def gc(self, *, older_than: float = 86400.0, dry_run: bool = False) -> GarbageReport:
+        """Remove the files that nothing needs any more; return what was removed.
+
+        These are the outputs of jobs whose result was expired, what crashes have left of snapshots,
+        restores and deletions, the left-overs of jobs that have ended, and blobs that no snapshot
+        names. What a job that has not ended reads stays, and so does what a listed snapshot needs.
+        Folders of unknown jobs stay and are named. Idempotent; safe next to running masters.
+
+        Args:
+            older_than: seconds for which something has to have been garbage.
+            dry_run: find it only.
+
+        Raises:
+            InvalidInput: no storage is known, or `older_than` is no number of seconds.
+            CorruptRecord: a record cannot be read.
+            Unavailable: the backend does not answer.
+
+        Example::
+
+            for garbage in client.gc(dry_run=True).removed:
+                print(garbage.path, garbage.size, garbage.why)
+        """
+        return collect_garbage(self._connection.snapshots(), older_than, dry_run=dry_run)
+
+    def accept_damage(self) -> list[str]:
+        """Discard damaged parts of the backend's log, and the commits that depend on them.
+
+        Permanent. Return the text of the discarded parts, as far as it can still be read.
+        """
+        return list(self.backend.accept_damage())
+
+    def restore_epoch(self) -> int | None:
+        """Restore a damaged or lost epoch, and the cluster's other damaged records (its storage, a
+        pause, a switchover), so that masters can lead again.
+
+        Return the epoch that was written; None if there was nothing to restore. Durable,
+        idempotent.
+        """
+        storage = self._connection.storage_to_check()
+        epoch = restore_epoch(self.backend, storage)
+        restore_cluster_records(self.backend, storage)
+        return epoch
+
+    def cluster_format(self) -> ClusterFormat:
+        """Return the format of the cluster's records; see docs/upgrading.md.
+
+        Raises:
+            CorruptRecord: its record cannot be read.
+        """
+        return ClusterFormat(format_of(self.backend))
+
+    def raise_cluster_format(self) -> ClusterFormat:
+        """Raise the cluster's format to the newest; return what it was. Permanent, idempotent.
+
+        Raises:
+            WrongState: a running master does not know the newest format. Nothing was changed.
+            OutcomeUnknown: repeat the call.
+        """
+        return ClusterFormat(raise_format(self.backend))

@@ -1,0 +1,69 @@
+"""Waiting for what a job does, and saying meanwhile what it waits for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from jrs.client.connection import Connection
+from jrs.contract.clock import Deadline
+from jrs.contract.errors import NotFound, Unavailable, WrongState
+from jrs.records import keys
+from jrs.records.codec import decode
+from jrs.records.model import JobResult, StageRecord, StageSummary
+from jrs.recovery.inspect.explain import Explanation, explain
+from jrs.store.stored_result import how_it_ended
+
+_FIRST, _LAST = 1.0, 8.0
+"""Seconds between two looks at what happens to a job: the first, and the longest."""
+_LOOK = 1.0
+
+
+def for_result(
+    connection: Connection,
+    job_id: str,
+    timeout: float | None,
+    notify: Callable[[Explanation], None],
+) -> JobResult:
+    """Wait for a result, and call `notify` whenever something else happens to the job."""
+    deadline = Deadline.after(threading.TIMEOUT_MAX if timeout is None else timeout)
+    reported, pause = "", _FIRST
+    while True:
+        try:
+            return connection.results.wait(job_id, min(pause, deadline.bounded()))
+        except TimeoutError:
+            if deadline.expired:
+                raise TimeoutError(f"job {job_id!r} has no result after {timeout:g} s") from None
+        try:
+            found = explain(connection.backend, connection.jobs.view(job_id))
+        except (NotFound, Unavailable):
+            continue  # It was not submitted yet; or the next wait says that the backend is away.
+        pause = _FIRST if str(found) != reported else min(2 * pause, _LAST)
+        if str(found) != reported:
+            reported = str(found)
+            notify(found)
+
+
+def for_stage(
+    connection: Connection, job_id: str, name: str, timeout: float | None
+) -> StageSummary:
+    """Wait until a stage has finished, by its record or by the job's result."""
+    deadline = Deadline.after(threading.TIMEOUT_MAX if timeout is None else timeout)
+    key = keys.stage(job_id, name)
+    with connection.backend.watch(keys.stages(job_id)) as watch:
+        while True:
+            # The result first: a stage's record is removed only after the result is there.
+            entry = connection.results.get(job_id)
+            stored = connection.backend.get(key)
+            if stored is not None:
+                return decode(StageRecord, stored.value, key).summary()
+            if entry is not None:
+                for stage in entry.result.stages if entry.result is not None else ():
+                    if stage.name == name:
+                        return stage
+                raise WrongState(
+                    f"job {job_id!r} {how_it_ended(entry)}; no stage {name!r} of it is known"
+                )
+            if deadline.expired:
+                raise TimeoutError(f"stage {name!r} of job {job_id!r} has not finished yet")
+            watch.wait(min(_LOOK, deadline.bounded()))

@@ -1,0 +1,247 @@
+"""What happened, and what is happening: as an operator reads it, at the time and long after."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from jrs.contract.operations import Create
+from jrs.records import keys
+from jrs.records.codec import encode
+from jrs.records.model import AttemptRecord, JobSpec, MasterInfo, RunnerKind
+from jrs.store.jobs import JobCatalog
+from jrs.store.masters import Registry
+from jrs.store.opening import open_backend
+from jrs.testing.contract import lead
+from tests.cli.conftest import Jrs
+from tests.recovery.support import spoil
+from tests.support import until
+
+JOBS = """
+import os, sys, time
+
+def dies_once(job, mark):
+    job.stage("ingest", lambda stage: 1)
+    if job.attempt == 1:
+        os.kill(os.getpid(), 9)
+    return {"attempt": job.attempt}
+
+def waits(job, gate):
+    job.stage("ingest", lambda stage: (stage.output / "rows").write_text("1") and 1)
+    while not os.path.exists(gate):
+        time.sleep(0.02)
+
+def boom(job):
+    raise ValueError("no good")
+"""
+
+
+@pytest.fixture
+def home(home: Path) -> Path:
+    (home / "etl.py").write_text(JOBS)
+    return home
+
+
+@pytest.fixture
+def start(home: Path, url: str) -> Iterator[Callable[[str], subprocess.Popen[bytes]]]:
+    """Starts masters that print their events as JSON to NAME.log."""
+    running = []
+
+    def start(name: str) -> subprocess.Popen[bytes]:
+        with (home / f"{name}.log").open("wb") as log:
+            command = [sys.executable, "-m", "jrs", "--backend", url, "master", "--name", name]
+            running.append(
+                subprocess.Popen([*command, "--ttl", "5", "--json"], cwd=home, stdout=log)
+            )
+        return running[-1]
+
+    yield start
+    for each in running:
+        each.terminate()
+        each.wait(60)
+
+
+def events(home: Path, name: str) -> list[dict[str, str]]:
+    return [json.loads(line) for line in (home / f"{name}.log").read_text().splitlines()]
+
+
+def test_a_job_is_known_after_its_end(
+    jrs: Jrs, start: Callable[[str], subprocess.Popen[bytes]], home: Path
+) -> None:
+    """U7, U14, U20: after its end and clean-up, `show` says what ran, who submitted it, and where
+    and how each attempt ended; after its expiry, its status and times. Its master reported the
+    steps of its stages."""
+    start("m1")
+    done = jrs("submit", "night", "etl:dies_once", "--arg", "mark=7", "--delay", "0", "--wait")
+    assert json.loads(done.stdout) == {"attempt": 2}, done.stderr
+    until(lambda: "clean" in jrs("list").stdout.split(), "it is cleaned up")
+    shown = jrs("show", "night").stdout
+    whole = json.loads(jrs("show", "night", "--json").stdout)["entry"]["result"]
+
+    host = re.escape(socket.gethostname())
+    for said in (
+        r"entry point: etl:dies_once",
+        r'arguments: +\{"mark": 7\}',
+        rf"submitted: +20\d\d-.* by {re.escape(getpass.getuser())}@{host}",
+        rf"attempt 1: +20.* to 20.* on {host}, pid \d+, by m1 in epoch 1: "
+        r"its process was killed by signal 9",
+        rf"attempt 2: +20.* to 20.* on {host}, pid \d+, by m1 in epoch 1: finished",
+        r"stage ingest: +attempt 1, .*, skipped by the last attempt",
+    ):
+        assert re.search(said, shown), (said, shown)
+    first, last = whole["attempts"]
+    assert first["pid"] != last["pid"]
+    reported = [(event["kind"], event["stage"]) for event in events(home, "m1") if event["stage"]]
+    assert reported == [
+        ("stage-begun", "ingest"),
+        ("stage-finished", "ingest"),
+        ("stage-skipped", "ingest"),
+    ]
+    decided = [event["message"] for event in events(home, "m1") if event["kind"] == "decision"]
+    assert decided[0] == "starting [recover]"
+    assert "ended; its resources are being cleaned up [clean up]" in decided
+    explained = jrs("explain", "night").stdout
+    assert re.match(r"night: has FINISHED at .*; nothing left to do \[skip\]", explained)
+
+    assert jrs("expire", "--older-than", "0").returncode == 0
+    expired = jrs("show", "night").stdout
+    for said_then in (r"status: +FINISHED", r"submitted: +20", r"started: +20", r"finished: +20"):
+        assert re.search(said_then, expired), expired
+    listed = jrs("list", "--state", "expired").stdout
+    assert "FINISHED" in listed
+
+
+def test_nobody_leads(
+    jrs: Jrs, start: Callable[[str], subprocess.Popen[bytes]], home: Path, url: str
+) -> None:
+    """U8: when no master leads, every command that speaks of a running job says so, and none says
+    that it runs."""
+    leader = start("m1")
+    jrs("submit", "long", "etl:waits", "--arg", f"gate={home / 'gate'}")
+    until(lambda: "running on" in jrs("explain", "long").stdout, "it runs")
+    assert re.search(
+        rf"long: running on {socket.gethostname()} since .* UTC \[leave\]",
+        jrs("explain", "long").stdout,
+    )
+    leader.send_signal(signal.SIGKILL)
+    leader.wait()
+    with open_backend(url) as backend:
+        (info,) = Registry(backend).masters()
+        Registry(backend, now=lambda: 1_000_000_000.0).put(info)  # Its last heartbeat is old.
+
+    since = "no master leads since 2001-09-09 01:46:40 UTC"
+    assert f"waiting: {since}" in jrs("explain", "long").stdout
+    assert "starting [recover]" in jrs("explain", "long").stdout
+    assert since in jrs("show", "long").stdout
+    listed = jrs("list")
+    assert since in listed.stderr
+    assert "waiting: no master leads" in listed.stdout
+    (row,) = [line for line in listed.stdout.splitlines() if line.strip().startswith("long")]
+    assert re.search(r"\d\d:\d\d:\d\d +- ", row), row  # No time that counts up.
+    assert since in jrs("fsck").stderr
+    waited = jrs("wait", "long", "--timeout", "2")
+    assert (waited.returncode, since in waited.stderr) == (3, True)
+    again = jrs("submit", "sum", "etl:boom", "--no-check")
+    assert again.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("record", "stop", "says"),
+    [
+        ({"epoch": 1}, False, "running on h1 since"),
+        ({"epoch": 1, "retry_at": 4e9, "deaths": 1}, False, "waiting: it died"),
+        ({"epoch": 1, "retry_at": 1.0, "deaths": 3}, False, "failing: it died as often"),
+        ({"epoch": 1}, True, "held: its stop request cannot be read"),
+        (None, False, "waiting: the driver's main has not reached it yet"),
+    ],
+    ids=["running", "in back-off", "spent", "unreadable stop", "of a driver"],
+)
+def test_explain_and_list_agree_with_the_leader(
+    jrs_here: Jrs, url: str, record: dict[str, float] | None, stop: bool, says: str
+) -> None:
+    """U8: an attempt in back-off or spent does not run, nor does a job that main has not reached;
+    a stop that cannot be read holds its job, and fsck names the job."""
+    with open_backend(url) as backend, lead(backend) as leadership:
+        entry, runner = ("m:f", RunnerKind.PROCESS)
+        if record is None:
+            entry, runner = ("driver:job", RunnerKind.THREAD)
+        JobCatalog(backend).submit(JobSpec("job", entry, runner=runner))
+        info = MasterInfo("m1", "h1", 1, 1.0, 1.0, leading=leadership.epoch)
+        Registry(backend).put(info)
+        if record is not None:
+            attempt = AttemptRecord("job", master="m1", host="h1", started_at=5.0, **record)  # type: ignore[arg-type]
+            backend.commit(Create(keys.ATTEMPTS + "job", encode(attempt)))
+        if stop:
+            spoil(backend, keys.STOPS + "job")
+
+        assert says in jrs_here("explain", "job").stdout
+        if not stop:
+            assert says in jrs_here("list").stdout
+            assert says in jrs_here("show", "job").stdout
+        fsck = jrs_here("fsck").stdout
+        assert ("job 'job': held: its stop request cannot be read" in fsck) is stop
+
+
+def test_what_a_job_is_that_has_ended(
+    jrs: Jrs, start: Callable[[str], subprocess.Popen[bytes]]
+) -> None:
+    """U12, U19: a job that has ended is never said not to exist; a request that was carried out is
+    a no-op that says so; and a failure is printed whole."""
+    start("m1")
+    failed = jrs("submit", "bad", "etl:boom", "--wait")
+    assert failed.returncode == 1
+    assert "ended FAILED: ValueError: no good" in failed.stderr
+    assert "| ValueError: no good" in failed.stderr
+    assert 'raise ValueError("no good")' in jrs("wait", "bad").stderr
+    jrs("submit", "gone", "etl:waits", "--arg", "gate=/nowhere")
+    jrs("cancel", "gone", "--wait")
+    until(lambda: jrs("list", "--state", "dirty").stdout == "", "both are cleaned up")
+
+    for command in (["cancel"], ["suspend"], ["drain"], ["resume"], ["snapshot", "create"],
+                    ["fork", "--as", "new"], ["rescale", "--partitions", "4"],
+                    ["upgrade", "--no-check", "--entry", "etl:boom"]):  # fmt: skip
+        refused = jrs(*command, "bad")
+        assert refused.returncode == 2
+        assert re.search(r"job 'bad' is FAILED since 20\d\d-", refused.stderr), refused.stderr
+        assert refused.stderr.count("\n") == 1
+    again = jrs("cancel", "gone")
+    assert (again.returncode, again.stderr) == (0, "gone is CANCELED already\n")
+    unknown = jrs("wait", "nosuch")
+    assert (unknown.returncode, "there is no job 'nosuch'" in unknown.stderr) == (2, True)
+
+
+def test_lists(
+    jrs_here: Jrs, jrs: Jrs, url: str, start: Callable[[str], subprocess.Popen[bytes]]
+) -> None:
+    """U17: ended jobs are listed by the time of their end, status, tag and prefix."""
+    with open_backend(url) as backend:
+        for job, tags in (("a-1", ("t",)), ("a-2", ()), ("b-1", ("t", "x y"))):
+            JobCatalog(backend).submit(JobSpec(job, "etl:boom", tags=tags))
+    start("m1")
+    for job in ("a-1", "a-2", "b-1"):
+        jrs("wait", job)
+
+    def ids(*arguments: str) -> list[str]:
+        return [
+            view["job_id"] for view in json.loads(jrs_here("list", "--json", *arguments).stdout)
+        ]
+
+    assert ids("--tag", "t") == ["a-1", "b-1"]
+    assert ids("--tag", "x y", "--status", "FAILED") == ["b-1"]
+    assert ids("--prefix", "a-", "--since", "1h") == ids("--sort", "ended", "--prefix", "a-")
+    assert ids("--until", "1h") == ids("--until", "2001-01-01") == []
+    assert set(ids("--since", "2001-01-01T10:00")) == {"a-1", "a-2", "b-1"}
+    newest = ids("--sort", "ended")
+    assert ids("--sort", "ended", "--after", newest[0]) == newest[1:]
+    assert ids("--sort", "ended", "--limit", "1") == newest[:1]
+    refused = jrs_here("list", "--since", "yesterday")
+    assert (refused.returncode, "--since is no time: 'yesterday'" in refused.stderr) == (2, True)
