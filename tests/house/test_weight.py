@@ -17,6 +17,7 @@ RUNS = STORE | {
     "jrs.recovery.checkpoint_format",
     "jrs.recovery.snapshots",
     "jrs.recovery.attempt",
+    "jrs.recovery.rules",
     "jrs.recovery.spark",
 }
 """The rooms that an attempt needs."""
@@ -33,31 +34,36 @@ PROCESSES = {
         "import jrs; jrs.JobResultStore; jrs.JobResult",
         STORE,
         {"cattrs"},
-        24,
+        44,
     ),
     "a client": (
         "import jrs; jrs.connect; jrs.Client",
         STORE | CLIENT,
         {"cattrs", "tenacity"},
-        112,
+        152,
     ),
     "the watchdog of an attempt": (
         "import jrs.recovery.attempt.watchdog",
-        {"jrs.contract", "jrs.recovery.attempt", "jrs.recovery.processes"},
+        {
+            "jrs.contract",
+            "jrs.recovery.attempt",
+            "jrs.recovery.files",
+            "jrs.recovery.processes",
+        },
         set(),
-        14,
+        17,
     ),
     "an attempt without Spark": (
         "import jrs.recovery.process_attempt",
         RUNS,
         {"cattrs", "tenacity"},
-        90,
+        120,
     ),
     "a master": (
         "import jrs.cli.master",
         RUNS | {"jrs.cli", "jrs.recovery.cleanup", "jrs.recovery.leader", "jrs.recovery.rules"},
         {"cattrs", "click", "tenacity"},
-        132,
+        180,
     ),
 }
 """A program; the rooms of ours that it loads; the heavy packages; and the most modules of ours."""
@@ -90,6 +96,13 @@ def is_room(name: str) -> bool:
 
 COMPOSITION = {
     f"jrs.recovery.{name}"
-    for name in ("application", "master", "process_attempt", "snapshot_catalog")
+    for name in (
+        "application",
+        "master",
+        "process_attempt",
+        "replica",
+        "run_hook",
+        "snapshot_catalog",
+    )
 }
 """The modules that join rooms."""

@@ -63,6 +63,6 @@ def report(event: jrs.Event) -> None:
         print(json.dumps(attrs.asdict(event)), flush=True)
 
 
-answer = jrs.run(main, url, storage=folder / "files", report=report)
+answer = jrs.run(main, url, name="main", storage=folder / "files", report=report)
 with printing:
     print(json.dumps({"answer": answer}), flush=True)

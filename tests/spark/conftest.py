@@ -19,6 +19,9 @@ from jrs.testing.masters import Masters
 
 from .support import BOUND, job, published
 
+LONGEST = ("test_demo_streaming.py", "test_demo.py", "test_draining.py", "test_kills.py")
+"""The files whose tests take longest."""
+
 _LIMIT = 3 * BOUND
 """Seconds for one test: a JVM on a busy machine has a small share of it, and what waits in vain
 says for what before."""
@@ -40,6 +43,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.timeout(_LIMIT))
             if reason:
                 item.add_marker(pytest.mark.skip(reason=reason))
+    # The longest first, or one worker still runs it when the others have nothing left.
+    items.sort(key=lambda item: item.path.name not in LONGEST)
 
 
 @attrs.define
@@ -64,13 +69,14 @@ class Cluster:
 
 
 @pytest.fixture
-def new_cluster(tmp_path: Path) -> Iterator[Callable[[str], Cluster]]:
+def new_cluster(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
     """Make clusters, each with a folder of its own; end whatever runs in them."""
     made: list[Masters] = []
 
-    def make(name: str = "cluster") -> Cluster:
+    def make(name: str = "cluster", *options: str) -> Cluster:
         folder = tmp_path / name
-        masters = Masters((folder / "store").as_uri(), storage=folder / "files")
+        url = (folder / "store").as_uri()
+        masters = Masters(url, storage=folder / "files", options=options)
         made.append(masters)
         return Cluster(masters, JobStorage(folder / "files", masters.backend.cluster))
 

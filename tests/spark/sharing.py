@@ -37,4 +37,4 @@ def main(driver: jrs.Driver) -> Json:
         return list(pool.map(lambda name: driver.run(name, count), ["one", "two"]))
 
 
-print(json.dumps(jrs.run(main, url, storage=folder / "files")), flush=True)
+print(json.dumps(jrs.run(main, url, name="main", storage=folder / "files")), flush=True)

@@ -151,7 +151,9 @@ def main() -> None:
         assert pinned is not None
         older = catalog.create("job", batches={"hourly": pinned - 2}, format=SnapshotFormat.CAS)
         second = catalog.create("job")
-        logical = catalog.create("job", format=SnapshotFormat.LOGICAL, spark=spark)
+        reader = spark.newSession()  # As that of a command line, which lacks the job's settings.
+        reader.conf.unset("spark.sql.streaming.stateStore.checkpointFormatVersion")
+        logical = catalog.create("job", format=SnapshotFormat.LOGICAL, spark=reader)
         assert query.isActive, query.exception()
         query.stop()
         said["pinned"] = [each.stages[0].batch for each in (first, older, second, logical)]

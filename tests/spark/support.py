@@ -11,6 +11,8 @@ from typing import Any
 from jrs.contract.backend import Backend
 from jrs.contract.clock import Deadline
 from jrs.records import keys
+from jrs.records.codec import decode
+from jrs.records.snapshots import SnapshotRecord
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.process_attempt import PROGRAM
 from jrs.recovery.processes import marks
@@ -75,12 +77,19 @@ def left_over(backend: Backend, storage: JobStorage, job_id: str) -> list[str]:
     """Return everything of a job that its cleanup should have removed."""
     folder = storage.folder(job_id)
     trash = storage.root / ".trash"
-    places = [path for path in folder.glob("*") if path.name != "out"]
+    kept = [
+        record.key
+        for record in backend.scan(keys.snapshots(job_id))
+        if decode(SnapshotRecord, record.value, record.key).at_end  # For a retry.
+    ]
+    stay = ("out", "logs", *(["snapshots"] if kept else []))
+    places = [path for path in folder.glob("*") if path.name not in stay]
     places += list(trash.glob("*"))
     records = [
         record.key
         for prefix in keys.PER_JOB
         if prefix != keys.RESULTS
         for record in backend.scan(prefix)
+        if record.key not in kept
     ]
     return [*map(str, places), *records, *marked(backend, job_id).values()]

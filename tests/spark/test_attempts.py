@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from jrs.contract.errors import InvalidInput
+from jrs.contract.errors import CannotStartHere
 from jrs.records.model import JobStatus
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.spark import session
@@ -119,7 +119,7 @@ def test_without_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark.sql", None)
     nothing: Any = SimpleNamespace()
 
-    with pytest.raises(InvalidInput, match=r"pip install 'jrs\[spark\]'"):
+    with pytest.raises(CannotStartHere, match=r"pip install 'jrs\[spark\]'"):
         session.session_of(nothing)
 
 
@@ -131,7 +131,7 @@ def test_without_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, home: str
     if home:
         monkeypatch.setenv("JAVA_HOME", home)
 
-    with pytest.raises(InvalidInput, match="apt-get install openjdk-17-jre-headless") as error:
+    with pytest.raises(CannotStartHere, match="apt-get install openjdk-17-jre-headless") as error:
         session.require_java()
 
     assert "\n" not in str(error.value)

@@ -98,6 +98,24 @@ def test_a_java_that_makes_none(folder: Path, monkeypatch: pytest.MonkeyPatch) -
     assert sorted(path.suffix for path in folder.iterdir()) == [".failed", ".lock"]
 
 
+def test_what_fails_in_the_jvm_is_said(folder: Path) -> None:
+    """The reason is that of the JVM, which is gone when the reason is told."""
+    archive = class_data.place()
+    assert archive is not None
+    folder.mkdir()
+    archive.with_suffix(".wanted").touch()
+    code = f"""
+from {class_data.__name__} import main
+import {class_data.__name__} as made
+made._work_like_a_job = lambda session, folder: session._jvm.java.io.FileReader("none")
+main()
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE) as maker:
+        assert maker.wait(BOUND) == 0
+
+    assert "FileNotFoundException" in archive.with_suffix(".failed").read_text()
+
+
 def test_prepare_says_what_is_wrong(folder: Path) -> None:
     """`jrs prepare` has one line and exit code 2 for what it cannot do."""
     folder.write_text("a file")
@@ -110,11 +128,11 @@ def test_prepare_says_what_is_wrong(folder: Path) -> None:
 
 
 @pytest.mark.soak
-def test_a_master_makes_it(folder: Path, new_cluster: Callable[[str], Cluster]) -> None:
-    """A master makes what a session has asked for; killed over it, it leaves no process, and the
-    next master begins again.
+def test_a_master_makes_it(folder: Path, new_cluster: Callable[..., Cluster]) -> None:
+    """U13: a master with --prepare makes what a session has asked for; killed over it, it leaves no
+    process, and the next master begins again.
     """
-    cluster = new_cluster("cluster")
+    cluster = new_cluster("cluster", "--prepare")
     cluster.masters.start("first")
     cluster.submit("asks", "sends_functions")
     cluster.until_clean("asks")

@@ -29,8 +29,8 @@ _PATIENCE = 840.0
 @pytest.mark.parametrize(
     "backend",
     [
-        "file",
-        pytest.param("etcd", marks=pytest.mark.soak),
+        pytest.param("file", marks=pytest.mark.soak),
+        "etcd",
         pytest.param("zookeeper", marks=pytest.mark.soak),
     ],
 )

@@ -24,7 +24,7 @@ jobs = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(jobs)
 found = jrs.run(
     lambda driver: driver.run("looks", jobs.jvm_environment), sys.argv[1],
-    storage=sys.argv[2],
+    name="main", storage=sys.argv[2],
 )
 print(json.dumps([found, os.environ["JRS_BACKEND_PASSWORD"]]))
 """
