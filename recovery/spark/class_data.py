@@ -275,8 +275,8 @@ def _train(target: Path, folder: Path) -> None:
     try:
         _work_like_a_job(SparkSession.builder.config(map={**conf}).getOrCreate(), folder)
     except Exception as error:
-        # Read its text now: that of an error of the JVM ends with the JVM. Its second line, if there
-        # is one, names the cause: in the first, Py4J says which call failed.
+        # Read its text now: that of an error of the JVM ends with the JVM. Of two lines, the second
+        # names the cause: in the first, Py4J says which call failed.
         lines = str(error).splitlines()
         why = next((line.strip(": ") for line in reversed(lines[:2]) if line.strip()), "no reason")
         raise RuntimeError(f"{type(error).__name__}: {why}") from None
