@@ -1,4 +1,4 @@
-"""Syncing a file or a folder. Apart, since Spark's Python workers import nothing else of jrs."""
+"""Syncing a file or a folder. Apart, since Spark's Python workers get it by value."""
 
 from __future__ import annotations
 

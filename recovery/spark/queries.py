@@ -19,6 +19,7 @@ from pyspark.errors import PySparkException
 
 from jrs.contract.errors import InvalidInput
 
+from .by_value import sink_by_value
 from .sink import FORMAT, JrsSink
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def path_of(writer: DataStreamWriter) -> Path | None:
 
 def register_sink(session: SparkSession) -> None:
     """Register the sink of jrs in a session, which jobs may share. Idempotent."""
-    with _registering:
+    with _registering, sink_by_value():
         try:
             session.dataSource.register(JrsSink)
         except PySparkException as error:

@@ -6,6 +6,9 @@ The rename is the fence: once a newer leader has renamed the epoch's folder, no 
 driver or executor knows exists. Publishing is idempotent: a repeated batch, which Spark runs on the
 same input, finds its folder and discards its staged files.
 
+Spark's Python workers get the sink by value (see `by_value`), since they may not have jrs. They
+need pyspark and pyarrow.
+
 ``spark.read.parquet(stage.output)`` reads the output, with the batch as a column.
 """
 
@@ -19,7 +22,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
@@ -29,11 +31,11 @@ from ..files.sync import sync
 FORMAT = "jrs"
 
 
-@attrs.frozen
 class _Staged(WriterCommitMessage):
     """The file of one task; no name if the task had no rows."""
 
-    name: str | None
+    def __init__(self, name: str | None) -> None:
+        self.name = name
 
 
 class JrsSink(DataSource):

@@ -1,22 +1,58 @@
-"""What Spark's Python workers have to import."""
+"""What Spark's Python workers need."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark import cloudpickle
+
+from jrs.recovery.spark.by_value import sink_by_value
+from jrs.recovery.spark.sink import JrsSink
+
+WORKER = """
+import sys
+from pathlib import Path
+sys.modules["jrs"] = None  # Every import of it fails.
+import pyarrow as pa
+from pyspark import cloudpickle
+
+sink = cloudpickle.loads(sys.stdin.buffer.read())
+writer = sink.streamWriter(None, False)
+rows = pa.RecordBatch.from_pydict({"word": ["wind", "rain"]})
+sys.stdout.buffer.write(cloudpickle.dumps((writer, [writer.write(iter([rows]))])))
+"""
+COMMITTER = """
+import sys
+sys.modules["jrs"] = None
+from pyspark import cloudpickle
+
+writer, messages = cloudpickle.loads(sys.stdin.buffer.read())
+writer.commit(messages, 7)
+"""
 
 
-def test_a_worker_imports_the_sink_and_nothing_else() -> None:
-    """Each batch starts Python workers that import the sink: of jrs they load that one module, what
-    syncs a file, and the packages around them, which are empty."""
-    code = "import sys, jrs.recovery.spark.sink; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+def test_c2_workers_need_no_jrs(tmp_path: Path) -> None:
+    """C2: the sink plans, writes and commits a batch in processes that cannot import jrs."""
+    staging, out = tmp_path / "staging", tmp_path / "out"
+    staging.mkdir()
+    out.mkdir()
+    with sink_by_value():
+        made = JrsSink({"staging": str(staging), "out": str(out)})
+        sent = cloudpickle.dumps(made)  # type: ignore[no-untyped-call]
 
-    assert {name for name in done.stdout.split() if name.split(".")[0] == "jrs"} == {
-        "jrs",
-        "jrs.recovery",
-        "jrs.recovery.files",
-        "jrs.recovery.files.sync",
-        "jrs.recovery.spark",
-        "jrs.recovery.spark.sink",
-    }
+    committed = python(COMMITTER, python(WORKER, sent))
+
+    assert committed == b""
+    (file,) = (out / "batch=7").iterdir()
+    assert pq.ParquetFile(file).read() == pa.table({"word": ["wind", "rain"]})
+    assert list(staging.iterdir()) == []
+
+
+def python(code: str, given: bytes) -> bytes:
+    ended = subprocess.run([sys.executable, "-c", code], input=given, capture_output=True)
+    assert ended.returncode == 0, ended.stderr.decode()
+    return ended.stdout

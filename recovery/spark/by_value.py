@@ -1,0 +1,24 @@
+"""Sending code of jrs to Spark's Python workers, which may not have jrs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pyspark import cloudpickle
+
+from ..files import sync as sync_module
+from . import sink
+
+
+@contextmanager
+def sink_by_value() -> Iterator[None]:
+    """Have pickles that are made meanwhile contain the sink of jrs, and not its name."""
+    modules = (sink, sync_module)
+    for module in modules:
+        cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        for module in modules:
+            cloudpickle.unregister_pickle_by_value(module)  # type: ignore[no-untyped-call]
