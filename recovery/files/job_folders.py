@@ -35,6 +35,8 @@ from jrs.contract.mounts import STORAGE
 from jrs.records.checks import check_job_id
 from jrs.records.model import StageRecord
 
+from . import permissions
+
 GONE = (FileNotFoundError, NotADirectoryError)
 """The errors of a path whose epoch folder was renamed: a file takes the folder's place."""
 _DAMAGED = "damaged"
@@ -53,7 +55,7 @@ class JobStorage:
         Raises:
             OSError: it cannot be created.
         """
-        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        permissions.make(self.root, parents=True, exist_ok=True)
         for above in self.root.parents:
             # Some of them may belong to another user and not be readable.
             with suppress(OSError):
@@ -61,7 +63,7 @@ class JobStorage:
 
     def make_folder(self, path: Path) -> None:
         """Create a folder of a job and the folders above it. Durable."""
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        permissions.make(path, parents=True, exist_ok=True)
         self.sync_names(path)
 
     def sync_names(self, path: Path) -> None:
@@ -78,7 +80,8 @@ class JobStorage:
     def logs(self, job_id: str) -> Path:
         """Return the folder of the attempts' logs; create it if it does not exist."""
         path = self.folder(job_id) / "logs"
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        permissions.make(path.parent, parents=True, exist_ok=True)
+        path.mkdir(mode=0o700, exist_ok=True)
         return path
 
     def take_over(self, job_id: str, epoch: int) -> Path:
@@ -91,7 +94,7 @@ class JobStorage:
             Fenced: a newer epoch's folder exists.
         """
         folder = self.folder(job_id)
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        permissions.make(folder, parents=True, exist_ok=True)
         target = folder / f"e{epoch}"
         while True:
             epochs = sorted(self.epochs(job_id))
@@ -100,7 +103,7 @@ class JobStorage:
             if epochs and epochs[-1] == epoch:
                 break
             if not epochs:
-                target.mkdir(mode=0o700, exist_ok=True)
+                permissions.make(target, exist_ok=True)
                 break
             try:
                 os.rename(folder / f"e{epochs[-1]}", target)
@@ -123,7 +126,7 @@ class JobStorage:
         if path.exists():
             self.discard(job_id, path)
         try:
-            path.mkdir(mode=0o700)
+            permissions.make(path)
         except GONE:
             raise Fenced(f"{path.parent} is gone: epoch {epoch} was replaced") from None
         return path
@@ -140,7 +143,7 @@ class JobStorage:
             if older != path:
                 self.discard(job_id, older)
         try:
-            path.mkdir(mode=0o700, exist_ok=True)
+            permissions.make(path, exist_ok=True)
         except GONE:
             raise Fenced(f"{folder} is gone: epoch {epoch} was replaced") from None
         return path
@@ -161,7 +164,7 @@ class JobStorage:
         try:
             for part in (folder / "streams", path, path / "ck", path / "staging"):
                 # Never with parents: that would create the epoch's folder again.
-                part.mkdir(mode=0o700, exist_ok=True)
+                permissions.make(part, exist_ok=True)
                 sync_folder(part.parent)
         except GONE:
             raise Fenced(f"{folder} is gone: epoch {epoch} was replaced") from None
@@ -201,7 +204,7 @@ class JobStorage:
             place = found.relative_to(root)
             if not found.is_file() or any(part[0] in "._" for part in place.parts):
                 continue
-            (whole / place).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            permissions.make((whole / place).parent, parents=True, exist_ok=True)
             (whole / place).symlink_to(found)
         sync_tree(whole)
         try:
@@ -331,7 +334,7 @@ class JobStorage:
         trash = self.root / ".trash"
         if trash.resolve() != root / ".trash":
             raise InvalidInput(f"{trash} leads out of {root}: nothing is deleted")
-        trash.mkdir(mode=0o700, parents=True, exist_ok=True)
+        permissions.make(trash, parents=True, exist_ok=True)
         doomed = trash / uuid.uuid4().hex  # Its own name may have the maximum length.
         try:
             os.rename(path, doomed)

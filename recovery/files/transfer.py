@@ -15,6 +15,7 @@ from pathlib import Path
 
 from jrs.contract.errors import Unavailable
 
+from . import permissions
 from .sync import sync as sync
 
 Progress = Callable[[int, int], None]
@@ -87,7 +88,7 @@ def sync_folders(top: Path) -> None:
 def parents(files: Iterable[Path]) -> None:
     """Create the folders of the files, accessible to their owner only."""
     for folder in {file.parent for file in files}:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        permissions.make(folder, parents=True, exist_ok=True)
 
 
 def write(path: Path, data: bytes) -> None:

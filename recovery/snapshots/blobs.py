@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from ..files import transfer
+from ..files import permissions, transfer
 from ..files.job_folders import JobStorage
 from . import folders
 
@@ -50,7 +50,7 @@ class Blobs:
             found = transfer.copy(source, temporary)
             new = 0 if self._has(found, size) else size
             target = self.path(found)
-            target.parent.mkdir(mode=0o700, exist_ok=True)
+            permissions.make(target.parent, exist_ok=True)
             # The existing blob may be truncated or damaged; this copy was just hashed.
             os.replace(temporary, target)
             transfer.sync(target.parent)

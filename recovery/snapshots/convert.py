@@ -35,7 +35,7 @@ from jrs.records.codec import decode, encode
 from jrs.records.snapshots import Manifest, SnapshotFile, SnapshotFormat, SnapshotRecord
 from jrs.store import cluster_format
 
-from ..files import transfer
+from ..files import permissions, transfer
 from ..files.job_folders import JobStorage
 from . import delete, folders, manifest
 from .blobs import Blobs
@@ -130,7 +130,7 @@ def _begin(storage: JobStorage, record: SnapshotRecord, held: ExitStack) -> Path
         if mine:
             storage.discard(record.job_id, folder)  # A process that died has left it.
     with transfer.writing(f"the conversion of {record}"), suppress(FileExistsError):
-        folder.mkdir(mode=0o700)
+        permissions.make(folder)
         if held.enter_context(folders.locked(folder)):
             return folder
     raise SnapshotInUse(f"{record} is being converted by another process; try again later")
@@ -147,7 +147,7 @@ def _fill(
     new bytes."""
     listed, blobs, files_at = found.manifest.files, Blobs(storage), folder / folders.FILES
     if to is not SnapshotFormat.CAS:
-        files_at.mkdir(mode=0o700)
+        permissions.make(files_at)
         transfer.parents(files_at / file.path for file in listed)
     epoch = epoch_folder(storage, found.manifest.job_id)
     files, new_bytes = [], 0

@@ -39,7 +39,7 @@ from jrs.store.protocols import RestoreEvent
 from jrs.store.result_store import JobResultStore
 from jrs.store.stored_result import how_it_ended
 
-from ..files import transfer
+from ..files import permissions, transfer
 from ..files.job_folders import JobStorage
 from . import contents, folders, manifest
 from .blobs import Blobs
@@ -200,12 +200,12 @@ def _begin(
     number = max(number, *folders.whole(storage, job_id), 0)
     parent = folders.snapshots(storage, job_id)
     with transfer.writing(f"the snapshot of job {job_id!r}"):
-        parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        permissions.make(parent, parents=True, exist_ok=True)
         while True:
             number += 1
             folder = folders.building(storage, job_id, number)
             try:
-                folder.mkdir(mode=0o700)
+                permissions.make(folder)
             except FileExistsError:
                 continue
             mine = held.enter_context(folders.locked(folder))
@@ -266,7 +266,7 @@ def _fill(
         copies = parent.folder / folders.FILES  # A backup shares no files.
     files_at = folder / folders.FILES
     if request.format is not SnapshotFormat.CAS:
-        files_at.mkdir(mode=0o700)
+        permissions.make(files_at)
         transfer.parents(files_at / item.path for item in found.items)
     files: list[SnapshotFile] = []
     new_bytes = 0
@@ -341,7 +341,7 @@ def _logical(
 ) -> tuple[SnapshotFile, ...]:
     """Have Spark export the state of each stage, from links that no maintenance removes."""
     files_at = folder / folders.FILES
-    files_at.mkdir(mode=0o700)
+    permissions.make(files_at)
     pinned = folder / ".pinned"
     transfer.remove(pinned)
     transfer.parents(pinned / item.path for item in found.items)

@@ -27,7 +27,7 @@ from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.snapshots import Manifest, SnapshotFile, SnapshotFormat, SnapshotRecord
 
-from ..files import transfer
+from ..files import permissions, transfer
 from ..files.job_folders import JobStorage
 from . import delete, folders, manifest
 from .blobs import Blobs
@@ -83,7 +83,7 @@ def export(
     with opened(catalog.storage, record) as found:
         try:
             with _copying(f"the export to {path}", str(record)):
-                building.mkdir(mode=0o700)
+                permissions.make(building)
                 _copy_files(found, building / folders.FILES, progress)
                 how = found.manifest.format
                 files = tuple(attrs.evolve(file, inode=0) for file in found.manifest.files)
@@ -118,7 +118,7 @@ def _copying(what: str, source: str) -> Iterator[None]:
 
 def _copy_files(found: OpenSnapshot, files_at: Path, progress: transfer.Progress) -> None:
     """Copy every file of a snapshot, and compare each with its digest in the same pass."""
-    files_at.mkdir(mode=0o700)
+    permissions.make(files_at)
     listed = found.manifest.files
     transfer.parents(files_at / file.path for file in listed)
     for done, file in enumerate(listed):
@@ -175,7 +175,7 @@ def _copy_to(
     """Copy an opened snapshot and verify the copy; hold its locks until it is listed."""
     building = folders.building(target, record.job_id, record.number)
     with _copying(f"the move of {record}", str(record)):
-        building.mkdir(mode=0o700, parents=True)
+        permissions.make(building, parents=True)
         if not held.enter_context(folders.locked(building)):
             raise SnapshotInUse(f"{building} is being written by another process")
         if found.manifest.format is SnapshotFormat.CAS:

@@ -48,7 +48,7 @@ from jrs.store import restores
 from jrs.store.result_store import JobResultStore
 
 from ..checkpoint_format import relocation, sink_log
-from ..files import transfer
+from ..files import permissions, transfer
 from ..files.job_folders import JobStorage
 from . import folders, from_stage, swap
 from .contents import batch_of, epoch_folder
@@ -229,7 +229,7 @@ def _building(storage: JobStorage, job_id: str) -> Iterator[Path]:
     folder = storage.folder(job_id)
     built = folders.restoring(storage, job_id)
     with transfer.writing(f"the restore of job {job_id!r}"):
-        built.mkdir(mode=0o700, parents=True, exist_ok=True)
+        permissions.make(built, parents=True, exist_ok=True)
     with folders.locked(built) as mine:
         if not mine:
             raise SnapshotInUse(f"another restore of job {job_id!r} is in progress")
@@ -261,7 +261,7 @@ def _build(
     old, new = found.manifest.root, str(storage.folder(job_id))
     files = {file: built / _place(file.path) for file in found.manifest.files}
     transfer.parents(files.values())
-    (built / "epoch").mkdir(mode=0o700, exist_ok=True)
+    permissions.make(built / "epoch", exist_ok=True)
     for done, (file, target) in enumerate(files.items()):
         request.progress(done, len(files))
         source = found.locate(file)
@@ -279,7 +279,7 @@ def _build(
             relocation.relocate(target, old, new)
     for path, leads_to in found.manifest.links.items():
         link = built / path
-        link.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        permissions.make(link.parent, parents=True, exist_ok=True)
         link.symlink_to(relocation.moved_path(leads_to, old, new))
     stages = found.manifest.stages
     if request.fork:
