@@ -41,6 +41,7 @@ from jrs.contract.errors import Unavailable
 
 from ..files.log_writer import Pump
 from ..processes import marks, prctl
+from . import scratch
 from .stage_timer import StageLimits
 
 _LEFT = 60.0
@@ -108,6 +109,8 @@ def main() -> None:
     pump.start()  # After the fork: until then, this process has one thread.
     lapsed, timed_out = _watch(attempt, until, ended, limits)
     clean = _end(attempt, ended, Deadline.after(_LEFT))
+    if clean:
+        scratch.remove(given["mark"])
     pump.join(_DRAINED)  # Before the last word: the master then reads the end of the log.
     with suppress(BrokenPipeError):  # The master is dead.
         os.write(sys.stdout.fileno(), Word(attempt.returncode, clean, lapsed, timed_out).to_line())

@@ -1,0 +1,77 @@
+"""The folder for the temporary files of an attempt, such as what Spark spills.
+
+It is below ``JRS_SCRATCH``, a folder on a local disk of the host, and named by the attempt's mark.
+The attempt's watchdog removes it. If the watchdog was killed, the next attempt on this host does:
+each attempt holds a lock on its folder while it lives, which other containers see, too.
+Without ``JRS_SCRATCH``, temporary files are in the job's staging, and removed with it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+from jrs.contract.errors import CannotStartHere
+
+VARIABLE = "JRS_SCRATCH"
+_held: dict[Path, int] = {}
+"""The folders of this process, and the descriptors that lock them."""
+
+
+def make(mark: str) -> Path | None:
+    """Return the folder of the attempt with that mark, created and locked by this process; None if
+    the host names no place.
+
+    Removes those of attempts that have ended. Idempotent.
+
+    Raises:
+        CannotStartHere: the folder cannot be created.
+    """
+    place = _place()
+    if place is None:
+        return None
+    folder = place / mark
+    try:
+        while folder not in _held:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            locked = _open(folder)
+            fcntl.flock(locked, fcntl.LOCK_EX)
+            if folder.exists() and os.path.samestat(os.fstat(locked), os.stat(folder)):
+                _held[folder] = locked
+            else:
+                os.close(locked)  # Another attempt took it for a dead one's, just before.
+    except OSError as error:
+        raise CannotStartHere(f"{VARIABLE}: {folder} cannot be created: {error.strerror}") from None
+    for other in place.iterdir():
+        if other not in _held:
+            _remove_unheld(other)
+    return folder
+
+
+def remove(mark: str) -> None:
+    """Remove the folder of the attempt with that mark, whose processes have ended."""
+    place = _place()
+    if place is not None and mark:
+        shutil.rmtree(place / mark, ignore_errors=True)
+
+
+def _remove_unheld(folder: Path) -> None:
+    with suppress(OSError):
+        locked = _open(folder)
+        try:
+            fcntl.flock(locked, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            os.close(locked)
+
+
+def _open(folder: Path) -> int:
+    return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def _place() -> Path | None:
+    root = os.environ.get(VARIABLE)
+    return Path(root, f"jrs-{os.getuid()}") if root else None
