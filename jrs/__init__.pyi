@@ -55,6 +55,7 @@ from .contract.runtime import Runtime as Runtime
 from .contract.watch import Watch as Watch
 from .records.applications import ApplicationRecord as ApplicationRecord
 from .records.attempts import AttemptSummary as AttemptSummary
+from .records.attempts import SparkApplication as SparkApplication
 from .records.cluster import PauseRecord as PauseRecord
 from .records.cluster import StorageRecord as StorageRecord
 from .records.cluster import SwitchoverRecord as SwitchoverRecord

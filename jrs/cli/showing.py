@@ -168,7 +168,9 @@ def _attempt(one: AttemptSummary) -> str:
     pid = f", pid {one.pid}" if one.pid else ""
     until = f" to {when(one.ended_at)}" if one.ended_at else ""
     how = f": {one.ended}" if one.ended else ""
-    return f"{when(one.started_at)}{until}{where}{pid}, by {one.master} in epoch {one.epoch}{how}"
+    by = f"by {one.master} in epoch {one.epoch}"
+    spark = f", {one.spark}" if one.spark else ""
+    return f"{when(one.started_at)}{until}{where}{pid}, {by}{spark}{how}"
 
 
 def _stage(done: StageSummary, *, last: int) -> str:

@@ -18,6 +18,22 @@ def _bounded(text: str) -> str:
 
 
 @attrs.frozen
+class SparkApplication(Stored):
+    """The application of an attempt on a Spark cluster."""
+
+    id: str
+    master: str = ""
+    """The cluster's master, such as ``spark://host:7077``."""
+    ui: str = ""
+    """The address of its user interface, while it runs; empty if that is off."""
+    waiting: bool = False
+    """Whether it has had no executor yet."""
+
+    def __str__(self) -> str:
+        return f"as {self.id} on {self.master}"
+
+
+@attrs.frozen
 class AttemptSummary(Stored):
     """One attempt of a job: where and when it ran, and how it ended."""
 
@@ -35,6 +51,8 @@ class AttemptSummary(Stored):
     """The same; 0 while it runs, and if no process saw its end."""
     ended: str = attrs.field(default="", converter=_bounded)
     """How it ended, for people; empty while it runs."""
+    spark: SparkApplication | None = None
+    """What it ran on a Spark cluster; None if it used none."""
 
 
 def newest(attempts: tuple[AttemptSummary, ...]) -> tuple[tuple[AttemptSummary, ...], int]:

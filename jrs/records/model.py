@@ -10,7 +10,7 @@ from jrs.contract.errors import InvalidInput
 from jrs.contract.texts import shown
 from jrs.records.applications import ApplicationRecord, digest_of
 from jrs.records.attempts import AttemptSummary as AttemptSummary
-from jrs.records.attempts import newest
+from jrs.records.attempts import SparkApplication, newest
 from jrs.records.checks import bounded_text as _bounded
 from jrs.records.checks import bounded_texts as _all_bounded
 from jrs.records.checks import check_job_id, check_json, size_of_json
@@ -327,6 +327,8 @@ class AttemptRecord(Stored):
     """The number of older attempts, which are left out."""
     obstacles: tuple[Obstacle, ...] = ()
     """Why masters could not start the job, the newest last."""
+    spark: SparkApplication | None = None
+    """What it runs on a Spark cluster; None if it uses none, or has not reached it."""
 
     @property
     def could_not_start(self) -> bool:
@@ -338,7 +340,7 @@ class AttemptRecord(Stored):
         """Return what later records keep of the attempt."""
         return AttemptSummary(
             self.attempt, self.epoch, self.master, self.host, self.pid,
-            self.started_at, self.ended_at, self.ended,
+            self.started_at, self.ended_at, self.ended, self.spark,
         )  # fmt: skip
 
     def summaries(self) -> tuple[tuple[AttemptSummary, ...], int]:

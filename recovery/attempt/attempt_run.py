@@ -241,6 +241,7 @@ class AttemptRun:
             with self._limited(name, timeout):
                 returned = function(Stage(self.job, name, staging))
             result = check_json(returned, f"the result of stage {name!r}")
+            self._engine.check_output(self, staging)
             wrote = context.storage.make_durable(staging)
             record = StageRecord(
                 job_id=context.job_id,

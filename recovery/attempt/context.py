@@ -12,10 +12,12 @@ from jrs.contract.errors import Fenced
 from jrs.contract.leadership import Lifeline
 from jrs.contract.operations import Fence
 from jrs.contract.runtime import RUNTIME, Runtime
-from jrs.records.model import AttemptRecord, JobSpec, RunnerKind
+from jrs.records.model import JobSpec, RunnerKind
 
 from ..files.job_folders import JobStorage
 from ..processes.last_words import LastWords
+from . import scratch
+from .own_attempt import OwnAttempt
 from .reporter import OnReport, Reporter, ignore
 from .stage_timer import StageTimer
 
@@ -42,10 +44,8 @@ class AttemptContext:
     `jrs.recovery.processes.marks`)."""
     on_report: OnReport = ignore
     """Takes what the attempt reports of its stages."""
-    record: AttemptRecord | None = None
-    """The attempt as it was recorded when it began; the result keeps what it says of the job's
-    attempts."""
-
+    own: OwnAttempt = attrs.field(factory=OwnAttempt)
+    """The attempt's record; the result keeps what it says of the job's attempts."""
     timer: StageTimer | None = None
     """Limits the time of stages; None in the master's own process, which cannot be killed."""
 
@@ -69,10 +69,12 @@ class AttemptContext:
             raise Fenced(f"epoch {self.epoch} was replaced: job {self.job_id!r} stops here")
 
     def scratch(self) -> Path | None:
-        """Return a folder for temporary files that is removed with the job's staging.
+        """Return a folder for temporary files, which is removed however the attempt ends.
 
         None for an attempt in its master's own process, whose Spark outlives the job.
         """
         if self.spec.runner is not RunnerKind.PROCESS:
             return None
+        if self.mark and (local := scratch.make(self.mark)) is not None:
+            return local
         return self.storage.scratch(self.job_id, self.epoch, self.attempt)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from jrs.contract.errors import InvalidInput
@@ -88,6 +89,9 @@ class SparkEngine(Protocol):
     def supervise(self, run: StreamHost, *, draining: bool) -> StreamSupervisor:
         """Return the supervisor of the attempt's streaming stages."""
 
+    def check_output(self, run: StreamHost, output: Path) -> None:
+        """Raise `JobHeld` if a stage's output may lack what executors have written."""
+
     def jvm_died(self, error: BaseException) -> bool:
         """Return whether `error` was raised because the JVM of this process has died."""
 
@@ -103,6 +107,9 @@ class NoSpark:
 
     def supervise(self, run: StreamHost, *, draining: bool) -> StreamSupervisor:
         raise InvalidInput(f"job {run.context.job_id!r} runs without Spark")
+
+    def check_output(self, run: StreamHost, output: Path) -> None:
+        pass
 
     def jvm_died(self, error: BaseException) -> bool:
         return False

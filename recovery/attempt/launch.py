@@ -16,6 +16,7 @@ from jrs.records.model import AttemptRecord, JobSpec
 from ..files.job_folders import JobStorage
 from . import host
 from .context import AttemptContext
+from .own_attempt import OwnAttempt
 from .reporter import PipeReporter, ignore
 
 EXIT_DIED = 70
@@ -77,7 +78,7 @@ class Launch:
             first_started_at=self.first_started_at,
             mark=self.mark,
             on_report=PipeReporter(self.reports) if self.reports >= 0 else ignore,
-            record=record or None,
+            own=OwnAttempt(record or None),
         )
 
 
@@ -98,7 +99,7 @@ def launch_of(
     Raises:
         CannotStartHere: this host does not have the job's interpreter.
     """
-    settings = context.spec.settings
+    settings, record = context.spec.settings, context.own.record
     return Launch(
         backend=url,
         cluster=context.backend.cluster,
@@ -115,5 +116,5 @@ def launch_of(
         env=settings.env,
         job_secrets=job_secrets,
         reports=reports,
-        record=None if context.record is None else encode(context.record).decode(),
+        record=None if record is None else encode(record).decode(),
     )

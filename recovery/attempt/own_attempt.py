@@ -4,50 +4,73 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 from contextlib import suppress
+from typing import Any
 
 import attrs
 
+from jrs.contract.backend import Backend
 from jrs.contract.errors import Conflict, CorruptRecord, OutcomeUnknown, Unavailable
-from jrs.contract.operations import Update
+from jrs.contract.operations import Fence, Update
 from jrs.records import keys
-from jrs.records.attempts import AttemptSummary
+from jrs.records.attempts import AttemptSummary, SparkApplication
 from jrs.records.codec import decode, encode
 from jrs.records.model import AttemptRecord
 
-from .context import AttemptContext
 
+class OwnAttempt:
+    """The record of an attempt, kept by the attempt itself.
 
-def announce(context: AttemptContext) -> AttemptRecord | None:
-    """Record this process in the attempt's record, to be found later; return the
-    record, or None if it was not handed over.
+    What it adds is stored at best effort, but under the fence. Without an answer of the backend,
+    the stored record lacks it, and the job's result still has it.
 
-    Best effort, but under the fence.
-
-    Raises:
-        Fenced: a newer leader exists, or the attempt was shut out.
+    Args:
+        record: as it was when the attempt began; None if it was not handed over.
     """
-    record = context.record
-    if record is None or record.pid == os.getpid():
-        return record
-    here = attrs.evolve(record, host=socket.gethostname(), pid=os.getpid())
-    # Without an answer, the record lacks the process, and the result still names it.
-    with suppress(Conflict, CorruptRecord, Unavailable, OutcomeUnknown):
-        stored = context.backend.get(keys.ATTEMPTS + context.job_id)
-        if stored is not None:
-            before = decode(AttemptRecord, stored.value, stored.key)
-            if (before.attempt, before.mark) == (here.attempt, here.mark):
-                now = attrs.evolve(before, host=here.host, pid=here.pid)
-                op = Update(stored.key, encode(now), stored.version)
-                context.backend.commit(op, fence=context.fence)
-    return here
 
+    def __init__(self, record: AttemptRecord | None = None) -> None:
+        self.record = record
+        self._lock = threading.Lock()
 
-def ended(
-    record: AttemptRecord | None, at: float, how: str
-) -> tuple[tuple[AttemptSummary, ...], int]:
-    """Return the attempts for the job's result, this one with its end, and the number of older ones
-    left out."""
-    if record is None:
-        return (), 0
-    return attrs.evolve(record, ended_at=at, ended=how).summaries()
+    def announce(self, backend: Backend, fence: Fence) -> None:
+        """Record this process, to be found later.
+
+        Raises:
+            Fenced: a newer leader exists, or the attempt was shut out.
+        """
+        if self.record is not None and self.record.pid != os.getpid():
+            self._add(backend, fence, host=socket.gethostname(), pid=os.getpid())
+
+    def runs_on(self, backend: Backend, fence: Fence, spark: SparkApplication) -> None:
+        """Record what the attempt runs on a Spark cluster: a later leader ends it there.
+
+        Raises:
+            Fenced: a newer leader exists, or the attempt was shut out.
+        """
+        if self.record is not None and self.record.spark != spark:
+            self._add(backend, fence, spark=spark)
+
+    def ended(self, at: float, how: str) -> tuple[tuple[AttemptSummary, ...], int]:
+        """Return the attempts for the job's result, this one with its end, and the number of older
+        ones left out."""
+        if self.record is None:
+            return (), 0
+        return attrs.evolve(self.record, ended_at=at, ended=how).summaries()
+
+    def _add(self, backend: Backend, fence: Fence, **changes: Any) -> None:
+        with self._lock:
+            assert self.record is not None
+            self.record = here = attrs.evolve(self.record, **changes)
+            with suppress(CorruptRecord, Unavailable, OutcomeUnknown):
+                while True:
+                    stored = backend.get(keys.ATTEMPTS + here.job_id)
+                    if stored is None:
+                        return
+                    before = decode(AttemptRecord, stored.value, stored.key)
+                    if (before.attempt, before.mark) != (here.attempt, here.mark):
+                        return
+                    now = encode(attrs.evolve(before, **changes))
+                    with suppress(Conflict):  # The leader has just changed it: read it again.
+                        backend.commit(Update(stored.key, now, stored.version), fence=fence)
+                        return

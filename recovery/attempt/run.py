@@ -23,7 +23,7 @@ from jrs.store import attempt_fence, obstacles
 from jrs.store.result_store import JobResultStore
 from jrs.store.stops import JobStops
 
-from . import entry_point, own_attempt
+from . import entry_point
 from .attempt_run import AttemptRun
 from .code_version import code_version
 from .context import AttemptContext
@@ -57,7 +57,7 @@ def run_attempt(
     """
     run = AttemptRun(context, engine)
     context.check()  # A master that slept since its decision may have been replaced.
-    own = own_attempt.announce(context)
+    context.own.announce(context.backend, context.fence)
     payload: Any = None
     failure: Failure | None = None
     code = ""
@@ -96,7 +96,7 @@ def run_attempt(
     finally:
         run.close()
     ended = "finished" if failure is None else f"failed: {failure.message}"
-    attempts, left_out = own_attempt.ended(own, context.runtime.now(), ended)
+    attempts, left_out = context.own.ended(context.runtime.now(), ended)
     result = JobResult(
         job_id=context.spec.job_id,
         status=JobStatus.FINISHED if failure is None else JobStatus.FAILED,

@@ -137,7 +137,9 @@ def _reason(view: JobView, decision: Decision) -> str:
     attempt = view.attempt
     if decision.action is Action.LEAVE and attempt is not None:
         where = f" on {attempt.host}" if attempt.host else ""
-        return f"{decision.reason}{where} since {when(attempt.started_at)}"
+        spark = attempt.spark
+        waits = f"; waiting for executors of {spark.master}" if spark and spark.waiting else ""
+        return f"{decision.reason}{where} since {when(attempt.started_at)}{waits}"
     if view.entry is not None and decision.reason.startswith("ended; "):
         return f"{how_it_ended(view.entry)}; {decision.reason.removeprefix('ended; ')}"
     stop = view.stop

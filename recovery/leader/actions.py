@@ -37,8 +37,9 @@ from jrs.store.protocols import StopEvent, StopStep
 from jrs.store.stops import JobStops
 
 from ..attempt.context import AttemptContext
+from ..attempt.own_attempt import OwnAttempt
 from ..attempt.runners import AttemptExit, NotStarted, OnEnd, RunningAttempt
-from ..processes import last_words, left_running
+from ..processes import last_words, left_on_cluster, left_running
 from ..processes.pools import side_by_side
 from . import suspects
 from .attempt_records import AttemptRecords, RestartPlan
@@ -121,7 +122,7 @@ class Actions:
             lifeline=self._context.leadership.lifeline,
             last_words=self._last_words,
             mark=record.mark,
-            record=record,
+            own=OwnAttempt(record),
             on_report=partial(self._context.emit_of_stage, job_id),
         )
         how = ", alone" if record.on_probation else ""
@@ -327,6 +328,10 @@ class Actions:
         )
         if orphans:
             self._emit("orphans", job_id, f"killed {len(orphans)} left-over processes")
+        before, _ = self._records.newest(job_id)
+        spark = before.spark if before else None
+        if spark is not None and (said := left_on_cluster.end(spark)):
+            self._emit("orphans", job_id, said)
         if held is not None:
             raise held
 

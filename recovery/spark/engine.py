@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..attempt.engine import SparkEngine, StreamHost, StreamSupervisor
+from . import cluster
 from .session import cancel_work, jvm_died, require_pyspark, session_of
 
 if TYPE_CHECKING:
@@ -22,6 +24,9 @@ class PySparkEngine:
         from .streams import Streams  # It imports pyspark, which takes a second.
 
         return Streams(run, draining=draining)
+
+    def check_output(self, run: StreamHost, output: Path) -> None:
+        cluster.check_output(run.context.job_id, output)
 
     def jvm_died(self, error: BaseException) -> bool:
         return jvm_died(error)

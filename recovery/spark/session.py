@@ -7,18 +7,19 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from jrs.contract import credentials
 from jrs.contract.errors import CannotStartHere, InvalidInput
-from jrs.records.settings import properties_in
 
 from ..attempt import entry_point
 from ..attempt.context import AttemptContext
 from ..attempt.job import Job, context_of
-from . import class_data
+from ..files import permissions
+from . import class_data, cluster, surroundings
 from .settings import (
+    CLUSTER,
     DEFAULTS,
     LOCAL,
     PLAIN,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+_PYTHON = "spark.pyspark.python"
 _DYING = 5.0
 """Seconds in which a JVM that closed its sockets has ended."""
 _starting = threading.Lock()
@@ -50,8 +52,9 @@ def spark(
 
     The calling thread's Spark jobs get the job group and the tag ``jrs-<job id>``, so that they can
     be canceled together. An attempt in a process of its own keeps Spark's temporary files in the
-    job's staging, so that they are removed with it however it ends; ``spark.local.dir`` puts them
-    elsewhere.
+    job's staging, or in ``JRS_SCRATCH`` of its host, and they are removed however it ends;
+    ``spark.local.dir`` puts them elsewhere. On a cluster, the call that starts the session waits
+    for executors; see docs/clusters.md.
 
     Args:
         conf: Spark's configuration, by its own keys. It overrides the job's `JobSettings`, which
@@ -86,6 +89,7 @@ def session_of(
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
+    started = False
     with _starting:
         if _gateway_exit() is not None:
             _forget_jvm()
@@ -93,12 +97,14 @@ def session_of(
             require_java()
             given = _configuration(attempt, by_code)
             builder = SparkSession.builder.config(conf=given)
-            with credentials.withheld():  # A driver's; an attempt has none.
+            # Secrets of a driver; an attempt has none.
+            with credentials.withheld(), _own_python_first():
                 found = builder.getOrCreate()
             for path in attempt.spec.settings.py_files:
                 found.sparkContext.addPyFile(path)
             _started_with.clear()
             _started_with.update(by_code)
+            started = True
         else:
             found = SparkSession.builder.getOrCreate()
             _check_same(found, by_code)
@@ -109,6 +115,8 @@ def session_of(
     title = f"job {attempt.job_id}, attempt {attempt.attempt}"
     context.setJobGroup(name, title, interruptOnCancel=True)
     context.addJobTag(name)
+    if not surroundings.is_local(str(context.master)):
+        cluster.introduce(attempt, found, first=started)
     return found
 
 
@@ -194,29 +202,33 @@ def _check_known(session: SparkSession, keys: Iterable[str]) -> None:
 
 
 def _configuration(attempt: AttemptContext, by_code: dict[str, str]) -> SparkConf:
+    """Return the configuration of a session that is about to start.
+
+    Raises:
+        InvalidInput, CannotStartHere: it would be a session of Spark Connect.
+    """
     from pyspark import SparkConf
 
+    conf = {**conf_of(attempt.spec.settings), **by_code}
+    elsewhere = surroundings.settings_found(os.environ)
+    surroundings.refuse_connect(conf, elsewhere, os.environ)
     given = SparkConf()
-    for key, value in {**conf_of(attempt.spec.settings), **by_code}.items():
+    for key, value in conf.items():
         given.set(key, value)
     given.setIfMissing("spark.app.name", f"jrs {attempt.job_id}")
-    elsewhere = _spark_defaults()
-
-    def default(key: str, value: str) -> None:
+    on_host = surroundings.is_local(surroundings.master_of(conf, elsewhere))
+    for key, value in {**DEFAULTS, **(LOCAL if on_host else CLUSTER)}.items():
         if key not in elsewhere:
             given.setIfMissing(key, value)
-
-    for key, value in DEFAULTS.items():
-        default(key, value)
     if not any(key in elsewhere or given.contains(key) for key in STREAMING):
         for key, value in STREAMING.items():
             given.set(key, value)  # Together or not at all: other stores do not know version 2.
-    if str(given.get("spark.master", elsewhere.get("spark.master", "local"))).startswith("local"):
-        for key, value in LOCAL.items():
-            default(key, value)
-        if not given.contains("spark.pyspark.python") and "spark.pyspark.python" not in elsewhere:
-            # Otherwise its workers are any python3 on the PATH, without the packages of this one.
-            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if on_host and not (given.contains(_PYTHON) or _PYTHON in elsewhere):
+        # Otherwise its workers are any python3 on the PATH, without the packages of this one.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if permissions.is_shared(attempt.storage.root):
+        # Hadoop sets the permissions of what it creates, whatever the process's umask is.
+        given.setIfMissing("spark.hadoop.fs.permissions.umask-mode", "007")
     java = [class_data.options()]
     scratch = attempt.scratch()
     if scratch is not None and not given.contains("spark.local.dir"):
@@ -228,14 +240,19 @@ def _configuration(attempt: AttemptContext, by_code: dict[str, str]) -> SparkCon
     return given
 
 
-def _spark_defaults() -> dict[str, str]:
-    """Return the settings of ``spark-defaults.conf``; settings passed to Spark would hide them."""
-    home = os.environ.get("SPARK_HOME")
-    folder = os.environ.get("SPARK_CONF_DIR") or (home and os.path.join(home, "conf"))
-    path = Path(folder or "", "spark-defaults.conf")
-    if not folder or not path.is_file():
-        return {}
-    return properties_in(path.read_text())
+@contextmanager
+def _own_python_first() -> Iterator[None]:
+    """Have the JVM find this Python as ``python3``.
+
+    It starts Python workers on this host, too. On a cluster they have the name that executors know
+    their Python by, and not this one's path.
+    """
+    before = os.environ.get("PATH", os.defpath)
+    os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), before])
+    try:
+        yield
+    finally:
+        os.environ["PATH"] = before
 
 
 def _gateway_exit(*, wait: bool = False) -> int | None:

@@ -65,8 +65,6 @@ def _text(key: str, value: object) -> str:
 
 
 DEFAULTS = {
-    # Each job of a host would need a port; from the seventeenth on Spark would refuse to start.
-    "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     # Without it, stopping a query waits for its Python code, however long that takes.
     "spark.sql.streaming.stopTimeout": "10s",
@@ -89,10 +87,23 @@ STREAMING = {
 
 
 LOCAL = {
+    # Each job of a host would need a port; from the seventeenth on Spark would refuse to start.
+    "spark.ui.enabled": "false",
     # A host whose own name does not resolve can run local Spark, too.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
+"""For executors on the driver's host."""
+
+
+CLUSTER = {
+    # Any free port: see above. `jrs show` has the address.
+    "spark.ui.port": "0",
+    # Executors of a driver that is cut off hold their cores that many heartbeats of 10 s. Spark's
+    # default is 60; the next attempt would wait for ten minutes.
+    "spark.executor.heartbeat.maxFailures": "6",
+}
+"""For executors on other hosts."""
 
 
 PLAIN = frozenset(

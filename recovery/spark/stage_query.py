@@ -32,7 +32,7 @@ from jrs.records.policies import RestartPolicy
 
 from ..attempt.engine import StateLost, StreamHost
 from ..checkpoint_format.checkpoint import is_computed
-from . import queries, rescaling
+from . import cluster, queries, rescaling
 from .held import plan_flush, position
 from .session import jvm_died
 
@@ -193,6 +193,7 @@ class StageQuery:
             self.step = Step.DRAINED
             return
         queries.make_active(self.writer)
+        cluster.require_shared(self.run.context.job_id)
         left = at.planned if at.planned > at.committed else None
         to_end = self.bounded or (draining and self.holds_back is None)
         to_rescale = not at.at_the_end and self._is_to_rescale()

@@ -11,11 +11,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from jrs.contract.operations import Create
 from jrs.records import keys
+from jrs.records.attempts import SparkApplication
 from jrs.records.codec import encode
 from jrs.records.model import AttemptRecord, JobSpec, MasterInfo, RunnerKind
 from jrs.store.jobs import JobCatalog
@@ -26,6 +28,7 @@ from tests.cli.conftest import Jrs
 from tests.recovery.support import spoil
 from tests.support import until
 
+WAITING = SparkApplication("app-1", "spark://s:7077", waiting=True)
 JOBS = """
 import os, sys, time
 
@@ -158,15 +161,16 @@ def test_nobody_leads(
     ("record", "stop", "says"),
     [
         ({"epoch": 1}, False, "running on h1 since"),
+        ({"epoch": 1, "spark": WAITING}, False, "waiting for executors of spark://s:7077"),
         ({"epoch": 1, "retry_at": 4e9, "deaths": 1}, False, "waiting: it died"),
         ({"epoch": 1, "retry_at": 1.0, "deaths": 3}, False, "failing: it died as often"),
         ({"epoch": 1}, True, "held: its stop request cannot be read"),
         (None, False, "waiting: the driver's main has not reached it yet"),
     ],
-    ids=["running", "in back-off", "spent", "unreadable stop", "of a driver"],
+    ids=["running", "without executors", "in back-off", "spent", "unreadable stop", "of a driver"],
 )
 def test_explain_and_list_agree_with_the_leader(
-    jrs_here: Jrs, url: str, record: dict[str, float] | None, stop: bool, says: str
+    jrs_here: Jrs, url: str, record: dict[str, Any] | None, stop: bool, says: str
 ) -> None:
     """U8: an attempt in back-off or spent does not run, nor does a job that main has not reached;
     a stop that cannot be read holds its job, and fsck names the job."""
@@ -178,7 +182,7 @@ def test_explain_and_list_agree_with_the_leader(
         info = MasterInfo("m1", "h1", 1, 1.0, 1.0, leading=leadership.epoch)
         Registry(backend).put(info)
         if record is not None:
-            attempt = AttemptRecord("job", master="m1", host="h1", started_at=5.0, **record)  # type: ignore[arg-type]
+            attempt = AttemptRecord("job", master="m1", host="h1", started_at=5.0, **record)
             backend.commit(Create(keys.ATTEMPTS + "job", encode(attempt)))
         if stop:
             spoil(backend, keys.STOPS + "job")

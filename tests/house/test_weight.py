@@ -40,7 +40,7 @@ PROCESSES = {
         "import jrs; jrs.connect; jrs.Client",
         STORE | CLIENT,
         {"cattrs", "tenacity"},
-        152,
+        156,
     ),
     "the watchdog of an attempt": (
         "import jrs.recovery.attempt.watchdog",
@@ -51,19 +51,19 @@ PROCESSES = {
             "jrs.recovery.processes",
         },
         set(),
-        17,
+        18,
     ),
     "an attempt without Spark": (
         "import jrs.recovery.process_attempt",
         RUNS,
         {"cattrs", "tenacity"},
-        120,
+        123,
     ),
     "a master": (
         "import jrs.cli.master",
         RUNS | {"jrs.cli", "jrs.recovery.cleanup", "jrs.recovery.leader", "jrs.recovery.rules"},
         {"cattrs", "click", "tenacity"},
-        180,
+        182,
     ),
 }
 """A program; the rooms of ours that it loads; the heavy packages; and the most modules of ours."""

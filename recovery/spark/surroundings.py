@@ -1,0 +1,90 @@
+"""What Spark is told outside of a job: its files, its command line, and environment variables."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+
+from jrs.contract.errors import CannotStartHere, InvalidInput
+from jrs.records.settings import properties_in
+
+MASTER = "spark.master"
+_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
+_CONNECT = (
+    "Spark Connect: jrs needs a driver of its own, with its JVM, to fence what a replaced driver "
+    "writes"
+)
+
+
+def settings_found(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings that Spark finds by itself, where a job sets nothing.
+
+    They are those of ``spark-defaults.conf``, of ``PYSPARK_SUBMIT_ARGS``, and ``MASTER``. Settings
+    that a session is given would hide them.
+    """
+    parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False, exit_on_error=False)
+    parser.add_argument("--conf", "-c", action="append", default=[])
+    parser.add_argument("--master")
+    parser.add_argument("--properties-file", type=Path)
+    try:
+        given, _ = parser.parse_known_args(shlex.split(environment.get(_ARGUMENTS, "")))
+    except (argparse.ArgumentError, ValueError) as error:
+        raise CannotStartHere(f"{_ARGUMENTS} cannot be read: {error}") from None
+    found = {}
+    if "MASTER" in environment:
+        found[MASTER] = environment["MASTER"]
+    path = given.properties_file or _defaults(environment)
+    if path is not None and path.is_file():
+        found |= properties_in(path.read_text())
+    found |= dict(one.split("=", 1) for one in given.conf if "=" in one)
+    if given.master is not None:
+        found[MASTER] = given.master
+    return found
+
+
+def _defaults(environment: Mapping[str, str]) -> Path | None:
+    home = environment.get("SPARK_HOME")
+    folder = environment.get("SPARK_CONF_DIR") or (home and os.path.join(home, "conf"))
+    return Path(folder, "spark-defaults.conf") if folder else None
+
+
+def master_of(conf: Mapping[str, str], found: Mapping[str, str]) -> str:
+    """Return the master that a session with this configuration has."""
+    return conf.get(MASTER) or found.get(MASTER) or "local[*]"
+
+
+def is_local(master: str) -> bool:
+    """Return whether the executors of this master run on this host."""
+    return master.startswith("local")
+
+
+def refuse_connect(
+    conf: Mapping[str, str], found: Mapping[str, str], environment: Mapping[str, str]
+) -> None:
+    """Refuse a session of Spark Connect, whose driver is a server that outlives the attempt.
+
+    Raises:
+        InvalidInput: the job asks for one.
+        CannotStartHere: this host's environment does.
+    """
+    if why := _connects(conf):
+        raise InvalidInput(f"{why} is {_CONNECT}: name a master, such as local[*] or spark://…")
+    for name in ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED"):
+        if environment.get(name):
+            raise CannotStartHere(f"{name} is set on this host, which is {_CONNECT}: unset it")
+    if MASTER not in conf and (why := _connects(found)):
+        raise CannotStartHere(f"this host's Spark has {why}, which is {_CONNECT}: remove it")
+
+
+def _connects(conf: Mapping[str, str]) -> str:
+    """Return the setting that asks for Spark Connect; empty if none does."""
+    if "spark.remote" in conf:
+        return f"spark.remote={conf['spark.remote']}"
+    if conf.get("spark.api.mode", "").lower() == "connect":
+        return "spark.api.mode=connect"
+    if conf.get(MASTER, "").startswith("sc://"):
+        return f"{MASTER}={conf[MASTER]}"
+    return ""

@@ -1,0 +1,129 @@
+"""What a job needs of a Spark cluster, as far as it needs no Spark to tell."""
+
+from __future__ import annotations
+
+import importlib
+import threading
+import zipfile
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import parse_qs
+
+import pytest
+
+from jrs.contract.errors import JobHeld
+from jrs.records.attempts import SparkApplication
+from jrs.recovery.processes import left_on_cluster
+from jrs.recovery.spark import cluster
+from jrs.recovery.spark.settings import CLUSTER, DEFAULTS, LOCAL
+
+
+def test_c10_the_user_interface_is_on_for_clusters() -> None:
+    """C10: at any free port there; off for local executors, whose hosts run many jobs."""
+    assert LOCAL["spark.ui.enabled"] == "false"
+    assert CLUSTER["spark.ui.port"] == "0"
+    assert not {"spark.ui.enabled"} & (CLUSTER.keys() | DEFAULTS.keys())
+
+
+def test_c6_the_module_that_travels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """C6: a module's file, or its whole package; nothing that is installed or sent by value."""
+    (tmp_path / "lone.py").write_text("def main(job): ...\n")
+    (tmp_path / "whole" / "part").mkdir(parents=True)
+    for name in ("__init__.py", "part/__init__.py", "part/jobs.py", "words.txt"):
+        (tmp_path / "whole" / name).write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("lone", "whole.part.jobs"):
+        importlib.import_module(name)
+    sent = tmp_path / "sent"
+
+    assert cluster.module_to_send("lone:main", sent) == tmp_path / "lone.py"
+    for entry in ("whole:main", "whole.part:main", "whole.part.jobs:main"):
+        archive = cluster.module_to_send(entry, sent)
+        assert archive == sent / "whole.zip"
+        names = sorted(name for name in zipfile.ZipFile(archive).namelist())
+        assert names == [
+            "whole/__init__.py",
+            "whole/part/__init__.py",
+            "whole/part/jobs.py",
+            "whole/words.txt",
+        ]
+    for entry in ("json:loads", "attrs:evolve", f"{tmp_path}/lone.py:main", "none.such:main"):
+        assert cluster.module_to_send(entry, sent) is None
+
+
+def test_c9_output_that_executors_do_not_share(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C9: folders may lack what was written elsewhere; files of the driver itself are whole."""
+    blind = cluster.Executor("worker-2", "1001", "FileNotFoundError: No such file or directory")
+    monkeypatch.setattr(cluster, "_found", [cluster.Executor("worker-1", "1001"), blind])
+    (tmp_path / "report.txt").touch()
+    cluster.check_output("job", tmp_path)
+    (tmp_path / "table").mkdir()
+    (tmp_path / "table" / "_SUCCESS").touch()
+
+    with pytest.raises(JobHeld, match="an executor on worker-2, as user 1001: FileNotFoundError"):
+        cluster.check_output("job", tmp_path)
+    monkeypatch.setattr(cluster, "_found", [cluster.Executor("worker-1", "1001")])
+    cluster.check_output("job", tmp_path)
+
+
+PAGE = """<form action="app/kill/" method="POST">
+  <input type="hidden" name="id" value="app-1"/><input type="hidden" name="terminate" value="true"/>
+  <input type="hidden" name="csrfToken" value="t0ken"/></form>"""
+
+
+@pytest.fixture
+def page() -> Iterator[tuple[int, list[dict[str, list[str]]]]]:
+    """A page of a cluster's master with one application; what it is sent."""
+    sent: list[dict[str, list[str]]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.answer(PAGE.encode())
+
+        def do_POST(self) -> None:
+            text = self.rfile.read(int(self.headers["Content-Length"])).decode()
+            sent.append(parse_qs(text))
+            self.answer(b"")
+
+        def answer(self, body: bytes) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, name="page")
+        thread.start()
+        yield server.server_address[1], sent
+        server.shutdown()
+        thread.join()
+
+
+def test_c4_an_application_is_ended_by_the_form_of_its_page(
+    page: tuple[int, list[dict[str, list[str]]]],
+) -> None:
+    """C4: with the form's token; one that the cluster does not run is none of its business."""
+    port, sent = page
+
+    def end(name: str, master: str) -> str:
+        return left_on_cluster.end(SparkApplication(name, master), ui_port=port)
+
+    assert end("app-2", "spark://127.0.0.1:7077") == ""
+    assert sent == []
+    said = end("app-1", "spark://127.0.0.1:7077")
+    assert said == "had spark://127.0.0.1:7077 end its application app-1"
+    assert sent == [{"id": ["app-1"], "terminate": ["true"], "csrfToken": ["t0ken"]}]
+    said = "executors of app-1 on yarn may keep their cores for a minute"
+    assert end("app-1", "yarn") == said
+
+
+def test_c4_a_cluster_that_cannot_be_asked() -> None:
+    """C4: it is said, and nothing depends on it."""
+    said = left_on_cluster.end(SparkApplication("app-1", "spark://127.0.0.1:7077"), ui_port=1)
+
+    assert said.startswith("spark://127.0.0.1:7077 was not asked to end app-1: ")

@@ -1,0 +1,75 @@
+"""What Spark is told outside of a job decides which master a session has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jrs.contract.errors import CannotStartHere, InvalidInput
+from jrs.recovery.spark.surroundings import is_local, master_of, refuse_connect, settings_found
+
+SUBMIT = "PYSPARK_SUBMIT_ARGS"
+
+
+@pytest.mark.parametrize(
+    ("environment", "master"),
+    [
+        ({}, "local[*]"),
+        ({"MASTER": "spark://m:7077"}, "spark://m:7077"),
+        ({SUBMIT: "--master spark://s:7077 pyspark-shell"}, "spark://s:7077"),
+        ({SUBMIT: "--master=yarn --verbose pyspark-shell"}, "yarn"),
+        ({SUBMIT: "--conf spark.master=k8s://h:443 pyspark-shell"}, "k8s://h:443"),
+        ({SUBMIT: "-c spark.master=yarn --master local[2] pyspark-shell"}, "local[2]"),
+        ({SUBMIT: "--driver-memory 2g pyspark-shell", "MASTER": "local[4]"}, "local[4]"),
+    ],
+)
+def test_c5_the_master_of_the_submit_arguments(environment: dict[str, str], master: str) -> None:
+    """C5: a cluster that PYSPARK_SUBMIT_ARGS names is no local master."""
+    found = settings_found(environment)
+
+    assert master_of({}, found) == master
+    assert master_of({"spark.master": "local[1]"}, found) == "local[1]"
+    assert is_local(master) is master.startswith("local")
+
+
+def test_files_give_way_to_the_submit_arguments(tmp_path: Path) -> None:
+    """The later wins: MASTER, the file of defaults, --conf, --master."""
+    (tmp_path / "spark-defaults.conf").write_text("spark.master spark://d:7077\nspark.a 1\n")
+    (tmp_path / "other.conf").write_text("spark.a 2\n")
+    place = {"SPARK_CONF_DIR": str(tmp_path), "MASTER": "yarn"}
+    other = f"--properties-file {tmp_path}/other.conf pyspark-shell"
+
+    assert settings_found(place) == {"spark.master": "spark://d:7077", "spark.a": "1"}
+    assert settings_found({**place, SUBMIT: "--conf spark.a=3 pyspark-shell"})["spark.a"] == "3"
+    assert settings_found({**place, SUBMIT: other}) == {"spark.master": "yarn", "spark.a": "2"}
+
+
+@pytest.mark.parametrize("arguments", ["--master", "--conf 'spark.a=1"])
+def test_arguments_that_cannot_be_read(arguments: str) -> None:
+    """They are the host's: the job may start on another one."""
+    with pytest.raises(CannotStartHere, match="PYSPARK_SUBMIT_ARGS cannot be read: "):
+        settings_found({SUBMIT: arguments})
+
+
+@pytest.mark.parametrize(
+    "conf",
+    [
+        {"spark.remote": "sc://h"},
+        {"spark.master": "sc://h:15002"},
+        {"spark.api.mode": "connect"},
+    ],
+)
+def test_c7_spark_connect_is_refused(conf: dict[str, str]) -> None:
+    """C7: by name; what a job asks for is its failure, what a host has is not."""
+    with pytest.raises(InvalidInput, match="is Spark Connect: jrs needs a driver of its own"):
+        refuse_connect(conf, {}, {})
+    with pytest.raises(CannotStartHere, match=r"which is Spark Connect: .*: remove it"):
+        refuse_connect({}, conf, {})
+    refuse_connect({"spark.master": "local", "spark.api.mode": "classic"}, {}, {})
+
+
+@pytest.mark.parametrize("name", ["SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED"])
+def test_c7_a_host_of_spark_connect(name: str) -> None:
+    with pytest.raises(CannotStartHere, match=rf"{name} is set on this host, .*: unset it"):
+        refuse_connect({}, {}, {name: "sc://h"})
