@@ -23,7 +23,6 @@ from .attempt.host import module_paths
 from .attempt.launch import EXIT_CANNOT_START, EXIT_DIED, EXIT_FENCED, EXIT_JVM_DIED, Launch
 from .attempt.run import AttemptDied, JvmDied, run_attempt
 from .attempt.stage_timer import StageTimer
-from .files import permissions
 from .spark.engine import ENGINE
 
 PROGRAM = "jrs.recovery.process_attempt"
@@ -49,7 +48,6 @@ def main() -> None:
     with opened as backend:
         try:
             context = attrs.evolve(launch.context(backend), timer=timer)
-            permissions.share(context.storage.root)
             sys.path[:0] = module_paths(context.spec.settings.py_files)
             run_attempt(context, engine=ENGINE)
             status = 0

@@ -32,6 +32,7 @@ class OwnAttempt:
     def __init__(self, record: AttemptRecord | None = None) -> None:
         self.record = record
         self._lock = threading.Lock()
+        self._stored: SparkApplication | None = None
 
     def announce(self, backend: Backend, fence: Fence) -> None:
         """Record this process, to be found later.
@@ -48,8 +49,10 @@ class OwnAttempt:
         Raises:
             Fenced: a newer leader exists, or the attempt was shut out.
         """
-        if self.record is not None and self.record.spark != spark:
-            self._add(backend, fence, spark=spark)
+        if self.record is None or self._stored == spark:
+            return
+        if self._add(backend, fence, spark=spark):
+            self._stored = spark
 
     def ended(self, at: float, how: str) -> tuple[tuple[AttemptSummary, ...], int]:
         """Return the attempts for the job's result, this one with its end, and the number of older
@@ -58,7 +61,8 @@ class OwnAttempt:
             return (), 0
         return attrs.evolve(self.record, ended_at=at, ended=how).summaries()
 
-    def _add(self, backend: Backend, fence: Fence, **changes: Any) -> None:
+    def _add(self, backend: Backend, fence: Fence, **changes: Any) -> bool:
+        """Add to the record; return whether that is stored."""
         with self._lock:
             assert self.record is not None
             self.record = here = attrs.evolve(self.record, **changes)
@@ -66,11 +70,12 @@ class OwnAttempt:
                 while True:
                     stored = backend.get(keys.ATTEMPTS + here.job_id)
                     if stored is None:
-                        return
+                        return False
                     before = decode(AttemptRecord, stored.value, stored.key)
                     if (before.attempt, before.mark) != (here.attempt, here.mark):
-                        return
+                        return False
                     now = encode(attrs.evolve(before, **changes))
                     with suppress(Conflict):  # The leader has just changed it: read it again.
                         backend.commit(Update(stored.key, now, stored.version), fence=fence)
-                        return
+                        return True
+        return False

@@ -1,21 +1,24 @@
 """The permissions of new folders: for this user alone, or for the group of a shared storage.
 
-Executors of a Spark cluster may run as another user. A storage that is setgid and writable for its
-group (``chmod 2770``) is shared with that group, and so is what is made in it.
+Executors of a Spark cluster may run as another user. A storage whose permissions are exactly 2770
+(setgid, all for the group, nothing for others) is shared with its group, and so is what is made in
+it.
 """
 
 from __future__ import annotations
 
 import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-_SHARED = 0o2020
-_GROUP = 0o2770
+_SHARED = 0o2770
 
 
 def is_shared(folder: Path) -> bool:
     """Return whether a folder is shared with its group."""
-    return folder.stat().st_mode & _SHARED == _SHARED
+    return stat.S_IMODE(folder.stat().st_mode) == _SHARED
 
 
 def make(path: Path, *, parents: bool = False, exist_ok: bool = False) -> None:
@@ -37,11 +40,28 @@ def make(path: Path, *, parents: bool = False, exist_ok: bool = False) -> None:
             raise
     # Also one that exists: a crash may have come in between.
     if is_shared(path.parent) and not is_shared(path):
-        path.chmod(_GROUP)
+        _share(path)
 
 
-def share(folder: Path) -> None:
-    """Let the group change what this process and its children create from now on, if `folder` is
-    shared with it."""
-    if is_shared(folder):
-        os.umask(0o007)
+def _share(path: Path) -> None:
+    # Others of the group can write above it, so it may have become a link to somewhere else.
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if os.fstat(folder).st_uid == os.geteuid():
+            os.fchmod(folder, _SHARED)
+    finally:
+        os.close(folder)
+
+
+@contextmanager
+def shared_by_children(folder: Path) -> Iterator[None]:
+    """Let the group change what processes make that are started meanwhile, if `folder` is shared
+    with it."""
+    if not is_shared(folder):
+        yield
+        return
+    before = os.umask(0o007)
+    try:
+        yield
+    finally:
+        os.umask(before)

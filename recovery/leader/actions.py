@@ -6,6 +6,8 @@ returns what it learns, and commits under the fence what must outlive this leade
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -24,6 +26,7 @@ from jrs.contract.operations import Delete
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import (
+    AttemptRecord,
     CleanupJournal,
     Failure,
     JobSpec,
@@ -329,11 +332,15 @@ class Actions:
         if orphans:
             self._emit("orphans", job_id, f"killed {len(orphans)} left-over processes")
         before, _ = self._records.newest(job_id)
-        spark = before.spark if before else None
+        spark = None if before is None or self._ran_here(before) else before.spark
         if spark is not None and (said := left_on_cluster.end(spark)):
             self._emit("orphans", job_id, said)
         if held is not None:
             raise held
+
+    def _ran_here(self, attempt: AttemptRecord) -> bool:
+        """Return whether an attempt ran in this process, whose other jobs share its session."""
+        return (attempt.host, attempt.pid) == (socket.gethostname(), os.getpid())
 
     def _end_for_good(self, job_id: str) -> None:
         """Ensure that nothing of the job appears after its result is recorded: no record, and no

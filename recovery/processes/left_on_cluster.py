@@ -10,8 +10,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from http.client import HTTPException
+from urllib.error import HTTPError
 from urllib.parse import urlencode, urlsplit
-from urllib.request import HTTPCookieProcessor, Request, build_opener
+from urllib.request import (
+    HTTPCookieProcessor,
+    HTTPRedirectHandler,
+    ProxyHandler,
+    Request,
+    build_opener,
+)
 
 from jrs.records.attempts import SparkApplication
 
@@ -19,44 +26,68 @@ UI_PORT = 8080
 """Where the master of a standalone cluster serves its user interface, by default."""
 _TIMEOUT = 2.0
 """Seconds for one answer."""
+_LONGEST = 8 * 1024 * 1024
+"""Bytes of a page that are read."""
 _FIELD = re.compile(r'<input type="hidden" name="([^"]*)" value="([^"]*)"')
 
 
 def end(application: SparkApplication, *, ui_port: int = UI_PORT) -> str:
     """Ask the cluster to end an application; return what came of it, for people.
 
-    Empty if the cluster does not run it. Idempotent. Never raises. Takes seconds at most.
+    Empty if the cluster does not run it, or is of a kind that jrs cannot ask. Idempotent. Never
+    raises.
 
     Args:
         ui_port: of the user interface of the cluster's master.
     """
     cluster, name = application.master, application.id
     ask = _KINDS.get(urlsplit(cluster).scheme)
-    if ask is None:
-        return f"executors of {name} on {cluster} may keep their cores for a minute"
     try:
-        ended = ask(application, ui_port)
+        ended = ask is not None and ask(application, ui_port)
     except (OSError, HTTPException, ValueError) as error:
         return f"{cluster} was not asked to end {name}: {error}"
     return f"had {cluster} end its application {name}" if ended else ""
 
 
-def _standalone(application: SparkApplication, ui_port: int) -> bool:
-    """Ask each master of a standalone cluster; the one that leads knows the application.
+class _NoRedirect(HTTPRedirectHandler):
+    """Goes nowhere else: the cluster's master alone is asked."""
 
-    A master takes the request from the form of its page alone: since Spark 4.3 that has a token.
-    """
-    browser = build_opener(HTTPCookieProcessor())
+    def redirect_request(self, *_: object) -> None:
+        return None
+
+
+def _standalone(application: SparkApplication, ui_port: int) -> bool:
+    """Ask each master of a standalone cluster; the one that leads knows the application."""
+    problem: Exception | None = None
     for place in urlsplit(application.master).netloc.split(","):
-        ui = f"http://{place.rpartition(':')[0] or place}:{ui_port}"
-        with browser.open(ui, timeout=_TIMEOUT) as answer:
-            forms = answer.read().decode(errors="replace").split("<form ")[1:]
-        for form in forms:
-            fields = dict(_FIELD.findall(form.partition("</form>")[0]))
-            if fields.get("id") == application.id:
-                sent = urlencode(fields).encode()
-                with browser.open(Request(f"{ui}/app/kill/", sent), timeout=_TIMEOUT):
-                    return True
+        try:
+            if _by_form(f"http://{place.rpartition(':')[0] or place}:{ui_port}", application.id):
+                return True
+        except (OSError, HTTPException, ValueError) as error:
+            problem = error
+    if problem is not None:
+        raise problem
+    return False
+
+
+def _by_form(page: str, name: str) -> bool:
+    """Send the form of an application on a master's page; return whether there is one.
+
+    The form it has to be: since Spark 4.3 it has a token.
+    """
+    browser = build_opener(ProxyHandler({}), _NoRedirect(), HTTPCookieProcessor())
+    with browser.open(page, timeout=_TIMEOUT) as answer:
+        forms = answer.read(_LONGEST).decode(errors="replace").split("<form ")[1:]
+    for form in forms:
+        fields = dict(_FIELD.findall(form.partition("</form>")[0]))
+        if fields.get("id") == name:
+            sent = Request(f"{page}/app/kill/", urlencode(fields).encode())
+            try:
+                browser.open(sent, timeout=_TIMEOUT).close()
+            except HTTPError as error:
+                if not 300 <= error.code < 400:  # Done, it leads back to the page.
+                    raise
+            return True
     return False
 
 

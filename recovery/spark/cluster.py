@@ -20,11 +20,14 @@ from jrs.records.attempts import SparkApplication
 from ..attempt.context import AttemptContext
 from ..attempt.job_log import log_of
 from ..files import permissions
+from .surroundings import is_local
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-_MOST_TASKS = 64
+_UMASK = "start the workers with umask 0007"
+_MOST_TASKS = 1024
 """Tasks of one look: on a larger cluster, not every executor gets one."""
 
 
@@ -42,89 +45,104 @@ class Executor:
         return f"an executor on {self.host}, as user {self.user}: {state}"
 
 
-_found: list[Executor] = []
-"""What the executors of this process's session have found."""
+_sent: set[tuple[str, str]] = set()
+"""The modules that were sent, and to which application."""
 
 
 def introduce(attempt: AttemptContext, session: SparkSession, *, first: bool) -> None:
-    """Record the application of an attempt's session on a cluster.
+    """Record the application of an attempt's session on a cluster, and send it the job's module.
 
-    At first, send the module of the job's function to the executors, wait for them, and see whether
-    they share the storage.
+    At first, wait for executors, and say which of them cannot use the storage.
 
     Raises:
         Fenced: a newer leader exists, or the attempt was shut out.
     """
-    if not first:
-        _record(attempt, session, waiting=False)
-        return
-    _record(attempt, session, waiting=True)
-    from pyspark import SparkFiles
-
     log, context = log_of(attempt), session.sparkContext
+    _record(attempt, context, waiting=first)
+    _send(attempt.spec.entry_point, context)
+    if not first:
+        return
     master = str(context.master)
     if master.startswith("spark:") and context.getConf().get("spark.cores.max") is None:
         log.warning("spark.cores.max is not set: the job takes all cores of %s", master)
-    files = Path(SparkFiles.getRootDirectory(), "jrs")
-    if (sent := module_to_send(attempt.spec.entry_point, files)) is not None:
-        context.addPyFile(str(sent))
-    _found.clear()
     try:
-        _found.extend(look(session, attempt.storage.folder(attempt.job_id)))
+        for one in look(attempt, context):
+            if one.problem:
+                log.warning("%s", one)
     except Exception as error:
         # The job may need neither Python on the executors nor the storage.
         log.warning("it is unknown whether the executors share the storage: %s", error)
-    for one in _found:
-        if one.problem:
-            log.warning("%s", one)
-    _record(attempt, session, waiting=False)
+    _record(attempt, context, waiting=False)
 
 
-def _record(attempt: AttemptContext, session: SparkSession, *, waiting: bool) -> None:
-    context = session.sparkContext
+def _record(attempt: AttemptContext, context: SparkContext, *, waiting: bool) -> None:
     application = SparkApplication(
         str(context.applicationId), str(context.master), context.uiWebUrl or "", waiting=waiting
     )
     attempt.own.runs_on(attempt.backend, attempt.fence, application)
 
 
-def require_shared(job_id: str) -> None:
-    """Raise `JobHeld` if an executor cannot use the storage: its files would be lost to the job."""
-    if problems := [str(one) for one in _found if one.problem]:
+def _send(entry_point: str, context: SparkContext) -> None:
+    from pyspark import SparkFiles
+
+    this = (str(context.applicationId), entry_point.rpartition(":")[0])
+    if this not in _sent:
+        _sent.add(this)
+        files = Path(SparkFiles.getRootDirectory(), "jrs")
+        if (module := module_to_send(entry_point, files)) is not None:
+            context.addPyFile(str(module))
+
+
+def check_output(attempt: AttemptContext, output: Path) -> None:
+    """Raise `JobHeld` if a stage's output may lack what executors have written elsewhere.
+
+    Spark itself does not notice: each executor has a folder of that name, and the driver's has no
+    files. Other files the driver has written itself, so they are whole.
+    """
+    if any(path.is_dir() or path.name == "_SUCCESS" for path in output.iterdir()):
+        require_shared(attempt)
+
+
+def require_shared(attempt: AttemptContext) -> None:
+    """Raise `JobHeld` if this process's session is on a cluster, and an executor that it has now
+    cannot use the storage: what such an executor writes is lost to the job.
+
+    Raises:
+        Whatever Spark raises if the executors cannot be asked.
+    """
+    pyspark = sys.modules.get("pyspark")
+    context = None if pyspark is None else pyspark.SparkContext._active_spark_context
+    if context is None or is_local(str(context.master)):
+        return
+    if problems := [str(one) for one in look(attempt, context) if one.problem]:
         raise JobHeld(
-            f"job {job_id!r} runs on a cluster whose executors do not share its storage: "
+            f"job {attempt.job_id!r} runs on a cluster whose executors do not share its storage: "
             f"{'; '.join(problems[:3])}; give the masters a --storage that all hosts mount"
         )
 
 
-def check_output(job_id: str, output: Path) -> None:
-    """Raise `JobHeld` if a stage's output may lack what executors have written elsewhere.
+def look(attempt: AttemptContext, context: SparkContext) -> list[Executor]:
+    """Return what the executors find of the storage: each executor that has a free core, once.
 
-    Spark itself does not notice: each executor has a folder of that name, and the driver's has no
-    files. Files that the driver has written itself are whole.
-    """
-    if any(path.is_dir() for path in output.iterdir()):
-        require_shared(job_id)
-
-
-def look(session: SparkSession, folder: Path) -> list[Executor]:
-    """Return what the executors find of a folder of the driver's: each executor once.
-
-    Waits for executors. `folder` is unchanged afterwards.
+    Waits for executors.
 
     Raises:
-        OSError: what an executor has made cannot be removed by the driver, or nothing can be
-            written.
+        OSError: the driver itself cannot write there.
+        Whatever Spark raises if the executors cannot be asked.
     """
-    context = session.sparkContext
-    seen = folder / f".seen-{uuid.uuid4().hex}"
+    epoch = attempt.storage.folder(attempt.job_id) / f"e{attempt.epoch}"
+    seen = epoch / f".seen-{uuid.uuid4().hex}"
     permissions.make(seen)
+    # Twice as many as cores: the first tasks go to all free cores at once.
+    tasks = min(2 * max(2, context.defaultParallelism), _MOST_TASKS)
+    rows = context.parallelize(range(tasks), tasks).mapPartitions(_looking(str(seen))).collect()
+    found = {Executor(*row) for row in rows}
     try:
-        tasks = min(max(2, context.defaultParallelism), _MOST_TASKS)
-        rows = context.parallelize(range(tasks), tasks).mapPartitions(_looking(str(seen))).collect()
-    finally:
         shutil.rmtree(seen)
-    return sorted({Executor(*row) for row in rows}, key=lambda one: (one.host, one.user))
+    except OSError as error:
+        problem = f"the driver cannot remove what it makes ({error.strerror}): {_UMASK}"
+        found = {attrs.evolve(one, problem=one.problem or problem) for one in found}
+    return sorted(found, key=lambda one: (one.host, one.user, one.problem))
 
 
 def _looking(folder: str) -> Callable[[Iterable[Any]], Iterator[tuple[str, str, str]]]:
@@ -133,8 +151,10 @@ def _looking(folder: str) -> Callable[[Iterable[Any]], Iterator[tuple[str, str, 
     def run(_: Iterable[Any]) -> Iterator[tuple[str, str, str]]:
         import os
         import socket
+        import time
         import uuid
 
+        time.sleep(0.05)  # Or the first executor is done with all tasks before another has one.
         problem = ""
         try:
             mine = os.path.join(folder, uuid.uuid4().hex)
@@ -158,11 +178,11 @@ def module_to_send(entry_point: str, folder: Path) -> Path | None:
         folder: where the file is written, if the module is part of a package.
     """
     module = sys.modules.get(entry_point.rpartition(":")[0])
-    if module is None or module.__name__ not in sys.modules or not module.__file__:
+    if module is None or not module.__file__:
         return None
     path = Path(module.__file__)
-    if _is_installed(path):
-        return None
+    if not path.is_file() or _is_installed(path):
+        return None  # A file that is missing is in an archive of --py-files.
     top, *inner = module.__name__.split(".")
     if not inner and path.name != "__init__.py":
         return path
@@ -170,11 +190,16 @@ def module_to_send(entry_point: str, folder: Path) -> Path | None:
     root = path.parents[depth - 1]
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / f"{top}.zip"
-    with zipfile.ZipFile(target, "w") as archive:
+    with zipfile.ZipFile(target, "w", strict_timestamps=False) as archive:
         for found in sorted(root.rglob("*")):
-            if found.is_file() and "__pycache__" not in found.parts:
-                archive.write(found, os.path.join(top, found.relative_to(root)))
+            inside = found.relative_to(root)
+            if found.is_file() and not any(map(_is_left_out, inside.parts)):
+                archive.write(found, os.path.join(top, inside))
     return target
+
+
+def _is_left_out(name: str) -> bool:
+    return name == "__pycache__" or name.startswith(".")
 
 
 def _is_installed(path: Path) -> bool:

@@ -26,7 +26,7 @@ class PySparkEngine:
         return Streams(run, draining=draining)
 
     def check_output(self, run: StreamHost, output: Path) -> None:
-        cluster.check_output(run.context.job_id, output)
+        cluster.check_output(run.context, output)
 
     def jvm_died(self, error: BaseException) -> bool:
         return jvm_died(error)

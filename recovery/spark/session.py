@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -93,12 +94,18 @@ def session_of(
     with _starting:
         if _gateway_exit() is not None:
             _forget_jvm()
+        elif _is_stopped():
+            _forget_session()
         if SparkContext._active_spark_context is None:
             require_java()
             given = _configuration(attempt, by_code)
             builder = SparkSession.builder.config(conf=given)
             # Secrets of a driver; an attempt has none.
-            with credentials.withheld(), _own_python_first():
+            with (
+                credentials.withheld(),
+                permissions.shared_by_children(attempt.storage.root),
+                _own_python_first(),
+            ):
                 found = builder.getOrCreate()
             for path in attempt.spec.settings.py_files:
                 found.sparkContext.addPyFile(path)
@@ -140,7 +147,8 @@ def require_java() -> None:
 
 
 def jvm_died(error: BaseException) -> bool:
-    """Return whether `error` was raised because the JVM behind this process's Spark has died.
+    """Return whether `error` was raised because the JVM behind this process's Spark has died, or
+    Spark has stopped the session by itself.
 
     A function that fails with its JVM has not failed by itself: its attempt has died.
     """
@@ -151,8 +159,10 @@ def jvm_died(error: BaseException) -> bool:
             return True
         if type(cause).__module__ == "py4j.protocol" or isinstance(cause, ConnectionError):
             # Its sockets close a moment before its end is visible.
-            return _gateway_exit(wait=not hasattr(cause, "java_exception")) is not None
-    return _gateway_exit() is not None
+            if _gateway_exit(wait=not hasattr(cause, "java_exception")) is not None:
+                return True
+            break
+    return _gateway_exit() is not None or _is_stopped()
 
 
 def cancel_work(job_id: str) -> None:
@@ -226,9 +236,10 @@ def _configuration(attempt: AttemptContext, by_code: dict[str, str]) -> SparkCon
     if on_host and not (given.contains(_PYTHON) or _PYTHON in elsewhere):
         # Otherwise its workers are any python3 on the PATH, without the packages of this one.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    if permissions.is_shared(attempt.storage.root):
+    umask = "spark.hadoop.fs.permissions.umask-mode"
+    if umask not in elsewhere and permissions.is_shared(attempt.storage.root):
         # Hadoop sets the permissions of what it creates, whatever the process's umask is.
-        given.setIfMissing("spark.hadoop.fs.permissions.umask-mode", "007")
+        given.setIfMissing(umask, "007")
     java = [class_data.options()]
     scratch = attempt.scratch()
     if scratch is not None and not given.contains("spark.local.dir"):
@@ -248,7 +259,9 @@ def _own_python_first() -> Iterator[None]:
     their Python by, and not this one's path.
     """
     before = os.environ.get("PATH", os.defpath)
-    os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), before])
+    own = os.path.dirname(sys.executable)
+    if os.path.dirname(shutil.which("python3") or "") != own:
+        os.environ["PATH"] = os.pathsep.join([own, before])
     try:
         yield
     finally:
@@ -271,9 +284,26 @@ def _gateway_exit(*, wait: bool = False) -> int | None:
 def _forget_jvm() -> None:
     """Let pyspark start a new JVM: by itself it continues with the one that died."""
     from pyspark import SparkContext
+
+    SparkContext._gateway = SparkContext._jvm = None
+    _forget_session()
+
+
+def _is_stopped() -> bool:
+    """Return whether Spark has stopped this process's session: its cluster ended it, or went."""
+    pyspark = sys.modules.get("pyspark")
+    context = None if pyspark is None else pyspark.SparkContext._active_spark_context
+    try:
+        return context is not None and bool(context._jsc.sc().isStopped())
+    except Exception:
+        return False  # The JVM ends: that is noticed by its process.
+
+
+def _forget_session() -> None:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    SparkContext._active_spark_context = None
     SparkSession._instantiatedSession = SparkSession._activeSession = None
 
 

@@ -106,4 +106,13 @@ class _Writer(DataSourceStreamArrowWriter):
 
 
 def _names(messages: list[WriterCommitMessage | None]) -> list[str]:
-    return [each.name for each in messages if isinstance(each, _Staged) and each.name]
+    """Return the files that tasks have staged. A message that is not understood is an error: the
+    rows that it stands for would be lost."""
+    found = [_name_of(each) for each in messages if each is not None]
+    return [name for name in found if name is not None]
+
+
+def _name_of(message: WriterCommitMessage) -> str | None:
+    if not isinstance(message, _Staged):
+        raise TypeError(f"not a message of this sink: {type(message).__name__}")
+    return message.name

@@ -193,7 +193,7 @@ class StageQuery:
             self.step = Step.DRAINED
             return
         queries.make_active(self.writer)
-        cluster.require_shared(self.run.context.job_id)
+        cluster.require_shared(self.run.context)
         left = at.planned if at.planned > at.committed else None
         to_end = self.bounded or (draining and self.holds_back is None)
         to_rescale = not at.at_the_end and self._is_to_rescale()

@@ -13,6 +13,7 @@ from jrs.records.settings import properties_in
 
 MASTER = "spark.master"
 _ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
+_API = "SPARK_API_MODE"
 _CONNECT = (
     "Spark Connect: jrs needs a driver of its own, with its JVM, to fence what a replaced driver "
     "writes"
@@ -28,6 +29,7 @@ def settings_found(environment: Mapping[str, str]) -> dict[str, str]:
     parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False, exit_on_error=False)
     parser.add_argument("--conf", "-c", action="append", default=[])
     parser.add_argument("--master")
+    parser.add_argument("--remote")
     parser.add_argument("--properties-file", type=Path)
     try:
         given, _ = parser.parse_known_args(shlex.split(environment.get(_ARGUMENTS, "")))
@@ -42,6 +44,8 @@ def settings_found(environment: Mapping[str, str]) -> dict[str, str]:
     found |= dict(one.split("=", 1) for one in given.conf if "=" in one)
     if given.master is not None:
         found[MASTER] = given.master
+    if given.remote is not None:
+        found["spark.remote"] = given.remote
     return found
 
 
@@ -72,9 +76,11 @@ def refuse_connect(
     """
     if why := _connects(conf):
         raise InvalidInput(f"{why} is {_CONNECT}: name a master, such as local[*] or spark://…")
-    for name in ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED"):
-        if environment.get(name):
-            raise CannotStartHere(f"{name} is set on this host, which is {_CONNECT}: unset it")
+    asks = {name for name in ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED") if name in environment}
+    if environment.get(_API, "classic").lower() != "classic":
+        asks.add(_API)
+    if asks:
+        raise CannotStartHere(f"{min(asks)} is set on this host, which is {_CONNECT}: unset it")
     if MASTER not in conf and (why := _connects(found)):
         raise CannotStartHere(f"this host's Spark has {why}, which is {_CONNECT}: remove it")
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import sys
 import threading
 import zipfile
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from urllib.parse import parse_qs
 
 import pytest
@@ -52,21 +55,33 @@ def test_c6_the_module_that_travels(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert cluster.module_to_send(entry, sent) is None
 
 
+@pytest.mark.parametrize(
+    ("names", "held"),
+    [(["report.txt"], False), (["report.txt", "table/"], True), (["_SUCCESS"], True)],
+    ids=["files of the driver", "a folder", "written by Spark"],
+)
 def test_c9_output_that_executors_do_not_share(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: list[str], held: bool
 ) -> None:
-    """C9: folders may lack what was written elsewhere; files of the driver itself are whole."""
-    blind = cluster.Executor("worker-2", "1001", "FileNotFoundError: No such file or directory")
-    monkeypatch.setattr(cluster, "_found", [cluster.Executor("worker-1", "1001"), blind])
-    (tmp_path / "report.txt").touch()
-    cluster.check_output("job", tmp_path)
-    (tmp_path / "table").mkdir()
-    (tmp_path / "table" / "_SUCCESS").touch()
+    """C9: folders, and what Spark says it has written, may lack what is on other hosts."""
+    looks = {"worker-1": "", "worker-2": "FileNotFoundError: No such file or directory"}
+    found = [cluster.Executor(host, "1001", problem) for host, problem in looks.items()]
+    context = SimpleNamespace(master="spark://s:7077")
+    pyspark = SimpleNamespace(SparkContext=SimpleNamespace(_active_spark_context=context))
+    monkeypatch.setitem(sys.modules, "pyspark", pyspark)
+    monkeypatch.setattr(cluster, "look", lambda *_: found)
+    attempt: Any = SimpleNamespace(job_id="job")
+    for name in names:
+        (tmp_path / name).mkdir() if name.endswith("/") else (tmp_path / name).touch()
 
-    with pytest.raises(JobHeld, match="an executor on worker-2, as user 1001: FileNotFoundError"):
-        cluster.check_output("job", tmp_path)
-    monkeypatch.setattr(cluster, "_found", [cluster.Executor("worker-1", "1001")])
-    cluster.check_output("job", tmp_path)
+    if held:
+        with pytest.raises(JobHeld, match="an executor on worker-2, as user 1001: FileNotFound"):
+            cluster.check_output(attempt, tmp_path)
+    del found[1]
+    cluster.check_output(attempt, tmp_path)
+    found.append(cluster.Executor("worker-2", "1001", "never asked"))
+    context.master = "local[2]"
+    cluster.check_output(attempt, tmp_path)
 
 
 PAGE = """<form action="app/kill/" method="POST">
@@ -86,7 +101,9 @@ def page() -> Iterator[tuple[int, list[dict[str, list[str]]]]]:
         def do_POST(self) -> None:
             text = self.rfile.read(int(self.headers["Content-Length"])).decode()
             sent.append(parse_qs(text))
-            self.answer(b"")
+            self.send_response(302)
+            self.send_header("Location", "http://127.0.0.1:1/")
+            self.end_headers()
 
         def answer(self, body: bytes) -> None:
             self.send_response(200)
@@ -115,11 +132,11 @@ def test_c4_an_application_is_ended_by_the_form_of_its_page(
 
     assert end("app-2", "spark://127.0.0.1:7077") == ""
     assert sent == []
-    said = end("app-1", "spark://127.0.0.1:7077")
-    assert said == "had spark://127.0.0.1:7077 end its application app-1"
+    # The first of several masters is dead.
+    masters = "spark://127.0.0.2:7077,127.0.0.1:7077"
+    assert end("app-1", masters) == f"had {masters} end its application app-1"
     assert sent == [{"id": ["app-1"], "terminate": ["true"], "csrfToken": ["t0ken"]}]
-    said = "executors of app-1 on yarn may keep their cores for a minute"
-    assert end("app-1", "yarn") == said
+    assert end("app-1", "yarn") == ""
 
 
 def test_c4_a_cluster_that_cannot_be_asked() -> None:

@@ -69,7 +69,10 @@ def test_c7_spark_connect_is_refused(conf: dict[str, str]) -> None:
     refuse_connect({"spark.master": "local", "spark.api.mode": "classic"}, {}, {})
 
 
-@pytest.mark.parametrize("name", ["SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED"])
+@pytest.mark.parametrize("name", ["SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_API_MODE"])
 def test_c7_a_host_of_spark_connect(name: str) -> None:
     with pytest.raises(CannotStartHere, match=rf"{name} is set on this host, .*: unset it"):
         refuse_connect({}, {}, {name: "sc://h"})
+    refuse_connect({}, {}, {"SPARK_API_MODE": "classic"})
+    with pytest.raises(CannotStartHere, match=r"has spark\.remote=sc://h, which is Spark Connect"):
+        refuse_connect({}, settings_found({SUBMIT: "--remote sc://h pyspark-shell"}), {})

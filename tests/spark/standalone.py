@@ -52,7 +52,9 @@ def standalone(address: str, host: Sequence[str]) -> Iterator[Standalone]:
     """
     with ExitStack() as stack:
         # Not in pytest's folder, which only its own user can enter.
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="jrs-standalone-")))
+        # Executors may still write when it is removed.
+        made = tempfile.TemporaryDirectory(prefix="jrs-standalone-", ignore_cleanup_errors=True)
+        folder = Path(stack.enter_context(made))
         folder.chmod(0o755)
         python = _environment(folder / "environment")
         storage, work = folder / "storage", folder / "work"

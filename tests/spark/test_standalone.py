@@ -126,7 +126,9 @@ def test_a_stream_survives_a_partition(world: World) -> None:
             "the old application is ended",
             BOUND,
         )
-        (source / "2.csv").write_text("rain\nfog\n")
+        aside = source.with_name("2.csv")
+        aside.write_text("rain\nfog\n")
+        aside.rename(source / "2.csv")
         until(lambda: (out / "batch=1").is_dir(), "a batch is published by the next leader")
         world.place.hosts.mend()
         job.cancel()

@@ -23,15 +23,19 @@ from pyspark import cloudpickle
 sink = cloudpickle.loads(sys.stdin.buffer.read())
 writer = sink.streamWriter(None, False)
 rows = pa.RecordBatch.from_pydict({"word": ["wind", "rain"]})
-sys.stdout.buffer.write(cloudpickle.dumps((writer, [writer.write(iter([rows]))])))
+message = writer.write(iter([rows]))
+for part in (writer, message):  # Spark sends them apart, too.
+    pickled = cloudpickle.dumps(part)
+    sys.stdout.buffer.write(len(pickled).to_bytes(4, "big") + pickled)
 """
 COMMITTER = """
 import sys
 sys.modules["jrs"] = None
 from pyspark import cloudpickle
 
-writer, messages = cloudpickle.loads(sys.stdin.buffer.read())
-writer.commit(messages, 7)
+read = sys.stdin.buffer.read
+writer, message = (cloudpickle.loads(read(int.from_bytes(read(4), "big"))) for _ in range(2))
+writer.commit([message, None], 7)
 """
 
 

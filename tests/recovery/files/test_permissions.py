@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ def umask() -> object:
 def test_c3_a_storage_that_a_group_shares(tmp_path: Path) -> None:
     """C3: what is made in it is for the group, too, but for logs; in any other, for the user."""
     shared, own = tmp_path / "shared", tmp_path / "own"
-    for path, bits in ((shared, 0o2770), (own, 0o750)):
+    for path, bits in ((shared, 0o2770), (own, 0o2775)):
         path.mkdir()
         path.chmod(bits)
         storage = JobStorage(path, "etl")
@@ -38,21 +39,34 @@ def test_c3_a_storage_that_a_group_shares(tmp_path: Path) -> None:
         found = [*epoch.parents[:2], epoch, storage.staging("job", 1, "stage", 1)]
         found += [storage.stream("job", 1, "stream") / name for name in ("ck", "staging")]
 
-        wanted = 0o2770 if path == shared else 0o700
-        assert {mode(one) for one in found} == {wanted}
+        wanted = 0o770 if path == shared else 0o700
+        assert {mode(one) & 0o777 for one in found} == {wanted}
         assert mode(logs) & 0o777 == 0o700
 
 
 @pytest.mark.usefixtures("umask")
-def test_c3_what_a_process_makes_from_then_on(tmp_path: Path) -> None:
-    """C3: files and folders of the attempt and its JVM are for the group, if the storage is."""
-    permissions.share(tmp_path)
-    (tmp_path / "private").touch()
-    tmp_path.chmod(0o2770)
-    permissions.share(tmp_path)
-    (tmp_path / "shared").touch()
+def test_c3_what_the_jvm_makes(tmp_path: Path) -> None:
+    """C3: what a child makes is for the group, if the storage is; what the process makes is not."""
+    for name, bits in (("private", 0o2775), ("shared", 0o2770)):
+        tmp_path.chmod(bits)
+        with permissions.shared_by_children(tmp_path):
+            subprocess.run(["touch", tmp_path / name], check=True)
+    (tmp_path / "own").touch()
 
-    assert [mode(tmp_path / name) for name in ("private", "shared")] == [0o644, 0o660]
+    assert [mode(tmp_path / name) for name in ("private", "shared", "own")] == [0o644, 0o660, 0o644]
+
+
+def test_x3_a_link_in_the_place_of_a_folder(tmp_path: Path) -> None:
+    """X3: somebody of the group puts it there; the folder that it leads to stays as it was."""
+    shared, other = tmp_path / "shared", tmp_path / "other"
+    for path in (shared, other):
+        path.mkdir(mode=0o700)
+    shared.chmod(0o2770)
+    (shared / "folder").symlink_to(other)
+
+    with pytest.raises(OSError, match="folder"):
+        permissions.make(shared / "folder", exist_ok=True)
+    assert mode(other) == 0o700
 
 
 def test_a_folder_that_a_crash_left_unshared(tmp_path: Path) -> None:

@@ -1,0 +1,76 @@
+"""Whose application a leader has a Spark cluster end."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from jrs.contract.operations import create_or_update
+from jrs.records import keys
+from jrs.records.attempts import SparkApplication
+from jrs.records.codec import encode
+from jrs.records.model import AttemptRecord, RunnerKind
+from jrs.records.policies import RestartPolicy
+from jrs.recovery.attempt.context import AttemptContext
+from jrs.recovery.attempt.job import Job, context_of
+from jrs.recovery.attempt.runners.thread import ThreadRunner
+from jrs.recovery.processes import left_on_cluster
+from jrs.store.jobs import JobCatalog
+from tests.recovery.support import FaultyMemory, Leader, spec
+
+APPLICATION = SparkApplication("app-1", "spark://s:7077")
+
+
+def uses_spark(job: Job) -> int:
+    """Record an application, as a session on a cluster does; the first attempt then fails."""
+    context: AttemptContext = context_of(job)
+    context.own.runs_on(context.backend, context.fence, APPLICATION)
+    if job.attempt == 1:
+        raise ValueError("tried again")
+    return job.attempt
+
+
+@pytest.fixture
+def ended(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Collects the applications that the cluster is asked to end."""
+    asked: list[str] = []
+
+    def end(application: SparkApplication) -> str:
+        asked.append(application.id)
+        return "ended"
+
+    monkeypatch.setattr(left_on_cluster, "end", end)
+    return asked
+
+
+def submit(memory: FaultyMemory) -> None:
+    again = RestartPolicy(attempts=2, on_exception=True, delay=0.0)
+    entry = f"{uses_spark.__module__}:uses_spark"
+    JobCatalog(memory).submit(spec("job", entry, runner=RunnerKind.THREAD, restart=again))
+
+
+def test_c4_what_a_lost_leader_has_left(memory: FaultyMemory, root: Path, ended: list[str]) -> None:
+    """C4: the application of an earlier epoch's attempt is ended before the next attempt."""
+    submit(memory)
+    before = AttemptRecord("job", epoch=0, spark=APPLICATION, pid=os.getpid() + 1)
+    memory.commit(create_or_update(keys.ATTEMPTS + "job", encode(before), None))
+    with Leader(memory, root, runner=ThreadRunner()) as leader:
+        result = leader.store.wait("job", 60)
+        said = [one.message for one in leader.events if one.kind == "orphans"]
+
+    assert ended == ["app-1"]
+    assert said == ["ended"]
+    assert [one.spark for one in result.attempts] == [APPLICATION, APPLICATION]
+
+
+def test_c4_a_session_that_other_jobs_share(
+    memory: FaultyMemory, root: Path, ended: list[str]
+) -> None:
+    """C4: an attempt that dies in the leader's own process leaves its session to other jobs."""
+    submit(memory)
+    with Leader(memory, root, runner=ThreadRunner()) as leader:
+        result = leader.store.wait("job", 60)
+
+    assert (result.payload, ended) == (2, [])
