@@ -168,10 +168,11 @@ def took(seconds: float) -> str:
 
 
 def table(columns: list[str], rows: list[list[str]]) -> None:
-    """Print a table, each cell in one line; as wide as necessary if stdout is not a terminal."""
+    """Print a table; as wide as necessary if stdout is not a terminal. On a terminal, long cells
+    are folded, but for the first ones: they are names that the next command needs."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
     from rich.text import Text
 
     rows = [[printable(cell) for cell in row] for row in rows]
@@ -179,7 +180,10 @@ def table(columns: list[str], rows: list[list[str]]) -> None:
     if not console.is_terminal:
         console = Console(width=max(120, 2 + sum(3 + max(map(len, column)) for column in
                                                  zip(columns, *rows, strict=True))))  # fmt: skip
-    drawn = Table(*columns, box=SIMPLE_HEAD, pad_edge=False)
+    drawn = Table(
+        *(Column(name, overflow="fold") for name in columns), box=SIMPLE_HEAD, pad_edge=False
+    )
+    drawn.columns[0].min_width = max((len(row[0]) for row in rows), default=0)
     for row in rows:
         drawn.add_row(*(Text(cell) for cell in row))
     console.print(drawn)

@@ -91,7 +91,7 @@ def retry(catalog: SnapshotIndex, job_id: str, request: RetryRequest) -> str:
             request.skipped(record, str(error))
     raise WrongState(
         f"nothing is kept of job {job_id!r} that a retry could take over; submit it again under "
-        "another id (what is kept: jrs submit --snapshots-at-end failed=keep)"
+        "another id (what is kept of each end: jrs submit --snapshots-at-end STATUS=keep)"
     )
 
 
@@ -123,7 +123,8 @@ def _check_ended(backend: Backend, job_id: str, request: RetryRequest) -> None:
         status = entry.result.status
     if status is JobStatus.FINISHED and not request.from_stage:
         raise WrongState(
-            f"job {job_id!r} has FINISHED: to run stages of it again, name the first of them: "
+            f"job {job_id!r} has FINISHED: submit it under another id to run it again. If it was "
+            "submitted with --snapshots-at-end finished=keep, a retry runs the later stages again: "
             f"jrs retry {job_id} --from-stage STAGE"
         )
 
