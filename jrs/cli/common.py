@@ -180,10 +180,9 @@ def table(columns: list[str], rows: list[list[str]]) -> None:
     if not console.is_terminal:
         console = Console(width=max(120, 2 + sum(3 + max(map(len, column)) for column in
                                                  zip(columns, *rows, strict=True))))  # fmt: skip
-    drawn = Table(
-        *(Column(name, overflow="fold") for name in columns), box=SIMPLE_HEAD, pad_edge=False
-    )
-    drawn.columns[0].min_width = max((len(row[0]) for row in rows), default=0)
+    names = [Column(name, overflow="fold") for name in columns]
+    names[0].no_wrap = True
+    drawn = Table(*names, box=SIMPLE_HEAD, pad_edge=False)
     for row in rows:
         drawn.add_row(*(Text(cell) for cell in row))
     console.print(drawn)

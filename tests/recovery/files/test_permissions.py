@@ -57,7 +57,7 @@ def test_c3_what_the_jvm_makes(tmp_path: Path) -> None:
 
 
 def test_x3_a_link_in_the_place_of_a_folder(tmp_path: Path) -> None:
-    """X3: somebody of the group puts it there; the folder that it leads to stays as it was."""
+    """X3: another user of the group puts it there; the folder that it leads to stays as it was."""
     shared, other = tmp_path / "shared", tmp_path / "other"
     for path in (shared, other):
         path.mkdir(mode=0o700)
