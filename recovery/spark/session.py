@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from jrs.contract import credentials
@@ -98,13 +98,15 @@ def session_of(
             _forget_session()
         if SparkContext._active_spark_context is None:
             require_java()
-            given = _configuration(attempt, by_code)
+            elsewhere = surroundings.settings_found(os.environ)
+            given = _configuration(attempt, by_code, elsewhere)
+            on_host = surroundings.is_local(surroundings.master_of(dict(given.getAll()), elsewhere))
             builder = SparkSession.builder.config(conf=given)
             # Secrets of a driver; an attempt has none.
             with (
                 credentials.withheld(),
                 permissions.shared_by_children(attempt.storage.root),
-                _own_python_first(),
+                nullcontext() if on_host else _own_python_first(),
             ):
                 found = builder.getOrCreate()
             for path in attempt.spec.settings.py_files:
@@ -159,10 +161,11 @@ def jvm_died(error: BaseException) -> bool:
             return True
         if type(cause).__module__ == "py4j.protocol" or isinstance(cause, ConnectionError):
             # Its sockets close a moment before its end is visible.
-            if _gateway_exit(wait=not hasattr(cause, "java_exception")) is not None:
-                return True
-            break
-    return _gateway_exit() is not None or _is_stopped()
+            gone = _gateway_exit(wait=not hasattr(cause, "java_exception")) is not None
+            return gone or _is_stopped()
+        if type(cause).__module__.startswith("pyspark.") and _is_stopped():
+            return True
+    return _gateway_exit() is not None
 
 
 def cancel_work(job_id: str) -> None:
@@ -211,8 +214,13 @@ def _check_known(session: SparkSession, keys: Iterable[str]) -> None:
             )
 
 
-def _configuration(attempt: AttemptContext, by_code: dict[str, str]) -> SparkConf:
+def _configuration(
+    attempt: AttemptContext, by_code: dict[str, str], elsewhere: dict[str, str]
+) -> SparkConf:
     """Return the configuration of a session that is about to start.
+
+    Args:
+        elsewhere: what Spark finds by itself.
 
     Raises:
         InvalidInput, CannotStartHere: it would be a session of Spark Connect.
@@ -220,7 +228,6 @@ def _configuration(attempt: AttemptContext, by_code: dict[str, str]) -> SparkCon
     from pyspark import SparkConf
 
     conf = {**conf_of(attempt.spec.settings), **by_code}
-    elsewhere = surroundings.settings_found(os.environ)
     surroundings.refuse_connect(conf, elsewhere, os.environ)
     given = SparkConf()
     for key, value in conf.items():
