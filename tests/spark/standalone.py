@@ -16,6 +16,7 @@ import tempfile
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from http.client import HTTPException
 from pathlib import Path
 
 import attrs
@@ -136,5 +137,5 @@ def _workers(address: str) -> int:
     try:
         with urllib.request.urlopen(f"http://{address}:8080/json/", timeout=5) as answer:
             return int(json.load(answer)["aliveworkers"])
-    except OSError:
-        return 0
+    except (OSError, HTTPException, ValueError):
+        return 0  # It has not started yet.
