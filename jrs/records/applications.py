@@ -8,8 +8,7 @@ import json
 import attrs
 
 from jrs.contract.errors import InvalidInput, TooLarge
-from jrs.contract.texts import bounded
-from jrs.records.checks import check_job_id, check_json
+from jrs.records.checks import bounded_text, check_job_id, check_json
 from jrs.records.fields import Json
 from jrs.records.stored import Stored
 
@@ -26,7 +25,7 @@ def _name(instance: object, attribute: object, value: str) -> None:
 
 
 def _bounded(text: str) -> str:
-    return bounded(text, _LONGEST_ERROR) if isinstance(text, str) else text
+    return bounded_text(text, _LONGEST_ERROR)
 
 
 @attrs.frozen

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from jrs.contract.texts import bounded
+from jrs.records.checks import bounded_text
 from jrs.records.stored import Stored
 
 MAX_ATTEMPTS = 20
@@ -14,7 +14,7 @@ _ENDED_LIMIT = 1024
 
 
 def _bounded(text: str) -> str:
-    return bounded(text, _ENDED_LIMIT) if isinstance(text, str) else text
+    return bounded_text(text, _ENDED_LIMIT)
 
 
 @attrs.frozen

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 
 from jrs.contract.errors import InvalidInput, TooLarge
-from jrs.contract.texts import bounded, bounded_map, shown
+from jrs.contract.texts import LIMIT, bounded, bounded_map, shown
 from jrs.records.fields import Json, as_json
 
 MAX_PAYLOAD = 256 * 1024
@@ -80,9 +80,10 @@ def merged(arguments: Mapping[str, Json] | None, more: Mapping[str, Json]) -> di
     return {**(arguments or {}), **more}
 
 
-def bounded_text(text: str) -> str:
-    """Return a text of a stored value, bounded; what is no text is refused by `check_fields`."""
-    return bounded(text) if isinstance(text, str) else text
+def bounded_text(text: str, limit: int = LIMIT) -> str:
+    """Return a text of a stored value in at most `limit` bytes; what is no text is refused by
+    `check_fields`."""
+    return bounded(text, limit) if isinstance(text, str) else text
 
 
 def bounded_texts(texts: dict[str, str]) -> dict[str, str]:

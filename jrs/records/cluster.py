@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import attrs
 
-from jrs.contract.texts import bounded
+from jrs.records.checks import bounded_text
 from jrs.records.stored import Stored
-
-
-def _text(text: str) -> str:
-    return bounded(text) if isinstance(text, str) else text  # `check_fields` refuses it later.
 
 
 @attrs.frozen
@@ -84,9 +80,9 @@ class PauseRecord(Stored):
 
     since: float
     """Seconds since 1970, by the clock of the one who asked."""
-    by: str = attrs.field(default="", converter=_text)
+    by: str = attrs.field(default="", converter=bounded_text)
     """Who paused the cluster: ``user@host``."""
-    reason: str = attrs.field(default="", converter=_text)
+    reason: str = attrs.field(default="", converter=bounded_text)
 
     def __str__(self) -> str:
         """Return the pause for people."""
@@ -103,9 +99,9 @@ class SwitchoverRecord(Stored):
     to: str
     """The master that was to lead next."""
     requested_at: float = 0.0
-    by: str = attrs.field(default="", converter=_text)
+    by: str = attrs.field(default="", converter=bounded_text)
     """Who requested it: ``user@host``."""
-    reason: str = attrs.field(default="", converter=_text)
+    reason: str = attrs.field(default="", converter=bounded_text)
 
     def __str__(self) -> str:
         """Return the request for people."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import attrs
 
-from jrs.contract.texts import bounded
+from jrs.records.checks import bounded_text
 from jrs.records.stored import Stored
 
 MOST_OBSTACLES = 20
@@ -16,7 +16,7 @@ _LONGEST_REASON = 1000
 
 
 def _bounded(text: str) -> str:
-    return bounded(text, _LONGEST_REASON) if isinstance(text, str) else text
+    return bounded_text(text, _LONGEST_REASON)
 
 
 @attrs.frozen
