@@ -43,10 +43,10 @@ from jrs.records.model import (
 from jrs.records.signing import SpecKey
 from jrs.store import restores
 from jrs.store.cluster_format import is_at_least
-from jrs.store.protocols import RestoreEvent
 from jrs.store.result_store import JobResultStore
 from jrs.store.similar import no_such_job
 from jrs.store.stored_result import how_it_ended
+from jrs.store.transitions import RestoreEvent
 
 
 @attrs.frozen

@@ -39,7 +39,10 @@ from jrs.records.codec import decode, encode
 from jrs.records.model import JobSpec, StopMode, StopRecord, StopState, StreamRecord
 from jrs.records.signing import SpecKey, renewed
 from jrs.store import cluster_format, restores
-from jrs.store.protocols import (
+from jrs.store.result_store import JobResultStore
+from jrs.store.similar import no_such_job
+from jrs.store.stored_result import how_it_ended
+from jrs.store.transitions import (
     STOP,
     RestoreEvent,
     StopEvent,
@@ -48,9 +51,6 @@ from jrs.store.protocols import (
     step_after,
     step_of,
 )
-from jrs.store.result_store import JobResultStore
-from jrs.store.similar import no_such_job
-from jrs.store.stored_result import how_it_ended
 
 _SINCE_FORMAT = 4
 """The first cluster format with version 2 of a stop's record."""

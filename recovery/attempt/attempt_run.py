@@ -21,7 +21,7 @@ from jrs.records.policies import RestartPolicy
 from jrs.records.time_limits import check_limit
 
 from ..files import publishing
-from . import publish
+from . import collect_output
 from .context import AttemptContext
 from .engine import NO_SPARK, SparkEngine, StreamSupervisor
 from .job import Build, FinishedStage, Job, Stage, Stream, T
@@ -81,7 +81,7 @@ class AttemptRun:
 
         def collect(stage: Stage) -> Json:
             publishing.check(place, self.context.storage)
-            return publish.collect(outputs, stage.output)
+            return collect_output.collect(outputs, stage.output)
 
         return self._run_once(name, collect, before, target=place)
 

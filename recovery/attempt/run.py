@@ -30,7 +30,7 @@ from .context import AttemptContext
 from .engine import NO_SPARK, SparkEngine, StateLost
 from .job import Job
 from .launch import EXIT_DIED
-from .stop_watch import StopWatch
+from .stop_watcher import StopWatcher
 from .triage import Verdict, triage
 
 
@@ -65,7 +65,7 @@ def run_attempt(
         if function is None:
             function = entry_point.load(context.spec.entry_point)
         code = code_version(function)
-        with StopWatch(run):
+        with StopWatcher(run):
             payload = check_json(_call(function, run.job, context), "the job's result")
             run.wait()
     except BaseException as raised:

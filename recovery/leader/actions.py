@@ -36,8 +36,8 @@ from jrs.records.model import (
     StopState,
 )
 from jrs.store import attempt_fence, obstacles
-from jrs.store.protocols import StopEvent, StopStep
 from jrs.store.stops import JobStops
+from jrs.store.transitions import StopEvent, StopStep
 
 from ..attempt.context import AttemptContext
 from ..attempt.own_attempt import OwnAttempt

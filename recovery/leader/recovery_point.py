@@ -20,7 +20,7 @@ from jrs.records.policies import SnapshotPolicy
 
 from ..checkpoint_format import checkpoint
 from ..checkpoint_format.position import position
-from ..files.checkpoint_swap import complete_interrupted_rescale
+from ..files.rescaled_checkpoint import complete_interrupted_rescale
 from ..snapshots import folders
 from ..snapshots.catalog import SnapshotCatalog
 from ..snapshots.restore import published_batches

@@ -35,9 +35,9 @@ from jrs.records.snapshots import (
     check_snapshot_name,
 )
 from jrs.store import restores
-from jrs.store.protocols import RestoreEvent
 from jrs.store.result_store import JobResultStore
 from jrs.store.stored_result import how_it_ended
+from jrs.store.transitions import RestoreEvent
 
 from ..files import permissions, transfer
 from ..files.job_folders import JobStorage

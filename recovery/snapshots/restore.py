@@ -9,7 +9,7 @@
 
 A crash before the reservation leaves a folder that the next restore removes. After a later crash
 the job is held until the restore is repeated; `jrs explain` and `jrs fsck` report that. The
-snapshot stays whole until then. `jrs.store.protocols` has the transitions.
+snapshot stays whole until then. `jrs.store.transitions` has the transitions.
 """
 
 from __future__ import annotations

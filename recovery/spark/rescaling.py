@@ -19,8 +19,8 @@ from ..checkpoint_format import sink_log
 from ..checkpoint_format.offset_log import STATE_STORE, OffsetLog
 from ..checkpoint_format.position import state_plan
 from ..checkpoint_format.sink_log import SINK_LOG
-from ..files.checkpoint_swap import complete_interrupted_rescale, done_folder, work_folder
 from ..files.job_folders import sync_tree
+from ..files.rescaled_checkpoint import complete_interrupted_rescale, done_folder, work_folder
 from .held import or_held, position
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import jrs
 from jrs import Job
 from jrs.records.model import Json
 from jrs.recovery.attempt.attempt_run import AttemptRun
-from jrs.recovery.attempt.stop_watch import StopWatch
+from jrs.recovery.attempt.stop_watcher import StopWatcher
 from jrs.recovery.checkpoint_format.position import position
 from jrs.recovery.spark import stage_query
 from jrs.recovery.spark.stage_query import StageQuery
@@ -24,7 +24,7 @@ from jrs.store.result_store import JobResultStore
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 SCHEMA = "at timestamp, key string, value long"
 STEPS: dict[str, tuple[Any, str, str]] = {
-    "drain requested": (StopWatch, "_begin", "before"),
+    "drain requested": (StopWatcher, "_begin", "before"),
     "stopped at a boundary": (stage_query, "_stop", "after"),
     "caught up": (stage_query, "plan_flush", "before"),
     "flush planned": (stage_query, "plan_flush", "after"),

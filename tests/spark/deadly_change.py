@@ -19,12 +19,12 @@ from jrs import Job
 from jrs.records.model import Json
 from jrs.recovery.attempt.attempt_run import AttemptRun
 from jrs.recovery.attempt.job import context_of
-from jrs.recovery.attempt.stop_watch import StopWatch
+from jrs.recovery.attempt.stop_watcher import StopWatcher
 from jrs.recovery.spark import rescaling
 from jrs.store.stops import JobStops
 
 SUSPENDING: dict[str, tuple[Any, str, str]] = {
-    "asked": (StopWatch, "_begin", "before"),
+    "asked": (StopWatcher, "_begin", "before"),
     "quiesced": (AttemptRun, "suspend", "after"),
     "noted": (JobStops, "update", "after"),
 }

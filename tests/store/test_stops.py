@@ -15,9 +15,9 @@ from jrs.contract.operations import Create, Fence, Update
 from jrs.records import keys
 from jrs.records.model import JobResult, JobStatus, StopMode, StopRecord, StopState
 from jrs.store.jobs import JobCatalog
-from jrs.store.protocols import StopEvent, StopStep
 from jrs.store.result_store import JobResultStore
 from jrs.store.stops import JobStops
+from jrs.store.transitions import StopEvent, StopStep
 from jrs.testing.contract import contents, lead
 
 SUSPEND, DRAIN, HOLD = StopMode.SUSPEND, StopMode.DRAIN, StopMode.HOLD

@@ -18,7 +18,7 @@ from jrs.contract.errors import CannotStartHere, Fenced, JrsError
 from ..context import AttemptContext
 from ..engine import NO_SPARK, SparkEngine
 from ..run import AttemptDied, run_attempt
-from ..stop_watch import NotBegun
+from ..stop_watcher import NotBegun
 from . import AttemptExit, OnEnd, Runner, RunningAttempt
 
 _HOLD = 7.5  # Half of the default ttl.

@@ -24,9 +24,9 @@ from jrs.recovery.leader.attempts import Attempts
 from jrs.recovery.leader.recovery_point import RecoveryPoints
 from jrs.recovery.rules.events import Event
 from jrs.store.jobs import JobCatalog
-from jrs.store.protocols import StopEvent, StopStep
 from jrs.store.result_store import JobResultStore
 from jrs.store.stops import JobStops
+from jrs.store.transitions import StopEvent, StopStep
 from tests.recovery.support import (
     DirectedAttempt,
     FakeClock,

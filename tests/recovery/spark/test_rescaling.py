@@ -26,8 +26,8 @@ import pytest
 from jrs.records.policies import SnapshotPolicy
 from jrs.recovery.checkpoint_format.checkpoint import select
 from jrs.recovery.checkpoint_format.sink_log import SINK_LOG
-from jrs.recovery.files.checkpoint_swap import complete_interrupted_rescale
 from jrs.recovery.files.job_folders import JobStorage
+from jrs.recovery.files.rescaled_checkpoint import complete_interrupted_rescale
 from jrs.recovery.leader.recovery_point import RecoveryPoints
 from jrs.recovery.rules.events import Event
 from jrs.recovery.snapshots import find_orphans

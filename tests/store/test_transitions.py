@@ -20,7 +20,9 @@ from jrs.records.snapshots import RestoreRecord
 from jrs.store import restores
 from jrs.store.jobs import JobCatalog
 from jrs.store.opening import open_backend
-from jrs.store.protocols import (
+from jrs.store.result_store import JobResultStore
+from jrs.store.stops import JobStops
+from jrs.store.transitions import (
     RESTORE,
     STOP,
     RestoreEvent,
@@ -30,8 +32,6 @@ from jrs.store.protocols import (
     at_step,
     step_of,
 )
-from jrs.store.result_store import JobResultStore
-from jrs.store.stops import JobStops
 from jrs.testing.contract import contents, lead
 
 BY_COMMAND = (StopEvent.SUSPEND, StopEvent.DRAIN, StopEvent.RESUME, StopEvent.RECONFIGURE)

@@ -1,4 +1,4 @@
-"""StopWatch: the attempt's part in a stop: it notices the request and stops its stages.
+"""StopWatcher: the attempt's part in a stop: it notices the request and stops its stages.
 
 The leader does the rest: it ends the attempt once its stages are suspended, or when the grace
 period is over, and records that the job is suspended. So an attempt that hangs cannot keep its job
@@ -11,8 +11,8 @@ import threading
 
 from jrs.contract.errors import Fenced, JrsError, Unavailable
 from jrs.records.model import StopMode, StopRecord, StopState
-from jrs.store.protocols import StopEvent
 from jrs.store.stops import JobStops
+from jrs.store.transitions import StopEvent
 
 from ..snapshots.catalog import SnapshotCatalog
 from ..snapshots.scheduled import take_scheduled_snapshot
@@ -27,7 +27,7 @@ class NotBegun(Unavailable):
     fault; its function was not called."""
 
 
-class StopWatch:
+class StopWatcher:
     """Checks for a stop while the job's function runs; a context manager.
 
     Raises:
@@ -41,7 +41,7 @@ class StopWatch:
         self._over = threading.Event()
         self._thread = self._context.runtime.thread(self._watch, "jrs-stop-watch")
 
-    def __enter__(self) -> StopWatch:
+    def __enter__(self) -> StopWatcher:
         try:
             self._thread.start()
         except RuntimeError as error:
