@@ -21,8 +21,30 @@ settings.register_profile(
 settings.load_profile("jrs")
 
 
+LONGEST = (
+    *("recovery/snapshots/test_crashes.py", "chaos/test_ensembles.py", "chaos/test_zombies.py"),
+    *("cli/test_operating.py", "cli/test_job_options.py", "cli/test_hostile.py"),
+    *("contract/test_etcd.py", "contract/test_zookeeper.py", "contract/test_file.py"),
+    *("testing/servers/test_containers.py", "upgrade/test_rolling_upgrade.py"),
+    *("chaos/test_failover.py", "chaos/test_every_step.py"),
+    *("spark/test_demo_streaming.py", "docs/test_sessions.py", "spark/test_standalone.py"),
+    *("spark/test_retrying.py", "spark/test_draining.py", "spark/test_dying_in_a_drain.py"),
+    *("spark/test_fallback.py", "spark/test_demo.py", "spark/test_kills.py", "spark/test_jdbc.py"),
+)
+"""The files whose tests take longest, the longest first; those on Spark run by themselves."""
+
+
+def _length(item: pytest.Item) -> int:
+    name = item.path.relative_to(Path(__file__).parent).as_posix()
+    return LONGEST.index(name) if name in LONGEST else len(LONGEST)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the long forms unless they are asked for, by `-m soak` or JRS_SOAK=1."""
+    """Put the longest files first, or one worker still runs them when the others have nothing left.
+
+    Leave out the long forms unless they are asked for, by `-m soak` or JRS_SOAK=1.
+    """
+    items.sort(key=_length)
     if os.environ.get("JRS_SOAK") or "soak" in str(config.getoption("-m")):
         return
     skip = pytest.mark.skip(reason="the long form: ask for it by -m soak or JRS_SOAK=1")

@@ -12,20 +12,19 @@
     <storage>/<cluster>/.trash/                             folders that are being deleted
     <storage>/<cluster>/.storage/                           the marker; see `storage_identity`
 
-The epoch folder is a fence of its own. A new leader renames it before it touches anything; from
-then on no path that a zombie knows exists. Publishing is a rename out of the epoch folder, so it
-fails for a process that no longer leads, whatever its clock or its JVM does.
+The epoch folder is a fence of its own. A new leader replaces it before it touches anything; from
+then on no path that a zombie knows exists (see `epoch_folders`). Publishing is a rename out of the
+epoch folder, so it fails for a process that no longer leads, whatever its clock or its JVM does.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import re
 import shutil
 import stat
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -35,12 +34,11 @@ from jrs.contract.mounts import STORAGE
 from jrs.records.checks import check_job_id
 from jrs.records.model import StageRecord
 
-from . import permissions
+from . import epoch_folders, permissions
 
 GONE = (FileNotFoundError, NotADirectoryError)
 """The errors of a path whose epoch folder was renamed: a file takes the folder's place."""
 _DAMAGED = "damaged"
-_EPOCH = re.compile(r"e([0-9]+)")
 
 
 class JobStorage:
@@ -84,36 +82,27 @@ class JobStorage:
         path.mkdir(mode=0o700, exist_ok=True)
         return path
 
-    def take_over(self, job_id: str, epoch: int) -> Path:
-        """Rename the job's newest epoch folder to `epoch`'s, or create it; return it.
+    def take_over(
+        self,
+        job_id: str,
+        epoch: int,
+        *,
+        staged: Collection[str] | None = None,
+        link_checkpoint: epoch_folders.Link | None = None,
+    ) -> Path:
+        """Put the job's newest epoch folder in place as `epoch`'s, or create it; return it.
 
         Durable. From then on no older epoch can publish. Folders of other older epochs are
-        discarded.
-
-        Raises:
-            Fenced: a newer epoch's folder exists.
+        discarded. See `epoch_folders` for the arguments, and for what it raises.
         """
         folder = self.folder(job_id)
         permissions.make(folder, parents=True, exist_ok=True)
-        target = folder / f"e{epoch}"
-        while True:
-            epochs = sorted(self.epochs(job_id))
-            if epochs and epochs[-1] > epoch:
-                raise Fenced(f"{folder / f'e{epochs[-1]}'} exists: epoch {epoch} was replaced")
-            if epochs and epochs[-1] == epoch:
-                break
-            if not epochs:
-                permissions.make(target, exist_ok=True)
-                break
-            try:
-                os.rename(folder / f"e{epochs[-1]}", target)
-                self._bar(folder / f"e{epochs[-1]}")
-                break
-            except FileNotFoundError:
-                continue  # A newer leader was faster: check again.
+        target = epoch_folders.take_over(folder, epoch, staged, link_checkpoint)
         self.sync_names(target)
-        for older in epochs[:-1]:
-            self.discard(job_id, folder / f"e{older}")
+        for older in epoch_folders.left(folder, up_to=epoch):
+            if older != target and not older.is_file():
+                with suppress(Unavailable):  # It is in the trash, which is emptied again.
+                    self.discard(job_id, older)
         return target
 
     def staging(self, job_id: str, epoch: int, stage: str, attempt: int) -> Path:
@@ -263,11 +252,8 @@ class JobStorage:
     def left_in_staging(self, job_id: str) -> list[Path]:
         """Return the job's epoch and temporary folders, which cleanup removes."""
         folder = self.folder(job_id)
-        if not folder.is_dir():
-            return []
-        found = sorted(name for name in os.listdir(folder) if _EPOCH.fullmatch(name))
         others = [name for name in ("tmp", "in") if (folder / name).exists()]
-        return [folder / name for name in (*found, *others)]
+        return [*epoch_folders.left(folder), *(folder / name for name in others)]
 
     def sweep(self, job_id: str) -> None:
         """Remove the job's staging and temporary output; its published output stays."""
@@ -310,21 +296,8 @@ class JobStorage:
                     yield path.name
 
     def epochs(self, job_id: str) -> Iterator[int]:
-        """Yield the epochs for which the job has a folder, in no order."""
-        folder = self.folder(job_id)
-        if folder.is_dir():
-            for name in os.listdir(folder):
-                match = _EPOCH.fullmatch(name)
-                if match is not None and (folder / name).is_dir():
-                    yield int(match.group(1))
-
-    def _bar(self, path: Path) -> None:
-        """Put a file in an old epoch folder's place, so that a zombie cannot create the folder
-        again. Spark would, for a checkpoint that it is about to begin."""
-        try:
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o400))
-        except FileExistsError:
-            pass
+        """Yield the epochs for which the job has a folder, in place or withdrawn, in no order."""
+        yield from epoch_folders.of_job(self.folder(job_id))
 
     def discard(self, job_id: str, path: Path) -> None:
         """Rename to trash, then delete: a half-deleted folder never has its old name."""

@@ -43,6 +43,11 @@ def make(path: Path, *, parents: bool = False, exist_ok: bool = False) -> None:
         _share(path)
 
 
+def of_a_file(folder: Path) -> int:
+    """Return the permissions of a new file in a folder: the group's, too, if it is shared."""
+    return 0o660 if is_shared(folder) else 0o600
+
+
 def _share(path: Path) -> None:
     # Others of the group can write above it, so it may have become a link to somewhere else.
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)

@@ -55,7 +55,7 @@ def copy(source: Path, target: Path) -> str:
     """Copy a file with its time of change, synced, and return its sha256."""
     found = hashlib.sha256()
     with open(open_regular(source), "rb") as read, open(target, "xb") as write:
-        os.fchmod(write.fileno(), 0o600)
+        os.fchmod(write.fileno(), permissions.of_a_file(target.parent))
         while chunk := read.read(_CHUNK):
             found.update(chunk)
             write.write(chunk)
@@ -76,6 +76,21 @@ def link_or_copy(source: Path, target: Path) -> bool:
             raise
     copy(source, target)
     return False
+
+
+def link_tree(source: Path, target: Path) -> None:
+    """Make a file or folder like another one, with links to its files. Pipes and sockets are left
+    out."""
+    if source.is_symlink():
+        target.symlink_to(os.readlink(source))
+    elif source.is_dir():
+        permissions.make(target)
+        for path in sorted(source.iterdir()):
+            link_tree(path, target / path.name)
+    elif source.is_file():
+        link_or_copy(source, target)
+    elif not os.path.lexists(source):
+        raise FileNotFoundError(errno.ENOENT, "is missing", str(source))
 
 
 def sync_folders(top: Path) -> None:

@@ -21,6 +21,7 @@ from jrs.contract.errors import (
     Conflict,
     Fenced,
     JobHeld,
+    Unavailable,
 )
 from jrs.contract.operations import Delete
 from jrs.records import keys
@@ -51,6 +52,7 @@ from .context import LeaderContext
 from .hand_over import HandOver
 from .recovery_point import RecoveryPoints
 from .results import Results
+from .take_over import take_over
 
 _KILL = 30.0
 """Seconds in which processes have to die after SIGKILL."""
@@ -309,19 +311,22 @@ class Actions:
 
         Raises:
             JobHeld: its files are of an epoch that the backend has not reached.
+            Unavailable: its files cannot be taken over now; the call may be repeated.
         """
-        held: JobHeld | None = None
+        problem: JobHeld | Unavailable | None = None
         # Shut out, then read: from here on no older attempt commits anything.
         attempt_fence.shut_out(self._backend, job_id, self._fence)
         try:
-            # The rename first: from here on no older attempt can publish, dead or not.
-            self._storage.take_over(job_id, self._fence.epoch)
+            # The files first: from here on no older attempt can publish, dead or not.
+            take_over(self._backend, self._storage, job_id, self._fence)
+        except Unavailable as error:
+            problem = error  # The processes that are ended below may be what it is about.
         except Fenced:
             if not self._backend.is_current(self._fence):
                 raise
             # No newer leader exists, so the folder predates the backend: only this job is affected.
             folder = self._storage.folder(job_id)
-            held = JobHeld(
+            problem = JobHeld(
                 f"{folder} has files of a later epoch than {self._fence.epoch}, from before the "
                 f"backend was new; restore the job: jrs snapshot restore --from {folder}/snapshots/"
                 f"NUMBER; or move the folder away"
@@ -335,8 +340,8 @@ class Actions:
         spark = None if before is None or self._ran_here(before) else before.spark
         if spark is not None and (said := left_on_cluster.end(spark)):
             self._emit("orphans", job_id, said)
-        if held is not None:
-            raise held
+        if problem is not None:
+            raise problem
 
     def _ran_here(self, attempt: AttemptRecord) -> bool:
         """Return whether an attempt ran in this process, whose other jobs share its session."""

@@ -20,12 +20,14 @@ from jrs.records.policies import SnapshotPolicy
 
 from ..checkpoint_format import checkpoint
 from ..checkpoint_format.position import position
+from ..files import epoch_folders
 from ..files.rescaled_checkpoint import complete_interrupted_rescale
 from ..snapshots import folders
 from ..snapshots.catalog import SnapshotCatalog
 from ..snapshots.restore import published_batches
 from ..snapshots.scheduled import take_scheduled_snapshot
 from .context import LeaderContext
+from .take_over import take_over
 
 
 class RecoveryPoints:
@@ -54,7 +56,7 @@ class RecoveryPoints:
             return
         folder = self._storage.folder(job_id)
         listed = {record.key for record in records(keys.snapshots(job_id))}
-        places = [folder / "out", *(folder / f"e{each}" for each in self._storage.epochs(job_id))]
+        places = [folder / "out", *epoch_folders.of_job(folder).values()]
         found = [place.name for place in places if place.is_dir() and any(place.iterdir())]
         found += [
             f"snapshots/{number}"
@@ -97,7 +99,7 @@ class RecoveryPoints:
                 f"{what}"
             )
         self._catalog.restore(usable.record, fence=self._fence, is_stopped=lambda _: True)
-        self._storage.take_over(job_id, self._fence.epoch)
+        take_over(self._backend, self._storage, job_id, self._fence)
         self._emit("restored", job_id, f"resumes from snapshot {usable.record.number}")
 
     def complete_rescales(self, job_id: str) -> None:

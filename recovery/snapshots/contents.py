@@ -26,6 +26,7 @@ from jrs.records.snapshots import SnapshotStage
 from ..checkpoint_format import checkpoint, relocation
 from ..checkpoint_format.file_logs import LoggedFile
 from ..checkpoint_format.sink_log import SINK_LOG, files_until
+from ..files import epoch_folders
 from ..files.job_folders import JobStorage
 
 _BATCH = re.compile(r"batch=([0-9]+)")
@@ -72,13 +73,6 @@ def read_records(backend: Backend, job_id: str) -> dict[str, str]:
     return found
 
 
-def epoch_folder(storage: JobStorage, job_id: str) -> Path | None:
-    """Return the job's newest epoch folder, if it has one."""
-    folder = storage.folder(job_id)
-    newest = max(storage.epochs(job_id), default=None)
-    return None if newest is None else folder / f"e{newest}"
-
-
 @contextmanager
 def as_missing() -> Iterator[None]:
     """Report a path whose epoch folder was renamed as a missing file."""
@@ -100,12 +94,12 @@ def gather(
 
     Raises:
         FileNotFoundError: a file was just removed, or is lost: read again.
-        NotADirectoryError: a newer leader has renamed the epoch's folder: read again.
+        NotADirectoryError, BeingTakenOver: a newer leader replaces the epoch's folder: read again.
         InvalidInput: a batch is not retained, a stage does not exist, or output cannot be part of a
             snapshot.
         CorruptRecord: a log or a record cannot be read.
     """
-    epoch = epoch_folder(storage, job_id)
+    epoch = epoch_folders.newest(storage.folder(job_id))
     streams = _streams(epoch)
     for name in batches or ():
         if name not in streams:
@@ -134,7 +128,7 @@ def gather(
         complete = _is_empty(published)
     _check_streams(storage, job_id, epoch, records, streams)
     links = dict(_links(storage.folder(job_id), "in"))
-    if epoch_folder(storage, job_id) != epoch:
+    if epoch_folders.newest(storage.folder(job_id)) != epoch:
         # A newer leader has renamed it: its files look as if they had never existed.
         raise FileNotFoundError(2, "is missing", str(epoch))
     return Contents(tuple(stages), records, tuple(items), links, complete)

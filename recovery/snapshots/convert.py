@@ -35,11 +35,10 @@ from jrs.records.codec import decode, encode
 from jrs.records.snapshots import Manifest, SnapshotFile, SnapshotFormat, SnapshotRecord
 from jrs.store import cluster_format
 
-from ..files import permissions, transfer
+from ..files import epoch_folders, permissions, transfer
 from ..files.job_folders import JobStorage
 from . import delete, folders, manifest
 from .blobs import Blobs
-from .contents import epoch_folder
 from .index import SnapshotIndex, SnapshotRef
 from .open import OpenSnapshot, opened, place
 
@@ -149,7 +148,7 @@ def _fill(
     if to is not SnapshotFormat.CAS:
         permissions.make(files_at)
         transfer.parents(files_at / file.path for file in listed)
-    epoch = epoch_folder(storage, found.manifest.job_id)
+    epoch = epoch_folders.in_place(storage.folder(found.manifest.job_id))
     files, new_bytes = [], 0
     for done, file in enumerate(listed):
         progress(done, len(listed))

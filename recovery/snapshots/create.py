@@ -39,7 +39,7 @@ from jrs.store.result_store import JobResultStore
 from jrs.store.stored_result import how_it_ended
 from jrs.store.transitions import RestoreEvent
 
-from ..files import permissions, transfer
+from ..files import epoch_folders, permissions, transfer
 from ..files.job_folders import JobStorage
 from . import contents, folders, manifest
 from .blobs import Blobs
@@ -90,7 +90,7 @@ def create(
     known = catalog.list(job_id)
     if name is not None and any(each.name == check_snapshot_name(name) for each in known):
         raise InvalidInput(f"job {job_id!r} has a snapshot named {name!r} already")
-    if contents.epoch_folder(storage, job_id) is None and not contents.read_records(
+    if epoch_folders.in_place(storage.folder(job_id)) is None and not contents.read_records(
         backend, job_id
     ):
         entry = JobResultStore(backend).get(job_id)
@@ -171,6 +171,8 @@ def take(
         if same and backend.get(keys.JOBS + job_id) == spec:  # Each restore writes it.
             return Capture(found, files, new)
         problem = None
+    if isinstance(problem, epoch_folders.BeingTakenOver):
+        raise Unavailable(f"job {job_id!r} is being taken over by a leader; try again")
     if problem is not None and len(seen) <= 1:
         raise CorruptRecord(
             f"job {job_id!r} cannot be restarted from its stored state: {problem.filename} is "

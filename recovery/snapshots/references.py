@@ -12,8 +12,8 @@ from jrs.records.codec import decode
 from jrs.records.snapshots import SnapshotRecord
 
 from ..checkpoint_format import relocation
+from ..files import epoch_folders
 from ..files.job_folders import JobStorage
-from .contents import epoch_folder
 from .index import SnapshotIndex
 from .open import opened
 
@@ -52,15 +52,13 @@ def _read_by_jobs(storage: JobStorage, live: Iterable[str]) -> Iterator[str]:
         for where, inner, names in os.walk(storage.folder(job_id) / "in"):
             links = [Path(where, name) for name in (*inner, *names)]
             yield from (os.readlink(link) for link in links if link.is_symlink())
-        epoch = epoch_folder(storage, job_id)
-        if epoch is None:
-            continue
-        for log in epoch.glob("streams/*/ck/sources/*/*"):
-            if relocation.holds_paths(log.relative_to(epoch).as_posix()):
-                try:
-                    yield from map(str, relocation.folders_in(log))
-                except FileNotFoundError:
-                    continue  # Spark has just compacted it.
+        for epoch in epoch_folders.of_job(storage.folder(job_id)).values():
+            for log in epoch.glob("streams/*/ck/sources/*/*"):
+                if relocation.holds_paths(log.relative_to(epoch).as_posix()):
+                    try:
+                        yield from map(str, relocation.folders_in(log))
+                    except FileNotFoundError:
+                        continue  # Spark has just compacted it.
 
 
 def _owner(storage: JobStorage, path: str) -> set[str]:

@@ -48,10 +48,10 @@ from jrs.store import restores
 from jrs.store.result_store import JobResultStore
 
 from ..checkpoint_format import relocation, sink_log
-from ..files import permissions, transfer
+from ..files import epoch_folders, permissions, transfer
 from ..files.job_folders import JobStorage
 from . import folders, from_stage, swap
-from .contents import batch_of, epoch_folder
+from .contents import batch_of
 from .index import SnapshotIndex
 from .open import OpenSnapshot, check, opened
 from .swap import SPEC, RestoreRequest
@@ -124,7 +124,7 @@ def restore(catalog: SnapshotIndex, request: RestoreRequest) -> Restored:
                 check_output(storage, found.manifest.stages, job_id)
             with _writing(f"the restore of job {job_id!r}", found):
                 stages = _build(storage, found, job_id, built, request)
-            epoch = epoch_folder(storage, job_id)
+            epoch = epoch_folders.in_place(storage.folder(job_id))
             reserved = swap.reserve(catalog, found.manifest, job_id, before, guards, request)
             folder = swap.swap(catalog, found.manifest, job_id, built, epoch, reserved)
             swap.commit(catalog, found.manifest, job_id, guards, reserved, request)

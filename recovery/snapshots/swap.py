@@ -43,9 +43,8 @@ from jrs.records.stages import TAKEN_OVER
 from jrs.store import attempt_fence, cluster_format, restores
 from jrs.store.result_store import JobResultStore
 
-from ..files import transfer
+from ..files import epoch_folders, transfer
 from . import delete
-from .contents import epoch_folder
 from .index import SnapshotIndex
 
 SPEC = "spec"
@@ -211,11 +210,12 @@ def swap(
     target = epoch
     if target is None or _number(target) > newest:
         known = [_number(path) for path in folder.glob("e*") if path.name[1:].isdigit()]
+        known += storage.epochs(job_id)
         target = folder / f"e{min(max(known, default=-1) + 1, newest)}"
     # Folders of future epochs are of an earlier life: no leader could take them over.
-    ahead = [folder / f"e{each}" for each in sorted(storage.epochs(job_id)) if each > newest]
+    ahead = [path for each, path in sorted(epoch_folders.of_job(folder).items()) if each > newest]
     tops = [top for top in _TOPS if (built / top).exists()]
-    if "epoch" not in tops or epoch_folder(storage, job_id) != epoch:
+    if "epoch" not in tops or epoch_folders.in_place(storage.folder(job_id)) != epoch:
         raise _changed(job_id)
     for top in _TOPS:
         if top in ("out", "tmp") and not found.output:
@@ -239,7 +239,7 @@ def swap(
                     f"{place} cannot be moved into place: {error.strerror}; job {job_id!r} is held "
                     f"until you repeat the restore: jrs snapshot restore --finish {job_id}"
                 ) from error
-    if epoch_folder(storage, job_id) != target:
+    if epoch_folders.in_place(storage.folder(job_id)) != target:
         raise _changed(job_id)
     storage.sync_names(target)
     return target

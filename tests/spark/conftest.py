@@ -19,9 +19,6 @@ from jrs.testing.masters import Masters
 
 from .support import BOUND, job, published
 
-LONGEST = ("test_demo_streaming.py", "test_demo.py", "test_draining.py", "test_kills.py")
-"""The files whose tests take longest."""
-
 _LIMIT = 3 * BOUND
 """Seconds for one test: a JVM on a busy machine has a small share of it, and what waits in vain
 says for what before."""
@@ -43,8 +40,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.timeout(_LIMIT))
             if reason:
                 item.add_marker(pytest.mark.skip(reason=reason))
-    # The longest first, or one worker still runs it when the others have nothing left.
-    items.sort(key=lambda item: item.path.name not in LONGEST)
 
 
 @attrs.define

@@ -30,8 +30,9 @@ from jrs.records.codec import decode, encode
 from jrs.records.model import AttemptRecord, JobSpec, StageRecord
 from jrs.records.snapshots import RestoreRecord, SnapshotFormat
 from jrs.recovery.checkpoint_format.relocation import relocate
+from jrs.recovery.files import epoch_folders
 from jrs.recovery.files.job_folders import JobStorage
-from jrs.recovery.snapshots import SnapshotCatalog, contents, find_orphans, folders
+from jrs.recovery.snapshots import SnapshotCatalog, find_orphans, folders
 from tests.recovery.snapshots.fabricate import FakeJob, file_sink, jrs_sink, put, tree
 from tests.recovery.snapshots.test_catalog import by_format
 from tests.recovery.support import CLUSTER, FaultyMemory, result
@@ -95,7 +96,7 @@ def test_several_times_by_several_jobs(
     green, blue = (job.storage.folder(name) for name in ("green", "blue"))
     assert len(tree(green)) == len(tree(blue)) == record.files
     assert catalog.verify("job", 1)
-    assert contents.epoch_folder(job.storage, "green") == green / "e0"
+    assert epoch_folders.in_place(job.storage.folder("green")) == green / "e0"
     assert job.storage.take_over("green", 7) == green / "e7"
 
 

@@ -1,0 +1,201 @@
+"""The epoch folders of one job: which one is the newest, and how a new leader replaces it.
+
+A new leader withdraws the folder, and puts a *new* folder with links to its files in place::
+
+    e5              ──► .e5.withdrawn      no path of the older attempt is valid any more
+    .e5.withdrawn   ──► (its staging is deleted)
+    links           ──► .e6.<nonce> ──► e6
+    .e5.withdrawn   ──► the trash
+
+A rename alone is a fence on one host. Clients of a network filesystem name folders by handles,
+which stay valid after a rename, so an older attempt on another host would still write into the
+renamed folder. It has no handle of a new folder. What it still writes into the withdrawn one is
+never read, and it cannot publish from there, because its staging is gone.
+
+After a crash the withdrawn folder is the job's newest one, until the next leader puts a new one in
+place. A process that finds a withdrawn folder as the newest one has to wait for that leader.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+
+from jrs.contract.errors import Fenced, Unavailable
+
+from . import permissions, transfer
+
+_NAME = re.compile(r"e([0-9]+)|\.e([0-9]+)\.withdrawn")
+_UNFINISHED = re.compile(r"\.e([0-9]+)\.[0-9a-f]{32}")
+_STAGING = re.compile(r".+\.[0-9]+")
+"""The staging folders of batch stages: the stage and the attempt."""
+_STREAMS = "streams"
+_TRIES = 5
+
+Link = Callable[[Path, Path], None]
+"""Makes one path like another, with links to its files."""
+
+
+class BeingTakenOver(FileNotFoundError):
+    """A leader is replacing the job's epoch folder, or died while it was: look again later."""
+
+
+def of_job(folder: Path) -> dict[int, Path]:
+    """Return the epoch folders in a job's folder, by epoch; a withdrawn one only if the epoch has
+    no other."""
+    found: dict[int, Path] = {}
+    for name in sorted(_names(folder), reverse=True):  # Withdrawn ones, with a dot, come last.
+        match = _NAME.fullmatch(name)
+        if match is not None and (folder / name).is_dir():
+            found.setdefault(_epoch_in(match), folder / name)
+    return found
+
+
+def left(folder: Path, up_to: int | None = None) -> list[Path]:
+    """Return the epoch folders in a job's folder, and all that replacing them may leave there, up
+    to an epoch."""
+    found = []
+    for name in sorted(_names(folder)):
+        match = _NAME.fullmatch(name) or _UNFINISHED.fullmatch(name)
+        if match is not None and (up_to is None or _epoch_in(match) <= up_to):
+            found.append(folder / name)
+    return found
+
+
+def in_place(folder: Path) -> Path | None:
+    """Return the newest epoch folder in a job's folder; None if it has none, or a withdrawn one."""
+    found = of_job(folder)
+    path = found[max(found)] if found else None
+    return None if path is None or _is_withdrawn(path) else path
+
+
+def newest(folder: Path) -> Path | None:
+    """Return the newest epoch folder in a job's folder; None if it has none.
+
+    Raises:
+        BeingTakenOver: it is withdrawn, and its successor is not in place yet.
+    """
+    found = of_job(folder)
+    if found and _is_withdrawn(path := found[max(found)]):
+        raise BeingTakenOver(errno.ENOENT, "is being taken over", str(path))
+    return in_place(folder)
+
+
+def take_over(
+    folder: Path, epoch: int, staged: Collection[str] | None, link_checkpoint: Link | None
+) -> Path:
+    """Put the newest epoch folder in a job's folder in place as `epoch`'s, or create it; return it.
+
+    Durable but for the names in the job's folder itself.
+
+    Args:
+        staged: the staging folders that records name; None keeps all of them.
+        link_checkpoint: makes a folder with links to the files of a stream's checkpoint. None only
+            renames the epoch's folder, as clusters before format 5 do.
+
+    Raises:
+        Fenced: a newer epoch's folder exists.
+        Unavailable: the folder cannot be replaced now, perhaps because the older attempt still adds
+            files to its staging; repeat the call once its processes have ended.
+    """
+    target = folder / f"e{epoch}"
+    while True:
+        found = of_job(folder)
+        newest = max(found, default=-1)
+        if newest > epoch or (newest == epoch and found[newest] != target):
+            raise Fenced(f"{found[newest]} exists: epoch {epoch} was replaced")
+        try:
+            if not found:
+                permissions.make(target, exist_ok=True)
+            elif newest == epoch:
+                pass
+            elif link_checkpoint is None and not _is_withdrawn(found[newest]):
+                os.rename(found[newest], target)
+                _bar(found[newest])
+            else:
+                withdrawn = _withdraw(found[newest])
+                _renew(withdrawn, target, staged, link_checkpoint or transfer.link_tree)
+            return target
+        except FileNotFoundError:
+            continue  # A newer leader was faster, or the older attempt has removed a file.
+        except OSError as error:
+            raise Unavailable(f"{found[newest]} cannot be taken over: {error}") from error
+
+
+# -- inside --------------------------------------------------------------------------------
+
+
+def _is_withdrawn(path: Path) -> bool:
+    return path.name.startswith(".")
+
+
+def _epoch_in(match: re.Match[str]) -> int:
+    return int(next(filter(None, match.groups())))
+
+
+def _withdraw(path: Path) -> Path:
+    """Rename an epoch folder, so that no path into it is valid any more; return its new path."""
+    if _is_withdrawn(path):
+        return path
+    withdrawn = path.with_name(f".{path.name}.withdrawn")
+    os.rename(path, withdrawn)
+    _bar(path)
+    return withdrawn
+
+
+def _bar(path: Path) -> None:
+    """Put a file in an old epoch folder's place, so that a zombie cannot create the folder
+    again. Spark would, for a checkpoint that it is about to begin."""
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o400))
+    except FileExistsError:
+        pass
+
+
+def _renew(
+    withdrawn: Path, target: Path, staged: Collection[str] | None, link_checkpoint: Link
+) -> None:
+    """Put a new folder in place, with links to the files of a withdrawn one. Durable."""
+    for path in _staging_in(withdrawn, staged):
+        _remove_all(path)
+    building = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
+    permissions.make(building)
+    for path in sorted(withdrawn.iterdir()):
+        if path.name != _STREAMS:
+            transfer.link_tree(path, building / path.name)
+            continue
+        permissions.make(building / _STREAMS)
+        for stage in sorted(path.iterdir()):
+            permissions.make(building / _STREAMS / stage.name)
+            for part in sorted(stage.iterdir()):
+                link = link_checkpoint if part.is_dir() else transfer.link_tree
+                link(part, building / _STREAMS / stage.name / part.name)
+    transfer.sync_folders(building)
+    os.rename(building, target)
+
+
+def _names(folder: Path) -> list[str]:
+    return os.listdir(folder) if folder.is_dir() else []
+
+
+def _staging_in(folder: Path, staged: Collection[str] | None) -> Iterator[Path]:
+    """Yield the folders below an epoch's that its attempts wrote before they published."""
+    yield from folder.glob("streams/*/staging")
+    for path in folder.iterdir():
+        unrecorded = staged is not None and path.name not in staged
+        if path.name.startswith(".scratch.") or (unrecorded and _STAGING.fullmatch(path.name)):
+            yield path
+
+
+def _remove_all(path: Path) -> None:
+    """Delete a folder. The older attempt may be adding files to it, until it is gone."""
+    for _ in range(_TRIES):
+        shutil.rmtree(path, ignore_errors=True)
+        if not path.exists():
+            return
+    raise Unavailable(f"{path} cannot be deleted: an earlier attempt still writes into it")
