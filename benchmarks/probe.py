@@ -23,7 +23,7 @@ from pathlib import Path
 
 import peers
 
-from jrs.backends.file import FileBackend
+from jrs.backends.file.backend import FileBackend
 from jrs.backends.file.format.lines import Commit, commit
 from jrs.backends.shared.group_commit import ACCEPTED
 from jrs.contract.operations import Create, Delete, Fence

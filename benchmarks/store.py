@@ -43,7 +43,7 @@ from measure import (
 )
 from probe import sample
 
-from jrs.backends.file import FileBackend
+from jrs.backends.file.backend import FileBackend
 from jrs.contract.leadership import Leadership
 from jrs.contract.operations import Fence
 from jrs.records.codec import encode

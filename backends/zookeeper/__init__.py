@@ -26,7 +26,3 @@ Guarantees and limits that follow from ZooKeeper:
 
 Needs ZooKeeper 3.6 or newer.
 """
-
-from .backend import ZooKeeperBackend, open_zookeeper
-
-__all__ = ["ZooKeeperBackend", "open_zookeeper"]

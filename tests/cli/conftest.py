@@ -61,7 +61,7 @@ def url(tmp_path: Path) -> str:
 @pytest.fixture(scope="session")
 def forks() -> Iterator[Forks]:
     commands = (f"jrs.cli.{path.stem}" for path in Path(cli.__file__).parent.glob("[!_]*.py"))
-    with Forks("jrs.backends.file", "rich.console", "rich.table", *commands) as forks:
+    with Forks("jrs.backends.file.backend", "rich.console", "rich.table", *commands) as forks:
         yield forks
 
 

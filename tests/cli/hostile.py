@@ -6,7 +6,7 @@ import json
 import zlib
 from pathlib import Path
 
-from jrs.backends.file import FileBackend
+from jrs.backends.file.backend import FileBackend
 from jrs.contract.operations import Create
 from jrs.records import keys
 from jrs.records.codec import encode

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from jrs.backends.file import FileBackend
+from jrs.backends.file.backend import FileBackend
 from jrs.cli import _COMMANDS
 from jrs.records import keys
 from jrs.records.model import JobResult, JobStatus

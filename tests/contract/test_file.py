@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from jrs.backends.file import FileBackend
+from jrs.backends.file.backend import FileBackend
 from jrs.store.opening import open_backend
 from jrs.testing.contract import (
     BackendFixtures,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from jrs.backends.file import FileBackend
+from jrs.backends.file.backend import FileBackend
 from jrs.contract.operations import Create
 from jrs.testing.contract import present
 from jrs.testing.worker import Worker

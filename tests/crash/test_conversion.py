@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from jrs.backends.file import FileBackend, segments
+from jrs.backends.file import segments
+from jrs.backends.file.backend import FileBackend
 from jrs.backends.file.base import Base
 from jrs.backends.file.replica import NEVER
 from jrs.backends.file.segments import forms
@@ -118,7 +119,7 @@ def test_a_registered_master_is_not_pushed_out(tmp_path: Path) -> None:
 DEADLY = """
 import os, signal, sys
 from pathlib import Path
-from jrs.backends.file import FileBackend
+from jrs.backends.file.backend import FileBackend
 calls = 0
 fatal, when = int(sys.argv[2]), sys.argv[3]
 def deadly(name):

@@ -11,7 +11,7 @@ from pathlib import Path
 import attrs
 import pytest
 
-from jrs.backends.file import FileBackend
+from jrs.backends.file.backend import FileBackend
 from jrs.backends.file.format import lines
 from jrs.backends.file.replica import Replica
 from jrs.backends.shared.group_commit import ACCEPTED

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jrs.backends.file import FileBackend
+from jrs.backends.file.backend import FileBackend
 from jrs.contract.errors import InvalidInput, Unavailable
 from jrs.contract.operations import Create, Delete
 from jrs.testing.contract import contents

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from jrs.backends.file import FileBackend
+from jrs.backends.file.backend import FileBackend
 from jrs.backends.file.base_writer import write_next
 from jrs.backends.file.compaction import Compaction
 from jrs.backends.file.format.lines import sealed

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jrs.backends.file import FileBackend
+from jrs.backends.file.backend import FileBackend
 from jrs.backends.file.base import Base
 from jrs.backends.file.base.index import Trailer
 from jrs.contract.errors import OutcomeUnknown, Unavailable
@@ -43,7 +43,7 @@ def deadly(name):
 
 say = os.write
 from jrs.contract.operations import Create, Delete, Update
-from jrs.backends.file import FileBackend
+from jrs.backends.file.backend import FileBackend
 from jrs.backends.file.format import lines
 from jrs.contract.errors import Conflict
 
@@ -142,7 +142,7 @@ def test_die_while_creating_the_folder(forks: Forks, tmp_path: Path) -> None:
     script = (
         "import json, os, signal, sys\n"
         "from pathlib import Path\n"
-        "from jrs.backends.file import FileBackend\n"
+        "from jrs.backends.file.backend import FileBackend\n"
         "calls = 0\n"
         "fatal = int(sys.argv[2])\n"
         "def deadly(name):\n"
@@ -268,7 +268,7 @@ def test_a_handle_refuses_in_a_forked_child(tmp_path: Path) -> None:
 import os, sys, json, threading
 from pathlib import Path
 from jrs.contract.operations import Create
-from jrs.backends.file import FileBackend
+from jrs.backends.file.backend import FileBackend
 from jrs.contract.errors import Unavailable
 
 backend = FileBackend(Path(sys.argv[1]))

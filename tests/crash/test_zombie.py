@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from jrs.backends.file import FileBackend
+from jrs.backends.file.backend import FileBackend
 from jrs.contract.errors import Fenced
 from jrs.contract.operations import Create, Fence
 from jrs.testing.contract import BOUND, contents, lead
@@ -187,7 +187,7 @@ def test_a_candidate_that_sleeps_between_lock_and_epoch(
 FORKS = """
 import os, signal, sys, threading
 from pathlib import Path
-from jrs.backends.file import FileBackend
+from jrs.backends.file.backend import FileBackend
 backend = FileBackend(Path(sys.argv[1]))
 leadership = backend.campaign("forks", ttl=3600.0, stop=threading.Event())
 child = os.fork()

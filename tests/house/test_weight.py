@@ -42,6 +42,18 @@ PROCESSES = {
         {"cattrs", "tenacity"},
         157,
     ),
+    "the writer of a base": (
+        "import jrs.backends.file.base_writer",
+        {"jrs.backends.file", "jrs.backends.shared", "jrs.contract", "jrs.records"},
+        set(),
+        47,
+    ),
+    "the client of ZooKeeper's protocol": (
+        "import jrs.backends.zookeeper.protocol.connection",
+        {"jrs.backends.remote", "jrs.backends.zookeeper", "jrs.contract"},
+        {"kazoo"},
+        18,
+    ),
     "the watchdog of an attempt": (
         "import jrs.recovery.attempt.watchdog",
         {

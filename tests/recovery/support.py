@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import attrs
 
-from jrs.backends.file import FileBackend
+from jrs.backends.file.backend import FileBackend
 from jrs.backends.memory import MemoryBackend
 from jrs.contract.backend import Backend
 from jrs.contract.clock import Clock, Deadline

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from jrs.backends.file import FileBackend
+from jrs.backends.file.backend import FileBackend
 from jrs.contract.backend import Backend
 from jrs.contract.operations import Create, Update
 from jrs.records import keys

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from jrs.backends.file import FileBackend
+from jrs.backends.file.backend import FileBackend
 from jrs.backends.file.format.folder import MARKER, publish
 from jrs.contract.formats import OLDEST_FORMAT
 from jrs.store.cluster_format import raise_format

@@ -17,7 +17,7 @@ from typing import Any
 
 import attrs
 
-from jrs.backends.file import FileBackend
+from jrs.backends.file.backend import FileBackend
 from jrs.backends.file.compaction import Compaction
 from jrs.contract.backend import Backend
 from jrs.contract.operations import Create, Delete, Record, Update

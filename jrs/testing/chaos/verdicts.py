@@ -20,7 +20,7 @@ from typing import Any
 
 import attrs
 
-from jrs.backends.file import FileBackend
+from jrs.backends.file.backend import FileBackend
 from jrs.backends.file.base import UNREADABLE
 from jrs.contract.backend import Backend
 from jrs.contract.errors import CorruptRecord, JrsError, Unavailable

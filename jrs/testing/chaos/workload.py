@@ -10,7 +10,7 @@ from pathlib import Path
 
 import attrs
 
-from jrs.backends.file import FileBackend
+from jrs.backends.file.backend import FileBackend
 from jrs.backends.file.compaction import Compaction
 from jrs.contract.errors import Unavailable
 from jrs.contract.operations import EPOCH_KEY, Create, Delete, Update

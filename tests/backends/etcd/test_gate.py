@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from jrs.backends.etcd import EtcdBackend
+from jrs.backends.etcd.backend import EtcdBackend
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import OutcomeUnknown, Unavailable
 from jrs.contract.operations import Create

@@ -66,11 +66,11 @@ def test_the_whole_package_imports_afterwards() -> None:
 
 def test_grpc_in_front_of_us_is_warned_of() -> None:
     """Then its fork handlers are on already, unless the environment turned them off."""
-    late = run("import grpc; import jrs.backends.etcd")
+    late = run("import grpc; import jrs.backends.etcd.backend")
     assert "GRPC_ENABLE_FORK_SUPPORT=0" in late.stderr
 
     early = run(
-        "import grpc; import jrs.backends.etcd", "-W", "error", GRPC_ENABLE_FORK_SUPPORT="0"
+        "import grpc; import jrs.backends.etcd.backend", "-W", "error", GRPC_ENABLE_FORK_SUPPORT="0"
     )
     assert (early.returncode, early.stderr) == (0, "")
 

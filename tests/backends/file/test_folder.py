@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from jrs.backends.file import FileBackend
+from jrs.backends.file.backend import FileBackend
 from jrs.backends.file.format.folder import check_filesystem
 from jrs.backends.file.opening import root_of
 from jrs.contract.errors import InvalidInput
@@ -112,7 +112,7 @@ def refused_to_nobody(root: Path) -> None:
     script = (
         "import os, sys\n"
         "from pathlib import Path\n"
-        "from jrs.backends.file import FileBackend\n"
+        "from jrs.backends.file.backend import FileBackend\n"
         "from jrs.contract.errors import InvalidInput\n"
         "FileBackend(Path(sys.argv[1])).close()  # All is imported before root is given up.\n"
         "os.setgid(65534); os.setuid(65534)\n"

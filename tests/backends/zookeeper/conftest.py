@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import pytest
 from kazoo.client import KazooClient
 
-from jrs.backends.zookeeper import ZooKeeperBackend
+from jrs.backends.zookeeper.backend import ZooKeeperBackend
 from jrs.backends.zookeeper.protocol import connection
 from jrs.store.opening import open_backend
 from jrs.testing.servers import Proxy, ZooKeeperServer

@@ -7,7 +7,7 @@ from typing import Any
 from kazoo.client import KazooClient
 
 from jrs.backends.shared.lease import LeadershipLease
-from jrs.backends.zookeeper import ZooKeeperBackend
+from jrs.backends.zookeeper.backend import ZooKeeperBackend
 from jrs.backends.zookeeper.protocol import codec
 from jrs.backends.zookeeper.protocol.multi_read import read
 from jrs.contract.clock import Deadline

@@ -14,7 +14,8 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 from kazoo.security import make_digest_acl_credential
 
-from jrs.backends.zookeeper import ZooKeeperBackend, close_session
+from jrs.backends.zookeeper import close_session
+from jrs.backends.zookeeper.backend import ZooKeeperBackend
 from jrs.backends.zookeeper.protocol import connection
 from jrs.backends.zookeeper.protocol.access import Access
 from jrs.contract.backend import Backend

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from jrs.backends.zookeeper import ZooKeeperBackend
+from jrs.backends.zookeeper.backend import ZooKeeperBackend
 from jrs.contract.errors import JrsError
 from jrs.contract.operations import Create
 from jrs.store.opening import open_backend

@@ -15,7 +15,8 @@ import pytest
 
 from jrs.backends.remote.guardian import Guardian
 from jrs.backends.shared.lease import LeadershipLease
-from jrs.backends.zookeeper import ZooKeeperBackend, close_session
+from jrs.backends.zookeeper import close_session
+from jrs.backends.zookeeper.backend import ZooKeeperBackend
 from jrs.backends.zookeeper.protocol import codec
 from jrs.backends.zookeeper.protocol.access import Access
 from jrs.backends.zookeeper.protocol.connection import Connection

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from jrs.backends.zookeeper import ZooKeeperBackend
+from jrs.backends.zookeeper.backend import ZooKeeperBackend
 from jrs.backends.zookeeper.layout import Layout
 from jrs.backends.zookeeper.protocol import codec, handshake
 from jrs.backends.zookeeper.protocol.access import Access

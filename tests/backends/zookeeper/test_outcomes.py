@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from jrs.backends.zookeeper import ZooKeeperBackend
 from jrs.backends.zookeeper import watch as watching
+from jrs.backends.zookeeper.backend import ZooKeeperBackend
 from jrs.backends.zookeeper.protocol import connection, handshake
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import JrsError, OutcomeUnknown, Unavailable

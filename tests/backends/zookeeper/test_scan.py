@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jrs.backends.zookeeper import ZooKeeperBackend
 from jrs.backends.zookeeper import scan as scanning
+from jrs.backends.zookeeper.backend import ZooKeeperBackend
 from jrs.backends.zookeeper.layout import (
     Layout,
     directory_of,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from jrs.backends.zookeeper import ZooKeeperBackend
+from jrs.backends.zookeeper.backend import ZooKeeperBackend
 from jrs.backends.zookeeper.layout import Layout
 from jrs.backends.zookeeper.protocol import codec
 from jrs.contract.errors import Conflict, Fenced, Unavailable

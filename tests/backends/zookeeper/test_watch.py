@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from kazoo.protocol.states import Callback
 
-from jrs.backends.zookeeper import ZooKeeperBackend
 from jrs.backends.zookeeper import watch as watching
+from jrs.backends.zookeeper.backend import ZooKeeperBackend
 from jrs.backends.zookeeper.protocol import codec
 from jrs.contract.errors import Unavailable
 from jrs.contract.operations import Create, Delete, Update
