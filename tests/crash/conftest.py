@@ -9,5 +9,7 @@ from tests.forks import Forks
 
 @pytest.fixture(scope="module")
 def forks() -> Iterator[Forks]:
-    with Forks("jrs.backends.file.backend", "jrs.contract.errors", "jrs.contract.operations") as forks:
+    with Forks(
+        "jrs.backends.file.backend", "jrs.contract.errors", "jrs.contract.operations"
+    ) as forks:
         yield forks
