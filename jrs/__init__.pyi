@@ -27,6 +27,7 @@ from .contract.errors import InvalidInput as InvalidInput
 from .contract.errors import JobHeld as JobHeld
 from .contract.errors import JobIsRunning as JobIsRunning
 from .contract.errors import JrsError as JrsError
+from .contract.errors import NoSuchCluster as NoSuchCluster
 from .contract.errors import NoSuchJob as NoSuchJob
 from .contract.errors import NoSuchResult as NoSuchResult
 from .contract.errors import NoSuchSnapshot as NoSuchSnapshot

@@ -17,15 +17,20 @@ from jrs.contract.backend import Diagnostic
               help="The ttl of the masters.")  # fmt: skip
 @click.option("--storage", type=click.Path(path_type=Path, file_okay=False),
               help="Where jobs keep their files, if the masters have this option.")  # fmt: skip
+@click.option("--create", is_flag=True,
+              help="Create a cluster that does not exist yet, and check it whole.")  # fmt: skip
 @json_option
 @with_cluster
-def doctor_command(place: ClusterRef, ttl: float, storage: Path | None, as_json: bool) -> int:
+def doctor_command(
+    place: ClusterRef, ttl: float, storage: Path | None, create: bool, as_json: bool
+) -> int:
     """Check whether a backend is fit for use from this host.
 
     Connects, then checks versions, encryption, permissions, sessions, writing, fencing, watching,
     the latency of commits, and the filesystem that jobs keep their files on. Prints one line for
     each check, with a remedy if it fails. Safe next to running masters: it writes one key of its
-    own and never campaigns.
+    own and never campaigns. Of a cluster that does not exist yet, it checks only whether it could
+    be created, and changes nothing.
 
     Exit code 0: fit. 1: a check failed. 2: the backend could not be opened.
 
@@ -33,7 +38,9 @@ def doctor_command(place: ClusterRef, ttl: float, storage: Path | None, as_json:
     Example:  jrs doctor --backend etcd://10.0.0.1,10.0.0.2,10.0.0.3/jrs
     """
     found: list[Diagnostic] = []
-    for finding in diagnose(place.url, cluster=place.cluster, storage=storage, ttl=ttl):
+    for finding in diagnose(
+        place.url, cluster=place.cluster, storage=storage, ttl=ttl, create=create
+    ):
         found.append(finding)
         if not as_json:
             echo(_line(finding))
