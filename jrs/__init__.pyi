@@ -11,6 +11,7 @@ from .client.job import JobHandle as JobHandle
 from .client.listing import JobOrder as JobOrder
 from .client.logs import LogPart as LogPart
 from .client.snapshots import JobSnapshots as JobSnapshots
+from .client.spark_doctor import diagnose_spark as diagnose_spark
 from .contract.backend import Backend as Backend
 from .contract.backend import Capabilities as Capabilities
 from .contract.backend import Diagnostic as Diagnostic
