@@ -182,7 +182,8 @@ def module_to_send(entry_point: str, folder: Path) -> Path | None:
     """Return a file with the entry point's module, for `SparkContext.addPyFile`.
 
     None if the workers cannot lack it: it is a file, whose functions are sent by value, or is
-    installed, so that the workers' environment has to have it, too.
+    installed, so that the workers' environment has to have it, too. Nor is jrs itself sent: no
+    executor needs it.
 
     Args:
         folder: where the file is written, if the module is part of a package.
@@ -194,6 +195,8 @@ def module_to_send(entry_point: str, folder: Path) -> Path | None:
     if not path.is_file() or _is_installed(path):
         return None  # A file that is missing is in an archive of --py-files.
     top, *inner = module.__name__.split(".")
+    if top == __name__.partition(".")[0]:
+        return None
     if not inner and path.name != "__init__.py":
         return path
     depth = len(inner) + (path.name == "__init__.py")
