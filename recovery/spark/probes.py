@@ -121,7 +121,9 @@ def _driver(context: SparkContext) -> Diagnostic:
 
 
 def _scratch(attempt: AttemptContext, context: SparkContext) -> Diagnostic:
-    folder = Path(str(context.getConf().get("spark.local.dir", ""))).parent
+    # The variable comes before the setting.
+    places = os.environ.get("SPARK_LOCAL_DIRS") or context.getConf().get("spark.local.dir", "/tmp")
+    folder = Path(str(places).partition(",")[0])
     free = f"{shutil.disk_usage(folder).free / _GIB:.1f} GiB are free"
     if folder.is_relative_to(attempt.storage.root):
         advice = "; JRS_SCRATCH names a local disk instead"
@@ -245,7 +247,7 @@ def _unknown_storage() -> Diagnostic:
     return Diagnostic(
         "files",
         "it is not known where jobs keep their files, so nothing is known of who shares them",
-        "give --storage or --backend",
+        "give --storage, or --backend of a cluster whose masters have run",
     )
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 
-_ERROR = re.compile(r"(?:[\w.]*\.)?(\w*(?:Error|Exception)): (.*)")
+_ERROR = re.compile(r".*\b(\w*(?:Error|Exception)): (.*)")
+"""The last error of a line: it caused those in front of it."""
+_WRAPPERS = ("Py4JJavaError", "PythonException", "SparkException")
 _REASON = re.compile(r"Exception|Error|Invalid|Unrecognized")
 
 
 def why(error: BaseException) -> str:
     """Return the reason of an error of Spark in one line: the innermost, without its stack."""
     lines = [match for line in str(error).splitlines() if (match := _ERROR.search(line))]
-    named = [one for one in lines if one[1] not in ("Py4JJavaError", "SparkException")] or lines
+    named = [one for one in lines if one[1] not in _WRAPPERS] or lines
     said = f"{named[0][1]}: {named[0][2]}" if named else str(error).strip().partition("\n")[0]
     return " ".join(said.split())[:500] or type(error).__name__
 

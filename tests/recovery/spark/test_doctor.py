@@ -143,6 +143,11 @@ def test_folders_of_spark(tmp_path: Path, conf: dict[str, str], wrong: list[str]
             "  ModuleNotFoundError: No module named 'pyspark'\n\tat org…",
             "ModuleNotFoundError: No module named 'pyspark'",
         ),
+        (
+            ": org.apache.spark.SparkException: Job aborted: java.io.IOException: Cannot run "
+            'program "python3"\nCaused by: java.io.IOException: error=2',
+            'IOException: Cannot run program "python3"',
+        ),
         (": org.apache.spark.SparkException: Job aborted", "SparkException: Job aborted"),
         ("", "ValueError"),
     ],
