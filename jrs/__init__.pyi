@@ -11,6 +11,7 @@ from .client.job import JobHandle as JobHandle
 from .client.listing import JobOrder as JobOrder
 from .client.logs import LogPart as LogPart
 from .client.snapshots import JobSnapshots as JobSnapshots
+from .client.spark_doctor import diagnose_spark as diagnose_spark
 from .contract.backend import Backend as Backend
 from .contract.backend import Capabilities as Capabilities
 from .contract.backend import Diagnostic as Diagnostic
@@ -27,6 +28,7 @@ from .contract.errors import InvalidInput as InvalidInput
 from .contract.errors import JobHeld as JobHeld
 from .contract.errors import JobIsRunning as JobIsRunning
 from .contract.errors import JrsError as JrsError
+from .contract.errors import NoSuchCluster as NoSuchCluster
 from .contract.errors import NoSuchJob as NoSuchJob
 from .contract.errors import NoSuchResult as NoSuchResult
 from .contract.errors import NoSuchSnapshot as NoSuchSnapshot

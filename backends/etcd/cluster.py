@@ -9,7 +9,13 @@ import json
 from typing import Any, Protocol
 
 from jrs.contract.clock import Deadline
-from jrs.contract.errors import InvalidInput, OutcomeUnknown, Unavailable, WrongAddress
+from jrs.contract.errors import (
+    InvalidInput,
+    NoSuchCluster,
+    OutcomeUnknown,
+    Unavailable,
+    WrongAddress,
+)
 from jrs.contract.formats import NEWEST_FORMAT, read_marker
 
 from ..remote.address import Address
@@ -95,8 +101,8 @@ class Marker:
         """Return the cluster's format, after creating the cluster if necessary.
 
         Raises:
-            InvalidInput: another program uses the prefix, or (without `create`) the cluster does
-                not exist.
+            InvalidInput: another program uses the prefix.
+            NoSuchCluster: without `create`, the cluster does not exist.
             UnsupportedVersion: a newer jrs made the cluster.
             Unavailable: no answer within the deadline.
         """
@@ -109,7 +115,7 @@ class Marker:
                 raise self._foreign()
         if not found.kvs:
             if not create:
-                raise InvalidInput(
+                raise NoSuchCluster(
                     f"there is no cluster {self._cluster!r} at {self._url}: start a master, or "
                     "check the prefix and the cluster's name"
                 )

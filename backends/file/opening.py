@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from jrs.contract.errors import InvalidInput, Unavailable, WrongState
+from jrs.contract.errors import InvalidInput, NoSuchCluster, Unavailable, WrongState
 from jrs.contract.formats import NEWEST_FORMAT
 
 from . import segments
@@ -32,6 +32,7 @@ def open_folder(root: Path, cluster: str, *, create: bool) -> tuple[Path, int]:
 
     Raises:
         InvalidInput: not a jrs folder, no permission, or an unsupported filesystem.
+        NoSuchCluster: without `create`, the folder does not exist.
         WrongState: a folder of an older jrs that cannot be converted now.
         UnsupportedVersion: a newer jrs made the folder.
         Unavailable: a file operation failed, or the log's folder is empty.
@@ -40,9 +41,10 @@ def open_folder(root: Path, cluster: str, *, create: bool) -> tuple[Path, int]:
     try:
         if not create and not folder.is_dir():
             format_of(root)
-            raise InvalidInput(
+            raise NoSuchCluster(
                 f"there is no jrs cluster {cluster!r} at {root}; jrs master or jrs submit creates "
-                "it"
+                "it",
+                obstacle=_obstacle(folder),
             )
         if create:
             root.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -78,6 +80,24 @@ def open_folder(root: Path, cluster: str, *, create: bool) -> tuple[Path, int]:
     except OSError as error:
         raise Unavailable(f"{root}: {error.strerror}; nothing was changed") from error
     return folder, format_of(root) or NEWEST_FORMAT
+
+
+def _obstacle(folder: Path) -> str:
+    """Return why this process could not create a folder; empty if it could."""
+    try:
+        check_filesystem(folder)
+        above = next(each for each in folder.parents if os.path.lexists(each))
+        if not above.is_dir():
+            return f"{above} is not a folder"
+        if os.statvfs(above).f_flag & os.ST_RDONLY:
+            return f"{above} is mounted read-only"
+    except InvalidInput as error:
+        return str(error)
+    except OSError as error:
+        return f"{folder}: {error.strerror}"
+    if not os.access(above, os.W_OK | os.X_OK):
+        return f"no permission for {above}: run as its owner, or choose another folder"
+    return ""
 
 
 def _make_log(log: Path, version: int) -> None:

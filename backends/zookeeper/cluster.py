@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 
 from jrs.contract.clock import Deadline
-from jrs.contract.errors import InvalidInput, OutcomeUnknown, Unavailable
+from jrs.contract.errors import InvalidInput, NoSuchCluster, OutcomeUnknown, Unavailable
 from jrs.contract.formats import NEWEST_FORMAT, read_marker
 
 from .layout import Layout
@@ -27,8 +27,8 @@ def open_cluster(
     """Return the cluster's layout, the names of its directories, and its marker's format.
 
     Raises:
-        InvalidInput: the root or, without `create`, the cluster does not exist, or another program
-            uses the path.
+        InvalidInput: the root does not exist, or another program uses the path.
+        NoSuchCluster: without `create`, the cluster does not exist.
         UnsupportedVersion: a newer jrs made the cluster.
         AccessDenied: the cluster belongs to another user.
     """
@@ -110,7 +110,7 @@ def _is_absent(
         if all(one == codec.NO_NODE for one in read(connection, formats, deadline, refused=True)):
             raise _foreign(layout.root, access)
     if not create:
-        raise InvalidInput(
+        raise NoSuchCluster(
             f"there is no jrs cluster {layout.cluster!r} at {access.where}; jrs master or jrs "
             "submit creates it"
         )

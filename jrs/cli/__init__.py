@@ -92,7 +92,7 @@ def cli(ctx: click.Context, backend: str | None, cluster: str) -> None:
     """Durable job results and failover for PySpark drivers.
 
     \b
-    Try it:              jrs demo
+    Try it:              jrs demo  (needs Java 17, and pip install 'jrs[demo]')
     Start a master:      jrs --backend file:///var/lib/jrs master
     Submit a job:        jrs --backend file:///var/lib/jrs submit nightly-1 etl.jobs:nightly
     Wait for its result: jrs --backend file:///var/lib/jrs wait nightly-1

@@ -128,6 +128,11 @@ _AGE = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhd]?)")
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
+def shortened(text: str, longest: int) -> str:
+    """Return the beginning of a long text."""
+    return text if len(text) <= longest else f"{text[:longest]}…"
+
+
 def age(text: str) -> float:
     """Return an age in seconds.
 

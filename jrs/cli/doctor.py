@@ -1,39 +1,92 @@
-"""``jrs doctor``: checks whether a backend is fit for use from this host."""
+"""``jrs doctor``: checks whether a backend, and Spark, are fit for use from this host."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
-from jrs.cli.common import EXIT_DIFFERS, ClusterRef, echo, echo_json, json_option, with_cluster
+from jrs.cli.common import (
+    EXIT_DIFFERS,
+    ClusterRef,
+    echo,
+    echo_json,
+    json_option,
+    storage_name_option,
+    with_cluster,
+)
 from jrs.cli.durations import ABOVE_ZERO
+from jrs.cli.job_options import settings_options
 from jrs.client.client import diagnose
+from jrs.client.spark_doctor import diagnose_spark
 from jrs.contract.backend import Diagnostic
+from jrs.contract.errors import InvalidInput
+from jrs.records.settings import JobSettings
 
 
 @click.command("doctor")
 @click.option("--ttl", type=ABOVE_ZERO, metavar="DURATION", default=15.0, show_default=True,
               help="The ttl of the masters.")  # fmt: skip
-@click.option("--storage", type=click.Path(path_type=Path, file_okay=False),
-              help="Where jobs keep their files, if the masters have this option.")  # fmt: skip
+@click.option("--create", is_flag=True,
+              help="Create a cluster that does not exist yet, and check it whole.")  # fmt: skip
+@click.option("--spark", is_flag=True,
+              help="Also start Spark as a job would, with the options below.")  # fmt: skip
+@click.option("--timeout", type=ABOVE_ZERO, metavar="DURATION", default=60.0, show_default=True,
+              help="With --spark: wait this long for the cluster's master, and then for "
+              "executors.")  # fmt: skip
+@settings_options
+@storage_name_option
 @json_option
 @with_cluster
-def doctor_command(place: ClusterRef, ttl: float, storage: Path | None, as_json: bool) -> int:
-    """Check whether a backend is fit for use from this host.
+def doctor_command(
+    place: ClusterRef,
+    ttl: float,
+    create: bool,
+    spark: bool,
+    timeout: float,
+    settings: JobSettings,
+    storage: Path | None,
+    as_json: bool,
+) -> int:
+    """Check whether a backend, and Spark, are fit for use from this host.
 
     Connects, then checks versions, encryption, permissions, sessions, writing, fencing, watching,
     the latency of commits, and the filesystem that jobs keep their files on. Prints one line for
     each check, with a remedy if it fails. Safe next to running masters: it writes one key of its
-    own and never campaigns.
+    own and never campaigns. Of a cluster that does not exist yet, it checks only whether it could
+    be created, and changes nothing.
+
+    With --spark it also runs a short job, with the Spark that jobs of this host get: Java and
+    PySpark, the cluster's master, its executors and their packages, and whether the driver and the
+    executors can use each other's files in the storage. It needs no backend for that.
 
     Exit code 0: fit. 1: a check failed. 2: the backend could not be opened.
 
     \b
-    Example:  jrs doctor --backend etcd://10.0.0.1,10.0.0.2,10.0.0.3/jrs
+    Examples:
+      jrs doctor --backend etcd://10.0.0.1,10.0.0.2,10.0.0.3/jrs
+      jrs doctor --spark --storage /srv/jrs --conf spark.master=spark://spark1:7077
     """
+    if settings.given and not spark:
+        raise InvalidInput("the options of a job's settings, such as --conf, need --spark")
     found: list[Diagnostic] = []
-    for finding in diagnose(place.url, cluster=place.cluster, storage=storage, ttl=ttl):
+
+    def checks() -> Iterator[Diagnostic]:
+        if place.backend is not None or not spark:
+            yield from diagnose(
+                place.url, cluster=place.cluster, storage=storage, ttl=ttl, create=create
+            )
+        if spark:
+            yield from diagnose_spark(
+                settings,
+                url=place.backend and place.url,
+                cluster=place.cluster,
+                storage=storage,
+                timeout=timeout,
+            )
+
+    for finding in checks():
         found.append(finding)
         if not as_json:
             echo(_line(finding))

@@ -21,7 +21,7 @@ from jrs.records.time_limits import OnTimeout, TimeLimits
 T = TypeVar("T")
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
-_OPTIONS = (
+_QUEUE = (
     click.option("--priority", type=click.IntRange(-MOST, MOST), default=0, show_default=True,
                  help="Of the jobs that wait, a higher priority starts first. A running job is "
                  "never stopped for another one."),
@@ -37,6 +37,9 @@ _OPTIONS = (
                  default=OnTimeout.FAIL.value, show_default=True,
                  help="After a time-out, also of a stage: the job is FAILED, or its attempt has "
                  "died and --attempts decides."),
+)  # fmt: skip
+
+_SETTINGS = (
     click.option("--conf", "confs", multiple=True, metavar="KEY=VALUE",
                  help="A setting of Spark. Repeatable."),
     click.option("--properties-file", type=_FILE, metavar="FILE",
@@ -57,6 +60,9 @@ _OPTIONS = (
     click.option("--secret", "secrets", multiple=True, metavar="NAME=env:VAR|file:PATH",
                  help="An environment variable whose value the master reads from its own "
                  "environment or from a file, and which is stored nowhere. Repeatable."),
+)  # fmt: skip
+
+_ON_RESULT = (
     click.option("--on-result", metavar="COMMAND",
                  help="Run a command, or call MODULE:FUNCTION, when the job has ended: it gets the "
                  "result as JSON on its standard input, at least once."),
@@ -79,9 +85,9 @@ def job_options(command: Callable[..., Any]) -> Callable[..., Any]:
         on_timeout: str,
         on_result: str | None,
         on_result_deadline: float,
+        settings: JobSettings,
         **options: Any,
     ) -> Any:
-        settings = _settings(**{name: options.pop(name) for name in _OF_SETTINGS})
         given = {
             "priority": priority,
             "slots": slots,
@@ -92,7 +98,24 @@ def job_options(command: Callable[..., Any]) -> Callable[..., Any]:
         }
         return command(*args, given=given, **options)
 
-    return functools.reduce(lambda made, option: option(made), reversed(_OPTIONS), wrapper)
+    return _accepting(settings_options(_accepting(wrapper, _ON_RESULT)), _QUEUE)
+
+
+def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Accept the options for what a job runs with; the command gets `settings`."""
+
+    @functools.wraps(command)
+    def wrapper(*args: Any, **options: Any) -> Any:
+        settings = _settings(**{name: options.pop(name) for name in _OF_SETTINGS})
+        return command(*args, settings=settings, **options)
+
+    return _accepting(wrapper, _SETTINGS)
+
+
+def _accepting(
+    command: Callable[..., Any], options: tuple[Callable[..., Any], ...]
+) -> Callable[..., Any]:
+    return functools.reduce(lambda made, option: option(made), reversed(options), command)
 
 
 _OF_SETTINGS = (

@@ -15,6 +15,7 @@ from jrs.cli.common import (
     echo,
     echo_json,
     json_option,
+    shortened,
     spec_key_option,
     with_cluster,
 )
@@ -33,6 +34,9 @@ from jrs.records.signing import SpecKey
 from jrs.records.snapshots import SnapshotFormat
 from jrs.recovery.attempt.entry_point import check_entry
 from jrs.recovery.inspect.explain import Explanation
+
+_LONGEST = 1000
+"""Characters of a failure that `jrs wait` prints; `jrs show` prints the whole text."""
 
 
 @click.command(
@@ -157,7 +161,7 @@ def wait_command(
     """Wait for a job's result and print its payload as JSON; exit 1 unless it FINISHED.
 
     Returns as soon as the result is durable; cleanup may still run. Meanwhile it prints what the
-    job waits for on stderr.
+    job waits for on stderr. Of a failure it prints the reason; jrs show has the whole traceback.
 
     \b
     Example:  jrs wait nightly-2026-11-20 --timeout 3600
@@ -243,11 +247,14 @@ def _print(result: JobResult, *, as_json: bool) -> None:
     elif result.status is JobStatus.FINISHED:
         echo_json(result.payload)
     else:
-        failure = result.failure
-        why = failure.message if failure else "no reason was recorded"
-        echo(f"jrs: job {result.job_id!r} ended {result.status.name}: {why}", err=True)
-        for line in failure.detail.splitlines() if failure else ():
-            echo(f"  | {line}", err=True)
+        failure, job_id = result.failure, result.job_id
+        why = shortened(failure.message, _LONGEST) if failure else "no reason was recorded"
+        echo(f"jrs: job {job_id!r} ended {result.status.name}: {why}", err=True)
+        if failure is not None and failure.detail:
+            last = " ".join(failure.detail.strip().rpartition("\n")[2].split())
+            if last not in failure.message:  # As the last words of a process that died.
+                echo(f"  | {shortened(last, _LONGEST)}", err=True)
+            echo(f"  the whole failure: jrs show {job_id}; its logs: jrs logs {job_id}", err=True)
 
 
 @click.command("sign")

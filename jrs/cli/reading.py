@@ -14,6 +14,7 @@ from jrs.cli.common import (
     echo_json,
     json_option,
     moment,
+    shortened,
     table,
     took,
     when,
@@ -31,7 +32,7 @@ from jrs.recovery.rules.decision import Action
 from jrs.store.jobs import JobView
 from jrs.store.masters import MasterRole
 
-_MOST_OF_A_NOTE = 200
+_LONGEST_NOTE = 200
 """Characters of a failure or a reason that `jrs list` shows; `jrs show` shows the whole text."""
 _ROLES = {
     MasterRole.LEADER: "leads, epoch {}",
@@ -214,12 +215,8 @@ def _row(view: JobView, explained: Explanation | None) -> list[str]:
         stages,
         when(started),
         "-" if span is None else took(max(0.0, span)),
-        _shortened(_note(view, explained)),
+        shortened(_note(view, explained), _LONGEST_NOTE),
     ]
-
-
-def _shortened(note: str) -> str:
-    return note if len(note) <= _MOST_OF_A_NOTE else f"{note[:_MOST_OF_A_NOTE]}…"
 
 
 def _note(view: JobView, explained: Explanation | None) -> str:

@@ -88,7 +88,7 @@ def _facts_of(view: JobView, explained: Explanation | None) -> Iterator[Fact]:
     if view.entry is not None:
         yield "result", view.entry.state.value
     if result is not None:
-        yield from _ended(result)
+        yield from _ended(result, tell_start=view.application is None)
     if view.entry is not None and view.entry.tombstone is not None:
         grave = view.entry.tombstone
         if grave.submitted_at:
@@ -180,14 +180,17 @@ def _stage(done: StageSummary, *, last: int) -> str:
     return f"attempt {done.attempt}, {took(done.seconds)}{skipped}"
 
 
-def _ended(result: JobResult) -> Iterator[Fact]:
+def _ended(result: JobResult, *, tell_start: bool) -> Iterator[Fact]:
+    """Yield the facts of a result. Without times, it was recorded by a program that gave none."""
     if result.stages_left_out:
         yield "stages", f"{result.stages_left_out} earlier ones are not listed"
     for done in result.stages:
         yield f"stage {done.name}", _stage(done, last=result.attempt)
     yield "attempts", str(result.attempt)
-    yield "started", when(result.started_at)
-    yield "finished", f"{when(result.finished_at)}, in epoch {result.epoch}"
+    if result.started_at and tell_start:
+        yield "started", when(result.started_at)
+    at = f"{when(result.finished_at)}, " if result.finished_at else ""
+    yield "finished", f"{at}in epoch {result.epoch}"
     if result.code:
         yield "code", result.code
     if result.failure is not None:

@@ -19,19 +19,17 @@ from jrs.cli.common import (
     json_option,
     spec_key_option,
     storage_option,
-    table,
     when,
     with_cluster,
 )
 from jrs.cli.completing import complete_job, complete_snapshot, job_argument
 from jrs.cli.connecting import connect
+from jrs.cli.snapshot_table import points, print_snapshots, size
 from jrs.client.client import Client
 from jrs.client.job import JobHandle
 from jrs.contract.errors import InvalidInput
-from jrs.records.snapshots import SnapshotFormat, SnapshotRecord, SnapshotStage
+from jrs.records.snapshots import SnapshotFormat, SnapshotRecord
 from jrs.recovery.snapshots.restore import Restored
-
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 @click.group("snapshot", cls=Suggesting, context_settings={"help_option_names": ["-h", "--help"]})
@@ -97,14 +95,19 @@ def create_command(
     if as_json:
         echo_json(record)
     else:
-        echo(f"{record}: {_points(record.stages)}, {_size(record.bytes)}")
+        echo(f"{record}: {points(record.stages)}, {size(record.bytes)}")
 
 
 @_command("list")
 @click.argument("job_id", required=False, shell_complete=complete_job)
+@click.option("--all", "everything", is_flag=True,
+              help="Also those without files that jrs keeps for jrs retry.")  # fmt: skip
 @json_option
-def list_command(client: Client, job_id: str | None, as_json: bool) -> None:
+def list_command(client: Client, job_id: str | None, everything: bool, as_json: bool) -> None:
     """List the snapshots of a job, or of all jobs, oldest first.
+
+    Of each job that FAILED or was CANCELED, jrs keeps its end for jrs retry. Where that has no
+    files, it is counted and not listed. With --json, everything is listed.
 
     \b
     Examples:
@@ -120,22 +123,7 @@ def list_command(client: Client, job_id: str | None, as_json: bool) -> None:
     if as_json:
         echo_json(records)
         return
-    table(
-        [
-            "job",
-            "snapshot",
-            "name",
-            "taken",
-            "by",
-            "format",
-            "files",
-            "size",
-            "new",
-            "stages",
-            "where",
-        ],
-        [_row(record) for record in records],
-    )
+    print_snapshots(records, everything=everything)
 
 
 @_command("show")
@@ -337,7 +325,7 @@ def echo_restored(restored: Restored, as_json: bool) -> None:
                   "from_job": restored.from_job})  # fmt: skip
         return
     of = f"snapshot {restored.number} of job {restored.from_job!r}"
-    echo(f"job {restored.job_id!r} is at {of}: {_points(restored.stages)}")
+    echo(f"job {restored.job_id!r} is at {of}: {points(restored.stages)}")
 
 
 def _batch(text: str) -> tuple[str, int]:
@@ -346,42 +334,6 @@ def _batch(text: str) -> tuple[str, int]:
     if not stage or not re.fullmatch("[0-9]{1,19}", number):
         raise InvalidInput(f"not a batch of a stage: {text!r}; write STAGE=N, such as hourly=41")
     return stage, int(number)
-
-
-def _row(record: SnapshotRecord) -> list[str]:
-    return [
-        record.job_id,
-        str(record.number),
-        record.name or "",
-        when(record.created_at),
-        _taken_by(record),
-        record.format.value,
-        str(record.files),
-        _size(record.bytes),
-        _size(record.new_bytes),
-        _points(record.stages),
-        record.storage or "",
-    ]
-
-
-def _taken_by(record: SnapshotRecord) -> str:
-    by = record.taken_by.value or ("system" if record.is_systems else "user")
-    return f"{by}, at the end" if record.at_end else by
-
-
-def _points(stages: tuple[SnapshotStage, ...]) -> str:
-    said = [
-        f"{stage.name} at {'its beginning' if stage.batch is None else f'batch {stage.batch}'}"
-        for stage in stages
-    ]
-    return ", ".join(said) or "no streaming stage"
-
-
-def _size(size: float) -> str:
-    unit = 0
-    while size >= 1024 and unit < len(_UNITS) - 1:
-        size, unit = size / 1024, unit + 1
-    return f"{size:.1f} {_UNITS[unit]}" if unit else f"{size:.0f} B"
 
 
 @contextmanager

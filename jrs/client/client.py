@@ -20,7 +20,7 @@ from jrs.client.listing import JobOrder, Listing
 from jrs.client.steering import ClusterSteering
 from jrs.client.upkeep import ClusterUpkeep
 from jrs.contract.backend import Backend, Diagnostic
-from jrs.contract.errors import DuplicateJob
+from jrs.contract.errors import DuplicateJob, NoSuchCluster
 from jrs.contract.texts import redacted
 from jrs.records.checks import check_job_id, merged
 from jrs.records.model import EpochRecord, JobSpec, JobStatus, ResultState, RunnerKind
@@ -31,7 +31,7 @@ from jrs.records.signing import SpecKey
 from jrs.records.snapshots import SnapshotRecord
 from jrs.records.time_limits import TimeLimits, limits_of
 from jrs.recovery.files.transfer import Progress, silent
-from jrs.recovery.inspect.doctor import examine
+from jrs.recovery.inspect.doctor import examine, examine_storage
 from jrs.recovery.inspect.explain import Explainer, Explanation
 from jrs.recovery.inspect.queue import queue
 from jrs.recovery.snapshots.restore import Restored
@@ -61,7 +61,8 @@ def connect(
 
     Raises:
         InvalidInput: an unknown scheme, a package that is not installed, or a URL, folder or
-            cluster id that cannot be used, or (without `create`) a cluster that does not exist.
+            cluster id that cannot be used.
+        NoSuchCluster: without `create`, the cluster does not exist.
         AccessDenied: a wrong user or password, or no permission.
         UnsupportedVersion: a newer jrs is needed.
         Unavailable: the backend does not answer.
@@ -77,26 +78,39 @@ def connect(
 
 
 def diagnose(
-    url: str, *, cluster: str = "default", storage: str | Path | None = None, ttl: float = 15.0
+    url: str,
+    *,
+    cluster: str = "default",
+    storage: str | Path | None = None,
+    ttl: float = 15.0,
+    create: bool = False,
 ) -> Iterator[Diagnostic]:
     """Yield what a check of a backend finds, as it is reached from this host: is it fit for use?
 
     A check that fails has a remedy. Safe next to running masters: it writes one key of its own, and
-    never campaigns. It creates the cluster if it does not exist.
+    never campaigns. Of a cluster that does not exist, only whether it could be created is checked.
 
     Args:
         url, cluster, storage: as in `connect`.
         ttl: of the masters, in seconds.
+        create: whether the cluster is created if it does not exist, to check it whole.
 
     Raises:
         As `connect`, when the first diagnostic is asked for.
     """
-    with (
-        open_backend(url, cluster=cluster) as backend,
-        open_backend(url, cluster=cluster) as other,
-    ):
-        yield Diagnostic("open", f"cluster {backend.cluster!r} at {redacted(url)}")
-        root = None if storage is None else Path(storage)
+    root = None if storage is None else Path(storage)
+    what = f"cluster {cluster!r} at {redacted(url)}"
+    try:
+        opened = open_backend(url, cluster=cluster, create=create)
+    except NoSuchCluster as absent:
+        if absent.obstacle:
+            yield Diagnostic("open", f"{what} does not exist yet", absent.obstacle)
+        else:
+            yield Diagnostic("open", f"{what} does not exist yet; it is checked once it does")
+        yield from examine_storage(root)
+        return
+    with opened as backend, open_backend(url, cluster=cluster, create=create) as other:
+        yield Diagnostic("open", what)
         yield from examine(backend, other, ttl=ttl, storage=root)
 
 

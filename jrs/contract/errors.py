@@ -4,6 +4,7 @@
 
     JrsError
     ├── InvalidInput              the call itself is wrong; nothing was sent (also a ValueError)
+    │   └── NoSuchCluster         the backend has no such cluster yet
     ├── Refused                   the call was refused; nothing was changed; do not repeat it
     │   ├── Conflict              an operation's condition did not hold; ``.op`` names it
     │   ├── Fenced                a newer epoch exists: step down, write nothing more
@@ -43,6 +44,18 @@ class JrsError(Exception):
 
 class InvalidInput(JrsError, ValueError):
     """The call itself is wrong. Nothing was sent and nothing was changed."""
+
+
+class NoSuchCluster(InvalidInput):
+    """The backend has no such cluster yet, and the call was not to create it.
+
+    `obstacle` says why this process could not create it either; empty if nothing is known to be in
+    the way.
+    """
+
+    def __init__(self, message: str, *, obstacle: str = "") -> None:
+        self.obstacle = obstacle
+        super().__init__(message)
 
 
 class Refused(JrsError):

@@ -21,7 +21,7 @@ from jrs.records.fields import Json as Json
 from jrs.records.lineage import Lineage
 from jrs.records.obstacles import Obstacle
 from jrs.records.on_result import OnResult
-from jrs.records.policies import MOST, MOST_PARTITIONS, RestartPolicy, SnapshotPolicy, count
+from jrs.records.policies import MOST, MOST_PARTITIONS, Keep, RestartPolicy, SnapshotPolicy, count
 from jrs.records.settings import JobSettings
 from jrs.records.stages import StageRecord as StageRecord
 from jrs.records.stages import StageSummary as StageSummary
@@ -146,6 +146,12 @@ class JobSpec(Stored):
     @property
     def only_in_driver(self) -> bool:
         return self.entry_point.startswith("driver:")
+
+    def keeps_after(self, status: JobStatus) -> Keep:
+        """Return what happens to the snapshots of jrs after such an end."""
+        policy = self.snapshots
+        kept = {JobStatus.FAILED: policy.on_failed, JobStatus.CANCELED: policy.on_canceled}
+        return kept.get(status, policy.on_finished)
 
     @property
     def call(self) -> str:

@@ -15,7 +15,8 @@ def open_backend(url: str, *, cluster: str = "default", create: bool = True) -> 
 
     Raises:
         InvalidInput: the scheme is unknown or its packages are not installed; or the URL, folder or
-            cluster id cannot be used, or (without `create`) does not exist.
+            cluster id cannot be used.
+        NoSuchCluster: without `create`, the cluster does not exist.
         AccessDenied: a wrong user or password, or no permission.
         UnsupportedVersion: the cluster's format is newer than this jrs.
         Unavailable: the backend does not answer.

@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from jrs.contract.errors import CannotStartHere, InvalidInput
+from jrs.contract.texts import did_you_mean, shown
 
 
 def load(entry_point: str) -> Callable[..., Any]:
@@ -74,9 +75,25 @@ def check_entry(entry_point: str, arguments: dict[str, Any]) -> None:
     try:
         signature.bind("job", **arguments)
     except TypeError as error:
-        raise InvalidInput(
-            f"{entry_point} cannot be called as f(job, {', '.join(arguments)}): {error}"
-        ) from None
+        why = _mismatch(signature, arguments) or f"it cannot be called with the job: {error}"
+        raise InvalidInput(f"{entry_point}: {why}") from None
+
+
+def _mismatch(signature: inspect.Signature, arguments: dict[str, Any]) -> str:
+    """Return which arguments of a job are missing or unknown; empty if neither is the case."""
+    # The first parameter is the job.
+    given = list(signature.parameters.values())[1:]
+    if any(one.kind is one.POSITIONAL_ONLY for one in given):
+        return ""
+    named = [one for one in given if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
+    names = [one.name for one in named]
+    missing = [one.name for one in named if one.default is one.empty and one.name not in arguments]
+    unknown = [name for name in arguments if name not in names]
+    if any(one.kind is one.VAR_KEYWORD for one in signature.parameters.values()):
+        unknown = []
+    said = [f"the argument {name!r} is missing" for name in missing]
+    said += [f"there is no argument {shown(name)}{did_you_mean(name, names)}" for name in unknown]
+    return "; ".join(said)
 
 
 def absolute(entry_point: str) -> str:

@@ -7,7 +7,7 @@ from jrs.contract.errors import CorruptRecord, InvalidInput, SnapshotInUse, Unav
 from jrs.contract.operations import Fence
 from jrs.records import keys
 from jrs.records.codec import decode
-from jrs.records.model import CleanupJournal, JobSpec, JobStatus
+from jrs.records.model import CleanupJournal, JobSpec
 from jrs.records.policies import Keep
 from jrs.records.snapshots import SnapshotRecord, TakenBy
 from jrs.store import restores
@@ -122,10 +122,4 @@ def keep_at_end(backend: Backend, job_id: str) -> Keep | None:
     spec = restores.spec_of(backend.get(keys.JOBS + job_id))
     if entry is None or entry.result is None or spec is None:
         return None
-    policy = decode(JobSpec, spec, keys.JOBS + job_id).snapshots
-    at_end = {
-        JobStatus.FINISHED: policy.on_finished,
-        JobStatus.FAILED: policy.on_failed,
-        JobStatus.CANCELED: policy.on_canceled,
-    }
-    return at_end[entry.result.status]
+    return decode(JobSpec, spec, keys.JOBS + job_id).keeps_after(entry.result.status)

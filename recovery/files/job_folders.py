@@ -336,11 +336,12 @@ def _is_job_id(name: str) -> bool:
     return True
 
 
-def storage_root(backend: Backend, root: Path | None) -> Path | None:
+def storage_root(backend: Backend | None, root: Path | None) -> Path | None:
     """Return the storage: `root`, else what `JRS_STORAGE` names, else the folder next to the
     backend's data; None if none of these is known."""
     named = os.environ.get(STORAGE)
-    found = root or (Path(named) if named else backend.default_storage)
+    default = None if backend is None else backend.default_storage
+    found = root or (Path(named) if named else default)
     return None if found is None else found.absolute()
 
 

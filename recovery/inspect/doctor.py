@@ -51,7 +51,7 @@ def examine(
         lambda: _fence(backend, mine),
         lambda: _latency(backend, mine, ttl, clock),
         lambda: _watch(backend, other, mine, ttl, clock),
-        lambda: _storage(storage or backend.default_storage),
+        lambda: examine_storage(storage or backend.default_storage),
     )
     for look in looks:
         try:
@@ -166,8 +166,11 @@ def _watch(
     yield Diagnostic("watch", f"commits are noticed within {_ms(max(taken))}, commit included")
 
 
-def _storage(root: Path | None) -> Iterator[Diagnostic]:
-    """Check whether a renamed folder is out of reach of old paths on the jobs' filesystem."""
+def examine_storage(root: Path | None) -> Iterator[Diagnostic]:
+    """Check whether a renamed folder is out of reach of old paths on the jobs' filesystem.
+
+    None checks nothing.
+    """
     if root is None:
         return
     problem = storage_problem(root)

@@ -11,8 +11,9 @@ from jrs.contract.backend import Backend
 from jrs.contract.clock import Clock
 from jrs.contract.texts import counted, when
 from jrs.records import keys
-from jrs.records.model import JobSpec, StopMode
+from jrs.records.model import JobSpec, JobStatus, StopMode
 from jrs.records.obstacles import described
+from jrs.records.policies import Keep
 from jrs.store import applications
 from jrs.store.jobs import JobView
 from jrs.store.masters import LeaderView, Registry
@@ -171,6 +172,8 @@ def _details(view: JobView, epoch: int | None, facts: Facts, decision: Decision)
             yield f"died {counted(attempt.deaths, 'time', 'times')}: {attempt.failure.message}"
     if view.entry is not None and view.entry.result is not None and view.entry.result.failure:
         yield f"reason: {view.entry.result.failure.message}"
+    if _can_be_retried(view):
+        yield f"to run it again, without what it had finished: jrs retry {view.job_id}"
     if view.entry is None:
         for stage in view.stages:
             yield f"stage {stage.name} is finished and will be skipped on recovery"
@@ -186,3 +189,13 @@ def _details(view: JobView, epoch: int | None, facts: Facts, decision: Decision)
         if view.cleanup.exhausted:
             yield f"given up after {view.cleanup.tries} tries: jrs cleanup retry"
     yield from (f"cannot be read: {problem}" for problem in view.problems)
+
+
+def _can_be_retried(view: JobView) -> bool:
+    """Return whether a job has ended without success and its end is kept for a retry."""
+    spec, result = view.submitted, view.entry.result if view.entry is not None else None
+    if spec is None or spec.only_in_driver or result is None:
+        return False
+    return result.status is not JobStatus.FINISHED and (
+        spec.keeps_after(result.status) is Keep.KEEP
+    )

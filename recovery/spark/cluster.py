@@ -133,16 +133,26 @@ def look(attempt: AttemptContext, context: SparkContext) -> list[Executor]:
     epoch = attempt.storage.folder(attempt.job_id) / f"e{attempt.epoch}"
     seen = epoch / f".seen-{uuid.uuid4().hex}"
     permissions.make(seen)
-    # Twice as many as cores: the first tasks go to all free cores at once.
-    tasks = min(2 * max(2, context.defaultParallelism), _MOST_TASKS)
-    rows = context.parallelize(range(tasks), tasks).mapPartitions(_looking(str(seen))).collect()
-    found = {Executor(*row) for row in rows}
+    found = {Executor(*row) for row in ask(context, _looking(str(seen)))}
     try:
         shutil.rmtree(seen)
     except OSError as error:
         problem = f"the driver cannot remove what it makes ({error.strerror}): {_UMASK}"
         found = {attrs.evolve(one, problem=one.problem or problem) for one in found}
     return sorted(found, key=lambda one: (one.host, one.user, one.problem))
+
+
+def ask(context: SparkContext, function: Callable[[Iterable[Any]], Iterator[Any]]) -> list[Any]:
+    """Return what a function yields on the executors that have a free core, on each at least once.
+
+    Waits for executors.
+
+    Raises:
+        Whatever Spark raises if the executors cannot be asked.
+    """
+    # Twice as many as cores: the first tasks go to all free cores at once.
+    tasks = min(2 * max(2, context.defaultParallelism), _MOST_TASKS)
+    return context.parallelize(range(tasks), tasks).mapPartitions(function).collect()
 
 
 def _looking(folder: str) -> Callable[[Iterable[Any]], Iterator[tuple[str, str, str]]]:
@@ -172,7 +182,8 @@ def module_to_send(entry_point: str, folder: Path) -> Path | None:
     """Return a file with the entry point's module, for `SparkContext.addPyFile`.
 
     None if the workers cannot lack it: it is a file, whose functions are sent by value, or is
-    installed, so that the workers' environment has to have it, too.
+    installed, so that the workers' environment has to have it, too. Nor is jrs itself sent: no
+    executor needs it.
 
     Args:
         folder: where the file is written, if the module is part of a package.
@@ -184,6 +195,8 @@ def module_to_send(entry_point: str, folder: Path) -> Path | None:
     if not path.is_file() or _is_installed(path):
         return None  # A file that is missing is in an archive of --py-files.
     top, *inner = module.__name__.split(".")
+    if top == __name__.partition(".")[0]:
+        return None
     if not inner and path.name != "__init__.py":
         return path
     depth = len(inner) + (path.name == "__init__.py")

@@ -87,4 +87,7 @@ def test_u18_a_failed_main_is_listed_shown_and_canceled(nightly: Nightly, jrs: J
 
     assert "JobNotFinished: job 'nightly-bad' ended CANCELED: canceled on request" in ended.stderr
     assert (result["status"], result["main"]["attempts"]) == ("CANCELED", 1)
-    assert "application" in jrs("show", "nightly-bad").stdout
+    shown = jrs("show", "nightly-bad").stdout
+    assert "application" in shown
+    assert shown.count("\nstarted: ") == 1
+    assert "jrs retry" not in jrs("explain", "nightly-bad").stdout

@@ -199,13 +199,17 @@ def test_what_a_job_is_that_has_ended(
     jrs: Jrs, start: Callable[[str], subprocess.Popen[bytes]]
 ) -> None:
     """U12, U19: a job that has ended is never said not to exist; a request that was carried out is
-    a no-op that says so; and a failure is printed whole."""
+    a no-op that says so; a failure is told in short, and shown whole."""
     start("m1")
     failed = jrs("submit", "bad", "etl:boom", "--wait")
     assert failed.returncode == 1
     assert "ended FAILED: ValueError: no good" in failed.stderr
-    assert "| ValueError: no good" in failed.stderr
-    assert 'raise ValueError("no good")' in jrs("wait", "bad").stderr
+    assert "the whole failure: jrs show bad; its logs: jrs logs bad" in failed.stderr
+    assert failed.stderr.count("no good") == 1
+    assert "Traceback" not in jrs("wait", "bad").stderr
+    assert "Traceback" in jrs("wait", "bad", "--json").stdout
+    assert 'raise ValueError("no good")' in jrs("show", "bad").stdout
+    assert "again, without what it had finished: jrs retry bad" in jrs("explain", "bad").stdout
     jrs("submit", "gone", "etl:waits", "--arg", "gate=/nowhere")
     jrs("cancel", "gone", "--wait")
     until(lambda: jrs("list", "--state", "dirty").stdout == "", "both are cleaned up")

@@ -27,6 +27,7 @@ from jrs import (
     JobStatus,
     MasterInfo,
     MasterRole,
+    NoSuchCluster,
     NoSuchJob,
     NoSuchResult,
     RestartPolicy,
@@ -82,7 +83,7 @@ def test_connect(tmp_path: Path) -> None:
         client.job("nightly").status()
     with jrs.connect(url, cluster="etl", create=False) as again:
         assert [job.id for job in again.jobs()] == ["nightly"]
-    with pytest.raises(InvalidInput, match="there is no jrs cluster 'other'"):
+    with pytest.raises(NoSuchCluster, match="there is no jrs cluster 'other'"):
         jrs.connect(url, cluster="other", create=False)
 
 
@@ -315,7 +316,11 @@ def test_the_format(client: Client) -> None:
 def test_diagnose(tmp_path: Path) -> None:
     """A backend is checked by its URL; what is wrong comes with a remedy."""
     url = (tmp_path / "store").as_uri()
-    found = list(jrs.diagnose(url, cluster="etl", storage=tmp_path / "jobs"))
+    storage = tmp_path / "jobs"
+    before = list(jrs.diagnose(url, cluster="etl", storage=storage))
+    assert [one.what for one in before] == ["open", "storage"]
+    assert list(tmp_path.iterdir()) == []
+    found = list(jrs.diagnose(url, cluster="etl", storage=storage, create=True))
 
     assert found[0].what == "open"
     assert "'etl'" in found[0].detail

@@ -45,6 +45,7 @@ FLOORS = [
 
 HEAVY = {
     ("jrs.recovery.spark.engine", "jrs.recovery.spark.streams"): "it imports pyspark",
+    ("jrs.recovery.spark.doctor", "jrs.recovery.spark.probes"): "it imports pyspark",
     ("jrs.cli.demo", "jrs.demo"): "it imports pyspark",
     ("jrs.demo", "jrs.demo.story"): "it imports pyspark",
     ("jrs.demo", "jrs.demo.streaming_story"): "it imports pyspark",

@@ -51,7 +51,15 @@ def test_c6_the_module_that_travels(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             "whole/part/jobs.py",
             "whole/words.txt",
         ]
-    for entry in ("json:loads", "attrs:evolve", f"{tmp_path}/lone.py:main", "none.such:main"):
+    importlib.import_module("jrs.recovery.spark.doctor")
+    jrs_itself = "jrs.recovery.spark.doctor:check"
+    for entry in (
+        jrs_itself,
+        "json:loads",
+        "attrs:evolve",
+        f"{tmp_path}/lone.py:main",
+        "none.such:main",
+    ):
         assert cluster.module_to_send(entry, sent) is None
 
 

@@ -13,7 +13,7 @@ import pytest
 from jrs.store.opening import open_backend
 from jrs.testing.servers import EtcdServer, Server, ZooKeeperServer
 
-PATIENT = "--ttl", "3600"
+PATIENT = "--create", "--ttl", "3600"
 """A ttl for which no commit is too slow, however busy this machine is."""
 
 
@@ -55,6 +55,15 @@ def test_fit(server: Server) -> None:
     assert said >= {"open", "member", "encryption", "session", "write", "fence", "commits", "watch"}
 
 
+def test_a_cluster_that_does_not_exist(server: Server) -> None:
+    """The doctor says so, and creates it only on request."""
+    for _ in range(2):
+        ended = doctor(server.url(), "--cluster", "newcomer")
+        assert (ended.returncode, ended.stderr) == (0, "")
+        assert "cluster 'newcomer'" in ended.stdout
+        assert "does not exist yet" in ended.stdout
+
+
 def test_a_member_that_is_down(ensemble: Server) -> None:
     """The ensemble keeps working, and the doctor names the member."""
     ensemble[0].kill()
@@ -68,7 +77,7 @@ def test_a_member_that_is_down(ensemble: Server) -> None:
 
 
 def test_a_ttl_that_is_not_granted(server: Server) -> None:
-    ended = doctor(server.url(), "--ttl", "7200")
+    ended = doctor(server.url(), "--create", "--ttl", "7200")
     assert ended.returncode == 1
     assert "BAD  ttl" in ended.stdout
 

@@ -14,6 +14,7 @@ from jrs.backends.memory import MemoryBackend, Space
 from jrs.contract.errors import InvalidInput
 from jrs.recovery.inspect.doctor import examine
 from jrs.recovery.master import Master
+from jrs.store.opening import open_backend
 
 LOCAL = "1 0 8:1 / / rw,relatime - ext4 /dev/sda rw"
 NFS = "rw,vers=4.2,rsize=1048576,hard,proto=tcp,sec=sys"
@@ -105,6 +106,7 @@ def test_doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, fit: 
 def test_on_the_command_line(tmp_path: Path) -> None:
     """C1: `jrs doctor` checks the folder of `--storage`, or else the default of masters."""
     url = (tmp_path / "store").as_uri()
+    open_backend(url).close()
     for more in ((), ("--storage", str(tmp_path / "jobs"))):
         done = subprocess.run(
             [sys.executable, "-m", "jrs", "doctor", "--ttl", "60", "--backend", url, *more],

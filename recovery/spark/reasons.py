@@ -1,0 +1,25 @@
+"""The reasons of Spark's errors in one line, without the stacks of two languages."""
+
+from __future__ import annotations
+
+import re
+
+_ERROR = re.compile(r".*\b(\w*(?:Error|Exception)): (.*)")
+"""The last error of a line: it caused those in front of it."""
+_WRAPPERS = ("Py4JJavaError", "PythonException", "SparkException")
+_REASON = re.compile(r"Exception|Error|Invalid|Unrecognized")
+
+
+def why(error: BaseException) -> str:
+    """Return the reason of an error of Spark in one line: the innermost, without its stack."""
+    lines = [match for line in str(error).splitlines() if (match := _ERROR.search(line))]
+    named = [one for one in lines if one[1] not in _WRAPPERS] or lines
+    said = f"{named[0][1]}: {named[0][2]}" if named else str(error).strip().partition("\n")[0]
+    return " ".join(said.split())[:500] or type(error).__name__
+
+
+def last_words(printed: str) -> str:
+    """Return the line in which a JVM that died says why; empty if there is none."""
+    before = printed.partition("Traceback (most recent call last)")[0]
+    named = [line for line in before.splitlines() if _REASON.search(line)]
+    return named[0].strip().removeprefix('Exception in thread "main" ') if named else ""
