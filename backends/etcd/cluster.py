@@ -9,7 +9,13 @@ import json
 from typing import Any, Protocol
 
 from jrs.contract.clock import Deadline
-from jrs.contract.errors import InvalidInput, OutcomeUnknown, Unavailable, WrongAddress
+from jrs.contract.errors import (
+    InvalidInput,
+    NoSuchCluster,
+    OutcomeUnknown,
+    Unavailable,
+    WrongAddress,
+)
 from jrs.contract.formats import NEWEST_FORMAT, read_marker
 
 from ..remote.address import Address
@@ -109,7 +115,7 @@ class Marker:
                 raise self._foreign()
         if not found.kvs:
             if not create:
-                raise InvalidInput(
+                raise NoSuchCluster(
                     f"there is no cluster {self._cluster!r} at {self._url}: start a master, or "
                     "check the prefix and the cluster's name"
                 )

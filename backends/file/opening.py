@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from jrs.contract.errors import InvalidInput, Unavailable, WrongState
+from jrs.contract.errors import InvalidInput, NoSuchCluster, Unavailable, WrongState
 from jrs.contract.formats import NEWEST_FORMAT
 
 from . import segments
@@ -40,7 +40,7 @@ def open_folder(root: Path, cluster: str, *, create: bool) -> tuple[Path, int]:
     try:
         if not create and not folder.is_dir():
             format_of(root)
-            raise InvalidInput(
+            raise NoSuchCluster(
                 f"there is no jrs cluster {cluster!r} at {root}; jrs master or jrs submit creates "
                 "it"
             )

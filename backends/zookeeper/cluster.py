@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 
 from jrs.contract.clock import Deadline
-from jrs.contract.errors import InvalidInput, OutcomeUnknown, Unavailable
+from jrs.contract.errors import InvalidInput, NoSuchCluster, OutcomeUnknown, Unavailable
 from jrs.contract.formats import NEWEST_FORMAT, read_marker
 
 from .layout import Layout
@@ -110,7 +110,7 @@ def _is_absent(
         if all(one == codec.NO_NODE for one in read(connection, formats, deadline, refused=True)):
             raise _foreign(layout.root, access)
     if not create:
-        raise InvalidInput(
+        raise NoSuchCluster(
             f"there is no jrs cluster {layout.cluster!r} at {access.where}; jrs master or jrs "
             "submit creates it"
         )

@@ -4,6 +4,7 @@
 
     JrsError
     ├── InvalidInput              the call itself is wrong; nothing was sent (also a ValueError)
+    │   └── NoSuchCluster         the backend has no cluster of that id
     ├── Refused                   the call was refused; nothing was changed; do not repeat it
     │   ├── Conflict              an operation's condition did not hold; ``.op`` names it
     │   ├── Fenced                a newer epoch exists: step down, write nothing more
@@ -18,6 +19,7 @@
     │   │   └── DamagedSnapshot       a snapshot has changed since it was taken
     │   ├── SnapshotInUse         the snapshot is still needed; it was not touched
     │   ├── WrongState            the job or the cluster is in no state for it: check it again
+    │   ├── ClusterMoved          the cluster is at another backend now; ``.url`` names it
     │   ├── JobIsRunning          the call would change the job under a running attempt
     │   ├── ResultExists          another result of this job is durable already
     │   ├── ResultIsDirty         the job's resources are not cleaned up yet
@@ -43,6 +45,10 @@ class JrsError(Exception):
 
 class InvalidInput(JrsError, ValueError):
     """The call itself is wrong. Nothing was sent and nothing was changed."""
+
+
+class NoSuchCluster(InvalidInput):
+    """The backend has no cluster of that id, and the call does not create it."""
 
 
 class Refused(JrsError):
@@ -112,6 +118,17 @@ class SnapshotInUse(Refused):
 class WrongState(Refused):
     """The job or the cluster is not in a state that permits the call, or has just left it. Check
     its state, then decide."""
+
+
+class ClusterMoved(Refused):
+    """The cluster was moved to another backend, with all its records. Nothing was changed here.
+
+    `url` names the other backend, without secrets; empty if it could not be read.
+    """
+
+    def __init__(self, message: str, url: str = "") -> None:
+        self.url = url
+        super().__init__(message)
 
 
 class JobIsRunning(Refused):

@@ -40,7 +40,7 @@ PROCESSES = {
         "import jrs; jrs.connect; jrs.Client",
         STORE | CLIENT,
         {"cattrs", "tenacity"},
-        156,
+        157,
     ),
     "the watchdog of an attempt": (
         "import jrs.recovery.attempt.watchdog",
@@ -57,13 +57,13 @@ PROCESSES = {
         "import jrs.recovery.process_attempt",
         RUNS,
         {"cattrs", "tenacity"},
-        123,
+        124,
     ),
     "a master": (
         "import jrs.cli.master",
         RUNS | {"jrs.cli", "jrs.recovery.cleanup", "jrs.recovery.leader", "jrs.recovery.rules"},
         {"cattrs", "click", "tenacity"},
-        182,
+        183,
     ),
 }
 """A program; the rooms of ours that it loads; the heavy packages; and the most modules of ours."""
