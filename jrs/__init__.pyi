@@ -10,6 +10,8 @@ from .client.client import diagnose as diagnose
 from .client.job import JobHandle as JobHandle
 from .client.listing import JobOrder as JobOrder
 from .client.logs import LogPart as LogPart
+from .client.migrating import MigrationReport as MigrationReport
+from .client.migrating import migrate as migrate
 from .client.snapshots import JobSnapshots as JobSnapshots
 from .contract.backend import Backend as Backend
 from .contract.backend import Capabilities as Capabilities
@@ -18,6 +20,7 @@ from .contract.clock import Deadline as Deadline
 from .contract.errors import AccessDenied as AccessDenied
 from .contract.errors import Canceled as Canceled
 from .contract.errors import CannotStartHere as CannotStartHere
+from .contract.errors import ClusterMoved as ClusterMoved
 from .contract.errors import Conflict as Conflict
 from .contract.errors import CorruptRecord as CorruptRecord
 from .contract.errors import DamagedSnapshot as DamagedSnapshot
@@ -27,6 +30,7 @@ from .contract.errors import InvalidInput as InvalidInput
 from .contract.errors import JobHeld as JobHeld
 from .contract.errors import JobIsRunning as JobIsRunning
 from .contract.errors import JrsError as JrsError
+from .contract.errors import NoSuchCluster as NoSuchCluster
 from .contract.errors import NoSuchJob as NoSuchJob
 from .contract.errors import NoSuchResult as NoSuchResult
 from .contract.errors import NoSuchSnapshot as NoSuchSnapshot
