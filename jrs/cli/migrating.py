@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from jrs.cli.common import ClusterRef, echo, echo_json, json_option, storage_option
+from jrs.cli.common import ClusterRef, echo, echo_json, json_option, size_text, storage_option
 from jrs.client.migrating import MigrationReport, migrate
 from jrs.contract.texts import counted
 
@@ -79,4 +79,4 @@ def _show_plan(report: MigrationReport) -> None:
 
 
 def _amount(report: MigrationReport) -> str:
-    return f"{counted(report.records, 'record', 'records')} ({report.bytes:,} bytes)"
+    return f"{counted(report.records, 'record', 'records')} ({size_text(report.bytes)})"

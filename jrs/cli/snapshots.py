@@ -17,6 +17,7 @@ from jrs.cli.common import (
     echo,
     echo_json,
     json_option,
+    size_text,
     spec_key_option,
     storage_option,
     table,
@@ -30,8 +31,6 @@ from jrs.client.job import JobHandle
 from jrs.contract.errors import InvalidInput
 from jrs.records.snapshots import SnapshotFormat, SnapshotRecord, SnapshotStage
 from jrs.recovery.snapshots.restore import Restored
-
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 @click.group("snapshot", cls=Suggesting, context_settings={"help_option_names": ["-h", "--help"]})
@@ -97,7 +96,7 @@ def create_command(
     if as_json:
         echo_json(record)
     else:
-        echo(f"{record}: {_points(record.stages)}, {_size(record.bytes)}")
+        echo(f"{record}: {_points(record.stages)}, {size_text(record.bytes)}")
 
 
 @_command("list")
@@ -357,8 +356,8 @@ def _row(record: SnapshotRecord) -> list[str]:
         _taken_by(record),
         record.format.value,
         str(record.files),
-        _size(record.bytes),
-        _size(record.new_bytes),
+        size_text(record.bytes),
+        size_text(record.new_bytes),
         _points(record.stages),
         record.storage or "",
     ]
@@ -375,13 +374,6 @@ def _points(stages: tuple[SnapshotStage, ...]) -> str:
         for stage in stages
     ]
     return ", ".join(said) or "no streaming stage"
-
-
-def _size(size: float) -> str:
-    unit = 0
-    while size >= 1024 and unit < len(_UNITS) - 1:
-        size, unit = size / 1024, unit + 1
-    return f"{size:.1f} {_UNITS[unit]}" if unit else f"{size:.0f} B"
 
 
 @contextmanager
