@@ -152,6 +152,10 @@ def running(client: face.Client) -> bool:
     return any(view.role is not face.MasterRole.GONE for view in client.masters())
 
 
+def main(driver: face.Driver) -> None:
+    """The main of an application."""
+
+
 def test_all_who_come_are_told(
     jrs: Jrs, masters: Masters, paused: str, target: str, home: Path
 ) -> None:
@@ -180,7 +184,7 @@ def test_all_who_come_are_told(
     with pytest.raises(face.ClusterMoved, match=target):
         face.connect(paused)
     with pytest.raises(face.ClusterMoved, match=target):
-        face.run(lambda driver: None, paused, name="application")
+        face.run(main, paused, name="application")
 
 
 def test_a_dry_run_changes_nothing(jrs: Jrs, paused: str, target: str, tmp_path: Path) -> None:
