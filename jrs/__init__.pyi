@@ -11,6 +11,7 @@ from .client.job import JobHandle as JobHandle
 from .client.listing import JobOrder as JobOrder
 from .client.logs import LogPart as LogPart
 from .client.migrating import MigrationReport as MigrationReport
+from .client.migrating import abandon_migration as abandon_migration
 from .client.migrating import migrate as migrate
 from .client.snapshots import JobSnapshots as JobSnapshots
 from .contract.backend import Backend as Backend

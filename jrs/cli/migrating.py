@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 
 from jrs.cli.common import ClusterRef, echo, echo_json, json_option, size_text, storage_option
-from jrs.client.migrating import MigrationReport, migrate
+from jrs.client.migrating import MigrationReport, abandon_migration, migrate
+from jrs.contract.errors import InvalidInput
 from jrs.contract.texts import counted
 
 
@@ -22,6 +23,8 @@ from jrs.contract.texts import counted
               help="Move although the storage seems to be on this host alone: all masters stay "
               "here, or you know that their hosts share it.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Show what would be moved; change nothing.")
+@click.option("--abandon", is_flag=True,
+              help="End a migration that is not complete: open the old backend again.")  # fmt: skip
 @json_option
 @click.pass_context
 def migrate_command(
@@ -32,6 +35,7 @@ def migrate_command(
     storage: Path | None,
     accept_storage: bool,
     dry_run: bool,
+    abandon: bool,
     as_json: bool,
 ) -> int:
     """Move a paused cluster to another backend, whose masters then continue its jobs.
@@ -48,8 +52,14 @@ def migrate_command(
               jrs --backend etcd://h1,h2,h3/jrs unpause
     """
     above = ctx.obj.cluster if isinstance(ctx.obj, ClusterRef) else "default"
+    cluster = cluster or above
+    if abandon:
+        if dry_run:
+            raise InvalidInput("--abandon and --dry-run exclude each other")
+        _abandon(source, target, cluster, as_json=as_json)
+        return 0
     report = migrate(
-        source, target, cluster=cluster or above, storage=storage,
+        source, target, cluster=cluster, storage=storage,
         accept_storage=accept_storage, dry_run=dry_run,
     )  # fmt: skip
     if as_json:
@@ -66,6 +76,15 @@ def migrate_command(
             echo(f"the jobs' files stay in {report.storage}; start the masters with it", err=True)
         echo(f"the cluster is paused there: jrs --backend {report.target} unpause", err=True)
     return 0
+
+
+def _abandon(source: str, target: str, cluster: str, *, as_json: bool) -> None:
+    was_closed = abandon_migration(source, target, cluster=cluster)
+    if as_json:
+        echo_json({"cluster": cluster, "was_closed": was_closed})
+        return
+    says = "open again" if was_closed else "open: there is nothing to abandon"
+    echo(f"cluster {cluster} is {says}; what was copied to the target can be removed", err=True)
 
 
 def _show_plan(report: MigrationReport) -> None:

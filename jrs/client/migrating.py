@@ -15,9 +15,10 @@ from jrs.contract.registry import opener_of
 from jrs.contract.texts import redacted
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.files.storage_identity import StorageIdentity, recorded_storage
+from jrs.store.before_migration import obstacles, refuse
 from jrs.store.copying import Contents, survey
 from jrs.store.masters import newest_epoch
-from jrs.store.migration import Migration, obstacles, refuse
+from jrs.store.migration import Migration
 from jrs.store.opening import open_closed
 
 
@@ -114,6 +115,35 @@ def migrate(
             return _report(here, there.url, migration.survey(), already=complete, first=first)
         contents = migration.carry_out()
         return _report(there, there.url, contents, moved=True, already=complete, source=here.url)
+
+
+def abandon_migration(source: str, target: str, *, cluster: str = "default") -> bool:
+    """End a migration that was begun and is not complete; return whether the source was closed.
+
+    The source is open again, and the copy stays closed: remove it. Durable, idempotent. Until the
+    source is closed there is nothing to abandon.
+
+    Args:
+        source, target, cluster: as given to `migrate`. The target must answer; it may have lost the
+            copy altogether.
+
+    Raises:
+        InvalidInput: a URL or the cluster id cannot be used.
+        NoSuchCluster: the source has no such cluster.
+        WrongState: the cluster is at the target already, or a master leads the source.
+        Unavailable, OutcomeUnknown: a backend does not answer; repeat the call.
+
+    Example::
+
+        jrs.abandon_migration("file:///var/lib/jrs", "etcd://h1,h2,h3/jrs")
+    """
+    for url in (source, target):
+        opener_of(url)
+    with (
+        _lasting(open_closed(source, cluster=cluster, create=False)) as here,
+        _lasting(open_closed(target, cluster=cluster, create=True)) as there,
+    ):
+        return Migration(here, there, by=caller()).abandon()
 
 
 def _lasting(backend: Backend) -> Backend:

@@ -44,14 +44,15 @@ from jrs.records import keys
 from jrs.records.cluster import ClosedRecord, MigrationRecord
 from jrs.records.codec import decode, encode
 from jrs.store import result_index
-from jrs.store.cluster_format import format_of
+from jrs.store.before_migration import named, obstacles, other_format, refuse
 from jrs.store.copying import Contents, survey, sync
-from jrs.store.masters import GONE_AFTER, Registry
 from jrs.store.opening import closing_of
 
 _TTL = 15.0
 _PATIENCE = 30.0
 """Seconds for which it waits until nobody else leads the source."""
+_ABANDONED = "abandoned-"
+"""Begins the id of a copy that no migration completes."""
 _PASSES = 5
 """Comparisons after the source was closed; the second one already finds nothing to copy."""
 
@@ -100,7 +101,7 @@ class Migration:
         if self._source.url == self._target.url:
             raise InvalidInput(f"--from and --to are the same backend, {self._source.url}")
         if self._target.marked_format != NEWEST_FORMAT:
-            raise WrongState(_other_format(self._target, self._target.marked_format))
+            raise WrongState(other_format(self._target, self._target.marked_format))
         return self._state().complete
 
     def survey(self) -> Contents:
@@ -130,12 +131,48 @@ class Migration:
         self._survey_or_reopen(None)
         with self._lead() as leadership:
             state = self._state()
+            if state.complete:
+                return self.survey()  # Another run was faster.
             try:
                 return self._move(state, leadership.fence)
             except Fenced:
                 raise WrongState(
-                    f"another process leads {_named(self._source)} now: stop it, and repeat"
+                    f"another process leads {named(self._source)} now: stop it, and repeat"
                 ) from None
+
+    def abandon(self) -> bool:
+        """Open the source again, and leave its copy closed for good; return whether it was closed.
+
+        Durable, idempotent.
+
+        Raises:
+            WrongState: the cluster is at the target, or was moved elsewhere; or a master leads.
+            Unavailable, OutcomeUnknown: of either backend; repeat the call.
+        """
+        if self._source.get(keys.CLOSED) is None:
+            return False
+        with self._lead() as leadership:
+            stored = self._source.get(keys.CLOSED)
+            if stored is None:
+                return False
+            left = decode(ClosedRecord, stored.value, stored.key)
+            copy = self._target.get(keys.CLOSED)
+            there = None if copy is None else decode(ClosedRecord, copy.value, copy.key)
+            abandoned = _ABANDONED + left.migration
+            if there is None:
+                ours = _first(self._target) is None  # It was lost altogether.
+            else:
+                ours = there.arriving and there.migration in (left.migration, abandoned)
+            if left.arriving or not ours:
+                raise WrongState(
+                    f"{named(self._target)} is no copy that is not complete: to return from "
+                    "there, exchange --from and --to"
+                )
+            if copy is not None:
+                # The copy first: no run that sleeps may open it once the source is open.
+                self._hold_copy(_State(abandoned, copy=copy))
+            self._source.commit(Delete(stored.key, stored.version), fence=leadership.fence)
+        return True
 
     def _move(self, state: _State, fence: Fence) -> Contents:
         if not state.closed:
@@ -152,7 +189,7 @@ class Migration:
                 break
         else:
             raise WrongState(
-                f"{_named(self._source)} still changes although it is closed: stop all processes "
+                f"{named(self._source)} still changes although it is closed: stop all processes "
                 "of older versions of jrs, and repeat"
             )
         self._open_target(state, copy)
@@ -194,7 +231,7 @@ class Migration:
     def _close(self, state: _State, fence: Fence) -> None:
         pause = self._source.get(keys.PAUSE)
         if pause is None:
-            raise WrongState(f"{_named(self._source)} is not paused any more: jrs pause, repeat")
+            raise WrongState(f"{named(self._source)} is not paused any more: jrs pause, repeat")
         record = ClosedRecord(state.id, self._target.url, at=self._now(), by=self._by)
         try:
             commit_and_read_back(
@@ -204,7 +241,7 @@ class Migration:
                 fence=fence,
             )
         except Conflict:
-            raise WrongState(f"{_named(self._source)} was changed meanwhile: repeat it") from None
+            raise WrongState(f"{named(self._source)} was changed meanwhile: repeat it") from None
 
     def _survey_or_reopen(self, fence: Fence | None) -> Contents:
         """Return the survey. If the target cannot take all records, open the source again."""
@@ -221,7 +258,9 @@ class Migration:
             self._source.commit(Delete(closed.key, closed.version), fence=fence)
             return
         with self._lead() as leadership:
-            if self._state().closed:
+            state = self._state()
+            if state.closed and not state.complete:
+                self._hold_copy(state)  # No run that sleeps may open it once the source is open.
                 self._source.commit(Delete(closed.key, closed.version), fence=leadership.fence)
 
     def _open_target(self, state: _State, copy: Check) -> None:
@@ -241,7 +280,7 @@ class Migration:
 
     def _overtaken(self) -> WrongState:
         return WrongState(
-            f"another process writes to {_named(self._target)}: jrs migrate may run twice; repeat "
+            f"another process writes to {named(self._target)}: jrs migrate may run twice; repeat "
             "it once the other one has ended"
         )
 
@@ -260,6 +299,11 @@ class Migration:
             arrived = _migration(self._target.get(keys.MIGRATION))
             if not left.arriving and there is None and arrived.came_by == left.migration:
                 return _State(left.migration, closed=True, complete=True)
+            if there is not None and there.migration == _ABANDONED + left.migration:
+                raise WrongState(
+                    f"the migration of {named(self._source)} was being abandoned: repeat that, "
+                    "with --abandon"
+                )
             raise closing_of(self._source).error(stored.value)
         if there is None:
             other = _first(self._target)
@@ -272,11 +316,11 @@ class Migration:
             return _State("", copy=copy)  # It returns to where it came from.
         if there.arriving:
             raise WrongState(
-                f"{_named(self._target)} is the copy of {there.url} that another migration has "
+                f"{named(self._target)} is the copy of {there.url} that another migration has "
                 "begun: complete that one, or name an empty target"
             )
         raise WrongState(
-            f"{_named(self._target)} holds a cluster that was moved to {there.url}, and did not "
+            f"{named(self._target)} holds a cluster that was moved to {there.url}, and did not "
             "become this one: name an empty target"
         )
 
@@ -297,45 +341,9 @@ class Migration:
             timer.cancel()
         if leadership is None:
             raise WrongState(
-                f"a master leads {_named(self._source)}: stop all masters and applications first"
+                f"a master leads {named(self._source)}: stop all masters and applications first"
             )
         return leadership
-
-
-def obstacles(source: Backend, now: Clock = time.time) -> list[str]:
-    """Return what has to be done before a cluster can be moved, one line each.
-
-    Raises:
-        ClusterMoved: it was moved. WrongState: it is a copy that is not complete.
-    """
-    closed = source.get(keys.CLOSED)
-    if closed is not None:
-        raise closing_of(source).error(closed.value)
-    found = []
-    if format_of(source) != NEWEST_FORMAT:
-        found.append(_other_format(source, format_of(source)))
-    if source.get(keys.PAUSE) is None:
-        found.append(f"{_named(source)} is not paused: run jrs pause first")
-    running = Registry(source, now=now).running()
-    if running:
-        found.append(
-            f"master {running[0].name!r} runs on {running[0].host}: stop all masters and "
-            f"applications first; a killed one counts as running for {GONE_AFTER:g} s"
-        )
-    return found
-
-
-def refuse(obstacles: list[str]) -> None:
-    """Raise `WrongState` if anything has to be done first."""
-    for obstacle in obstacles:
-        raise WrongState(obstacle)
-
-
-def _other_format(backend: Backend, version: int) -> str:
-    return (
-        f"{_named(backend)} has format {version}, and a cluster is moved in format "
-        f"{NEWEST_FORMAT}: run jrs cluster-format --raise first, or name another target"
-    )
 
 
 def _first(backend: Backend) -> str | None:
@@ -345,7 +353,7 @@ def _first(backend: Backend) -> str | None:
 
 def _not_empty(target: Backend, key: str) -> WrongState:
     return WrongState(
-        f"{_named(target)} is not empty: it holds {key!r}; name an empty target, such as a new "
+        f"{named(target)} is not empty: it holds {key!r}; name an empty target, such as a new "
         "folder or another prefix"
     )
 
@@ -354,7 +362,3 @@ def _migration(stored: Record | None) -> MigrationRecord:
     if stored is None:
         return MigrationRecord("", "")
     return decode(MigrationRecord, stored.value, stored.key)
-
-
-def _named(backend: Backend) -> str:
-    return f"cluster {backend.cluster!r} at {backend.url}"

@@ -211,6 +211,17 @@ def test_a_dry_run_changes_nothing(jrs: Jrs, paused: str, target: str, tmp_path:
     assert "not paused" in first.stderr
 
 
+def test_abandoning(jrs: Jrs, paused: str, target: str) -> None:
+    """Of a migration that has not closed the source there is nothing to abandon, and one that is
+    complete cannot be."""
+    nothing = jrs("migrate", "--from", paused, "--to", target, "--abandon")
+    assert nothing.returncode == 0
+    assert "nothing to abandon" in nothing.stderr
+    refused(jrs("migrate", "--from", paused, "--to", target, "--abandon", "--dry-run"), "exclude")
+    assert jrs("migrate", "--from", paused, "--to", target).returncode == 0
+    refused(jrs("migrate", "--from", paused, "--to", target, "--abandon"), "exchange")
+
+
 def test_it_says_that_it_was_moved_already(jrs: Jrs, paused: str, target: str) -> None:
     assert jrs("migrate", "--from", paused, "--to", target).returncode == 0
     again = jrs("migrate", "--from", paused, "--to", target)

@@ -7,13 +7,15 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
 
+from jrs.backends.file import FileBackend
 from jrs.contract.backend import Backend
 from jrs.contract.errors import ClusterMoved, Fenced, InvalidInput, TooLarge, WrongState
-from jrs.contract.operations import Check, Create, Delete
+from jrs.contract.operations import Check, Create, Delete, Op
 from jrs.records import codec, keys
 from jrs.records.model import EpochRecord, JobResult, JobSpec, JobStatus
 from jrs.store import migration
@@ -40,7 +42,7 @@ class Places:
         self.cluster = f"moved-{uuid.uuid4().hex[:8]}"
 
     def url(self, kind: str) -> str:
-        if kind in ("file", "other", "third"):
+        if kind in ("file", "other", "third", "fourth"):
             return (self._folder / kind).as_uri()
         url: str = self._request.getfixturevalue(f"{kind}_server").url()
         return url
@@ -296,6 +298,69 @@ def test_a_run_that_was_overtaken_changes_nothing(places: Places) -> None:
     assert moved(places.open("other")) == moved(places.raw("file"))
 
 
+def close_only(places: Places, source: str, target: str) -> None:
+    """Begin a migration, and crash once the source is closed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Migration, "_open_target", lambda *args: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            places.migration(source, target).carry_out()
+
+
+def test_it_is_abandoned(places: Places) -> None:
+    """A migration that is not complete is given up: the source is open, its copy never is, and a
+    later migration has to name an empty target."""
+    here = places.open("file")
+    fill(here)
+    assert not places.migration("file", "third").abandon()
+    close_only(places, "file", "other")
+    sleeps = places.migration("file", "other")
+    state = sleeps._state()
+    held = sleeps._hold_copy(state)
+    assert places.migration("file", "other").abandon()
+    assert not places.migration("file", "other").abandon()
+
+    JobCatalog(here).submit(JobSpec("open", "json:dumps"))
+    with pytest.raises(WrongState, match="another process writes"):
+        sleeps._open_target(state, held)
+    with pytest.raises(WrongState, match="not complete"):
+        places.open("other")
+    with pytest.raises(WrongState, match="another migration has begun"):
+        places.migration("file", "other").carry_out()
+    places.migration("file", "third").carry_out()
+    assert places.open("third").get(keys.JOBS + "open") is not None
+
+
+def test_abandoning_is_repeated(places: Places) -> None:
+    """A crash between its two steps leaves both closed, and repeating it opens the source."""
+    fill(places.open("file"))
+    close_only(places, "file", "other")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FileBackend, "commit", dies_at_a_delete)
+        with pytest.raises(ZeroDivisionError):
+            places.migration("file", "other").abandon()
+    with pytest.raises(WrongState, match="was being abandoned"):
+        places.migration("file", "other").carry_out()
+    assert places.migration("file", "other").abandon()
+    places.open("file")
+
+
+def dies_at_a_delete(self: FileBackend, *ops: Op, **options: Any) -> None:
+    if any(isinstance(op, Delete) for op in ops):
+        raise ZeroDivisionError
+    Backend.commit(self, *ops, **options)
+
+
+def test_what_is_complete_is_not_abandoned(places: Places) -> None:
+    fill(places.open("file"))
+    places.migration("file", "other").carry_out()
+    with pytest.raises(WrongState, match="exchange --from and --to"):
+        places.migration("file", "other").abandon()
+    # But where a server lost the copy altogether, nobody can be there.
+    close_only(places, "other", "third")
+    assert places.migration("other", "fourth").abandon()
+    places.open("other")
+
+
 # -- what is refused ---------------------------------------------------------------------------
 
 
@@ -417,7 +482,7 @@ def test_it_was_closed_when_a_value_was_too_large(places: Places) -> None:
         patch.setattr(Migration, "_open_target", lambda *args: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             places.migration("file", "other").carry_out()
-    source, target = places.raw("file"), small(places.raw("other"), 10)
+    source, target = places.raw("file"), small(places.raw("other"), 500)
     with pytest.raises(TooLarge):
         Migration(source, target, by="me").carry_out()
     JobCatalog(places.open("file")).submit(JobSpec("open", "json:dumps"))
