@@ -57,7 +57,8 @@ def restore_cluster_records(backend: Backend, storage: JobStorage | None) -> lis
 
     The storage is recorded again from its own marker. A pause or a switchover whose record is lost
     is over. A closing whose record is lost is over, too, unless the cluster may have been moved: as
-    long as its migrations name another backend, it stays closed. Durable, idempotent.
+    long as its migrations name another backend, it stays closed, and nothing is replaced. Durable,
+    idempotent.
 
     Raises:
         Unavailable, OutcomeUnknown: as `Backend.commit`.
@@ -71,7 +72,7 @@ def restore_cluster_records(backend: Backend, storage: JobStorage | None) -> lis
         except CorruptRecord:
             pass
         if key == keys.CLOSED and _may_have_left(backend):
-            continue
+            break
         record = None
         if key == keys.STORAGE and storage is not None:
             record = StorageIdentity(backend, storage).marked()
