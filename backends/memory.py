@@ -144,8 +144,7 @@ class MemoryBackend(Backend):
         self._check_open()
         return MemoryWatch(self.space, prefix)
 
-    def campaign(self, candidate: str, *, ttl: float, stop: threading.Event) -> Leadership | None:
-        self.check_ttl(ttl)
+    def _campaign(self, candidate: str, *, ttl: float, stop: threading.Event) -> Leadership | None:
         space = self.space
         with space.changed:
             while not stop.is_set():

@@ -38,7 +38,7 @@ def make(storage: JobStorage, files: int, size: int) -> None:
     for number in range(files):
         folder = ck / "state" / "0" / str(number % PARTITIONS)
         folder.mkdir(parents=True, exist_ok=True)
-        with (folder / f"{number // PARTITIONS + 1}.changelog").open("wb") as file:
+        with (folder / f"{number // PARTITIONS + 1}.data").open("wb") as file:
             for _ in range(0, size, len(data)):
                 file.write(data)
             os.fsync(file.fileno())

@@ -10,6 +10,9 @@ from .client.client import diagnose as diagnose
 from .client.job import JobHandle as JobHandle
 from .client.listing import JobOrder as JobOrder
 from .client.logs import LogPart as LogPart
+from .client.migrating import MigrationReport as MigrationReport
+from .client.migrating import abandon_migration as abandon_migration
+from .client.migrating import migrate as migrate
 from .client.snapshots import JobSnapshots as JobSnapshots
 from .client.spark_doctor import diagnose_spark as diagnose_spark
 from .contract.backend import Backend as Backend
@@ -19,6 +22,7 @@ from .contract.clock import Deadline as Deadline
 from .contract.errors import AccessDenied as AccessDenied
 from .contract.errors import Canceled as Canceled
 from .contract.errors import CannotStartHere as CannotStartHere
+from .contract.errors import ClusterMoved as ClusterMoved
 from .contract.errors import Conflict as Conflict
 from .contract.errors import CorruptRecord as CorruptRecord
 from .contract.errors import DamagedSnapshot as DamagedSnapshot

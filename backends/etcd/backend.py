@@ -281,8 +281,7 @@ class EtcdBackend(Backend):
         self.connection.check_process()
         return EtcdWatch(self.connection, self.name(prefix), len(self._map))
 
-    def campaign(self, candidate: str, *, ttl: float, stop: threading.Event) -> Leadership | None:
-        self.check_ttl(ttl)
+    def _campaign(self, candidate: str, *, ttl: float, stop: threading.Event) -> Leadership | None:
         self.connection.check_process()
         return leader.campaign(self, candidate, ttl, stop)
 

@@ -119,8 +119,7 @@ class FileBackend(Backend):
         self._check_process()
         return FileWatch(self, prefix)
 
-    def campaign(self, candidate: str, *, ttl: float, stop: threading.Event) -> Leadership | None:
-        self.check_ttl(ttl)
+    def _campaign(self, candidate: str, *, ttl: float, stop: threading.Event) -> Leadership | None:
         return leader.campaign(self, self._leader_folder, candidate, ttl, stop)
 
     def compact(self) -> None:

@@ -86,6 +86,7 @@ class ZooKeeperBackend(Backend):
         deadline: Deadline | None = None,
     ) -> Iterator[Record]:
         # Not the inherited paging, because one read of the names serves many pages.
+        self._look_for_closing(deadline)
         scan = Scan(self._place, prefix, after)
         left = limit
         while left is None or left > 0:
@@ -111,8 +112,7 @@ class ZooKeeperBackend(Backend):
         self._check_process()
         return self._hub.watch(prefix)
 
-    def campaign(self, candidate: str, *, ttl: float, stop: threading.Event) -> Leadership | None:
-        self.check_ttl(ttl)
+    def _campaign(self, candidate: str, *, ttl: float, stop: threading.Event) -> Leadership | None:
         self._check_process()
         return leader.campaign(
             self._access, self._planner, candidate, ttl=ttl, timeout=self.timeout, stop=stop

@@ -30,6 +30,7 @@ _COMMANDS = {
     "logs": "jrs.cli.logs",
     "master": "jrs.cli.master",
     "masters": "jrs.cli.reading",
+    "migrate": "jrs.cli.migrating",
     "pause": "jrs.cli.steering",
     "prepare": "jrs.cli.prepare",
     "rescale": "jrs.cli.changing",

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from jrs.cli.common import echo, table, when
+from jrs.cli.common import echo, size_text, table, when
 from jrs.contract.texts import counted
 from jrs.records.snapshots import SnapshotRecord, SnapshotStage
-
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def print_snapshots(records: list[SnapshotRecord], *, everything: bool) -> None:
@@ -32,14 +30,6 @@ def points(stages: tuple[SnapshotStage, ...]) -> str:
         for stage in stages
     ]
     return ", ".join(said) or "no streaming stage"
-
-
-def size(size: float) -> str:
-    """Return a number of bytes for people."""
-    unit = 0
-    while size >= 1024 and unit < len(_UNITS) - 1:
-        size, unit = size / 1024, unit + 1
-    return f"{size:.1f} {_UNITS[unit]}" if unit else f"{size:.0f} B"
 
 
 # -- inside --------------------------------------------------------------------------------
@@ -78,8 +68,8 @@ def _row(record: SnapshotRecord) -> list[str]:
         _taken_by(record),
         record.format.value,
         str(record.files),
-        size(record.bytes),
-        size(record.new_bytes),
+        size_text(record.bytes),
+        size_text(record.new_bytes),
         points(record.stages),
         record.storage or "",
     ]

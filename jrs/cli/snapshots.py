@@ -17,6 +17,7 @@ from jrs.cli.common import (
     echo,
     echo_json,
     json_option,
+    size_text,
     spec_key_option,
     storage_option,
     when,
@@ -24,7 +25,7 @@ from jrs.cli.common import (
 )
 from jrs.cli.completing import complete_job, complete_snapshot, job_argument
 from jrs.cli.connecting import connect
-from jrs.cli.snapshot_table import points, print_snapshots, size
+from jrs.cli.snapshot_table import points, print_snapshots
 from jrs.client.client import Client
 from jrs.client.job import JobHandle
 from jrs.contract.errors import InvalidInput
@@ -95,7 +96,7 @@ def create_command(
     if as_json:
         echo_json(record)
     else:
-        echo(f"{record}: {points(record.stages)}, {size(record.bytes)}")
+        echo(f"{record}: {points(record.stages)}, {size_text(record.bytes)}")
 
 
 @_command("list")

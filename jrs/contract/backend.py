@@ -14,17 +14,18 @@ from __future__ import annotations
 import abc
 import re
 import threading
+import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Self
 
 import attrs
 
 from jrs.contract.clock import Deadline
-from jrs.contract.errors import Conflict, CorruptRecord, Fenced, InvalidInput, TooLarge
+from jrs.contract.errors import Conflict, CorruptRecord, InvalidInput, TooLarge
 from jrs.contract.formats import NEWEST_FORMAT
+from jrs.contract.guards import Closing, guarded, meaning, with_conditions
 from jrs.contract.leadership import Leadership
 from jrs.contract.operations import Create, Fence, Op, Record, Update, create_or_update
 from jrs.contract.texts import shown
@@ -32,6 +33,8 @@ from jrs.contract.watch import Watch
 
 _KEY = re.compile(r"[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*")
 _PAGE = 1000
+_LOOK = 5.0
+"""Most seconds for which a process reads from a cluster that was closed."""
 
 
 @attrs.frozen
@@ -82,6 +85,7 @@ class Backend(abc.ABC):
             backend has none.
         marked_format: the format that the cluster's marker names. Older versions of jrs refuse to
             open the cluster. The format in force may be newer; see `jrs.store.cluster_format`.
+        closing: what closes the cluster to this handle; None if nothing does.
     """
 
     url: str
@@ -90,6 +94,8 @@ class Backend(abc.ABC):
     marked_format: int = NEWEST_FORMAT
     timeout: float = 10.0
     default_storage: Path | None = None
+    closing: Closing | None = None
+    _next_look: float = 0.0
 
     # -- the public contract ---------------------------------------------------------------
 
@@ -101,7 +107,9 @@ class Backend(abc.ABC):
             Unavailable: the backend did not answer within the deadline.
         """
         self._check_key(key)
-        return self._get(key, deadline or self._deadline())
+        deadline = deadline or self._deadline()
+        self._look_for_closing(deadline)
+        return self._get(key, deadline)
 
     def get_many(
         self, keys: Sequence[str], *, deadline: Deadline | None = None
@@ -115,7 +123,9 @@ class Backend(abc.ABC):
         """
         for key in keys:
             self._check_key(key)
-        return self._get_many(keys, deadline or self._deadline())
+        deadline = deadline or self._deadline()
+        self._look_for_closing(deadline)
+        return self._get_many(keys, deadline)
 
     def scan(
         self,
@@ -130,6 +140,7 @@ class Backend(abc.ABC):
         The scan begins behind the key `after`. Each page is consistent; a record that is written
         while the scan runs may or may not be seen. The deadline applies to each page.
         """
+        self._look_for_closing(deadline)
         left = limit
         while left is None or left > 0:
             size = _PAGE if left is None else min(_PAGE, left)
@@ -150,18 +161,22 @@ class Backend(abc.ABC):
             Conflict: an operation's condition did not hold; `.op` is the first such operation.
             Fenced: the fence is no longer current. An attempt's fence needs both its halves: the
                 epoch and the attempt's own record.
+            ClusterMoved, WrongState: the cluster is closed, and the commit has no fence.
             TooLarge, InvalidInput: refused before it was sent.
             Unavailable: nothing was changed.
             OutcomeUnknown: the commit may have been applied.
         """
         self._check_ops(ops, fence)
-        guarded = _guarded(ops, fence)
+        wanted = with_conditions(ops, fence, self.closing)
         try:
-            self._commit(guarded, fence, deadline or self._deadline())
+            self._commit(wanted, fence, deadline or self._deadline())
         except Conflict as conflict:
-            if _shuts_out(conflict, fence):
-                raise _shut_out() from None
-            raise
+            error = meaning(conflict, fence, self.closing)
+            if error is conflict:
+                raise
+            if fence is None:
+                self.check_open()  # Its error names more.
+            raise error from None
 
     def commit_async(self, *ops: Op, fence: Fence | None = None) -> Future[None]:
         """Commit without waiting, so that one caller can have many commits in flight.
@@ -171,14 +186,14 @@ class Backend(abc.ABC):
         on the thread that writes commits.
         """
         self._check_ops(ops, fence)
-        future = self._commit_async(_guarded(ops, fence), fence)
-        return future if fence is None or fence.attempt is None else _as_fenced(future, fence)
+        wanted = with_conditions(ops, fence, self.closing)
+        future = self._commit_async(wanted, fence)
+        return future if wanted is ops else guarded(future, fence, self.closing)
 
     @abc.abstractmethod
     def watch(self, prefix: str) -> Watch:
         """Watch the keys that start with `prefix`."""
 
-    @abc.abstractmethod
     def campaign(self, candidate: str, *, ttl: float, stop: threading.Event) -> Leadership | None:
         """Block until `candidate` leads, or return None once `stop` is set.
 
@@ -188,8 +203,37 @@ class Backend(abc.ABC):
 
         Raises:
             InvalidInput: `ttl` is outside the declared range.
+            ClusterMoved, WrongState: the cluster is closed.
             Unavailable: the backend did not answer.
         """
+        self.check_ttl(ttl)
+        self.check_open()
+        leadership = self._campaign(candidate, ttl=ttl, stop=stop)
+        if leadership is not None:
+            try:
+                # Who closes the cluster leads until then: none can lead that does not see it.
+                self.check_open()
+            except BaseException:
+                leadership.resign()
+                raise
+        return leadership
+
+    def check_open(self, deadline: Deadline | None = None) -> None:
+        """Raise the error of the cluster's closing, if the cluster is closed. Linearizable.
+
+        Raises:
+            ClusterMoved, WrongState: it is closed.
+            Unavailable: the backend did not answer.
+        """
+        if self.closing is None:
+            return
+        try:
+            stored = self._get(self.closing.key, deadline or self._deadline())
+        except CorruptRecord:
+            return  # `jrs fsck` names it, and no commit without a fence passes it.
+        if stored is not None:
+            raise self.closing.error(stored.value)
+        self._next_look = time.monotonic() + _LOOK
 
     @abc.abstractmethod
     def close(self) -> None:
@@ -250,6 +294,10 @@ class Backend(abc.ABC):
     # -- what an adapter implements --------------------------------------------------------
 
     @abc.abstractmethod
+    def _campaign(self, candidate: str, *, ttl: float, stop: threading.Event) -> Leadership | None:
+        """Campaign with a ttl within the declared range."""
+
+    @abc.abstractmethod
     def _get(self, key: str, deadline: Deadline) -> Record | None:
         """Read one record, linearizably."""
 
@@ -288,6 +336,11 @@ class Backend(abc.ABC):
     def _deadline(self) -> Deadline:
         return Deadline.after(self.timeout)
 
+    def _look_for_closing(self, deadline: Deadline | None) -> None:
+        """Check every few seconds that the cluster is open: so each process that reads is told."""
+        if self.closing is not None and time.monotonic() >= self._next_look:
+            self.check_open(deadline)
+
     def _check_key(self, key: str) -> None:
         if not isinstance(key, str):
             raise InvalidInput(f"not a key: {shown(key)}")
@@ -325,40 +378,3 @@ class Backend(abc.ABC):
                 f"ttl of {shown(ttl)} s is outside the range of {limits.min_ttl:g} to "
                 f"{limits.max_ttl:g} s"
             )
-
-
-def _guarded(ops: tuple[Op, ...], fence: Fence | None) -> tuple[Op, ...]:
-    """Return the operations, preceded by the condition of an attempt's fence.
-
-    The operation that ends the attempt's right to write carries that condition itself."""
-    if fence is None or fence.attempt is None:
-        return ops
-    if any(op.key == fence.attempt.key for op in ops):
-        return ops
-    return (fence.attempt, *ops)
-
-
-def _shuts_out(conflict: Conflict, fence: Fence | None) -> bool:
-    return fence is not None and fence.attempt is not None and conflict.op.key == fence.attempt.key
-
-
-def _shut_out() -> Fenced:
-    return Fenced("this attempt was shut out: another attempt may be running, or its job has ended")
-
-
-def _as_fenced(future: Future[None], fence: Fence) -> Future[None]:
-    """Return a future that fails with `Fenced` if the attempt's fence caused the conflict."""
-    outer: Future[None] = Future()
-
-    def resolve(inner: Future[None]) -> None:
-        error = inner.exception()
-        with suppress(InvalidStateError):  # The caller canceled it; the commit is done anyway.
-            if error is None:
-                outer.set_result(None)
-            elif isinstance(error, Conflict) and _shuts_out(error, fence):
-                outer.set_exception(_shut_out())
-            else:
-                outer.set_exception(error)
-
-    future.add_done_callback(resolve)
-    return outer

@@ -19,6 +19,7 @@
     │   │   └── DamagedSnapshot       a snapshot has changed since it was taken
     │   ├── SnapshotInUse         the snapshot is still needed; it was not touched
     │   ├── WrongState            the job or the cluster is in no state for it: check it again
+    │   ├── ClusterMoved          the cluster is at another backend now; ``.url`` names it
     │   ├── JobIsRunning          the call would change the job under a running attempt
     │   ├── ResultExists          another result of this job is durable already
     │   ├── ResultIsDirty         the job's resources are not cleaned up yet
@@ -125,6 +126,17 @@ class SnapshotInUse(Refused):
 class WrongState(Refused):
     """The job or the cluster is not in a state that permits the call, or has just left it. Check
     its state, then decide."""
+
+
+class ClusterMoved(Refused):
+    """The cluster was moved to another backend, with all its records. Nothing was changed here.
+
+    `url` names the other backend, without secrets; empty if it could not be read.
+    """
+
+    def __init__(self, message: str, url: str = "") -> None:
+        self.url = url
+        super().__init__(message)
 
 
 class JobIsRunning(Refused):

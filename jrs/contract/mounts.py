@@ -33,6 +33,11 @@ _CACHE_NAMES = {
 _LOCAL_FUSE = {"fuseblk", "fuse.fuse-overlayfs"}
 """FUSE filesystems of one host, whose kernel sees every rename."""
 
+_REACHED_BY_HOSTS = {
+    *("ceph", "fuse.ceph", "fuse.ceph-fuse", "gfs2", "gpfs", "lustre", "nfs", "nfs4", "ocfs2"),
+}
+"""Filesystems that several hosts mount, of those that jobs can keep their files on."""
+
 _ELSEWHERE = (
     "name a folder on a local filesystem, on CephFS or Lustre, or on NFS that is mounted with "
     "lookupcache=none"
@@ -114,6 +119,17 @@ def storage_problem(path: Path, mounts: str | None = None) -> tuple[str, str] | 
     if kind in _CACHE_NAMES or fuse or (kind == "9p" and _caches(mount)):
         return why, _ELSEWHERE
     return None
+
+
+def reach_problem(path: Path, mounts: str | None = None) -> str | None:
+    """Return why other hosts do not seem to have the files at `path`; None if they can have them.
+
+    `mounts` is as in `mount_of`.
+    """
+    kind = filesystem_of(path, mounts)
+    if kind in _REACHED_BY_HOSTS:
+        return None
+    return f"it is on {kind or 'an unknown filesystem'}, which is a filesystem of this host alone"
 
 
 def check_storage(path: Path, mounts: str | None = None) -> None:

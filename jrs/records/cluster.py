@@ -1,4 +1,4 @@
-"""What is stored of a cluster as a whole: masters, epoch, format, storage, pause and switchover."""
+"""What is stored of a cluster as a whole: masters, epoch, format, storage, pause, migrations."""
 
 from __future__ import annotations
 
@@ -107,3 +107,38 @@ class SwitchoverRecord(Stored):
         """Return the request for people."""
         why = f": {self.reason}" if self.reason else ""
         return f"switchover of epoch {self.epoch} to {self.to}, requested by {self.by}{why}"
+
+
+@attrs.frozen
+class ClosedRecord(Stored):
+    """What closes a cluster to every process but ``jrs migrate``: it was moved to another backend,
+    or it is a copy that is not complete yet."""
+
+    migration: str
+    """The id of the migration, which both backends know."""
+    url: str = attrs.field(converter=bounded_text)
+    """The other backend, without secrets: where the cluster is now, or where it is copied from."""
+    arriving: bool = False
+    """Whether this is the copy."""
+    run: str = ""
+    """Of a copy: names the run of ``jrs migrate`` that may write it. The newest one may."""
+    at: float = 0.0
+    """Seconds since 1970, by the clock of the one who asked."""
+    by: str = attrs.field(default="", converter=bounded_text)
+    """Who moves the cluster: ``user@host``."""
+
+
+@attrs.frozen
+class MigrationRecord(Stored):
+    """The migrations of a cluster: the one that it came by, and the newest that it was to leave
+    by. Nothing is closed by it."""
+
+    came_by: str
+    """The id of the migration that brought the cluster to this backend; empty if none did."""
+    leaves_by: str
+    """The id of the newest migration to another backend that was begun; empty if none was."""
+    came_from: str = attrs.field(default="", converter=bounded_text)
+    """The backend that it came from, without secrets."""
+    came_at: float = 0.0
+    leaves_to: str = attrs.field(default="", converter=bounded_text)
+    """The backend that it was to leave for, without secrets."""

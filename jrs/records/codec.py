@@ -32,6 +32,8 @@ T = TypeVar("T", bound=Stored)
 _TYPES: dict[type[Stored], tuple[str, int]] = {
     applications.ApplicationRecord: ("application", 1),
     lineage.Descendant: ("descendant", 1),
+    cluster.ClosedRecord: ("closed", 1),
+    cluster.MigrationRecord: ("migration", 1),
     cluster.PauseRecord: ("pause", 1),
     cluster.StorageMarker: ("marker", 1),
     cluster.StorageRecord: ("storage", 1),

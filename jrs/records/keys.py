@@ -33,6 +33,8 @@ FORMAT = "cluster/format"
 STORAGE = "cluster/storage"
 PAUSE = "cluster/pause"
 SWITCHOVER = "cluster/switchover"
+CLOSED = "cluster/closed"
+MIGRATION = "cluster/migration"
 
 PER_JOB = (
     *(JOBS, RESULTS, DIRTY, TOMBSTONES, ATTEMPTS, FENCES, STAGES, STREAMS, STOPS, CANCEL),

@@ -10,7 +10,13 @@ from jrs.contract.backend import Backend
 from jrs.contract.errors import CorruptRecord
 from jrs.records import keys
 from jrs.records.applications import ApplicationRecord
-from jrs.records.cluster import PauseRecord, StorageRecord, SwitchoverRecord
+from jrs.records.cluster import (
+    ClosedRecord,
+    MigrationRecord,
+    PauseRecord,
+    StorageRecord,
+    SwitchoverRecord,
+)
 from jrs.records.codec import decode
 from jrs.records.lineage import Descendant
 from jrs.records.model import (
@@ -58,6 +64,8 @@ _KINDS: dict[str, type] = {
     keys.STORAGE: StorageRecord,
     keys.PAUSE: PauseRecord,
     keys.SWITCHOVER: SwitchoverRecord,
+    keys.CLOSED: ClosedRecord,
+    keys.MIGRATION: MigrationRecord,
     keys.SNAPSHOTS: SnapshotRecord,
     keys.RESTORES: RestoreRecord,
 }

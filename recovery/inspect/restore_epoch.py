@@ -9,6 +9,7 @@ from jrs.contract.backend import Backend
 from jrs.contract.errors import CorruptRecord, UnsupportedVersion
 from jrs.contract.operations import Delete
 from jrs.records import keys
+from jrs.records.cluster import MigrationRecord
 from jrs.records.codec import decode, encode
 from jrs.records.model import EpochRecord
 
@@ -55,18 +56,23 @@ def restore_cluster_records(backend: Backend, storage: JobStorage | None) -> lis
     """Replace those records of the whole cluster that cannot be read; return their keys.
 
     The storage is recorded again from its own marker. A pause or a switchover whose record is lost
-    is over. Durable, idempotent.
+    is over. A closing whose record is lost is over, too, unless the cluster may have been moved: as
+    long as its migrations name another backend, it stays closed, and nothing is replaced. Durable,
+    idempotent.
 
     Raises:
         Unavailable, OutcomeUnknown: as `Backend.commit`.
     """
     restored = []
-    for key in (keys.STORAGE, keys.PAUSE, keys.SWITCHOVER):
+    # The closing first: what can be written without a fence depends on it.
+    for key in (keys.CLOSED, keys.MIGRATION, keys.STORAGE, keys.PAUSE, keys.SWITCHOVER):
         try:
             backend.get(key)
             continue
         except CorruptRecord:
             pass
+        if key == keys.CLOSED and _may_have_left(backend):
+            break
         record = None
         if key == keys.STORAGE and storage is not None:
             record = StorageIdentity(backend, storage).marked()
@@ -75,6 +81,16 @@ def restore_cluster_records(backend: Backend, storage: JobStorage | None) -> lis
             backend.commit(Delete(key))
         restored.append(key)
     return restored
+
+
+def _may_have_left(backend: Backend) -> bool:
+    """Return whether a record says that a migration of the cluster has begun."""
+    try:
+        stored = backend.get(keys.MIGRATION)
+        own = None if stored is None else decode(MigrationRecord, stored.value, stored.key)
+    except CorruptRecord:
+        return False
+    return own is not None and bool(own.leaves_by)
 
 
 def _recorded(backend: Backend, storage: JobStorage | None) -> Iterator[int]:

@@ -54,6 +54,12 @@ mains = st.builds(
 
 STORED: dict[type, st.SearchStrategy[Any]] = {
     applications.ApplicationRecord: mains,
+    cluster.ClosedRecord: st.builds(
+        cluster.ClosedRecord, st.text(), st.text(), st.booleans(), st.text(), seconds, st.text()
+    ),
+    cluster.MigrationRecord: st.builds(
+        cluster.MigrationRecord, st.text(), st.text(), st.text(), seconds, st.text()
+    ),
     cluster.PauseRecord: st.builds(cluster.PauseRecord, seconds, st.text(), st.text()),
     cluster.StorageMarker: st.builds(cluster.StorageMarker, st.text(), st.text(), st.text()),
     cluster.StorageRecord: st.builds(
