@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import socket
 import subprocess
 from collections.abc import Iterator
 from importlib import metadata
@@ -21,7 +20,7 @@ from jrs.contract.backend import Diagnostic
 from jrs.records.settings import local_path
 
 from ..attempt.job import Job, context_of
-from . import class_data, surroundings
+from . import class_data, reach, surroundings
 from .reasons import why
 from .session import jvm_died
 from .settings import conf_of
@@ -30,7 +29,7 @@ TESTED = ("4.1", "4.2", "4.3")
 """The releases of PySpark that tests run with, the oldest first."""
 _LEAST_JAVA = 17
 _ANSWERS = 10.0
-"""Seconds in which a program or a server answers."""
+"""Seconds in which a program answers."""
 NO_SESSION = "correct what it names, in --conf, spark-defaults.conf or the environment"
 """What to do if no session starts."""
 _FOLDERS = (
@@ -148,36 +147,11 @@ def _folders(conf: dict[str, str]) -> Iterator[Diagnostic]:
 
 
 def _address(conf: dict[str, str]) -> Iterator[Diagnostic]:
-    """Check that a server listens where the master of a cluster should be.
-
-    Spark itself takes a minute to find that out.
-    """
+    """Check that a server listens where the master of a cluster should be."""
     master = surroundings.master_of(conf, {})
-    places = _places(master)
-    failed = []
-    for host, port in places:
-        try:
-            socket.create_connection((host, port), _ANSWERS).close()
-            return
-        except OSError as error:
-            failed.append(f"{host}:{port}: {error.strerror or error}")
-    if failed:
+    if failed := reach.unreachable(master):
         yield Diagnostic(
             "master",
             f"{master} cannot be reached: {'; '.join(failed)}",
             "start the cluster's master, or correct spark.master and the network",
         )
-
-
-def _places(master: str) -> list[tuple[str, int]]:
-    """Return the addresses that a master's URL names; empty if it names none that is known."""
-    kind, colon, rest = master.partition("://")
-    if not colon or kind not in ("spark", "k8s"):
-        return []
-    found = []
-    for one in rest.rpartition("//")[2].split(","):
-        host, _, port = one.rpartition(":")
-        if not host or not port.isdecimal() or int(port) > 65535:
-            return []  # Spark says what is wrong with it.
-        found.append((host.strip("[]"), int(port)))
-    return found

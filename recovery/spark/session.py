@@ -18,7 +18,7 @@ from ..attempt import entry_point
 from ..attempt.context import AttemptContext
 from ..attempt.job import Job, context_of
 from ..files import permissions
-from . import class_data, cluster, surroundings
+from . import class_data, cluster, reach, surroundings
 from .settings import (
     CLUSTER,
     DEFAULTS,
@@ -68,8 +68,9 @@ def spark(
     Raises:
         InvalidInput: a key does not begin with ``spark.``, Spark does not know the key of a
             keyword, or the session runs with another value.
-        CannotStartHere: pyspark or Java is not installed on this host. Let it through: the job
-            starts on another host, or once this one has it.
+        CannotStartHere: pyspark or Java is not installed on this host, or the cluster's master
+            cannot be reached from it. Let it through: the job starts on another host, or once this
+            one has what it needs.
 
     Example::
 
@@ -100,7 +101,9 @@ def session_of(
             require_java()
             elsewhere = surroundings.settings_found(os.environ)
             given = _configuration(attempt, by_code, elsewhere)
-            on_host = surroundings.is_local(surroundings.master_of(dict(given.getAll()), elsewhere))
+            master = surroundings.master_of(dict(given.getAll()), elsewhere)
+            on_host = surroundings.is_local(master)
+            reach.require_reachable(master)
             builder = SparkSession.builder.config(conf=given)
             # Secrets of a driver; an attempt has none.
             with (

@@ -8,14 +8,18 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import attrs
 import pytest
 
+from jrs.contract.backend import Backend
 from jrs.contract.errors import CannotStartHere
 from jrs.records.model import JobStatus
+from jrs.records.settings import JobSettings
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.spark import session
 from jrs.store.jobs import JobCatalog
 from jrs.testing.masters import Masters
+from tests.recovery.lead import Lead
 
 from .conftest import Cluster
 from .support import BOUND, left_over, marked, watchdogs
@@ -135,6 +139,21 @@ def test_without_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, home: str
         session.require_java()
 
     assert "\n" not in str(error.value)
+
+
+def test_without_the_clusters_master(backend: Backend, tmp_path: Path) -> None:
+    """It may be reached from another host, or later: that fails no job, and starts no JVM."""
+    from pyspark import SparkContext
+
+    lead, gateway = Lead(backend, tmp_path / "files"), SparkContext._gateway
+    context = lead.context()
+    settings = JobSettings(conf={"spark.master": "spark://127.0.0.1:1"})
+    context = attrs.evolve(context, spec=attrs.evolve(context.spec, settings=settings))
+    with pytest.raises(CannotStartHere, match=r"spark://127\.0\.0\.1:1 cannot be reached from"):
+        session.session_of(context)
+
+    lead.leadership.resign()
+    assert SparkContext._gateway is gateway
 
 
 def test_scratch_of_dead_attempts_is_removed(tmp_path: Path) -> None:

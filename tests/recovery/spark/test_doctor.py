@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -88,31 +87,6 @@ def test_the_tested_releases_are_those_of_the_readme() -> None:
     (named,) = re.findall(r"PySpark (4\.\d), (4\.\d)\s+or (4\.\d)", README.read_text())
 
     assert named == doctor.TESTED
-
-
-@pytest.mark.parametrize(
-    ("master", "places"),
-    [
-        ("local[*]", []),
-        ("yarn", []),
-        ("spark://h:7077", [("h", 7077)]),
-        ("spark://h1:7077,h2:7078", [("h1", 7077), ("h2", 7078)]),
-        ("spark://[::1]:7077", [("::1", 7077)]),
-        ("k8s://https://api:6443", [("api", 6443)]),
-        ("k8s://https://api", []),
-        ("spark://h:port", []),
-        ("spark://", []),
-    ],
-)
-def test_places_of_a_master(master: str, places: list[tuple[str, int]]) -> None:
-    assert doctor._places(master) == places
-
-
-def test_one_master_of_several_answers() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        conf = {"spark.master": f"spark://127.0.0.1:1,127.0.0.1:{port}"}
-        assert list(doctor._address(conf)) == []
 
 
 @pytest.mark.parametrize(
