@@ -35,7 +35,7 @@ _UNFINISHED = re.compile(r"\.e([0-9]+)\.[0-9a-f]{32}")
 _STAGING = re.compile(r".+\.[0-9]+")
 """The staging folders of batch stages: the stage and the attempt."""
 _STREAMS = "streams"
-_TRIES = 5
+_TRIES = 10
 
 Link = Callable[[Path, Path], None]
 """Makes one path like another, with links to its files."""
@@ -104,7 +104,7 @@ def take_over(
             files to its staging; repeat the call once its processes have ended.
     """
     target = folder / f"e{epoch}"
-    while True:
+    for _ in range(_TRIES):
         found = of_job(folder)
         newest = max(found, default=-1)
         if newest > epoch or (newest == epoch and found[newest] != target):
@@ -124,7 +124,8 @@ def take_over(
         except FileNotFoundError:
             continue  # A newer leader was faster, or the older attempt has removed a file.
         except OSError as error:
-            raise Unavailable(f"{found[newest]} cannot be taken over: {error}") from error
+            raise Unavailable(f"{folder} cannot be taken over: {error}") from error
+    raise Unavailable(f"{folder} cannot be taken over: it changes all the time")
 
 
 # -- inside --------------------------------------------------------------------------------

@@ -318,11 +318,28 @@ def test_a_full_disk(storage: JobStorage, monkeypatch: pytest.MonkeyPatch) -> No
         raise OSError(errno.ENOSPC, "no space left")
 
     monkeypatch.setattr(os, "link", full)
-    with pytest.raises(Unavailable, match=r"e5.* cannot be taken over: .*no space left"):
+    with pytest.raises(Unavailable, match=r"job cannot be taken over: .*no space left"):
         take_over(storage, 6)
     monkeypatch.undo()
 
     assert files(take_over(storage, 6)) == expected
+
+
+def test_files_that_go_all_the_time(storage: JobStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The leader gives up for now, and leaves nothing half made in the way."""
+    make(storage)
+    expected = wanted(storage)
+
+    def gone(*_: Any, **how: Any) -> None:
+        raise FileNotFoundError(errno.ENOENT, "gone")
+
+    monkeypatch.setattr(os, "link", gone)
+    with pytest.raises(Unavailable, match="job cannot be taken over: it changes all the time"):
+        take_over(storage, 6)
+    monkeypatch.undo()
+
+    assert files(take_over(storage, 6)) == expected
+    assert not list(storage.folder("job").glob(".e*"))
 
 
 def test_a_snapshot_meanwhile(memory: FaultyMemory, storage: JobStorage) -> None:
