@@ -243,6 +243,20 @@ def _sink(context: SparkContext, seen: list[Seen]) -> Iterator[Diagnostic]:
     yield Diagnostic("sink", f"the streaming sink arrives by value at the executors{without}")
 
 
+def _removing(folder: str) -> Callable[[Iterable[Any]], Iterator[None]]:
+    """Return the function by which executors remove what they have made."""
+
+    def remove(_: Iterable[Any]) -> Iterator[None]:
+        import shutil
+        import time
+
+        time.sleep(0.05)
+        shutil.rmtree(folder, ignore_errors=True)
+        yield None
+
+    return remove
+
+
 def _unknown_storage() -> Diagnostic:
     return Diagnostic(
         "files",
@@ -277,6 +291,7 @@ def _files(session: SparkSession, folder: Path, seen: list[Seen]) -> Iterator[Di
             path.rename(path.with_name("renamed"))
         shutil.rmtree(folder)
     except OSError as error:
+        cluster.ask(session.sparkContext, _removing(str(folder)))
         yield Diagnostic(
             "files",
             f"the driver cannot change what executors make in {root}: {error.strerror}: "
