@@ -243,6 +243,21 @@ def _sink(context: SparkContext, seen: list[Seen]) -> Iterator[Diagnostic]:
     yield Diagnostic("sink", f"the streaming sink arrives by value at the executors{without}")
 
 
+def _removing(folders: list[str]) -> Callable[[Iterable[Any]], Iterator[None]]:
+    """Return the function by which executors remove what they have made."""
+
+    def remove(_: Iterable[Any]) -> Iterator[None]:
+        import shutil
+        import time
+
+        time.sleep(0.05)
+        for folder in folders:
+            shutil.rmtree(folder, ignore_errors=True)
+        yield None
+
+    return remove
+
+
 def _unknown_storage() -> Diagnostic:
     return Diagnostic(
         "files",
@@ -277,6 +292,9 @@ def _files(session: SparkSession, folder: Path, seen: list[Seen]) -> Iterator[Di
             path.rename(path.with_name("renamed"))
         shutil.rmtree(folder)
     except OSError as error:
+        # Also what they made for the first look at the storage; see `cluster.look`.
+        made = [folder, *folder.parent.glob(".seen-*")]
+        cluster.ask(session.sparkContext, _removing([str(path) for path in made]))
         yield Diagnostic(
             "files",
             f"the driver cannot change what executors make in {root}: {error.strerror}: "

@@ -164,7 +164,7 @@ def store(tmp_path: Path) -> Iterator[JobResultStore]:
         pytest.param(["wait", "ended", "--timeout", "-1"], ["timeout"], id="timeout"),
         pytest.param(["--backend", "memory://x", "list"], ["ends with its process"], id="memory"),
         pytest.param(
-            ["submit", "j", "jobs_here:add", "--arg", "c=1"], ["cannot be called", "'c'"],
+            ["submit", "j", "jobs_here:add", "--arg", "c=1"], ["there is no argument", "'c'"],
             id="signature",
         ),
         pytest.param(

@@ -13,7 +13,7 @@ import attrs
 import pytest
 
 from jrs.contract.backend import Diagnostic
-from jrs.recovery.spark import doctor, reasons
+from jrs.recovery.spark import cluster, doctor, reasons
 
 README = Path(__file__).parents[3] / "README.md"
 pyspark = pytest.importorskip("pyspark")
@@ -158,7 +158,7 @@ def test_last_words(printed: str, said: str) -> None:
 class FakeSession:
     """Writes a table as executors do."""
 
-    rows: int = 0
+    sparkContext: None = None
 
     @property
     def write(self) -> FakeSession:
@@ -206,11 +206,16 @@ def test_files_that_cannot_be_changed(tmp_path: Path, monkeypatch: pytest.Monkey
     def rename(path: Path, target: Path) -> None:
         raise PermissionError(13, "Permission denied", str(path))
 
+    asked = []
     monkeypatch.setattr(Path, "rename", rename)
+    monkeypatch.setattr(cluster, "ask", lambda context, function: asked.append(function))
     found = files(tmp_path / "a" / "b" / "c" / "seen")
 
     assert list(found) == ["files"]
     assert "umask 0007" in (found["files"].remedy or "")
+    (remove,) = asked  # By the executors, who can.
+    list(remove([]))
+    assert not (tmp_path / "a" / "b" / "c" / "seen").exists()
 
 
 def test_executors_that_cannot_use_the_storage(tmp_path: Path) -> None:
