@@ -20,6 +20,8 @@ from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import EpochRecord
 
+from ..files import epoch_folders
+
 COMMITS = 100
 """Commits whose latency is measured."""
 
@@ -51,7 +53,7 @@ def examine(
         lambda: _fence(backend, mine),
         lambda: _latency(backend, mine, ttl, clock),
         lambda: _watch(backend, other, mine, ttl, clock),
-        lambda: _storage(storage or backend.default_storage),
+        lambda: _storage(backend, storage or backend.default_storage),
     )
     for look in looks:
         try:
@@ -166,11 +168,11 @@ def _watch(
     yield Diagnostic("watch", f"commits are noticed within {_ms(max(taken))}, commit included")
 
 
-def _storage(root: Path | None) -> Iterator[Diagnostic]:
-    """Check whether a renamed folder is out of reach of old paths on the jobs' filesystem."""
+def _storage(backend: Backend, root: Path | None) -> Iterator[Diagnostic]:
+    """Check whether a new leader takes an older attempt's files away on the jobs' filesystem."""
     if root is None:
         return
-    problem = storage_problem(root)
+    problem = storage_problem(root, renewed=epoch_folders.are_renewed(backend))
     if problem is None:
         kind = filesystem_of(root) or "an unknown filesystem"
         yield Diagnostic("storage", f"{root}, on {kind}")
