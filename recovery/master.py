@@ -38,6 +38,7 @@ from .attempt.runners.thread import ThreadRunner
 from .cleanup.job_cleanup import CleanupPolicy, JobCleanup
 from .cleanup.on_result import Notification
 from .cleanup.resources import default_resources
+from .files import epoch_folders
 from .files.job_folders import JobStorage, storage_root
 from .files.storage_identity import StorageIdentity
 from .leader.admission import default_slots
@@ -154,7 +155,7 @@ class Master:
         identity = StorageIdentity(backend, folders)
         with suppress(CorruptRecord):  # It waits for an operator; see `_check_storage`.
             identity.check()
-        check_storage(root)
+        check_storage(root, renewed=_are_folders_renewed(backend))
         try:
             folders.make()
         except OSError as error:
@@ -368,3 +369,10 @@ class Master:
 
     def _emit(self, kind: str, epoch: int, message: str) -> None:
         notify(self._report, Event(kind, "", message, epoch, self._runtime.now()))
+
+
+def _are_folders_renewed(backend: Backend) -> bool:
+    try:
+        return epoch_folders.are_renewed(backend)
+    except CorruptRecord:
+        return False  # It waits for an operator; see `_check_storage`.

@@ -21,8 +21,9 @@ OBJECT_STORES = {
 }
 """Mounts of object stores, which rename a folder object by object, or not at all."""
 
-_TIGHT_BY_OPTION = {"nfs": ("lookupcache=none", "noac"), "nfs4": ("lookupcache=none", "noac")}
-"""Filesystems that cache names unless one of these options is given."""
+_NFS = {"nfs", "nfs4"}
+_TIGHT = {"lookupcache=none", "noac"}
+"""The options of NFS with which names are not cached."""
 
 _CACHE_NAMES = {
     *("afs", "beegfs", "cifs", "coda", "davfs", "glusterfs", "ncpfs", "orangefs", "prl_fs"),
@@ -38,10 +39,7 @@ _REACHED_BY_HOSTS = {
 }
 """Filesystems that several hosts mount, of those that jobs can keep their files on."""
 
-_ELSEWHERE = (
-    "name a folder on a local filesystem, on CephFS or Lustre, or on NFS that is mounted with "
-    "lookupcache=none"
-)
+_ELSEWHERE = "name a folder on a local filesystem, on CephFS, Lustre or NFS"
 
 
 @attrs.frozen
@@ -96,12 +94,20 @@ def filesystem_of(path: Path, mounts: str | None = None) -> str:
     return named if found.kind == "fuse" and local else found.kind
 
 
-def storage_problem(path: Path, mounts: str | None = None) -> tuple[str, str] | None:
+def storage_problem(
+    path: Path, mounts: str | None = None, *, renewed: bool = True
+) -> tuple[str, str] | None:
     """Return why jobs cannot keep their files at `path`, and the remedy; None if they can.
 
-    A new leader renames the epoch's folder of each job, so that no path of an older attempt is
-    valid any longer. On a filesystem that caches names, an older attempt on another host still
-    writes into the renamed folder. `mounts` is as in `mount_of`.
+    A new leader takes the paths of an older attempt away. Where clients cache names, an attempt on
+    another host still finds a renamed folder. NFS names folders by handles, and no handle leads to
+    a new folder, so there a leader that makes new folders fences (docs/proofs.md has the trials).
+    It also has to see what the attempt has written: an NFS client asks the server when a folder is
+    opened, unless it is mounted with ``nocto``.
+
+    Args:
+        mounts: as in `mount_of`.
+        renewed: whether new leaders make new folders; before format 5 they only rename.
     """
     kind, mount = filesystem_of(path, mounts), mount_of(path, mounts)
     if kind in OBJECT_STORES:
@@ -110,11 +116,8 @@ def storage_problem(path: Path, mounts: str | None = None) -> tuple[str, str] | 
             _ELSEWHERE,
         )
     why = f"it is on {kind}, where other hosts still find a renamed folder by its old name"
-    if kind in _TIGHT_BY_OPTION:
-        tight = _TIGHT_BY_OPTION[kind]
-        if mount is not None and mount.options & set(tight):
-            return None
-        return why, f"mount it with {' or '.join(tight)} on every host, then start again"
+    if kind in _NFS:
+        return _problem_of_nfs(kind, mount.options if mount else frozenset(), why, renewed)
     fuse = kind.startswith("fuse") and kind not in _LOCAL_FUSE
     if kind in _CACHE_NAMES or fuse or (kind == "9p" and _caches(mount)):
         return why, _ELSEWHERE
@@ -132,15 +135,32 @@ def reach_problem(path: Path, mounts: str | None = None) -> str | None:
     return f"it is on {kind or 'an unknown filesystem'}, which is a filesystem of this host alone"
 
 
-def check_storage(path: Path, mounts: str | None = None) -> None:
+def check_storage(path: Path, mounts: str | None = None, *, renewed: bool = True) -> None:
     """Raise `InvalidInput`, with the remedy, if jobs cannot keep their files at `path`.
 
-    `mounts` is as in `mount_of`.
+    The arguments are as in `storage_problem`.
     """
-    problem = storage_problem(path, mounts)
+    problem = storage_problem(path, mounts, renewed=renewed)
     if problem is not None:
         why, remedy = problem
         raise InvalidInput(f"jobs cannot keep their files in {path}: {why}; {remedy}")
+
+
+def _problem_of_nfs(
+    kind: str, options: frozenset[str], why: str, renewed: bool
+) -> tuple[str, str] | None:
+    if "nocto" in options and "noac" not in options:
+        return (
+            f"it is on {kind} with nocto, where a leader may see a folder as it was before",
+            "mount it without nocto on every host, then start again",
+        )
+    if renewed or options & _TIGHT:
+        return None
+    return (
+        f"{why} (this cluster has a format before 5)",
+        "raise the format with 'jrs cluster-format --raise', or mount it with "
+        f"{' or '.join(sorted(_TIGHT))} on every host, then start again",
+    )
 
 
 def _caches(mount: Mount | None) -> bool:

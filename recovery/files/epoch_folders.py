@@ -4,16 +4,19 @@ A new leader withdraws the folder, and puts a *new* folder with links to its fil
 
     e5              ──► .e5.withdrawn      no path of the older attempt is valid any more
     .e5.withdrawn   ──► (its staging is deleted)
+    its content     ──► .e5.kept           new folders of stages; then the withdrawn one is removed
     links           ──► .e6.<nonce> ──► e6
-    .e5.withdrawn   ──► the trash
+    .e5.kept        ──► the trash
 
 A rename alone is a fence on one host. Clients of a network filesystem name folders by handles,
 which stay valid after a rename, so an older attempt on another host would still write into the
-renamed folder. It has no handle of a new folder. What it still writes into the withdrawn one is
-never read, and it cannot publish from there, because its staging is gone.
+renamed folder. It has no handle of a new folder. What it still writes into a checkpoint that was
+kept is never read. It cannot publish, because its staging is gone, and so are the folders in which
+it would make another one to begin a stage.
 
-After a crash the withdrawn folder is the job's newest one, until the next leader puts a new one in
-place. A process that finds a withdrawn folder as the newest one has to wait for that leader.
+After a crash the withdrawn folder and the kept one are the job's newest, until the next leader
+puts a new one in place. A process that finds such a folder as the newest one has to wait for that
+leader.
 """
 
 from __future__ import annotations
@@ -26,11 +29,18 @@ import uuid
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
+from jrs.contract.backend import Backend
 from jrs.contract.errors import Fenced, Unavailable
+from jrs.store import cluster_format
 
 from . import permissions, transfer
 
-_NAME = re.compile(r"e([0-9]+)|\.e([0-9]+)\.withdrawn")
+SINCE_FORMAT = 5
+"""The first cluster format in which a take-over makes new folders. Older versions of jrs, which may
+lead in older formats, would not find what a death in between leaves."""
+
+_WITHDRAWN, _KEPT = "withdrawn", "kept"
+_NAME = re.compile(rf"e([0-9]+)|\.e([0-9]+)\.(?:{_WITHDRAWN}|{_KEPT})")
 _UNFINISHED = re.compile(r"\.e([0-9]+)\.[0-9a-f]{32}")
 _STAGING = re.compile(r".+\.[0-9]+")
 """The staging folders of batch stages: the stage and the attempt."""
@@ -45,9 +55,19 @@ class BeingTakenOver(FileNotFoundError):
     """A leader is replacing the job's epoch folder, or died while it was: look again later."""
 
 
+def are_renewed(backend: Backend) -> bool:
+    """Return whether the take-overs of a cluster make new folders.
+
+    Raises:
+        CorruptRecord: the record of the format cannot be read.
+        Unavailable: the backend did not answer.
+    """
+    return cluster_format.is_at_least(backend, SINCE_FORMAT)
+
+
 def of_job(folder: Path) -> dict[int, Path]:
-    """Return the epoch folders in a job's folder, by epoch; a withdrawn one only if the epoch has
-    no other."""
+    """Return the epoch folders in a job's folder, by epoch; a withdrawn or kept one only if the
+    epoch has no other."""
     found: dict[int, Path] = {}
     for name in sorted(_names(folder), reverse=True):  # Withdrawn ones, with a dot, come last.
         match = _NAME.fullmatch(name)
@@ -119,7 +139,8 @@ def take_over(
                 _bar(found[newest])
             else:
                 withdrawn = _withdraw(found[newest])
-                _renew(withdrawn, target, staged, link_checkpoint or transfer.link_tree)
+                kept = _keep(withdrawn, staged)
+                _renew(kept, target, link_checkpoint or transfer.link_tree)
             return target
         except FileNotFoundError:
             continue  # A newer leader was faster, or the older attempt has removed a file.
@@ -142,11 +163,16 @@ def _epoch_in(match: re.Match[str]) -> int:
 def _withdraw(path: Path) -> Path:
     """Rename an epoch folder, so that no path into it is valid any more; return its new path."""
     if _is_withdrawn(path):
-        return path
-    withdrawn = path.with_name(f".{path.name}.withdrawn")
+        return _beside(path, _WITHDRAWN)
+    withdrawn = path.with_name(f".{path.name}.{_WITHDRAWN}")
     os.rename(path, withdrawn)
     _bar(path)
     return withdrawn
+
+
+def _beside(path: Path, what: str) -> Path:
+    """Return the path of the withdrawn or the kept folder of an epoch, given one of the two."""
+    return path.with_name(f"{path.name.rpartition('.')[0]}.{what}")
 
 
 def _bar(path: Path) -> None:
@@ -158,15 +184,43 @@ def _bar(path: Path) -> None:
         pass
 
 
-def _renew(
-    withdrawn: Path, target: Path, staged: Collection[str] | None, link_checkpoint: Link
-) -> None:
-    """Put a new folder in place, with links to the files of a withdrawn one. Durable."""
-    for path in _staging_in(withdrawn, staged):
-        _remove_all(path)
+def _keep(withdrawn: Path, staged: Collection[str] | None) -> Path:
+    """Move what a withdrawn folder has into a new one, except staging, and remove it; return the
+    new one. From then on no handle leads to where something is published from."""
+    kept = _beside(withdrawn, _KEPT)
+    for _ in range(_TRIES):
+        if not withdrawn.is_dir():
+            return kept
+        for path in _staging_in(withdrawn, staged):
+            _remove_all(path)
+        try:
+            _move_out(withdrawn, kept, above=2)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+    raise Unavailable(f"{withdrawn} cannot be removed: an earlier attempt still writes into it")
+
+
+def _move_out(old: Path, new: Path, above: int) -> None:
+    """Move the content of a folder into a new one, and remove it; likewise its folder of streams,
+    and theirs. `above` is how many levels of such folders are left."""
+    permissions.make(new, exist_ok=True)
+    for path in sorted(old.iterdir()):
+        target = new / path.name
+        if above and path.is_dir() and (path.name == _STREAMS or above == 1):
+            _move_out(path, target, above - 1)
+        elif os.path.lexists(target):
+            _remove_all(path)  # The older attempt has made it again since it was moved.
+        else:
+            os.rename(path, target)
+    old.rmdir()
+
+
+def _renew(kept: Path, target: Path, link_checkpoint: Link) -> None:
+    """Put a new folder in place, with links to the files of a kept one. Durable."""
     building = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
     permissions.make(building)
-    for path in sorted(withdrawn.iterdir()):
+    for path in sorted(kept.iterdir()):
         if path.name != _STREAMS:
             transfer.link_tree(path, building / path.name)
             continue
@@ -194,9 +248,12 @@ def _staging_in(folder: Path, staged: Collection[str] | None) -> Iterator[Path]:
 
 
 def _remove_all(path: Path) -> None:
-    """Delete a folder. The older attempt may be adding files to it, until it is gone."""
+    """Delete a folder or a file. The older attempt may be adding files, until it is gone."""
     for _ in range(_TRIES):
-        shutil.rmtree(path, ignore_errors=True)
-        if not path.exists():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+        if not os.path.lexists(path):
             return
     raise Unavailable(f"{path} cannot be deleted: an earlier attempt still writes into it")

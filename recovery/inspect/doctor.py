@@ -20,6 +20,8 @@ from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import EpochRecord
 
+from ..files import epoch_folders
+
 COMMITS = 100
 """Commits whose latency is measured."""
 
@@ -51,7 +53,9 @@ def examine(
         lambda: _fence(backend, mine),
         lambda: _latency(backend, mine, ttl, clock),
         lambda: _watch(backend, other, mine, ttl, clock),
-        lambda: examine_storage(storage or backend.default_storage),
+        lambda: examine_storage(
+            storage or backend.default_storage, renewed=epoch_folders.are_renewed(backend)
+        ),
     )
     for look in looks:
         try:
@@ -166,14 +170,16 @@ def _watch(
     yield Diagnostic("watch", f"commits are noticed within {_ms(max(taken))}, commit included")
 
 
-def examine_storage(root: Path | None) -> Iterator[Diagnostic]:
-    """Check whether a renamed folder is out of reach of old paths on the jobs' filesystem.
+def examine_storage(root: Path | None, *, renewed: bool = True) -> Iterator[Diagnostic]:
+    """Check whether a new leader takes an older attempt's files away on the jobs' filesystem.
 
-    None checks nothing.
+    Args:
+        root: None checks nothing.
+        renewed: as in `storage_problem`.
     """
     if root is None:
         return
-    problem = storage_problem(root)
+    problem = storage_problem(root, renewed=renewed)
     if problem is None:
         kind = filesystem_of(root) or "an unknown filesystem"
         yield Diagnostic("storage", f"{root}, on {kind}")

@@ -10,14 +10,10 @@ from jrs.contract.operations import Fence
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import StageRecord
-from jrs.store import cluster_format
 
 from ..checkpoint_format.links import link_checkpoint
+from ..files import epoch_folders
 from ..files.job_folders import JobStorage
-
-SINCE_FORMAT = 5
-"""The first cluster format in which a take-over makes new folders. Older versions of jrs, which may
-lead in older formats, would not find what a death in between leaves."""
 
 
 def take_over(backend: Backend, storage: JobStorage, job_id: str, fence: Fence) -> Path:
@@ -26,7 +22,7 @@ def take_over(backend: Backend, storage: JobStorage, job_id: str, fence: Fence) 
     The job's earlier attempts must be shut out (see `jrs.store.attempt_fence`): staging that no
     record names is deleted. Durable and idempotent; raises as `JobStorage.take_over`.
     """
-    if not cluster_format.is_at_least(backend, SINCE_FORMAT):
+    if not epoch_folders.are_renewed(backend):
         return storage.take_over(job_id, fence.epoch)
     return storage.take_over(
         job_id,

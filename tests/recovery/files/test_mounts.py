@@ -1,4 +1,4 @@
-"""Where jobs may keep their files: only where a renamed folder is out of reach at once."""
+"""Where jobs may keep their files: only where a new leader takes an older attempt's paths away."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import pytest
 
 from jrs.backends.memory import MemoryBackend, Space
 from jrs.contract.errors import InvalidInput
+from jrs.contract.formats import NEWEST_FORMAT
+from jrs.recovery.files.epoch_folders import SINCE_FORMAT
 from jrs.recovery.inspect.doctor import examine
 from jrs.recovery.master import Master
 from jrs.store.opening import open_backend
@@ -20,10 +22,6 @@ LOCAL = "1 0 8:1 / / rw,relatime - ext4 /dev/sda rw"
 NFS = "rw,vers=4.2,rsize=1048576,hard,proto=tcp,sec=sys"
 
 REFUSED = {
-    "nfs by default": f"nfs4 host:/x {NFS}",
-    "nfs 3": "nfs host:/x rw,vers=3,addr=10.0.0.1",
-    "actimeo=1": f"nfs4 host:/x {NFS},acregmin=1,acregmax=1,acdirmin=1,acdirmax=1",
-    "lookupcache=pos": f"nfs4 host:/x {NFS},lookupcache=pos",
     "juicefs": "fuse.juicefs JuiceFS:x rw,user_id=0,group_id=0,default_permissions,allow_other",
     "sshfs": "fuse.sshfs host:/x rw,user_id=0,group_id=0",
     "nameless fuse": "fuse x rw,user_id=0",
@@ -32,6 +30,13 @@ REFUSED = {
     "cached 9p": "9p x rw,cache=mmap,trans=virtio",
     "object store": "fuse.s3fs s3fs rw,user_id=0",
 }
+CACHED = {
+    "nfs by default": f"nfs4 host:/x {NFS}",
+    "nfs 3": "nfs host:/x rw,vers=3,addr=10.0.0.1",
+    "actimeo=1": f"nfs4 host:/x {NFS},acregmin=1,acregmax=1,acdirmin=1,acdirmax=1",
+    "lookupcache=pos": f"nfs4 host:/x {NFS},lookupcache=pos",
+}
+"""Fit since new leaders make new folders."""
 FIT = {
     "lookupcache=none": f"nfs4 host:/x {NFS},lookupcache=none",
     "noac": f"nfs4 host:/x {NFS},noac,acregmin=0,acregmax=0,acdirmin=0,acdirmax=0",
@@ -57,50 +62,79 @@ def mount(where: Path, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Path, "read_text", fabricated)
 
 
-def master(storage: Path) -> Master:
-    url = f"memory://{uuid.uuid4().hex}"
-    return Master(MemoryBackend(Space(), url=url), url=url, storage=storage)
+def memory(version: int = NEWEST_FORMAT) -> MemoryBackend:
+    backend = MemoryBackend(Space(), url=f"memory://{uuid.uuid4().hex}")
+    backend.marked_format = version
+    return backend
+
+
+def master(storage: Path, version: int = NEWEST_FORMAT) -> Master:
+    backend = memory(version)
+    return Master(backend, url=backend.url, storage=storage)
 
 
 @pytest.mark.parametrize("how", REFUSED.values(), ids=REFUSED.keys())
 def test_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     """C1: where names are cached, a renamed folder is no fence; what helps is said."""
     mount(tmp_path, how, monkeypatch)
-    with pytest.raises(InvalidInput, match=r"cannot keep their files in .*lookupcache=none") as no:
+    with pytest.raises(InvalidInput, match=r"cannot keep their files in .* Lustre or NFS") as no:
         master(tmp_path / "jobs")
     assert f"it is on {how.partition(' ')[0]}" in str(no.value)
     assert "\n" not in str(no.value)
     assert not (tmp_path / "jobs").exists()
 
 
-@pytest.mark.parametrize("how", FIT.values(), ids=FIT.keys())
+@pytest.mark.parametrize("how", [*FIT.values(), *CACHED.values()], ids=[*FIT, *CACHED])
 def test_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
-    """C1: tight by its options, or because the filesystem takes cached names back."""
+    """C1: tight by its options, or because the filesystem takes cached names back, or because no
+    handle leads to a new folder."""
     mount(tmp_path, how, monkeypatch)
     master(tmp_path / "jobs")
+
+
+@pytest.mark.parametrize("how", CACHED.values(), ids=CACHED.keys())
+def test_where_leaders_only_rename(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """C1: before format 5 cached names leak; what helps is said, and helps."""
+    mount(tmp_path, how, monkeypatch)
+    with pytest.raises(InvalidInput, match=r"--raise'.* lookupcache=none or noac on every host"):
+        master(tmp_path / "jobs", SINCE_FORMAT - 1)
+    assert not (tmp_path / "jobs").exists()
+    master(tmp_path / "jobs", SINCE_FORMAT)
+    mount(tmp_path, FIT["lookupcache=none"], monkeypatch)
+    master(tmp_path / "jobs", SINCE_FORMAT - 1)
+
+
+def test_a_leader_that_sees_old_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """C1: with nocto a client does not ask the server what is in a folder that it opens."""
+    mount(tmp_path, f"nfs4 host:/x {NFS},nocto", monkeypatch)
+    with pytest.raises(InvalidInput, match="mount it without nocto on every host"):
+        master(tmp_path / "jobs")
 
 
 def test_a_link_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """C1: by whatever path it is named."""
     (tmp_path / "nfs").mkdir()
     (tmp_path / "local").symlink_to(tmp_path / "nfs")
-    mount(tmp_path / "nfs", REFUSED["nfs by default"], monkeypatch)
-    with pytest.raises(InvalidInput, match="it is on nfs4"):
+    mount(tmp_path / "nfs", REFUSED["cifs"], monkeypatch)
+    with pytest.raises(InvalidInput, match="it is on cifs"):
         master(tmp_path / "local" / "jobs")
 
 
-@pytest.mark.parametrize(("how", "fit"), [(REFUSED["actimeo=1"], False), (FIT["noac"], True)])
-def test_doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, fit: bool) -> None:
+@pytest.mark.parametrize("version", [SINCE_FORMAT - 1, SINCE_FORMAT])
+def test_doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int) -> None:
     """C1: the doctor says the same, as a finding with its remedy."""
-    mount(tmp_path, how, monkeypatch)
-    backend = MemoryBackend(Space())
+    mount(tmp_path, CACHED["actimeo=1"], monkeypatch)
+    backend = memory(version)
     found = {one.what: one for one in examine(backend, backend, ttl=60.0, storage=tmp_path)}
 
     assert str(tmp_path) in found["storage"].detail
     assert "nfs4" in found["storage"].detail
-    remedy = None if fit else "mount it with lookupcache=none or noac on every host"
-    assert (found["storage"].remedy or "").startswith(remedy or "")
-    assert (found["storage"].remedy is None) is fit
+    if version < SINCE_FORMAT:
+        assert "lookupcache=none or noac on every host" in (found["storage"].remedy or "")
+    else:
+        assert found["storage"].remedy is None
 
 
 def test_on_the_command_line(tmp_path: Path) -> None:

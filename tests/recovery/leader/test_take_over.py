@@ -23,6 +23,7 @@ from jrs.recovery.checkpoint_format import checkpoint
 from jrs.recovery.checkpoint_format.links import link_checkpoint
 from jrs.recovery.checkpoint_format.position import position
 from jrs.recovery.files import epoch_folders, permissions, transfer
+from jrs.recovery.files.epoch_folders import SINCE_FORMAT
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.leader import take_over as taking
 from jrs.recovery.snapshots import SnapshotCatalog
@@ -76,9 +77,12 @@ class Zombie:
 
     def __init__(self, epoch: Path, out: Path) -> None:
         with ExitStack() as stack:
-            self.log, self.stream, self.out = (
+            self.log, self.stream, self.streams, self.epoch, self.out = (
                 self._open(path, stack)
-                for path in (epoch / CK / "offsets", epoch / "streams/hourly", out)
+                for path in (
+                    *(epoch / name for name in (f"{CK}/offsets", "streams/hourly", "streams", ".")),
+                    out,
+                )
             )
             self._stack = stack.pop_all()
 
@@ -98,6 +102,12 @@ class Zombie:
         os.rename(
             f"staging/batch={batch}", f"batch={batch}", src_dir_fd=self.stream, dst_dir_fd=self.out
         )
+
+    def begin(self) -> Iterator[Callable[[], None]]:
+        """Yield ways to begin a stage: this one again, another one, the first one."""
+        yield lambda: os.mkdir("staging", dir_fd=self.stream)
+        yield lambda: os.mkdir("another", dir_fd=self.streams)
+        yield lambda: os.mkdir("streams", dir_fd=self.epoch)
 
     def close(self) -> None:
         self._stack.close()
@@ -128,6 +138,45 @@ def test_c1_no_handle_leads_into_the_new_folder(storage: JobStorage, zombie: Zom
     out = storage.published("job", "hourly", temporary=False)
     assert files(new) == expected
     assert os.listdir(out) == ["batch=1"]
+
+
+def test_c1_no_stage_is_begun_again(
+    storage: JobStorage, zombie: Zombie, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C1: a zombie that begins a stage finds no folder for its staging, even if what it was writing
+    to cannot be deleted: it would publish from there."""
+    remove = shutil.rmtree
+
+    def but_trash(path: Path, **how: Any) -> None:
+        if path.parent.name == ".trash":
+            raise OSError(errno.ENOTEMPTY, "not empty")
+        remove(path, **how)
+
+    monkeypatch.setattr(shutil, "rmtree", but_trash)
+    take_over(storage, 6)
+    zombie.plan(5)
+    for begin in zombie.begin():
+        with pytest.raises(FileNotFoundError):
+            begin()
+
+
+def test_c1_a_stage_begun_meanwhile(
+    storage: JobStorage, zombie: Zombie, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C1: a zombie begins its stage again in the midst of a take-over: what it makes goes."""
+    expected = wanted(storage)
+    move, begun = os.rename, iter(zombie.begin())
+
+    def and_begin(source: Path, target: Path) -> None:
+        move(source, target)
+        if source.name == "ck" and source.parent.name == "hourly":
+            next(begun)()
+            os.mkdir("ck", dir_fd=zombie.stream)
+
+    monkeypatch.setattr(os, "rename", and_begin)
+    assert files(take_over(storage, 6)) == expected
+    with pytest.raises(FileNotFoundError):
+        os.mkdir("staging", dir_fd=zombie.stream)
 
 
 def test_c1_a_rename_alone_is_no_fence_for_handles(storage: JobStorage, zombie: Zombie) -> None:
@@ -363,7 +412,7 @@ def test_a_snapshot_meanwhile(memory: FaultyMemory, storage: JobStorage) -> None
 def test_cleanup_knows_what_a_take_over_leaves(storage: JobStorage) -> None:
     """Whatever a death leaves of a take-over goes with the job."""
     folder = storage.folder("job")
-    names = ["e5", "e6", ".e6.withdrawn", f".e7.{'a' * 32}"]
+    names = ["e5", "e6", ".e6.withdrawn", ".e6.kept", f".e7.{'a' * 32}"]
     for name in names:
         (folder / name).mkdir(parents=True)
     (folder / ".export").mkdir()
@@ -373,17 +422,18 @@ def test_cleanup_knows_what_a_take_over_leaves(storage: JobStorage) -> None:
     assert os.listdir(folder) == [".export"]
 
 
-@pytest.mark.parametrize("version", [taking.SINCE_FORMAT - 1, taking.SINCE_FORMAT])
+@pytest.mark.parametrize("version", [SINCE_FORMAT - 1, SINCE_FORMAT])
 def test_older_formats_rename(memory: FaultyMemory, storage: JobStorage, version: int) -> None:
     """In a cluster that older versions may lead, nothing is left that they cannot find."""
     memory.marked_format = version
     make(storage, epoch=0)
-    old = (storage.folder("job") / "e0").stat().st_ino
+    old = os.open(storage.folder("job") / "e0", os.O_RDONLY)  # Its number is not given again.
     leadership = memory.campaign("m", ttl=10.0, stop=threading.Event())
     assert leadership is not None
     new = taking.take_over(memory, storage, "job", leadership.fence)
 
-    assert (new.stat().st_ino == old) == (version < taking.SINCE_FORMAT)
+    assert os.path.samestat(new.stat(), os.fstat(old)) == (version < SINCE_FORMAT)
+    os.close(old)
 
 
 def test_a_stage_record_that_cannot_be_read(memory: FaultyMemory, storage: JobStorage) -> None:
