@@ -54,14 +54,14 @@ def options() -> str:
     archive = place()
     if archive is None:
         return ""
-    if archive.is_file():
-        return f'"-XX:SharedArchiveFile={archive}" {_QUIET}'
-    if not _failed(archive).exists():
-        try:
+    try:
+        if archive.is_file():
+            return f'"-XX:SharedArchiveFile={archive}" {_QUIET}'
+        if not _failed(archive).exists():
             archive.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             _wanted(archive).touch()
-        except OSError:
-            pass  # A host that cannot store the request starts Spark as before.
+    except OSError:
+        pass  # The folder is another user's, or cannot be written: Spark starts as before.
     return ""
 
 

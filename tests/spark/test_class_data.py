@@ -84,6 +84,17 @@ def test_a_folder_that_cannot_be_written(folder: Path) -> None:
         class_data.make()
 
 
+def test_a_folder_of_another_user(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing may be read, either."""
+
+    def denied(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "is_file", denied)
+
+    assert class_data.options() == ""
+
+
 def test_a_java_that_makes_none(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is tried once, and said why; sessions do not ask for it again."""
     java = folder.parent / "java" / "bin" / "java"
