@@ -9,6 +9,7 @@ from contextlib import ExitStack
 import pytest
 
 from jrs.contract.backend import Backend
+from jrs.contract.errors import Unavailable
 from jrs.store.opening import open_backend
 from jrs.testing.servers import Server, ZooKeeperServer
 from tests.chaos.load import Load
@@ -21,9 +22,14 @@ TIMEOUT = 3
 
 @pytest.fixture
 def handles(ensemble: Server, cluster: str) -> Iterator[list[Backend]]:
+    def opened() -> Backend | None:
+        try:
+            return open_backend(f"{ensemble.url()}?timeout={TIMEOUT}", cluster=cluster)
+        except Unavailable:
+            return None  # A member may still be returning from the test before.
+
     with ExitStack() as stack:
-        url = f"{ensemble.url()}?timeout={TIMEOUT}"
-        yield [stack.enter_context(open_backend(url, cluster=cluster)) for _ in range(HANDLES)]
+        yield [stack.enter_context(until(opened, "the ensemble answers")) for _ in range(HANDLES)]
 
 
 def kill_leader(ensemble: Server) -> None:
