@@ -98,4 +98,4 @@ def _show_plan(report: MigrationReport) -> None:
 
 
 def _amount(report: MigrationReport) -> str:
-    return f"{counted(report.records, 'record', 'records')} ({size_text(report.bytes)})"
+    return f"{counted(report.records, 'record', 'records')} ({size_text(report.value_bytes)})"

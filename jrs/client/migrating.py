@@ -36,7 +36,7 @@ class MigrationReport:
     already: bool
     """Whether it was there before this call."""
     records: int
-    bytes: int
+    value_bytes: int
     """Of the values of all records."""
     by_kind: dict[str, int]
     """The number of records by the first part of their key."""
@@ -219,7 +219,7 @@ def _report(
         moved=moved or already,
         already=already,
         records=contents.records,
-        bytes=contents.bytes,
+        value_bytes=contents.bytes,
         by_kind=contents.by_kind,
         epoch=0 if newest is None else newest.epoch,
         storage="" if record is None else record.path,
