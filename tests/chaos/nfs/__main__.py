@@ -79,9 +79,10 @@ def run(trial: Trial) -> int:
     found = ", ".join(f"{name} {count:,}" for name, count in counts.items())
     seconds = sorted(one["seconds"] for one in verdict["jobs"].values())
     machine = f"{figures.machine()}, Linux {verdict['kernel']} inside"
+    took = f"seconds of a take-over {seconds[len(seconds) // 2]:.1f} (most {seconds[-1]:.1f})"
+    lasted = f"{time.monotonic() - began:.0f} s"
     print(
-        f"`./dev long nfs`: {how} | {figures.commit()} | {machine} | {found}, seconds of a take-over {seconds[len(seconds) // 2]:.1f} (most "
-        f"{seconds[-1]:.1f}) | {time.monotonic() - began:.0f} s",
+        f"`./dev long nfs`: {how} | {figures.commit()} | {machine} | {found}, {took} | {lasted}",
         flush=True,
     )
     if trial.plain:
