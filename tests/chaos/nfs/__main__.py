@@ -25,7 +25,7 @@ from jrs.testing.chaos import figures
 from tests.chaos.nfs import uml
 from tests.chaos.nfs.trial import Trial
 
-OPTIONS = ("vers=4.2", "vers=4.2,actimeo=1", "vers=4.2,lookupcache=none")
+OPTIONS = ("vers=4.2", "vers=4.2,actimeo=1", "vers=4.2,lookupcache=none", "vers=3,nolock")
 NEVER = ("late files", "late batches", "missed files", "missed batches", "unseen", "inconsistent")
 """The counts that must be 0: files in the new folder, and batches in the output, of a zombie that
 was taken over; files and batches from before that are not there; what the leader's client does not
@@ -78,10 +78,11 @@ def run(trial: Trial) -> int:
     how = f"{trial.options}{' (a rename alone)' * trial.plain}{' restarting' * trial.restarting}"
     found = ", ".join(f"{name} {count:,}" for name, count in counts.items())
     seconds = sorted(one["seconds"] for one in verdict["jobs"].values())
+    machine = f"{figures.machine()}, Linux {verdict['kernel']} inside"
+    took = f"seconds of a take-over {seconds[len(seconds) // 2]:.1f} (most {seconds[-1]:.1f})"
+    lasted = f"{time.monotonic() - began:.0f} s"
     print(
-        f"`./dev long nfs`: {how} | {figures.commit()} | {figures.machine()}, {verdict['kernel']} "
-        f"inside | {found}, seconds of a take-over {seconds[len(seconds) // 2]:.1f} (most "
-        f"{seconds[-1]:.1f}) | {time.monotonic() - began:.0f} s",
+        f"`./dev long nfs`: {how} | {figures.commit()} | {machine} | {found}, {took} | {lasted}",
         flush=True,
     )
     if trial.plain:

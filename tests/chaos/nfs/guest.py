@@ -22,7 +22,7 @@ from typing import Any
 from tests.chaos.nfs import uml, verdict
 from tests.chaos.nfs.trial import EXPORT, LOGS, MOUNTS, Trial
 
-_MODULES = ("ext4", "veth", "nfsd", "nfsv4")
+_MODULES = ("ext4", "veth", "nfsd", "nfsv4", "nfsv3")
 
 
 def make_machine() -> None:
@@ -45,12 +45,14 @@ def make_machine() -> None:
         Path("/proc/fs/nfsd", name).write_text("10\n")
     how = "rw,async,no_root_squash,insecure,fsid=0,no_subtree_check"
     call("exportfs", "-i", "-o", how, f"*:{EXPORT}")
-    call("rpc.mountd", "-N", "3", "-N", "2")
-    call("rpc.nfsd", "-N", "3", "-V", "4", "-V", "4.2", "8")
+    call("rpcbind")  # For version 3.
+    call("rpc.mountd", "-V", "3")
+    call("rpc.nfsd", "-V", "3", "-V", "4", "-V", "4.2", "8")
 
 
 def client(number: int, options: str, *program: str) -> subprocess.Popen[bytes]:
     """Start a program on a client of its own, whose files are below `MOUNTS[number]`."""
+    exported = EXPORT if options.startswith("vers=3") else "/"
     space, wire, server = f"c{number}", f"s{number}", f"10.231.9.{number * 4 + 1}"
     call("ip", "netns", "add", space)
     call("ip", "link", "add", wire, "type", "veth", "peer", "name", "eth0", "netns", space)
@@ -61,7 +63,7 @@ def client(number: int, options: str, *program: str) -> subprocess.Popen[bytes]:
     call("ip", "-n", space, "link", "set", "lo", "up")
     script = f"""
       hostname client{number} &&
-      mount -n -t nfs4 -o {options},nosharecache {server}:/ {MOUNTS[number]} &&
+      mount -n -t nfs -o {options},nosharecache {server}:{exported} {MOUNTS[number]} &&
       grep " {MOUNTS[number]} " /proc/self/mountinfo && exec "$@"
     """
     return subprocess.Popen(
@@ -81,7 +83,7 @@ def run(folder: Path) -> dict[str, Any]:
     trial.over.touch()
     if status or zombies.wait():
         raise RuntimeError(f"the leader ended with {status}, the zombies with {zombies.poll()}")
-    return verdict.judge(trial, Path("/proc/version").read_text().split(" (")[0])
+    return verdict.judge(trial, Path("/proc/version").read_text().split()[2])
 
 
 def call(*command: str) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
 KERNEL = "linux.uml"
-NEEDED = (KERNEL, "rpc.nfsd", "exportfs", "mount.nfs4", "mkfs.ext4", "ip")
+NEEDED = (KERNEL, "rpc.nfsd", "exportfs", "mount.nfs", "rpcbind", "mkfs.ext4", "ip")
 SEARCHED = "/usr/sbin:/usr/bin:/sbin:/bin"
 _MODULES = Path("/usr/lib/uml/modules")
 _POWER_OFF = 0x4321FEDC

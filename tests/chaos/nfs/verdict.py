@@ -38,6 +38,7 @@ def judge_job(taken: dict[str, Any], deeds: Deeds) -> dict[str, Any]:
     }
     planned = seen.get("planned", -1)
     batches = {int(name.partition("=")[2]) for name in last["batches"]}
+    published_to = max(batches, default=-1)
     commits = [int(name[8:]) for name in owed if name[8:].isdigit() and name[:8] == "commits/"]
     return {
         "seconds": taken["returned"] - taken["begun"],
@@ -50,7 +51,7 @@ def judge_job(taken: dict[str, Any], deeds: Deeds) -> dict[str, Any]:
         "missed files": sorted(owed - set(first["files"])),
         "missed batches": sorted(published - set(first["batches"])),
         "unseen": _unseen(first, seen),
-        "inconsistent": _inconsistent(seen, max(commits, default=-1), max(batches), planned),
+        "inconsistent": _inconsistent(seen, max(commits, default=-1), published_to, planned),
         "left at return": taken["left at return"],
         "told": dict(_told(deeds, taken["returned"])),
         "last deed": max((at for at, what, _ in deeds if what in _DONE), default=0.0)
