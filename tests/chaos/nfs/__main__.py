@@ -1,6 +1,6 @@
 """Take-overs of jobs on a real NFS server with two real clients, in user-mode-linux.
 
-    ./dev long nfs                                  a rename alone, then each mount's options
+    ./dev long nfs                                  each of these trials once
     ./dev long nfs --options vers=4.2 --boots 10    a hundred take-overs with default options
 
 Each boot is a machine of its own with ten jobs. On its first client their zombies run on, while a
@@ -48,6 +48,7 @@ def main() -> int:
     ]
     if not options.options:
         trials.insert(0, Trial(OPTIONS[0], options.zombies, plain=True))
+        trials.append(Trial(OPTIONS[0], options.zombies, restarting=True))
     return max([run(trial) for trial in trials], default=0)
 
 
