@@ -89,9 +89,10 @@ def left(folder: Path, up_to: int | None = None) -> list[Path]:
 
 def in_place(folder: Path) -> Path | None:
     """Return the newest epoch folder in a job's folder; None if it has none, or a withdrawn one."""
-    found = of_job(folder)
-    path = found[max(found)] if found else None
-    return None if path is None or _is_withdrawn(path) else path
+    try:
+        return newest(folder)
+    except BeingTakenOver:
+        return None
 
 
 def newest(folder: Path) -> Path | None:
@@ -101,9 +102,12 @@ def newest(folder: Path) -> Path | None:
         BeingTakenOver: it is withdrawn, and its successor is not in place yet.
     """
     found = of_job(folder)
-    if found and _is_withdrawn(path := found[max(found)]):
+    if not found:
+        return None
+    path = found[max(found)]
+    if _is_withdrawn(path):
         raise BeingTakenOver(errno.ENOENT, "is being taken over", str(path))
-    return in_place(folder)
+    return path
 
 
 def take_over(

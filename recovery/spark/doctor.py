@@ -153,5 +153,5 @@ def _address(conf: dict[str, str]) -> Iterator[Diagnostic]:
         yield Diagnostic(
             "master",
             f"{master} cannot be reached: {'; '.join(failed)}",
-            "start the cluster's master, or correct spark.master and the network",
+            reach.REMEDY,
         )

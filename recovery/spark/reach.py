@@ -11,6 +11,8 @@ from jrs.contract.errors import CannotStartHere
 
 ANSWERS = 10.0
 """Seconds in which a server answers."""
+REMEDY = "start the cluster's master, or correct spark.master and the network"
+"""What to do if none does."""
 
 
 def require_reachable(master: str) -> None:
@@ -20,8 +22,7 @@ def require_reachable(master: str) -> None:
     """
     if failed := unreachable(master):
         raise CannotStartHere(
-            f"{master} cannot be reached from this host: {'; '.join(failed)}; start the cluster's "
-            "master, or correct spark.master and the network"
+            f"{master} cannot be reached from this host: {'; '.join(failed)}; {REMEDY}"
         )
 
 
