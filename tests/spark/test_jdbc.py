@@ -68,9 +68,12 @@ def test_each_row_is_written_once(cluster: Cluster, database: Postgres, tmp_path
     found = database.ask("SELECT id FROM payments ORDER BY id")
     assert found == [str(row) for row in range(FILES * ROWS)]
     assert database.ask("SELECT tablename FROM pg_tables WHERE tablename LIKE 'staging%'") == []
-    assert reserved(database, epoch=1, batch=FILES) == "INSERT 0 0"
-    assert reserved(database, epoch=9, batch=FILES - 1) == "INSERT 0 0"
-    assert reserved(database, epoch=9, batch=FILES) == "INSERT 0 1"
+    # Not always one batch for each file: a source that died between its own log and the plan of the
+    # batch gives the next one two files.
+    written = batches(database)
+    assert reserved(database, epoch=1, batch=written) == "INSERT 0 0"
+    assert reserved(database, epoch=9, batch=written - 1) == "INSERT 0 0"
+    assert reserved(database, epoch=9, batch=written) == "INSERT 0 1"
 
 
 def reserved(database: Postgres, *, epoch: int, batch: int) -> str:
