@@ -42,10 +42,6 @@ def open_zookeeper(url: str, cluster: str, create: bool = True) -> ZooKeeperBack
 class ZooKeeperBackend(Backend):
     """A handle on a cluster, with one session for the map and another one for each campaign."""
 
-    commits_check_closing = False
-    """The condition that a record is absent creates and deletes it, and a delete makes others that
-    rely on the versions in its shard read again: too much for every commit without a fence."""
-
     def __init__(self, access: Access, cluster: str, *, create: bool = True) -> None:
         self.url = access.where
         self.cluster = cluster

@@ -155,9 +155,6 @@ class Pipeline:
         """Send commits, up to the first one that has to read versions."""
         while self._held:
             commit = self._held[0]
-            if commit.completed:  # Its caller was interrupted before it came here.
-                self._held.popleft()
-                continue
             if commit.looking is not None:
                 return
             try:

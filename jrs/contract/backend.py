@@ -33,7 +33,7 @@ from jrs.contract.watch import Watch
 
 _KEY = re.compile(r"[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*")
 _PAGE = 1000
-LOOK = 5.0
+_LOOK = 5.0
 """Most seconds for which a process reads from a cluster that was closed."""
 
 
@@ -86,8 +86,6 @@ class Backend(abc.ABC):
         marked_format: the format that the cluster's marker names. Older versions of jrs refuse to
             open the cluster. The format in force may be newer; see `jrs.store.cluster_format`.
         closing: what closes the cluster to this handle; None if nothing does.
-        commits_check_closing: whether a commit without a fence checks the closing in the same
-            step. Otherwise it is looked for before the commit, at most `LOOK` seconds earlier.
     """
 
     url: str
@@ -97,7 +95,6 @@ class Backend(abc.ABC):
     timeout: float = 10.0
     default_storage: Path | None = None
     closing: Closing | None = None
-    commits_check_closing: bool = True
     _next_look: float = 0.0
 
     # -- the public contract ---------------------------------------------------------------
@@ -170,7 +167,7 @@ class Backend(abc.ABC):
             OutcomeUnknown: the commit may have been applied.
         """
         self._check_ops(ops, fence)
-        wanted = self._with_conditions(ops, fence, deadline)
+        wanted = with_conditions(ops, fence, self.closing)
         try:
             self._commit(wanted, fence, deadline or self._deadline())
         except Conflict as conflict:
@@ -189,8 +186,7 @@ class Backend(abc.ABC):
         on the thread that writes commits.
         """
         self._check_ops(ops, fence)
-        closing = self.closing if self.commits_check_closing else None
-        wanted = with_conditions(ops, fence, closing)
+        wanted = with_conditions(ops, fence, self.closing)
         future = self._commit_async(wanted, fence)
         return future if wanted is ops else guarded(future, fence, self.closing)
 
@@ -237,7 +233,7 @@ class Backend(abc.ABC):
             return  # `jrs fsck` names it, and no commit without a fence passes it.
         if stored is not None:
             raise self.closing.error(stored.value)
-        self._next_look = time.monotonic() + LOOK
+        self._next_look = time.monotonic() + _LOOK
 
     @abc.abstractmethod
     def close(self) -> None:
@@ -339,14 +335,6 @@ class Backend(abc.ABC):
 
     def _deadline(self) -> Deadline:
         return Deadline.after(self.timeout)
-
-    def _with_conditions(
-        self, ops: tuple[Op, ...], fence: Fence | None, deadline: Deadline | None
-    ) -> tuple[Op, ...]:
-        if fence is None and not self.commits_check_closing:
-            self._look_for_closing(deadline)
-            return ops
-        return with_conditions(ops, fence, self.closing)
 
     def _look_for_closing(self, deadline: Deadline | None) -> None:
         """Check every few seconds that the cluster is open: so each process that reads is told."""

@@ -8,8 +8,7 @@ Every key is copied by scan, whatever it holds, in steps that can each be interr
 3. The records are copied while clients still write to the source.
 4. ``cluster/closed`` of the source names the target, in a commit that checks the fence and the
    pause. Whatever was acknowledged before it is seen by a scan after it; nothing is acknowledged
-   behind it, because every commit without a fence checks that the record is absent. On ZooKeeper a
-   client looks for it every few seconds instead, so there the copy waits until each one has.
+   behind it, because every commit without a fence checks that the record is absent.
 5. What differs is copied again, until a comparison of all records finds no difference.
 6. One commit opens the target: it deletes ``cluster/closed`` and writes ``cluster/migration``.
 
@@ -26,7 +25,7 @@ import uuid
 
 import attrs
 
-from jrs.contract.backend import LOOK, Backend
+from jrs.contract.backend import Backend
 from jrs.contract.clock import Clock
 from jrs.contract.errors import Conflict, Fenced, InvalidInput, TooLarge, WrongState
 from jrs.contract.formats import NEWEST_FORMAT
@@ -184,9 +183,6 @@ class Migration:
         if not state.closed:
             self._copy(copy)
             self._close(state, fence)
-        if not self._source.commits_check_closing:
-            # Until each client has looked for the closing, and what it had sent before is done.
-            threading.Event().wait(LOOK + self._source.timeout)
         contents = self._survey_or_reopen(fence)
         for _ in range(_PASSES):
             if not self._copy(copy):
