@@ -17,6 +17,7 @@ from jrs.contract.clock import Clock, Deadline
 from jrs.contract.errors import Conflict, Fenced, JrsError, Unavailable
 from jrs.contract.leadership import Leadership
 from jrs.contract.operations import EPOCH_KEY, Absent, Create, Delete, Fence, Op, Record, Update
+from jrs.contract.pending_commit import PendingCommit
 from jrs.contract.watch import Watch
 from jrs.records.codec import decode, encode
 from jrs.records.model import EpochRecord
@@ -130,7 +131,7 @@ class MemoryBackend(Backend):
         self.space.commit(ops, fence)
 
     def _commit_async(self, ops: tuple[Op, ...], fence: Fence | None) -> Future[None]:
-        future: Future[None] = Future()
+        future = PendingCommit()
         try:
             self._check_open()
             self.space.commit(ops, fence)

@@ -17,13 +17,14 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Generic, TypeVar
 
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import Conflict, Fenced, JrsError, OutcomeUnknown, Unavailable
 from jrs.contract.operations import Op
+from jrs.contract.pending_commit import PendingCommit
 
 T = TypeVar("T")
 """A commit in the form of the backend's log."""
@@ -67,7 +68,7 @@ class _Request(Generic[T]):
         line: T | None,
         ops: tuple[Op, ...],
         *,
-        future: Future[None] | None = None,
+        future: PendingCommit | None = None,
         action: Callable[[], None] | None = None,
     ) -> None:
         self.line = line
@@ -89,16 +90,6 @@ class _Request(Generic[T]):
         elif verdict != ACCEPTED:
             self.error = Conflict(self.ops[verdict], "its condition does not hold in the log")
         self.completed = True
-
-    def resolve(self, future: Future[None]) -> None:
-        """Complete the future; called without any lock."""
-        try:
-            if self.error is not None:
-                future.set_exception(self.error)
-            else:
-                future.set_result(None)
-        except InvalidStateError:
-            pass  # The caller canceled it; the commit is valid anyway.
 
 
 class GroupCommit(Generic[T]):
@@ -146,7 +137,7 @@ class GroupCommit(Generic[T]):
 
     def commit_async(self, line: T, ops: tuple[Op, ...]) -> Future[None]:
         """Queue a commit; the serving thread completes its future."""
-        future: Future[None] = Future()
+        future = PendingCommit()
         self._enter(_Request(line, ops, future=future))
         return future
 
@@ -245,7 +236,7 @@ class GroupCommit(Generic[T]):
             request.wake.release()
         for request in batch:
             if request.future is not None:
-                request.resolve(request.future)
+                request.future.settle(request.error)
 
     def _take(self) -> list[_Request[T]]:
         """Take an action, or the commits up to the next one."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import Future
 
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import JrsError, Unavailable
 from jrs.contract.operations import Fence, Op
+from jrs.contract.pending_commit import PendingCommit
 
 from .plan import Plan, Planner, Replan
 from .protocol import codec
@@ -39,7 +40,7 @@ class Commit:
         self.looking: Reading | None = None
         self.error: JrsError | None = None
         self.completed = False
-        self.future: Future[None] | None = None
+        self.future: PendingCommit | None = None
         self.wake: threading.Lock | None = None
 
     def versioned(self) -> list[str]:
@@ -52,13 +53,7 @@ class Commit:
         if self.wake is not None:
             self.wake.release()
         elif self.future is not None:
-            try:
-                if error is None:
-                    self.future.set_result(None)
-                else:
-                    self.future.set_exception(error)
-            except InvalidStateError:
-                pass  # The caller canceled it; the commit is valid anyway.
+            self.future.settle(error)
 
 
 class Pipeline:
@@ -102,7 +97,7 @@ class Pipeline:
     ) -> Future[None]:
         """Commit without waiting."""
         commit = Commit(ops, fence, deadline)
-        commit.future = Future()
+        commit.future = PendingCommit()
         with self._turn:
             self._incomplete.append(commit)
         self._begin(commit)
@@ -155,6 +150,9 @@ class Pipeline:
         """Send commits, up to the first one that has to read versions."""
         while self._held:
             commit = self._held[0]
+            if commit.completed:  # Its caller was interrupted before it came here.
+                self._held.popleft()
+                continue
             if commit.looking is not None:
                 return
             try:

@@ -7,13 +7,13 @@ cluster is not closed: nobody but a leader has a right to write that ends with a
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
+from concurrent.futures import Future
 
 import attrs
 
 from jrs.contract.errors import Conflict, Fenced, JrsError, Refused
 from jrs.contract.operations import Absent, Fence, Op
+from jrs.contract.pending_commit import PendingCommit
 
 
 @attrs.frozen
@@ -61,17 +61,11 @@ def meaning(conflict: Conflict, fence: Fence | None, closing: Closing | None) ->
 
 def guarded(future: Future[None], fence: Fence | None, closing: Closing | None) -> Future[None]:
     """Return a future whose error says what a guard's conflict means."""
-    outer: Future[None] = Future()
+    outer = PendingCommit()
 
     def resolve(inner: Future[None]) -> None:
         error = inner.exception()
-        with suppress(InvalidStateError):  # The caller canceled it; the commit is done anyway.
-            if error is None:
-                outer.set_result(None)
-            elif isinstance(error, Conflict):
-                outer.set_exception(meaning(error, fence, closing))
-            else:
-                outer.set_exception(error)
+        outer.settle(meaning(error, fence, closing) if isinstance(error, Conflict) else error)
 
     future.add_done_callback(resolve)
     return outer

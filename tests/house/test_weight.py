@@ -34,19 +34,19 @@ PROCESSES = {
         "import jrs; jrs.JobResultStore; jrs.JobResult",
         STORE,
         {"cattrs"},
-        44,
+        45,
     ),
     "a client": (
         "import jrs; jrs.connect; jrs.Client",
         STORE | CLIENT,
         {"cattrs", "tenacity"},
-        159,
+        160,
     ),
     "the writer of a base": (
         "import jrs.backends.file.base_writer",
         {"jrs.backends.file", "jrs.backends.shared", "jrs.contract", "jrs.records"},
         set(),
-        47,
+        48,
     ),
     "the client of ZooKeeper's protocol": (
         "import jrs.backends.zookeeper.protocol.connection",
@@ -69,13 +69,13 @@ PROCESSES = {
         "import jrs.recovery.process_attempt",
         RUNS,
         {"cattrs", "tenacity"},
-        126,
+        127,
     ),
     "a master": (
         "import jrs.cli.master",
         RUNS | {"jrs.cli", "jrs.recovery.cleanup", "jrs.recovery.leader", "jrs.recovery.rules"},
         {"cattrs", "click", "tenacity"},
-        187,
+        188,
     ),
 }
 """A program; the rooms of ours that it loads; the heavy packages; and the most modules of ours."""
