@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from typing import Any
 
 from jrs.contract.clock import Deadline
+from jrs.testing.polling import Poll
 
 BOUND = 60.0
 """Seconds after which a condition that should hold soon is taken to never hold."""
@@ -20,8 +20,8 @@ def in_long_form(long: int, short: int) -> int:
 
 def until(condition: Callable[[], Any], what: str, timeout: float = BOUND) -> Any:
     """Return what `condition` returns once that is true."""
-    deadline = Deadline.after(timeout)
+    deadline, poll = Deadline.after(timeout), Poll()
     while not (found := condition()):
         assert not deadline.expired, f"waited in vain until {what}"
-        time.sleep(0.005)
+        poll.sleep()
     return found

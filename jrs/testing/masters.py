@@ -35,9 +35,9 @@ from jrs.records.codec import decode
 from jrs.records.model import EpochRecord
 from jrs.recovery.processes import marks
 from jrs.store.opening import open_backend
+from jrs.testing.polling import Poll
 
 _PATIENCE = 60.0
-_POLL = 0.02
 _TAIL = 2048
 """Bytes of the end of a process's output that are shown."""
 _EVENTS = 30
@@ -209,22 +209,22 @@ class Masters:
         what: str,
         timeout: float = _PATIENCE,
         *,
-        poll: float = _POLL,
+        poll: float | None = None,
     ) -> None:
-        """Wait until `condition` holds; look again every `poll` seconds.
+        """Wait until `condition` holds; look again every `poll` seconds, or ever more seldom.
 
         Raises:
             TimeoutError: it does not hold within `timeout` seconds, or no master is alive; the
                 message has `what`, the last events, and the last output of masters and attempts.
         """
-        deadline = Deadline.after(timeout)
+        deadline, pause = Deadline.after(timeout), Poll()
         while not condition():
             dead = bool(self.all) and not any(master.alive for master in self.all)
             if deadline.expired or dead:
                 why = "no master lives any more" if dead else f"not within {timeout:g} s"
                 said = "".join(f"\n{line}" for line in self._last_words())
                 raise TimeoutError(f"waited until {what}: {why}{said}")
-            time.sleep(poll)
+            pause.sleep() if poll is None else time.sleep(poll)
 
     def close(self) -> None:
         """End all masters and attempts. Idempotent."""

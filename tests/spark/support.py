@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from jrs.contract.backend import Backend
-from jrs.contract.clock import Deadline
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.snapshots import SnapshotRecord
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.process_attempt import PROGRAM
 from jrs.recovery.processes import marks
+from tests.support import until as wait_until
 
 BOUND = 600.0
 """Seconds after which a condition that should hold soon is taken to never hold."""
@@ -25,10 +24,7 @@ JOBS = Path(__file__).with_name("jobs.py")
 
 def until(condition: Callable[[], Any], what: str) -> None:
     """Wait until `condition` holds."""
-    deadline = Deadline.after(BOUND)
-    while not condition():
-        assert not deadline.expired, f"waited in vain until {what}"
-        time.sleep(0.01)
+    wait_until(condition, what, BOUND)
 
 
 def job(name: str) -> str:
