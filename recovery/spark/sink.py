@@ -20,13 +20,15 @@ import shutil
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from ..files.sync import sync
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
 FORMAT = "jrs"
 
@@ -56,6 +58,9 @@ class _Writer(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> _Staged:
         """Write one task's rows, durably; runs in an executor."""
+        # Not for each commit, which runs in a new process.
+        import pyarrow.parquet as pq
+
         name = f"part-{uuid.uuid4().hex}.parquet"
         path = self._staging / name
         writer: pq.ParquetWriter | None = None

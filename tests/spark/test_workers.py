@@ -36,6 +36,7 @@ from pyspark import cloudpickle
 read = sys.stdin.buffer.read
 writer, message = (cloudpickle.loads(read(int.from_bytes(read(4), "big"))) for _ in range(2))
 writer.commit([message, None], 7)
+assert "pyarrow" not in sys.modules  # Spark starts a process for each commit.
 """
 
 
