@@ -89,7 +89,7 @@ COMMANDS: list[list[str]] = [
     ["snapshot", "restore", "--finish", TOLD],
     ["snapshot", "fork", "snapped", "1", "--as", "new"],
     ["snapshot", "delete", "snapped", "1"],
-    ["retry", "failed"],
+    ["retry", "failed", "--timeout", "0"],
     ["retry", "failed", "--as", TOLD],
     ["retry", "done", "--from-stage", TOLD],
     ["snapshot", "convert", "snapped", "1", "--to", "full"],

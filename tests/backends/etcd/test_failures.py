@@ -124,14 +124,14 @@ def test_everything_continues_after_a_restart(
     """Reads, writes, a leadership, and a watch, which tells of what happened after it, too."""
     with backend.watch("") as watch, lead(backend) as leadership:
         until(lambda: stream_of(watch) is not None, "it listens")
+        before = stream_of(watch)
         etcd_server.kill()
         etcd_server.start()
         backend.commit(Create("k", b"v"), fence=leadership.fence)
         assert backend.get("k") is not None
+        until(lambda: stream_of(watch) not in (before, None), "it listens again")
         while watch.wait(0.0):  # What it had to tell of the restart.
             pass
-        before = stream_of(watch)
-        until(lambda: stream_of(watch) is not before or watch.wait(0.0), "it listens again")
         backend.commit(Create("l", b"v"), fence=leadership.fence)
         assert watch.wait(BOUND)
         assert not leadership.lost.is_set()

@@ -6,6 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,15 @@ def file_backend(tmp_path: Path) -> Iterator[Backend]:
         yield backend
 
 
+@contextmanager
+def elsewhere(tmp_path: Path) -> Iterator[Path]:
+    """A folder on another filesystem: in memory, or on the disk if the tests are in memory."""
+    here = os.stat(tmp_path).st_dev
+    other = next(place for place in ("/dev/shm", "/var/tmp") if os.stat(place).st_dev != here)
+    with tempfile.TemporaryDirectory(dir=other) as name:
+        yield Path(name)
+
+
 @pytest.fixture(params=["here", "on another filesystem"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
     """A folder to publish in."""
@@ -55,9 +65,8 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
         (tmp_path / "warehouse").mkdir()
         yield tmp_path / "warehouse"
         return
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
-        assert os.stat(name).st_dev != os.stat(tmp_path).st_dev
-        yield Path(name)
+    with elsewhere(tmp_path) as folder:
+        yield folder
 
 
 def first(stage: Stage) -> Json:
@@ -309,8 +318,8 @@ def test_a_leader_that_wakes_up_over_its_copy(
     """Across filesystems, what a replaced leader has copied is out of its reach before it is
     deleted: nobody sees a part of it.
     """
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
-        target = Path(name, "table")
+    with elsewhere(tmp_path) as other:
+        target = other / "table"
         rename = os.rename
         late: list[tuple[Path, Path]] = []
 
@@ -325,7 +334,7 @@ def test_a_leader_that_wakes_up_over_its_copy(
         with pytest.raises(KeyboardInterrupt):
             one(lead.job(), str(target))
         monkeypatch.undo()
-        assert [path.name for path in Path(name).iterdir()] == [late[0][0].name]
+        assert [path.name for path in other.iterdir()] == [late[0][0].name]
 
         delete = shutil.rmtree
 
@@ -337,7 +346,7 @@ def test_a_leader_that_wakes_up_over_its_copy(
         monkeypatch.setattr(shutil, "rmtree", delete_late)
         one(lead.job(2), str(target))
         monkeypatch.undo()
-        assert tree(Path(name)) == {"table/part": b"first"}
+        assert tree(other) == {"table/part": b"first"}
 
 
 @pytest.mark.parametrize("name", ["one", "both"])
