@@ -23,7 +23,7 @@ from cattrs.errors import BaseValidationError, CattrsError
 from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 
 from jrs.contract.errors import CorruptRecord, JrsError, UnsupportedVersion
-from jrs.records import applications, cluster, lineage, model, snapshots
+from jrs.records import applications, cluster, heads, lineage, model, snapshots
 from jrs.records.former import FORMER
 from jrs.records.stored import Stored
 
@@ -38,6 +38,7 @@ _TYPES: dict[type[Stored], tuple[str, int]] = {
     cluster.StorageMarker: ("marker", 1),
     cluster.StorageRecord: ("storage", 1),
     cluster.SwitchoverRecord: ("switchover", 1),
+    heads.StreamHead: ("head", 1),
     model.AttemptRecord: ("attempt", 1),
     model.CancelRequest: ("cancel", 1),
     model.CleanupJournal: ("cleanup", 1),

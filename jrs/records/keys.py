@@ -16,6 +16,7 @@ ATTEMPTS = "attempts/"
 FENCES = "fence/"
 STAGES = "stages/"
 STREAMS = "streams/"
+HEADS = "heads/"
 STOPS = "stops/"
 CANCEL = "cancel/"
 SNAPSHOTS = "snapshots/"
@@ -38,6 +39,7 @@ MIGRATION = "cluster/migration"
 
 PER_JOB = (
     *(JOBS, RESULTS, DIRTY, TOMBSTONES, ATTEMPTS, FENCES, STAGES, STREAMS, STOPS, CANCEL),
+    HEADS,
     APPLICATIONS,
     CLEANUP,
     LEFT,
@@ -48,7 +50,7 @@ PER_JOB = (
 """Every prefix whose keys continue with a job id."""
 UNFINISHED = (JOBS, APPLICATIONS)
 """The prefixes of what was begun: jobs until they are cleaned up, applications until they end."""
-WHILE_IT_RUNS = (ATTEMPTS, FENCES, STAGES, STREAMS, STOPS, CANCEL, CLEANUP, RESTORES)
+WHILE_IT_RUNS = (ATTEMPTS, FENCES, STAGES, STREAMS, HEADS, STOPS, CANCEL, CLEANUP, RESTORES)
 """The prefixes whose records are removed once the job has ended and is cleaned up."""
 
 
@@ -62,6 +64,14 @@ def stages(job_id: str) -> str:
 
 def stream(job_id: str, name: str) -> str:
     return f"{STREAMS}{job_id}/{name}"
+
+
+def head(job_id: str, name: str) -> str:
+    return f"{HEADS}{job_id}/{name}"
+
+
+def heads(job_id: str) -> str:
+    return f"{HEADS}{job_id}/"
 
 
 def snapshot(job_id: str, number: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import attrs
@@ -68,6 +69,17 @@ def read_plan(checkpoint: Path, batch: int) -> OffsetLog:
             f"the offset log of {checkpoint} cannot be read: batch {batch}: {error}"
         ) from None
     return plan
+
+
+def input_digest(checkpoint: Path, batch: int) -> str:
+    """Return a digest of the input of a batch, by its plan; empty if it has no plan that can be
+    read."""
+    try:
+        plan = offset_log.read(checkpoint / "offsets" / str(batch))
+    except (FileNotFoundError, UnreadableCheckpoint):
+        return ""
+    ends = "\n".join(f"{source.name} {source.offset}" for source in plan.sources)
+    return hashlib.sha256(ends.encode()).hexdigest()[:32]
 
 
 def state_plan(checkpoint: Path) -> OffsetLog | None:

@@ -92,6 +92,7 @@ def default_resources(backend: Backend, storage: JobStorage) -> list[Resource]:
         Records(backend, keys.ATTEMPTS),
         Records(backend, keys.FENCES),
         Records(backend, keys.STREAMS),
+        Records(backend, keys.HEADS),
         Records(backend, keys.CANCEL),
         Records(backend, keys.STOPS),
         Records(backend, keys.RESTORES),

@@ -18,6 +18,7 @@ from jrs.records.cluster import (
     SwitchoverRecord,
 )
 from jrs.records.codec import decode
+from jrs.records.heads import StreamHead
 from jrs.records.lineage import Descendant
 from jrs.records.model import (
     AttemptRecord,
@@ -54,6 +55,7 @@ _KINDS: dict[str, type] = {
     keys.ATTEMPTS: AttemptRecord,
     keys.STAGES: StageRecord,
     keys.STREAMS: StreamRecord,
+    keys.HEADS: StreamHead,
     keys.STOPS: StopRecord,
     keys.CANCEL: CancelRequest,
     keys.CLEANUP: CleanupJournal,

@@ -310,7 +310,8 @@ class Actions:
         """Ensure that no earlier attempt of the job can do harm any more.
 
         Raises:
-            JobHeld: its files are of an epoch that the backend has not reached.
+            JobHeld: its files are of an epoch that the backend has not reached, or the head of a
+                stream cannot be read.
             Unavailable: its files cannot be taken over now; the call may be repeated.
         """
         problem: JobHeld | Unavailable | None = None
@@ -319,7 +320,7 @@ class Actions:
         try:
             # The files first: from here on no older attempt can publish, dead or not.
             take_over(self._backend, self._storage, job_id, self._fence)
-        except Unavailable as error:
+        except (JobHeld, Unavailable) as error:
             problem = error  # The processes that are ended below may be what it is about.
         except Fenced:
             if not self._backend.is_current(self._fence):

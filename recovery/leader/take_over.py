@@ -5,14 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from jrs.contract.backend import Backend
-from jrs.contract.errors import CorruptRecord
+from jrs.contract.errors import CorruptRecord, JobHeld, Unavailable
 from jrs.contract.operations import Fence
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import StageRecord
+from jrs.store import heads
 
 from ..checkpoint_format.links import link_checkpoint
-from ..files import epoch_folders
+from ..files import batch_folders, epoch_folders
 from ..files.job_folders import JobStorage
 
 
@@ -20,8 +21,13 @@ def take_over(backend: Backend, storage: JobStorage, job_id: str, fence: Fence) 
     """Put the job's newest epoch folder in place as this leader's; return it.
 
     The job's earlier attempts must be shut out (see `jrs.store.attempt_fence`): staging that no
-    record names is deleted. Durable and idempotent; raises as `JobStorage.take_over`.
+    record names is deleted. What they have committed is published first. Durable and idempotent;
+    raises as `JobStorage.take_over`.
+
+    Raises:
+        JobHeld: the head of a stream cannot be read, so it is not known which rows count.
     """
+    _publish_committed(backend, storage, job_id)
     if not epoch_folders.are_renewed(backend):
         return storage.take_over(job_id, fence.epoch)
     return storage.take_over(
@@ -30,6 +36,23 @@ def take_over(backend: Backend, storage: JobStorage, job_id: str, fence: Fence) 
         staged=_staged(backend, job_id),
         link_checkpoint=link_checkpoint,
     )
+
+
+def _publish_committed(backend: Backend, storage: JobStorage, job_id: str) -> None:
+    """Publish the batches that the heads name and whose attempt died before it published them."""
+    found = epoch_folders.of_job(storage.folder(job_id))
+    if not found:
+        return
+    try:
+        for head in heads.of_job(backend, job_id):
+            if head.folder:
+                staging = found[max(found)] / "streams" / head.stage / "staging"
+                output = storage.published(job_id, head.stage, temporary=False)
+                batch_folders.publish(staging / head.folder, output, head.batch)
+    except CorruptRecord as error:
+        raise JobHeld(f"{error}; restore the job from a snapshot") from error
+    except OSError as error:
+        raise Unavailable(f"a batch of job {job_id!r} cannot be published: {error}") from error
 
 
 def _staged(backend: Backend, job_id: str) -> set[str] | None:

@@ -9,7 +9,6 @@ batch.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -26,11 +25,8 @@ from jrs.records.snapshots import SnapshotStage
 from ..checkpoint_format import checkpoint, relocation
 from ..checkpoint_format.file_logs import LoggedFile
 from ..checkpoint_format.sink_log import SINK_LOG, files_until
-from ..files import epoch_folders
+from ..files import batch_folders, epoch_folders
 from ..files.job_folders import JobStorage
-
-_BATCH = re.compile(r"batch=([0-9]+)")
-_PART = re.compile(r"part-[0-9a-f]{32}\.parquet")
 
 
 @attrs.frozen
@@ -251,7 +247,7 @@ def _until(folder: Path, path: str, batch: int | None) -> Iterator[Item]:
     with os.scandir(folder) as listed:
         entries = sorted(listed, key=lambda entry: entry.name)
     for entry in entries:
-        number = batch_of(Path(entry.path))
+        number = batch_folders.number_of(Path(entry.path))
         if number <= batch if number is not None else not entry.name.startswith("."):
             found = _whole(Path(entry.path), f"{path}/{entry.name}", batch)
             yield from found if number is None else _final(found)
@@ -267,19 +263,8 @@ def _logged(folder: Path, path: str, batch: int) -> Iterator[Item]:
 
 def _has_output(folder: Path) -> bool:
     """Return whether a streaming sink, of jrs or of files, has published anything."""
-    return any(folder.glob(f"**/{SINK_LOG}/*")) or any(
-        batch_of(path) is not None for path in folder.glob("batch=*")
-    )
-
-
-def batch_of(folder: Path) -> int | None:
-    """Return the number of a batch folder of the jrs sink; None for any other folder, such as a
-    partition of the job's own table with that name."""
-    match = _BATCH.fullmatch(folder.name)
-    if match is None or not folder.is_dir():
-        return None
-    names = os.listdir(folder)
-    return int(match[1]) if names and all(map(_PART.fullmatch, names)) else None
+    published = next(batch_folders.published(folder), None)
+    return published is not None or any(folder.glob(f"**/{SINK_LOG}/*"))
 
 
 def _named_in(folder: Path, path: str, log: Path, files: Iterable[LoggedFile]) -> Iterator[Item]:

@@ -48,10 +48,9 @@ from jrs.store import restores
 from jrs.store.result_store import JobResultStore
 
 from ..checkpoint_format import relocation, sink_log
-from ..files import epoch_folders, permissions, transfer
+from ..files import batch_folders, epoch_folders, permissions, transfer
 from ..files.job_folders import JobStorage
 from . import folders, from_stage, swap
-from .contents import batch_of
 from .index import SnapshotIndex
 from .open import OpenSnapshot, check, opened
 from .swap import SPEC, RestoreRequest
@@ -216,8 +215,7 @@ def published_batches(folder: Path) -> Iterator[int]:
     if log.is_dir():
         yield from sink_log.batches(log)
     else:
-        batches = map(batch_of, folder.glob("batch=*"))
-        yield from (batch for batch in batches if batch is not None)
+        yield from batch_folders.published(folder)
 
 
 # -- the steps -----------------------------------------------------------------------------

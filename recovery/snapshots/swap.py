@@ -40,7 +40,7 @@ from jrs.records.lineage import Descendant, Lineage, LineageKind
 from jrs.records.model import EpochRecord, JobSpec, StageRecord, StreamRecord
 from jrs.records.snapshots import Manifest, RestoreRecord, SnapshotRecord
 from jrs.records.stages import TAKEN_OVER
-from jrs.store import attempt_fence, cluster_format, restores
+from jrs.store import attempt_fence, cluster_format, heads, restores
 from jrs.store.result_store import JobResultStore
 
 from ..files import epoch_folders, transfer
@@ -299,6 +299,7 @@ def commit(
             elif (value := wanted.pop(record.key)) != record.value:
                 ops.append(Update(record.key, value, record.version))
     ops += [Create(key, value) for key, value in wanted.items()]
+    ops += heads.restored_ops(backend, job_id, {one.name: one.batch for one in found.stages})
     last: list[Op] = [*guards]
     if request.claim and isinstance(request.source, SnapshotRecord):
         entry = backend.get(keys.snapshot(request.source.job_id, request.source.number))

@@ -1,10 +1,9 @@
-"""The streaming sink ``jrs``: executors stage the rows, the driver publishes them under the fence.
+"""The streaming sink ``jrs``: executors stage the rows, the attempt commits them under its fence.
 
 Executors write Parquet files into the stage's staging folder, which is below the epoch's. When a
-batch commits, its files become one folder ``batch=N``, which is renamed into the stage's output.
-The rename is the fence: once a newer leader has renamed the epoch's folder, no path that an older
-driver or executor knows exists. Publishing is idempotent: a repeated batch, which Spark runs on the
-same input, finds its folder and discards its staged files.
+batch commits, the sink passes their names to the attempt (see `sink_server`), which commits the
+batch and publishes it as a folder ``batch=N`` of the stage's output. The sink itself deletes and
+renames nothing: an error that it gets may come from a commit that has taken effect.
 
 Spark's Python workers get the sink by value (see `by_value`), since they may not have jrs. They
 need pyspark and pyarrow.
@@ -14,9 +13,8 @@ need pyspark and pyarrow.
 
 from __future__ import annotations
 
-import errno
-import os
-import shutil
+import json
+import socket
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,6 +29,8 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 FORMAT = "jrs"
+_PATIENCE = 600.0
+"""Seconds for a commit; a backend that is away ends it sooner."""
 
 
 class _Staged(WriterCommitMessage):
@@ -48,13 +48,15 @@ class JrsSink(DataSource):
         return FORMAT
 
     def streamWriter(self, schema: Any, overwrite: bool) -> _Writer:
-        return _Writer(Path(self.options["staging"]), Path(self.options["out"]))
+        where = self.options
+        return _Writer(Path(where["staging"]), where["stage"], where["address"])
 
 
 class _Writer(DataSourceStreamArrowWriter):
-    def __init__(self, staging: Path, out: Path) -> None:
+    def __init__(self, staging: Path, stage: str, address: str) -> None:
         self._staging = staging
-        self._out = out
+        self._stage = stage
+        self._address = address
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> _Staged:
         """Write one task's rows, durably; runs in an executor."""
@@ -80,34 +82,22 @@ class _Writer(DataSourceStreamArrowWriter):
         return _Staged(name)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Publish a whole batch; runs on the driver's side."""
-        names = _names(messages)
-        if not names:
-            return
-        target = self._out / f"batch={batchId}"
-        if target.exists():
-            self._discard(names)
-            return
-        whole = self._staging / f"batch={batchId}"
-        shutil.rmtree(whole, ignore_errors=True)
-        whole.mkdir()
-        for name in names:
-            os.rename(self._staging / name, whole / name)
-        sync(whole)
-        try:
-            os.rename(whole, target)
-        except OSError as error:
-            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
-                raise
-            shutil.rmtree(whole)  # Another process has just published the same rows.
-        sync(self._out)
+        """Have the attempt commit a whole batch; runs on the driver's side."""
+        request = {"stage": self._stage, "batch": batchId, "files": _names(messages)}
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as attempt:
+            attempt.settimeout(_PATIENCE)
+            attempt.connect("\0" + self._address[1:])
+            with attempt.makefile("rwb") as stream:
+                stream.write(json.dumps(request).encode() + b"\n")
+                stream.flush()
+                answer = stream.readline()
+        if not answer:
+            raise RuntimeError(f"batch {batchId} was not committed: the attempt does not answer")
+        if (error := json.loads(answer)["error"]) is not None:
+            raise RuntimeError(f"batch {batchId} was not committed: {error}")
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        self._discard(_names(messages))
-
-    def _discard(self, names: list[str]) -> None:
-        for name in names:
-            (self._staging / name).unlink(missing_ok=True)
+        """Do nothing: Spark also calls this after a commit that raised, and may have committed."""
 
 
 def _names(messages: list[WriterCommitMessage | None]) -> list[str]:

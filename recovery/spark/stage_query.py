@@ -30,6 +30,7 @@ from jrs.contract.texts import counted
 from jrs.records.model import Json, StageRecord
 from jrs.records.policies import RestartPolicy
 
+from ..attempt.batch_committer import BatchCommitter
 from ..attempt.engine import StateLost, StreamHost
 from ..checkpoint_format.checkpoint import is_computed
 from . import cluster, queries, rescaling
@@ -80,6 +81,8 @@ class StageQuery:
     after: tuple[str, ...]
     partitions: int | None = None
     """The number of partitions for its state; None leaves it to the session."""
+    committer: BatchCommitter | None = None
+    """What commits its batches; None if they go to another sink than that of jrs."""
     step: Step = Step.WAITING
     holds_back: str | None = attrs.field(init=False)
     """Why it holds back rows that no watermark flushes; None if it does not."""
@@ -199,7 +202,7 @@ class StageQuery:
         to_rescale = not at.at_the_end and self._is_to_rescale()
         if to_rescale and left is None:
             self._rescale()
-        self._fill_sink_log()
+        self._pass_over_rescales()
         writer = self.writer
         if left is not None and left == self._in_sink:
             step, writer = Step.REPEATING, queries.for_state_only(writer)
@@ -315,8 +318,10 @@ class StageQuery:
                 f"with: jrs rescale {self.run.context.job_id} --partitions {now}; {error}"
             ) from error
 
-    def _fill_sink_log(self) -> None:
-        """Add to a file sink's log the batches that it missed while the state was rescaled."""
+    def _pass_over_rescales(self) -> None:
+        """Tell the sink of the batches that it missed while the state was rescaled."""
+        if self.committer is not None:
+            self.committer.skip(position(self.checkpoint).committed)
         table = None if self.partitions is None else queries.path_of(self.writer)
         if table is not None:
             every = self.run.job.spark.conf.get("spark.sql.streaming.fileSink.log.compactInterval")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import signal
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 
 import attrs
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -30,10 +31,12 @@ from jrs.records.model import Json, StageRecord, StopMode, StopState, StreamReco
 from jrs.records.policies import RestartPolicy
 from jrs.store.stops import JobStops
 
+from ..attempt.batch_committer import BatchCommitter
 from ..attempt.engine import StreamHost
 from ..attempt.job import Build, Stream, StreamStage
 from . import queries
 from .session import cancel_work
+from .sink_server import SinkServer
 from .stage_query import StageQuery, Step
 
 _LOOK = 0.25
@@ -66,6 +69,7 @@ class Streams:
         self._fence_at = 0.0
         self._marks: list[StageRecord] = []
         """The records of the stages that are being marked as finished."""
+        self._sinks = SinkServer(self._context.runtime, self._fail)
         self._supervisor = self._context.runtime.thread(self._supervise, "jrs-streams")
         self._supervisor.start()
 
@@ -84,7 +88,6 @@ class Streams:
         """Start a stage that has not finished; see `Job.stream`."""
         context, job = self._context, self._run.job
         job.check()
-        folder = context.storage.stream(job.job_id, job.epoch, name)
         output = context.storage.published(job.job_id, name, temporary=False)
         writer = build(StreamStage(job, name, output))
         if not isinstance(writer, DataStreamWriter):
@@ -98,18 +101,22 @@ class Streams:
             job.job_id, name, bounded, "", str(session.version), order=order, after=after
         )
         self._check_plan(place, writer)
+        committer = None
+        if queries.uses_sink(writer):
+            committer = self._committer(name, output)
+        folder = context.storage.stream(job.job_id, job.epoch, name)
         checkpoint = folder / "ck"
         # Unique in the session, which jobs may share; but a table has the name of its stage.
         title = name if queries.is_table(writer) else f"{job.job_id}/{name}"
         writer = writer.queryName(title).option("checkpointLocation", str(checkpoint))
-        if queries.uses_sink(writer):
+        if committer is not None:
             queries.register_sink(session)
-            context.storage.make_folder(output)
-            writer = writer.option("staging", str(folder / "staging")).option("out", str(output))
+            writer = writer.option("staging", str(folder / "staging"))
+            writer = writer.option("stage", name).option("address", self._sinks.address)
         once = RestartPolicy(attempts=1)
         stage = StageQuery(
             self._run, name, writer, checkpoint, bounded, restart or once, order, after,
-            context.spec.partitions,
+            context.spec.partitions, committer,
         )  # fmt: skip
         stage.start(draining=self._draining)
         with self._lock:
@@ -151,6 +158,7 @@ class Streams:
             self._supervisor.join()
         for stage in self._stages.values():
             stage.close()
+        self._sinks.close()
 
     @property
     def failure(self) -> BaseException | None:
@@ -270,6 +278,16 @@ class Streams:
                 self._stages[record.name].step = Step.FINISHED
             self._marks = []
             self._changed.notify_all()
+
+    def _committer(self, stage: str, output: Path) -> BatchCommitter:
+        """Return what commits the batches of a stage, once it has published what is committed."""
+        context = self._context
+        folder = context.storage.checkpoint(context.job_id, context.epoch, stage).parent
+        committer = BatchCommitter(context, stage, folder, output)
+        context.storage.make_folder(output)
+        committer.begin()
+        self._sinks.add(stage, committer)
+        return committer
 
     def _check_plan(self, record: StreamRecord, writer: DataStreamWriter) -> None:
         """Record the query of the stage's checkpoint, or refuse a checkpoint of another query."""

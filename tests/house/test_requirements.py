@@ -3,8 +3,8 @@ docstring names the number.
 
 The numbers of requirements are those that comments and docs go by: J of a job result store, S of
 stopping, N of snapshots, F of stages that finish before others, R of state that is relocatable.
-Those of faults: B of liveness and limits, C of shared storage, D of the disk, S of the store and
-its protocol, U of what users run into, X of security.
+Those of faults: A of how batches are committed, B of liveness and limits, C of shared storage, D of
+the disk, S of the store and its protocol, U of what users run into, X of security.
 """
 
 from __future__ import annotations
@@ -60,6 +60,10 @@ REQUIREMENTS = {
     "R6": "state is moved after its cluster has failed",
 }
 FAULTS = {
+    "A2": "what an attempt commits checks the fence of that attempt, also within one epoch",
+    "A3": "an unknown outcome deletes nothing, and no batch is taken for another one",
+    "A4": "a restore moves the head back and begins a generation",
+    "A5": "every batch moves the head, also one without rows, and one that spreads the state",
     "B1": "one process writes the next base, and no leader loses its lead meanwhile",
     "B2": "a job that ends its master's process ends few masters, and is found out",
     "B3": "no text is too long for a job to end, and no job has too many stages",

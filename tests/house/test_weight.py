@@ -34,13 +34,13 @@ PROCESSES = {
         "import jrs; jrs.JobResultStore; jrs.JobResult",
         STORE,
         {"cattrs"},
-        45,
+        46,
     ),
     "a client": (
         "import jrs; jrs.connect; jrs.Client",
         STORE | CLIENT,
         {"cattrs", "tenacity"},
-        160,
+        163,
     ),
     "the writer of a base": (
         "import jrs.backends.file.base_writer",
@@ -69,13 +69,13 @@ PROCESSES = {
         "import jrs.recovery.process_attempt",
         RUNS,
         {"cattrs", "tenacity"},
-        127,
+        130,
     ),
     "a master": (
         "import jrs.cli.master",
         RUNS | {"jrs.cli", "jrs.recovery.cleanup", "jrs.recovery.leader", "jrs.recovery.rules"},
         {"cattrs", "click", "tenacity"},
-        188,
+        191,
     ),
 }
 """A program; the rooms of ours that it loads; the heavy packages; and the most modules of ours."""

@@ -16,6 +16,7 @@ from jrs.records import (
     applications,
     cluster,
     codec,
+    heads,
     lineage,
     model,
     obstacles,
@@ -116,6 +117,9 @@ STORED: dict[type, st.SearchStrategy[Any]] = {
         st.dictionaries(st.text(), st.text(), max_size=3),
         st.none() | st.builds(model.StopRecord, job_ids, st.just(model.StopMode.DRAIN)),
     ),
+    heads.StreamHead: st.builds(
+        heads.StreamHead, job_ids, st.text(), whole, st.integers(-1, 10**6), st.text(), st.text()
+    ),
     model.StreamRecord: st.builds(
         model.StreamRecord, job_ids, st.text(), st.booleans(), st.text(), st.text(), seconds
     ),
@@ -157,6 +161,7 @@ EXAMPLES = [
     model.StageRecord("j", "load", [1], 1, 2, 0.5, 9.0, "load-1"),
     model.StopRecord("j", model.StopMode.DRAIN, stages={"sums": "flushing"}),
     model.StreamRecord("j", "sums", True, "a1", "4.0", 1.0),
+    heads.StreamHead("j", "sums", 1, 7, "a1", "batch=7.c4"),
     model.MasterInfo("m", "h", 1, 2.0, 3.0),
 ]
 by_type = pytest.mark.parametrize("kind", list(STORED), ids=lambda kind: kind.__name__)

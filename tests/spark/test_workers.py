@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark import cloudpickle
 
+from jrs.contract.runtime import RUNTIME
 from jrs.recovery.spark.by_value import sink_by_value
 from jrs.recovery.spark.sink import JrsSink
+from jrs.recovery.spark.sink_server import SinkServer
 
 WORKER = """
 import sys
@@ -40,21 +43,33 @@ assert "pyarrow" not in sys.modules  # Spark starts a process for each commit.
 """
 
 
+class Recorder:
+    """Notes what would be committed."""
+
+    def __init__(self) -> None:
+        self.committed: list[tuple[int, Sequence[str]]] = []
+
+    def commit(self, batch: int, files: Sequence[str]) -> None:
+        self.committed.append((batch, files))
+
+
 def test_c2_workers_need_no_jrs(tmp_path: Path) -> None:
     """C2: the sink plans, writes and commits a batch in processes that cannot import jrs."""
-    staging, out = tmp_path / "staging", tmp_path / "out"
-    staging.mkdir()
-    out.mkdir()
+    recorder = Recorder()
+    failures: list[BaseException] = []
+    server = SinkServer(RUNTIME, failures.append)
+    server.add("sums", recorder)
     with sink_by_value():
-        made = JrsSink({"staging": str(staging), "out": str(out)})
+        made = JrsSink({"staging": str(tmp_path), "stage": "sums", "address": server.address})
         sent = cloudpickle.dumps(made)  # type: ignore[no-untyped-call]
+    try:
+        assert python(COMMITTER, python(WORKER, sent)) == b""
+    finally:
+        server.close()
 
-    committed = python(COMMITTER, python(WORKER, sent))
-
-    assert committed == b""
-    (file,) = (out / "batch=7").iterdir()
-    assert pq.ParquetFile(file).read() == pa.table({"word": ["wind", "rain"]})
-    assert list(staging.iterdir()) == []
+    ((batch, (name,)),) = recorder.committed
+    assert (batch, failures) == (7, [])
+    assert pq.ParquetFile(tmp_path / name).read() == pa.table({"word": ["wind", "rain"]})
 
 
 def python(code: str, given: bytes) -> bytes:

@@ -1,0 +1,29 @@
+"""StreamHead: the newest batch of a streaming stage that counts, as it is stored."""
+
+from __future__ import annotations
+
+import attrs
+
+from jrs.records.checks import check_job_id
+from jrs.records.stored import Stored
+
+
+def _job_id(instance: object, attribute: object, value: str) -> None:
+    check_job_id(value)
+
+
+@attrs.frozen
+class StreamHead(Stored):
+    """The newest batch of a streaming stage whose rows count. An attempt moves it by one batch at a
+    time, under its fence; that is the commit of the batch."""
+
+    job_id: str = attrs.field(validator=_job_id)
+    stage: str
+    generation: int
+    """Grows when the job is restored: then batches get the numbers of earlier ones."""
+    batch: int
+    """-1 before the first batch."""
+    plan: str = ""
+    """The digest of what the batch has read; empty if it is not known."""
+    folder: str = ""
+    """The staged folder with the batch's rows; empty if none has to be published."""

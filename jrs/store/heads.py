@@ -1,0 +1,66 @@
+"""The heads of a job's streams: ``heads/<job>/<stage>`` says which batches count.
+
+The sink of jrs stages the rows of a batch under a name of their own. Then the attempt moves the
+head, under its fence, and only then it publishes the rows. So no attempt that was shut out can
+publish a batch, whatever its filesystem lets it do; and what was committed but not published, the
+next attempt finds by the head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import attrs
+
+from jrs.contract.backend import Backend
+from jrs.contract.operations import Op, Record, Update
+from jrs.records import keys
+from jrs.records.codec import decode, encode
+from jrs.records.heads import StreamHead
+from jrs.store import cluster_format
+
+SINCE_FORMAT = 6
+"""The first cluster format in which streams have heads."""
+
+
+def are_kept(backend: Backend) -> bool:
+    """Return whether the cluster's streams have heads; raises as `cluster_format.format_of`."""
+    return cluster_format.is_at_least(backend, SINCE_FORMAT)
+
+
+def stored(backend: Backend, job_id: str, stage: str) -> tuple[StreamHead, Record] | None:
+    """Return the head of a stage, and the record that holds it; None if it has none.
+
+    Raises:
+        CorruptRecord: the record cannot be read.
+        Unavailable: the backend did not answer.
+    """
+    record = backend.get(keys.head(job_id, stage))
+    return None if record is None else (decode(StreamHead, record.value, record.key), record)
+
+
+def of_job(backend: Backend, job_id: str) -> Iterator[StreamHead]:
+    """Yield the heads of a job's stages; raises as `stored`."""
+    for record in backend.scan(keys.heads(job_id)):
+        yield decode(StreamHead, record.value, record.key)
+
+
+def restored_ops(backend: Backend, job_id: str, batches: Mapping[str, int | None]) -> list[Op]:
+    """Return the operations that move a job's heads to the batches of a snapshot.
+
+    Args:
+        batches: the batch of each stage in the snapshot; None for one that had not committed any.
+    """
+    ops: list[Op] = []
+    for record in backend.scan(keys.heads(job_id)):
+        head = decode(StreamHead, record.value, record.key)
+        batch = batches.get(head.stage)
+        moved = attrs.evolve(
+            head,
+            generation=head.generation + 1,
+            batch=-1 if batch is None else batch,
+            plan="",
+            folder="",
+        )
+        ops.append(Update(record.key, encode(moved), record.version))
+    return ops

@@ -1,0 +1,185 @@
+"""BatchCommitter: commits the batches of one streaming stage that writes to the sink of jrs.
+
+The rows of batch N are staged under a name of their own. The commit moves the stage's head from
+N - 1 to N, under the attempt's fence. Then the rows are published; the head names them until the
+next batch, so the next attempt publishes what a death left. A cluster before format 6 has no
+heads: there, publishing itself is the commit.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import attrs
+
+from jrs.contract.errors import Conflict, Fenced, JobHeld
+from jrs.contract.operations import Create, Record, Update
+from jrs.contract.read_back import commit_and_read_back
+from jrs.records import keys
+from jrs.records.codec import encode
+from jrs.records.heads import StreamHead
+from jrs.store import heads
+
+from ..checkpoint_format.position import input_digest, position
+from ..checkpoint_format.unreadable import UnreadableCheckpoint
+from ..files import batch_folders
+from ..files.job_folders import GONE
+from .context import AttemptContext
+
+
+class BatchCommitter:
+    """Commits the batches of one stage, one after the other.
+
+    Args:
+        folder: of the stage in its epoch, with ``ck`` and ``staging``.
+        output: where the stage's batches are published.
+    """
+
+    def __init__(self, context: AttemptContext, stage: str, folder: Path, output: Path) -> None:
+        self._context = context
+        self._stage = stage
+        self._folder = folder
+        self._output = output
+        self._keeps_heads = heads.are_kept(context.backend)
+        self._turn = threading.Lock()
+        self._staged: tuple[int, tuple[str, ...], str] | None = None
+        """The batch that was last put into a folder, its files, and the name of the folder."""
+
+    @property
+    def checkpoint(self) -> Path:
+        return self._folder / "ck"
+
+    def begin(self) -> None:
+        """Publish what an earlier attempt has committed; make the head if the stage has none yet.
+
+        Call it before the staging folder is emptied.
+
+        Raises:
+            Fenced: this attempt was shut out.
+            JobHeld: the rows of the newest batch are lost, or the checkpoint cannot be read.
+            Unavailable, OutcomeUnknown: from the backend; the call may be repeated.
+        """
+        if not self._keeps_heads:
+            return
+        with self._turn:
+            found = self._head()
+            if found is not None:
+                self._publish(found[0])
+                return
+            try:
+                committed = position(self.checkpoint).committed
+            except UnreadableCheckpoint as error:
+                raise JobHeld(str(error)) from None
+            newest = max(committed, *batch_folders.published(self._output), -1)
+            head = StreamHead(self._context.job_id, self._stage, generation=1, batch=newest)
+            create = Create(keys.head(head.job_id, head.stage), encode(head))
+            commit_and_read_back(self._context.backend, create, fence=self._context.fence)
+
+    def skip(self, committed: int) -> None:
+        """Move the head over batches that no sink sees: those that spread the state over another
+        number of partitions.
+
+        Raises:
+            JobHeld: a batch that the checkpoint calls committed has read something, so its rows
+                are missing from the output.
+        """
+        if not self._keeps_heads:
+            return
+        with self._turn:
+            head, record = self._present()
+            for batch in range(head.batch + 1, committed + 1):
+                if input_digest(self.checkpoint, batch) != input_digest(self.checkpoint, batch - 1):
+                    raise JobHeld(
+                        f"stage {self._stage!r}: its checkpoint has committed batch {committed}, "
+                        f"and its output ends at batch {head.batch}: restore the job from a "
+                        "snapshot"
+                    )
+            if head.batch < committed:
+                moved = attrs.evolve(head, batch=committed, plan="", folder="")
+                self._move(record, moved)
+
+    def commit(self, batch: int, files: Sequence[str]) -> None:
+        """Commit a batch, and publish it. Durable and idempotent.
+
+        Args:
+            files: the names of the staged files with its rows; none for a batch without rows.
+
+        Raises:
+            Fenced: this attempt was shut out. Nothing of the batch counts.
+            JobHeld: the head is at another batch, or at another one of this number.
+            Unavailable: nothing was changed.
+            OutcomeUnknown: the batch may be committed; the call may be repeated.
+        """
+        staging = self._folder / "staging"
+        with self._turn:
+            if not self._keeps_heads:
+                if files and not (self._output / f"batch={batch}").is_dir():
+                    name = self._stage_files(staging, batch, files)
+                    batch_folders.publish(staging / name, self._output, batch)
+                return
+            head, record = self._present()
+            plan = input_digest(self.checkpoint, batch)
+            if head.batch == batch:
+                # Spark has not noted the commit, and runs the batch again.
+                if head.plan and plan and head.plan != plan:
+                    raise JobHeld(
+                        f"stage {self._stage!r}: batch {batch} is in its output, and was planned "
+                        "again with other input; restore the job from a snapshot"
+                    )
+                self._publish(head)
+                return
+            if head.batch != batch - 1:
+                raise JobHeld(
+                    f"stage {self._stage!r}: its checkpoint is at batch {batch} and its output at "
+                    f"batch {head.batch}; restore the job from a snapshot"
+                )
+            name = self._stage_files(staging, batch, files) if files else ""
+            moved = attrs.evolve(head, batch=batch, plan=plan, folder=name)
+            self._move(record, moved)
+            self._publish(moved)
+
+    # -- inside ----------------------------------------------------------------------------
+
+    def _head(self) -> tuple[StreamHead, Record] | None:
+        return heads.stored(self._context.backend, self._context.job_id, self._stage)
+
+    def _present(self) -> tuple[StreamHead, Record]:
+        found = self._head()
+        if found is None:
+            raise Fenced(f"job {self._context.job_id!r} was cleaned up: this attempt stops here")
+        return found
+
+    def _move(self, record: Record, head: StreamHead) -> None:
+        context = self._context
+        try:
+            move = Update(record.key, encode(head), record.version)
+            commit_and_read_back(context.backend, move, fence=context.fence)
+        except Conflict:
+            context.check()  # Only an attempt that is let in moves the head.
+            raise Fenced(f"another attempt of job {context.job_id!r} has moved its head") from None
+
+    def _stage_files(self, staging: Path, batch: int, files: Sequence[str]) -> str:
+        """Put the files into a folder, once, and return its name."""
+        if self._staged is None or self._staged[:2] != (batch, tuple(files)):
+            name = f"batch={batch}.{self._context.runtime.token()}"
+            try:
+                batch_folders.stage(staging, files, name)
+            except GONE:
+                self._context.check()
+                raise
+            self._staged = batch, tuple(files), name
+        return self._staged[2]
+
+    def _publish(self, head: StreamHead) -> None:
+        """Publish the batch that the head names, if that has not happened yet."""
+        if not head.folder:
+            return
+        staged = self._folder / "staging" / head.folder
+        if not batch_folders.publish(staged, self._output, head.batch):
+            raise JobHeld(
+                f"stage {self._stage!r}: the rows of batch {head.batch} are missing from "
+                f"{self._output}: restore the job from a snapshot; if you have removed them, make "
+                f"an empty folder batch={head.batch} there"
+            )

@@ -1,0 +1,65 @@
+"""The folders of a stream's batches: staged under a name of their own, published as ``batch=N``."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from . import permissions
+from .sync import sync
+
+_BATCH = re.compile(r"batch=([0-9]+)")
+_PART = re.compile(r"part-[0-9a-f]{32}\.parquet")
+
+
+def stage(staging: Path, files: Sequence[str], folder: str) -> None:
+    """Move staged files into a new folder next to them. Durable.
+
+    Raises:
+        FileNotFoundError: a file is missing, or the staging folder is gone.
+    """
+    whole = staging / folder
+    permissions.make(whole)
+    for name in files:
+        os.rename(staging / name, whole / name)
+    sync(whole)
+    sync(staging)
+
+
+def publish(staged: Path, out: Path, batch: int) -> bool:
+    """Rename a batch's staged folder into the output; return whether the batch is there now.
+
+    Durable and idempotent. A batch that is there already stays as it is.
+    """
+    target = out / f"batch={batch}"
+    try:
+        os.rename(staged, target)
+    except (FileNotFoundError, NotADirectoryError):
+        return target.is_dir()
+    except OSError:
+        if not target.is_dir():
+            raise
+        shutil.rmtree(staged, ignore_errors=True)  # It is not empty, and it is the same batch.
+        return True
+    sync(out)
+    return True
+
+
+def number_of(folder: Path) -> int | None:
+    """Return the number of a batch folder of the jrs sink; None for any other folder, such as a
+    partition of the job's own table with that name."""
+    match = _BATCH.fullmatch(folder.name)
+    if match is None or not folder.is_dir():
+        return None
+    names = os.listdir(folder)
+    return int(match[1]) if names and all(map(_PART.fullmatch, names)) else None
+
+
+def published(out: Path) -> Iterator[int]:
+    """Yield the numbers of the batches in a stage's output."""
+    for folder in out.glob("batch=*"):
+        if (number := number_of(folder)) is not None:
+            yield number

@@ -1,0 +1,155 @@
+"""SinkServer: commits batches for the sink, which Spark runs in processes of its own.
+
+Such a process has no access to the backend, and must not get any: it is Spark's, and its options
+are shown in plans and logs. So it asks the attempt, over a socket without a file. The attempt
+answers only to processes of its own user that descend from it.
+
+A request and its answer are a line of JSON each::
+
+    {"stage": "sums", "batch": 7, "files": ["part-….parquet"]}
+    {"error": null}
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+from jrs.contract.errors import Fenced, JobHeld, OutcomeUnknown, Unavailable
+from jrs.contract.runtime import Runtime
+
+_PATIENCE = 30.0
+"""Seconds for a process that has connected to send its request."""
+_LONGEST = 16 * 1024 * 1024
+"""Bytes of a request: some 300,000 files."""
+_MOST = 64
+"""Requests that are answered at once."""
+_AGAIN = 0.25
+"""Seconds until a commit is tried again that the backend did not answer."""
+_GENERATIONS = 64
+"""Processes between the attempt and one that asks, at most."""
+
+
+class Committer(Protocol):
+    """Commits the batches of one stage; see `BatchCommitter`."""
+
+    def commit(self, batch: int, files: Sequence[str]) -> None:
+        """Commit a batch, whose rows are in these staged files."""
+
+
+class SinkServer:
+    """Serves the sinks of one attempt's streaming stages.
+
+    Args:
+        fail: called with the error of a commit that ends the attempt.
+
+    Attributes:
+        address: the address for the sink's option.
+    """
+
+    def __init__(self, runtime: Runtime, fail: Callable[[BaseException], None]) -> None:
+        self.address = f"@jrs-{runtime.token()}"
+        self._fail = fail
+        self._committers: dict[str, Committer] = {}
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listener.bind("\0" + self.address[1:])
+        self._listener.listen(128)
+        self._pool = ThreadPoolExecutor(_MOST, thread_name_prefix="jrs-sink")
+        self._closed = threading.Event()
+        self._thread = runtime.thread(self._serve, "jrs-sinks")
+        self._thread.start()
+
+    def add(self, stage: str, committer: Committer) -> None:
+        """Serve the sink of a stage."""
+        self._committers[stage] = committer
+
+    def close(self) -> None:
+        """End every thread, once the commits under way are done. Idempotent."""
+        self._closed.set()
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+        self._listener.close()
+        self._pool.shutdown()
+
+    def _serve(self) -> None:
+        while not self._closed.is_set():
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                if self._closed.is_set():
+                    return
+                self._closed.wait(0.1)  # The process has no descriptor left: try again.
+                continue
+            try:
+                self._pool.submit(self._answer, connection)
+            except RuntimeError:
+                connection.close()  # It is being closed.
+
+    def _answer(self, connection: socket.socket) -> None:
+        with connection, suppress(OSError):  # A process that has gone needs no answer.
+            connection.settimeout(_PATIENCE)
+            if not _is_ours(connection):
+                return
+            line = _line(connection)
+            if line:
+                connection.sendall(json.dumps({"error": self._commit(line)}).encode() + b"\n")
+
+    def _commit(self, line: bytes) -> str | None:
+        """Carry a request out; return the error, or None."""
+        try:
+            request = json.loads(line)
+            committer = self._committers[request["stage"]]
+            while True:
+                try:
+                    committer.commit(request["batch"], request["files"])
+                    return None
+                except (Unavailable, OutcomeUnknown):
+                    # A leader that cannot reach the backend ends its attempts; until then it waits.
+                    if self._closed.wait(_AGAIN):
+                        raise
+        except (Fenced, JobHeld) as error:
+            self._fail(error)
+            return str(error)
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+
+
+def _line(connection: socket.socket) -> bytes:
+    """Return a request; empty if the process has gone, or sends too much."""
+    found = bytearray()
+    while not found.endswith(b"\n"):
+        part = connection.recv(65536)
+        if not part or len(found) > _LONGEST:
+            return b""
+        found += part
+    return bytes(found)
+
+
+def _is_ours(connection: socket.socket) -> bool:
+    """Return whether a process of this user asks, one that descends from this process."""
+    size = struct.calcsize("3i")
+    peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    pid, user, _ = struct.unpack("3i", peer)
+    return user == os.getuid() and _descends(pid)
+
+
+def _descends(pid: int) -> bool:
+    for _ in range(_GENERATIONS):
+        if pid == os.getpid():
+            return True
+        try:
+            # Behind the name, which may contain anything: the state, and the parent.
+            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        except (OSError, ValueError, IndexError):
+            return False
+    return False

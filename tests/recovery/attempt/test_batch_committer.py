@@ -1,0 +1,324 @@
+"""The commit of a stream's batch: its head moves under the fence; then it is published."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from jrs.contract.errors import Fenced, JobHeld, JrsError, OutcomeUnknown, Unavailable
+from jrs.contract.operations import Create, Fence, Update
+from jrs.records import keys
+from jrs.records.heads import StreamHead
+from jrs.recovery.attempt.batch_committer import BatchCommitter
+from jrs.recovery.leader.take_over import take_over
+from jrs.store import attempt_fence, heads
+from tests.recovery.lead import Lead
+from tests.recovery.snapshots.fabricate import FakeQuery
+from tests.recovery.support import FaultyMemory
+
+PART = "part-" + "0" * 31
+
+
+@pytest.fixture
+def lead(memory: FaultyMemory, tmp_path: Path) -> Lead:
+    return Lead(memory, tmp_path / "jobs")
+
+
+class Attempt:
+    """One attempt of the job, with the stream ``sums``."""
+
+    def __init__(self, lead: Lead, attempt: int = 1) -> None:
+        self.lead, backend = lead, lead.backend
+        attempt_fence.shut_out(backend, "job", lead.leadership.fence)
+        take_over(backend, lead.storage, "job", lead.leadership.fence)
+        epoch = lead.leadership.epoch
+        name = attempt_fence.name_of(epoch, attempt, "ab" * 16)
+        backend.commit(*attempt_fence.let_in_ops(backend, "job", name), fence=lead.leadership.fence)
+        fence = attempt_fence.of_attempt(backend, "job", name, lead.leadership.fence)
+        assert fence is not None
+        self.context = lead.context(attempt)
+        object.__setattr__(self.context, "fence", fence)
+        self.out = lead.storage.published("job", "sums", temporary=False)
+        lead.storage.make_folder(self.out)
+        folder = lead.storage.checkpoint("job", epoch, "sums").parent
+        self.committer = BatchCommitter(self.context, "sums", folder, self.out)
+        self.committer.begin()
+        lead.storage.stream("job", epoch, "sums")  # As `Streams` does: staging is emptied.
+        self.staging = folder / "staging"
+        self.query = FakeQuery(folder / "ck", "changelog-v2", partitions=1)
+
+    def plan(self) -> None:
+        if not (self.query.ck / "metadata").exists():
+            self.query.start()
+        self.query.plan()
+
+    def write(self, batch: int, text: str = "rows") -> list[str]:
+        """Write the rows of a batch, as executors do; return the names of the files."""
+        name = f"{PART}{batch % 10}.parquet"
+        (self.staging / name).write_text(f"{text} {batch}")
+        return [name]
+
+    def run(self, batch: int, text: str = "rows") -> None:
+        self.committer.commit(batch, self.write(batch, text))
+
+
+def head(lead: Lead) -> StreamHead:
+    found = heads.stored(lead.backend, "job", "sums")
+    assert found is not None
+    return found[0]
+
+
+def published(lead: Lead) -> dict[str, str]:
+    return {name.split("/")[2]: text for name, text in lead.published().items()}
+
+
+def test_batches_are_committed(lead: Lead) -> None:
+    """The head moves with each batch, also with one that has no rows (A5)."""
+    attempt = Attempt(lead)
+    assert head(lead) == StreamHead("job", "sums", 1, -1)
+    attempt.run(0)
+    attempt.committer.commit(1, [])
+    attempt.run(2)
+    attempt.committer.commit(2, ["part-of-a-repeated-run"])  # Its files are left to be swept.
+
+    assert (head(lead).generation, head(lead).batch) == (1, 2)
+    assert published(lead) == {"batch=0": "rows 0", "batch=2": "rows 2"}
+    assert list(attempt.staging.iterdir()) == []
+
+
+def test_a2_an_attempt_that_was_shut_out_publishes_nothing(lead: Lead) -> None:
+    """A2, C1: whatever its filesystem lets it do: its folders are all still there."""
+    attempt = Attempt(lead)
+    attempt.run(0)
+    before = head(lead)
+    attempt_fence.shut_out(lead.backend, "job", lead.leadership.fence)
+
+    with pytest.raises(Fenced):
+        attempt.run(1)
+    assert head(lead) == before
+    assert published(lead) == {"batch=0": "rows 0"}
+
+
+def test_a2_a_second_attempt_of_one_epoch_shuts_the_first_out(lead: Lead) -> None:
+    """A2: two attempts of one epoch have one folder, and only one of them publishes."""
+    first = Attempt(lead)
+    first.run(0)
+    second = Attempt(lead, attempt=2)
+    with pytest.raises(Fenced):
+        first.run(1, "the first's")
+    second.run(1)
+
+    assert published(lead) == {"batch=0": "rows 0", "batch=1": "rows 1"}
+
+
+@pytest.mark.parametrize("publisher", ["the attempt", "the next leader"])
+def test_a3_what_was_committed_is_published_later(
+    lead: Lead, monkeypatch: pytest.MonkeyPatch, publisher: str
+) -> None:
+    """A3: the attempt dies behind its commit, and its rows are published all the same."""
+    attempt = Attempt(lead)
+    attempt.run(0)
+    with monkeypatch.context() as patch:
+        patch.setattr(BatchCommitter, "_publish", lambda *_: died())
+        with pytest.raises(Died):
+            attempt.run(1)
+    assert published(lead).keys() == {"batch=0"}
+    if publisher == "the attempt":
+        attempt.committer.begin()
+    else:
+        take_over(lead.backend, lead.storage, "job", Fence(9, lead.leadership.fence.version))
+
+    assert published(lead) == {"batch=0": "rows 0", "batch=1": "rows 1"}
+
+
+@pytest.mark.parametrize("applied", [True, False])
+def test_a3_a_commit_whose_outcome_is_unknown(
+    lead: Lead, memory: FaultyMemory, applied: bool
+) -> None:
+    """A3: it is read back, or repeated with the same files; nothing is deleted."""
+    attempt = Attempt(lead)
+    files = attempt.write(0)
+    memory.fault(keys.HEADS, OutcomeUnknown, kind=Update, after=applied, times=1)
+    if not applied:
+        with pytest.raises(OutcomeUnknown):
+            attempt.committer.commit(0, files)
+        assert published(lead) == {}
+    attempt.committer.commit(0, files)
+
+    assert head(lead).batch == 0
+    assert published(lead) == {"batch=0": "rows 0"}
+
+
+def test_a_backend_that_is_away(lead: Lead, memory: FaultyMemory) -> None:
+    """Nothing is changed, and the same call succeeds later."""
+    attempt = Attempt(lead)
+    files = attempt.write(0)
+    memory.down = True
+    with pytest.raises(Unavailable):
+        attempt.committer.commit(0, files)
+    memory.down = False
+    attempt.committer.commit(0, files)
+
+    assert published(lead) == {"batch=0": "rows 0"}
+
+
+def test_a3_a_batch_that_was_planned_again(lead: Lead) -> None:
+    """A3: the same number, but other input: held, since either choice would lose rows."""
+    attempt = Attempt(lead)
+    attempt.plan()
+    attempt.run(0)
+    plan = attempt.query.ck / "offsets" / "0"
+    attempt.run(0)  # Repeated with the same input.
+    plan.write_text('v1\n{"batchWatermarkMs":0}\n7')
+
+    with pytest.raises(JobHeld, match="planned again with other input"):
+        attempt.run(0)
+    assert published(lead) == {"batch=0": "rows 0"}
+
+
+@pytest.mark.parametrize("batch", [0, 3])
+def test_a3_a_gap(lead: Lead, batch: int) -> None:
+    """A3: a batch that does not follow the head, in either direction, is held."""
+    attempt = Attempt(lead)
+    attempt.run(0)
+    attempt.run(1)
+    with pytest.raises(JobHeld, match=f"at batch {batch} and its output at batch 1"):
+        attempt.run(batch)
+    assert head(lead).batch == 1
+    assert published(lead).keys() == {"batch=0", "batch=1"}
+
+
+def test_the_rows_of_the_newest_batch_are_lost(lead: Lead) -> None:
+    """The head names rows that are nowhere: held, and an empty folder says that it was meant."""
+    attempt = Attempt(lead)
+    attempt.run(0)
+    (attempt.out / "batch=0" / f"{PART}0.parquet").unlink()
+    (attempt.out / "batch=0").rmdir()
+    with pytest.raises(JobHeld, match="make an empty folder batch=0"):
+        attempt.committer.begin()
+    (attempt.out / "batch=0").mkdir()
+    attempt.committer.begin()
+
+
+def test_a_stage_that_began_without_heads(lead: Lead, memory: FaultyMemory) -> None:
+    """A job of an earlier format gets its head where it is, once the format is raised."""
+    memory.marked_format = heads.SINCE_FORMAT - 1
+    attempt = Attempt(lead)
+    attempt.run(0)
+    attempt.run(1)
+    attempt.run(1)
+    assert heads.stored(memory, "job", "sums") is None
+    memory.marked_format = heads.SINCE_FORMAT
+
+    after = Attempt(lead, attempt=2)
+    assert head(lead) == StreamHead("job", "sums", 1, 1)
+    after.run(1, "discarded")
+    after.run(2)
+    assert published(lead) == {f"batch={n}": f"rows {n}" for n in range(3)}
+
+
+def test_a5_a_batch_that_spread_the_state(lead: Lead) -> None:
+    """A5: no sink sees it, so the head passes over it; over no batch that has read something."""
+    attempt = Attempt(lead)
+    attempt.plan()
+    attempt.run(0)
+    offsets = attempt.query.ck / "offsets"
+    (offsets / "1").write_bytes((offsets / "0").read_bytes())
+    attempt.committer.skip(1)
+    attempt.committer.skip(1)
+    assert head(lead).batch == 1
+    attempt.run(2)
+    (offsets / "2").write_bytes((offsets / "0").read_bytes())
+    (offsets / "3").write_text('v1\n{"batchWatermarkMs":0}\n7')
+
+    with pytest.raises(JobHeld, match="its output ends at batch 2"):
+        attempt.committer.skip(3)
+
+
+def test_a4_a_restore_begins_a_generation(lead: Lead) -> None:
+    """A4: the head moves back, and its generation says that the numbers are used again."""
+    attempt = Attempt(lead)
+    for batch in range(3):
+        attempt.run(batch)
+    lead.backend.commit(*heads.restored_ops(lead.backend, "job", {"sums": 1}))
+    assert head(lead) == StreamHead("job", "sums", 2, 1)
+    lead.backend.commit(*heads.restored_ops(lead.backend, "job", {}))
+    assert head(lead) == StreamHead("job", "sums", 3, -1)
+
+
+def test_a_damaged_head(lead: Lead) -> None:
+    """It is not known which rows count: nothing is deleted."""
+    attempt = Attempt(lead)
+    key = keys.head("job", "other")
+    lead.backend.commit(Create(key, b"{"))
+    attempt.write(0)
+
+    with pytest.raises(JobHeld, match="restore the job from a snapshot"):
+        take_over(lead.backend, lead.storage, "job", Fence(9, lead.leadership.fence.version))
+    assert list(attempt.staging.iterdir())
+
+
+class Died(BaseException):
+    pass
+
+
+def died() -> None:
+    raise Died
+
+
+class Deadly:
+    """Dies before a step, or behind it: the one of this number."""
+
+    def __init__(self, last: int) -> None:
+        self._left = last
+
+    def step(self, call: Callable[..., object]) -> Callable[..., object]:
+        def wrapped(*given: object, **named: object) -> object:
+            self._count()
+            done = call(*given, **named)
+            self._count()
+            return done
+
+        return wrapped
+
+    def _count(self) -> None:
+        self._left -= 1
+        if self._left == 0:
+            raise Died
+
+
+def test_death_at_every_step(
+    memory: FaultyMemory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An attempt dies before or behind each rename and each commit of a batch; Spark repeats the
+    batch in the next attempt, and each row is there once."""
+    lead = Lead(memory, tmp_path / "jobs")
+    batch = last = 0
+    while True:
+        last += 1
+        deadly = Deadly(last)
+        attempt = Attempt(lead, attempt=last)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "rename", deadly.step(os.rename))
+            patch.setattr(memory, "_commit", deadly.step(memory._commit))
+            try:
+                attempt.run(batch)
+                break
+            except Died:
+                pass
+        Attempt(lead, attempt=1000 + last).run(batch)
+        batch += 1
+    assert batch > 5
+    assert published(lead) == {f"batch={n}": f"rows {n}" for n in range(batch + 1)}
+
+
+def test_errors_are_ours(lead: Lead) -> None:
+    """Whatever happens to the stage's folders, an attempt that leads gets no wrong verdict."""
+    attempt = Attempt(lead)
+    attempt.staging.rmdir()
+    with pytest.raises((FileNotFoundError, JrsError)):
+        attempt.committer.commit(0, ["missing"])
+    assert head(lead).batch == -1

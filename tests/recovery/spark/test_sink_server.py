@@ -1,0 +1,143 @@
+"""The socket over which Spark's processes ask the attempt to commit a batch."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from jrs.contract.errors import Fenced, JobHeld, OutcomeUnknown, Unavailable
+from jrs.contract.runtime import RUNTIME
+from jrs.recovery.spark.sink_server import SinkServer
+from tests.support import until
+
+ASK = """
+import socket, sys
+with socket.socket(socket.AF_UNIX) as attempt:
+    attempt.connect("\\0" + sys.argv[1][1:])
+    try:
+        attempt.sendall(sys.argv[2].encode() + b"\\n")
+        said = attempt.makefile("rb").readline()
+    except ConnectionError:
+        said = b""
+    open(sys.argv[3], "wb").write(said or b"nothing")
+"""
+ORPHAN = """
+import subprocess, sys
+subprocess.Popen([sys.executable, "-c", *sys.argv[1:]], start_new_session=True)
+"""
+
+
+class Sink:
+    """A stage's commits: what was asked for, and what happens then."""
+
+    def __init__(self) -> None:
+        self.committed: list[tuple[int, Sequence[str]]] = []
+        self.errors: list[BaseException] = []
+        self.failures: list[BaseException] = []
+        self.server = SinkServer(RUNTIME, self.failures.append)
+        self.server.add("sums", self)
+
+    def commit(self, batch: int, files: Sequence[str]) -> None:
+        if self.errors:
+            raise self.errors.pop(0)
+        self.committed.append((batch, files))
+
+    def connect(self) -> socket.socket:
+        asking = socket.socket(socket.AF_UNIX)
+        asking.connect("\0" + self.server.address[1:])
+        return asking
+
+    def ask(self, line: str) -> bytes:
+        with self.connect() as asking:
+            asking.sendall(line.encode() + b"\n")
+            return asking.makefile("rb").readline()
+
+    def error(self, **request: object) -> object:
+        return json.loads(self.ask(json.dumps(request)))["error"]
+
+
+@pytest.fixture
+def sink() -> Iterator[Sink]:
+    sink = Sink()
+    yield sink
+    sink.server.close()
+    sink.server.close()
+    assert not [one for one in threading.enumerate() if one.name.startswith("jrs-sink")]
+
+
+def test_a_batch_is_committed(sink: Sink) -> None:
+    assert sink.error(stage="sums", batch=3, files=["a", "b"]) is None
+    assert sink.committed == [(3, ["a", "b"])]
+
+
+@pytest.mark.parametrize(
+    "line", ["", "{", "[]", '{"stage": "sums"}', '{"stage": "other", "batch": 1, "files": []}']
+)
+def test_bad_requests(sink: Sink, line: str) -> None:
+    """An error is the answer, and the next request is served."""
+    assert json.loads(sink.ask(line))["error"]
+    assert (sink.committed, sink.failures) == ([], [])
+    assert sink.error(stage="sums", batch=3, files=[]) is None
+
+
+def test_a_process_that_says_nothing(sink: Sink) -> None:
+    """It keeps none of the others waiting."""
+    with sink.connect(), sink.connect() as second:
+        second.sendall(b'{"stage": ')
+        assert sink.error(stage="sums", batch=3, files=[]) is None
+
+
+@pytest.mark.parametrize("error", [Fenced("was replaced"), JobHeld("is held")])
+def test_errors_that_end_the_attempt(sink: Sink, error: Exception) -> None:
+    sink.errors = [error]
+    assert sink.error(stage="sums", batch=3, files=[]) == str(error)
+    assert sink.failures == [error]
+
+
+def test_errors_of_a_batch(sink: Sink) -> None:
+    """They are Spark's to deal with, which runs the batch again."""
+    sink.errors = [OSError(28, "No space left on device", "/jobs")]
+    said = sink.error(stage="sums", batch=3, files=[])
+    assert said == "OSError: [Errno 28] No space left on device: '/jobs'"
+    assert sink.failures == []
+
+
+def test_a_backend_that_is_away(sink: Sink) -> None:
+    """The commit waits for it: a query does not die of an outage that its master survives."""
+    sink.errors = [Unavailable("away"), OutcomeUnknown("lost"), Unavailable("away")]
+    assert sink.error(stage="sums", batch=3, files=[]) is None
+    assert sink.committed == [(3, [])]
+
+
+def test_closing_ends_a_wait(sink: Sink) -> None:
+    sink.errors = [Unavailable("away")] * 1000
+    answers: list[object] = []
+    asking = threading.Thread(
+        target=lambda: answers.append(sink.error(stage="sums", batch=3, files=[]))
+    )
+    asking.start()
+    until(lambda: len(sink.errors) < 999, "the commit was tried")
+    sink.server.close()
+    asking.join(30)
+    assert answers == ["Unavailable: away"]
+
+
+@pytest.mark.parametrize("program", [[], [sys.executable, "-c", ORPHAN]], ids=["child", "orphan"])
+def test_only_descendants_are_served(sink: Sink, tmp_path: Path, program: list[str]) -> None:
+    """Another process of this user gets no answer, even if it knows the address."""
+    line = '{"stage": "sums", "batch": 3, "files": []}'
+    answer = tmp_path / "answer"
+    start: Callable[..., object] = subprocess.run
+    ask = [ASK, sink.server.address, line, answer]
+    start([*program, *ask] if program else [sys.executable, "-c", *ask], check=True)
+    said = until(lambda: answer.exists() and answer.read_bytes(), "it was answered")
+
+    assert said == (b"nothing" if program else b'{"error": null}\n')
+    assert sink.committed == ([] if program else [(3, [])])
