@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import attrs
@@ -116,8 +117,7 @@ class BatchCommitter:
         with self._turn:
             if not self._keeps_heads:
                 if files and not (self._output / f"batch={batch}").is_dir():
-                    name = self._stage_files(staging, batch, files)
-                    batch_folders.publish(staging / name, self._output, batch)
+                    self._publish_staged(batch, self._stage_files(staging, batch, files))
                 return
             head, record = self._present()
             plan = input_digest(self.checkpoint, batch)
@@ -139,6 +139,9 @@ class BatchCommitter:
             moved = attrs.evolve(head, batch=batch, plan=plan, folder=name)
             self._move(record, moved)
             self._publish(moved)
+            # Whatever else was staged is of a batch that counts already, and can never count.
+            with suppress(OSError):
+                batch_folders.sweep(staging)
 
     # -- inside ----------------------------------------------------------------------------
 
@@ -174,12 +177,15 @@ class BatchCommitter:
 
     def _publish(self, head: StreamHead) -> None:
         """Publish the batch that the head names, if that has not happened yet."""
-        if not head.folder:
+        if head.folder:
+            self._publish_staged(head.batch, head.folder)
+
+    def _publish_staged(self, batch: int, folder: str) -> None:
+        if batch_folders.publish(self._folder / "staging" / folder, self._output, batch):
             return
-        staged = self._folder / "staging" / head.folder
-        if not batch_folders.publish(staged, self._output, head.batch):
-            raise JobHeld(
-                f"stage {self._stage!r}: the rows of batch {head.batch} are missing from "
-                f"{self._output}: restore the job from a snapshot; if you have removed them, make "
-                f"an empty folder batch={head.batch} there"
-            )
+        self._context.check()  # A newer leader has taken the folders.
+        raise JobHeld(
+            f"stage {self._stage!r}: the rows of batch {batch} are missing from {self._output}: "
+            "restore the job from a snapshot; if you have removed them, make an empty folder "
+            f"batch={batch} there"
+        )

@@ -33,11 +33,16 @@ def publish(staged: Path, out: Path, batch: int) -> bool:
     """Rename a batch's staged folder into the output; return whether the batch is there now.
 
     Durable and idempotent. A batch that is there already stays as it is.
+
+    Raises:
+        OSError: it is staged, and cannot be published.
     """
     target = out / f"batch={batch}"
     try:
         os.rename(staged, target)
     except (FileNotFoundError, NotADirectoryError):
+        if staged.is_dir():
+            raise  # The folder of the output is missing.
         return target.is_dir()
     except OSError:
         if not target.is_dir():
@@ -46,6 +51,13 @@ def publish(staged: Path, out: Path, batch: int) -> bool:
         return True
     sync(out)
     return True
+
+
+def sweep(staging: Path) -> None:
+    """Delete the staged files that are in no folder: those of tries that were not committed."""
+    for name in os.listdir(staging):
+        if _PART.fullmatch(name):
+            (staging / name).unlink(missing_ok=True)
 
 
 def number_of(folder: Path) -> int | None:

@@ -2,7 +2,7 @@
 
 Such a process has no access to the backend, and must not get any: it is Spark's, and its options
 are shown in plans and logs. So it asks the attempt, over a socket without a file. The attempt
-answers only to processes of its own user that descend from it.
+answers only to processes of its own user that descend from it, or from the JVM that started it.
 
 A request and its answer are a line of JSON each::
 
@@ -136,7 +136,7 @@ def _line(connection: socket.socket) -> bytes:
 
 
 def _is_ours(connection: socket.socket) -> bool:
-    """Return whether a process of this user asks, one that descends from this process."""
+    """Return whether a process of this user asks, one of this attempt or of its JVM."""
     size = struct.calcsize("3i")
     peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
     pid, user, _ = struct.unpack("3i", peer)
@@ -144,8 +144,11 @@ def _is_ours(connection: socket.socket) -> bool:
 
 
 def _descends(pid: int) -> bool:
+    ours = {os.getpid()}
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        ours.add(os.getppid())  # By spark-submit: the JVM has started this process.
     for _ in range(_GENERATIONS):
-        if pid == os.getpid():
+        if pid in ours:
             return True
         try:
             # Behind the name, which may contain anything: the state, and the parent.

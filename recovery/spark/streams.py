@@ -69,7 +69,7 @@ class Streams:
         self._fence_at = 0.0
         self._marks: list[StageRecord] = []
         """The records of the stages that are being marked as finished."""
-        self._sinks = SinkServer(self._context.runtime, self._fail)
+        self._sinks: SinkServer | None = None
         self._supervisor = self._context.runtime.thread(self._supervise, "jrs-streams")
         self._supervisor.start()
 
@@ -112,7 +112,7 @@ class Streams:
         if committer is not None:
             queries.register_sink(session)
             writer = writer.option("staging", str(folder / "staging"))
-            writer = writer.option("stage", name).option("address", self._sinks.address)
+            writer = writer.option("stage", name).option("address", self._sink_server().address)
         once = RestartPolicy(attempts=1)
         stage = StageQuery(
             self._run, name, writer, checkpoint, bounded, restart or once, order, after,
@@ -158,7 +158,8 @@ class Streams:
             self._supervisor.join()
         for stage in self._stages.values():
             stage.close()
-        self._sinks.close()
+        if self._sinks is not None:
+            self._sinks.close()
 
     @property
     def failure(self) -> BaseException | None:
@@ -286,8 +287,13 @@ class Streams:
         committer = BatchCommitter(context, stage, folder, output)
         context.storage.make_folder(output)
         committer.begin()
-        self._sinks.add(stage, committer)
+        self._sink_server().add(stage, committer)
         return committer
+
+    def _sink_server(self) -> SinkServer:
+        if self._sinks is None:
+            self._sinks = SinkServer(self._context.runtime, self._fail)
+        return self._sinks
 
     def _check_plan(self, record: StreamRecord, writer: DataStreamWriter) -> None:
         """Record the query of the stage's checkpoint, or refuse a checkpoint of another query."""

@@ -89,6 +89,17 @@ def test_batches_are_committed(lead: Lead) -> None:
     assert list(attempt.staging.iterdir()) == []
 
 
+def test_what_was_not_committed_is_swept(lead: Lead) -> None:
+    """A3: a try that failed leaves its files; the next commit removes them, and it alone."""
+    attempt = Attempt(lead)
+    attempt.write(7, "of a try that failed")
+    others = attempt.staging / "something-else"
+    others.write_text("not of the sink")
+    attempt.run(0)
+
+    assert list(attempt.staging.iterdir()) == [others]
+
+
 def test_a2_an_attempt_that_was_shut_out_publishes_nothing(lead: Lead) -> None:
     """A2, C1: whatever its filesystem lets it do: its folders are all still there."""
     attempt = Attempt(lead)
@@ -201,6 +212,17 @@ def test_the_rows_of_the_newest_batch_are_lost(lead: Lead) -> None:
         attempt.committer.begin()
     (attempt.out / "batch=0").mkdir()
     attempt.committer.begin()
+
+
+def test_the_output_is_missing(lead: Lead) -> None:
+    """Rows that are staged are not called lost."""
+    attempt = Attempt(lead)
+    attempt.out.rmdir()
+    with pytest.raises(FileNotFoundError):
+        attempt.run(0)
+    attempt.out.mkdir()
+    attempt.committer.begin()
+    assert published(lead) == {"batch=0": "rows 0"}
 
 
 def test_a_stage_that_began_without_heads(lead: Lead, memory: FaultyMemory) -> None:

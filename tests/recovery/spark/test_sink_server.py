@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 
 from jrs.contract.errors import Fenced, JobHeld, OutcomeUnknown, Unavailable
 from jrs.contract.runtime import RUNTIME
+from jrs.recovery.spark import sink_server
 from jrs.recovery.spark.sink_server import SinkServer
 from tests.support import until
 
@@ -141,3 +143,14 @@ def test_only_descendants_are_served(sink: Sink, tmp_path: Path, program: list[s
 
     assert said == (b"nothing" if program else b'{"error": null}\n')
     assert sink.committed == ([] if program else [(3, [])])
+
+
+@pytest.mark.parametrize("by_submit", [False, True])
+def test_the_jvm_that_started_the_driver(monkeypatch: pytest.MonkeyPatch, by_submit: bool) -> None:
+    """spark-submit starts the driver's Python, and Spark's workers next to it."""
+    if by_submit:
+        monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    else:
+        monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    assert sink_server._descends(os.getpid())
+    assert sink_server._descends(os.getppid()) == by_submit
