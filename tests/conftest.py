@@ -19,7 +19,6 @@ settings.register_profile(
     "jrs", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )
 settings.load_profile("jrs")
-os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "spark" / "conf"))
 
 
 LONGEST = (
