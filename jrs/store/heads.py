@@ -8,11 +8,11 @@ next attempt finds by the head.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 
-import attrs
-
 from jrs.contract.backend import Backend
+from jrs.contract.errors import CorruptRecord
 from jrs.contract.operations import Op, Record, Update
 from jrs.records import keys
 from jrs.records.codec import decode, encode
@@ -39,28 +39,34 @@ def stored(backend: Backend, job_id: str, stage: str) -> tuple[StreamHead, Recor
     return None if record is None else (decode(StreamHead, record.value, record.key), record)
 
 
-def of_job(backend: Backend, job_id: str) -> Iterator[StreamHead]:
-    """Yield the heads of a job's stages; raises as `stored`."""
+def of_job(backend: Backend, job_id: str) -> Iterator[StreamHead | CorruptRecord]:
+    """Yield the heads of a job's stages; an error for one that cannot be read.
+
+    Raises:
+        Unavailable: the backend did not answer.
+    """
     for record in backend.scan(keys.heads(job_id)):
-        yield decode(StreamHead, record.value, record.key)
+        try:
+            yield decode(StreamHead, record.value, record.key)
+        except CorruptRecord as error:
+            yield error
 
 
 def restored_ops(backend: Backend, job_id: str, batches: Mapping[str, int | None]) -> list[Op]:
-    """Return the operations that move a job's heads to the batches of a snapshot.
+    """Return the operations that move a job's heads to the batches of a snapshot, and that write
+    again those that cannot be read.
 
     Args:
         batches: the batch of each stage in the snapshot; None for one that had not committed any.
     """
     ops: list[Op] = []
     for record in backend.scan(keys.heads(job_id)):
-        head = decode(StreamHead, record.value, record.key)
-        batch = batches.get(head.stage)
-        moved = attrs.evolve(
-            head,
-            generation=head.generation + 1,
-            batch=-1 if batch is None else batch,
-            plan="",
-            folder="",
-        )
+        stage = record.key.removeprefix(keys.heads(job_id))
+        batch = batches.get(stage)
+        try:
+            generation = decode(StreamHead, record.value, record.key).generation + 1
+        except CorruptRecord:
+            generation = int(time.time())  # Later than any that was counted.
+        moved = StreamHead(job_id, stage, generation, -1 if batch is None else batch)
         ops.append(Update(record.key, encode(moved), record.version))
     return ops

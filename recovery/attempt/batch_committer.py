@@ -9,13 +9,13 @@ heads: there, publishing itself is the commit.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import attrs
 
-from jrs.contract.errors import Conflict, Fenced, JobHeld
+from jrs.contract.errors import Conflict, CorruptRecord, Fenced, JobHeld
 from jrs.contract.operations import Create, Record, Update
 from jrs.contract.read_back import commit_and_read_back
 from jrs.records import keys
@@ -24,10 +24,22 @@ from jrs.records.heads import StreamHead
 from jrs.store import heads
 
 from ..checkpoint_format.position import input_digest, position
-from ..checkpoint_format.unreadable import UnreadableCheckpoint
 from ..files import batch_folders
 from ..files.job_folders import GONE
 from .context import AttemptContext
+
+
+class LateCommit(Exception):
+    """A commit of a query that was stopped meanwhile."""
+
+
+@contextmanager
+def _or_held() -> Iterator[None]:
+    """Raise `JobHeld` where the block finds a record or a checkpoint that cannot be read."""
+    try:
+        yield
+    except CorruptRecord as error:
+        raise JobHeld(f"{error}; restore the job from a snapshot") from None
 
 
 class BatchCommitter:
@@ -43,14 +55,22 @@ class BatchCommitter:
         self._stage = stage
         self._folder = folder
         self._output = output
-        self._keeps_heads = heads.are_kept(context.backend)
+        with _or_held():
+            self._keeps_heads = heads.are_kept(context.backend)
         self._turn = threading.Lock()
+        self._run = ""
         self._staged: tuple[int, tuple[str, ...], str] | None = None
         """The batch that was last put into a folder, its files, and the name of the folder."""
 
     @property
     def checkpoint(self) -> Path:
         return self._folder / "ck"
+
+    def new_run(self) -> str:
+        """Return the name of a new run of the query; no commit of an earlier run is accepted."""
+        with self._turn:
+            self._run = self._context.runtime.token()
+            return self._run
 
     def begin(self) -> None:
         """Publish what an earlier attempt has committed; make the head if the stage has none yet.
@@ -59,24 +79,24 @@ class BatchCommitter:
 
         Raises:
             Fenced: this attempt was shut out.
-            JobHeld: the rows of the newest batch are lost, or the checkpoint cannot be read.
+            JobHeld: the rows of the newest batch are lost, or the head or the checkpoint cannot be
+                read.
             Unavailable, OutcomeUnknown: from the backend; the call may be repeated.
         """
         if not self._keeps_heads:
             return
-        with self._turn:
+        with self._turn, _or_held():
             found = self._head()
+            committed = position(self.checkpoint).committed
             if found is not None:
-                self._publish(found[0])
+                # Spark notes a batch once it was published: then a user may have moved it away.
+                self._publish(found[0], is_noted=committed >= found[0].batch)
                 return
-            try:
-                committed = position(self.checkpoint).committed
-            except UnreadableCheckpoint as error:
-                raise JobHeld(str(error)) from None
             newest = max(committed, *batch_folders.published(self._output), -1)
             head = StreamHead(self._context.job_id, self._stage, generation=1, batch=newest)
             create = Create(keys.head(head.job_id, head.stage), encode(head))
-            commit_and_read_back(self._context.backend, create, fence=self._context.fence)
+            with suppress(Conflict):  # Of this call itself, if an outcome was unknown.
+                commit_and_read_back(self._context.backend, create, fence=self._context.fence)
 
     def skip(self, committed: int) -> None:
         """Move the head over batches that no sink sees: those that spread the state over another
@@ -88,7 +108,7 @@ class BatchCommitter:
         """
         if not self._keeps_heads:
             return
-        with self._turn:
+        with self._turn, _or_held():
             head, record = self._present()
             for batch in range(head.batch + 1, committed + 1):
                 if input_digest(self.checkpoint, batch) != input_digest(self.checkpoint, batch - 1):
@@ -101,49 +121,58 @@ class BatchCommitter:
                 moved = attrs.evolve(head, batch=committed, plan="", folder="")
                 self._move(record, moved)
 
-    def commit(self, batch: int, files: Sequence[str]) -> None:
+    def commit(self, batch: int, files: Sequence[str], run: str = "") -> None:
         """Commit a batch, and publish it. Durable and idempotent.
 
         Args:
             files: the names of the staged files with its rows; none for a batch without rows.
+            run: the run of the query that has written them; see `new_run`.
 
         Raises:
             Fenced: this attempt was shut out. Nothing of the batch counts.
             JobHeld: the head is at another batch, or at another one of this number.
+            LateCommit: the query was started again meanwhile. Nothing was changed.
             Unavailable: nothing was changed.
             OutcomeUnknown: the batch may be committed; the call may be repeated.
         """
         staging = self._folder / "staging"
-        with self._turn:
-            if not self._keeps_heads:
-                if files and not (self._output / f"batch={batch}").is_dir():
-                    self._publish_staged(batch, self._stage_files(staging, batch, files))
-                return
-            head, record = self._present()
-            plan = input_digest(self.checkpoint, batch)
-            if head.batch == batch:
-                # Spark has not noted the commit, and runs the batch again.
-                if head.plan and plan and head.plan != plan:
-                    raise JobHeld(
-                        f"stage {self._stage!r}: batch {batch} is in its output, and was planned "
-                        "again with other input; restore the job from a snapshot"
-                    )
-                self._publish(head)
-                return
-            if head.batch != batch - 1:
-                raise JobHeld(
-                    f"stage {self._stage!r}: its checkpoint is at batch {batch} and its output at "
-                    f"batch {head.batch}; restore the job from a snapshot"
-                )
-            name = self._stage_files(staging, batch, files) if files else ""
-            moved = attrs.evolve(head, batch=batch, plan=plan, folder=name)
-            self._move(record, moved)
-            self._publish(moved)
+        with self._turn, _or_held():
+            if run != self._run:
+                raise LateCommit(f"batch {batch} is of an earlier run of stage {self._stage!r}")
+            if self._keeps_heads:
+                self._commit(staging, batch, files)
+            elif files and not (self._output / f"batch={batch}").is_dir():
+                name = self._stage_files(staging, batch, files)
+                self._publish_staged(batch, name)
             # Whatever else was staged is of a batch that counts already, and can never count.
             with suppress(OSError):
                 batch_folders.sweep(staging)
 
     # -- inside ----------------------------------------------------------------------------
+
+    def _commit(self, staging: Path, batch: int, files: Sequence[str]) -> None:
+        head, record = self._present()
+        plan = input_digest(self.checkpoint, batch)
+        again = head.batch == batch  # Spark has not noted the commit, and runs the batch again.
+        if not again and head.batch != batch - 1:
+            raise JobHeld(
+                f"stage {self._stage!r}: its checkpoint is at batch {batch} and its output at "
+                f"batch {head.batch}; restore the job from a snapshot"
+            )
+        if again and (head.folder or not head.plan):
+            if head.plan and plan and head.plan != plan:
+                raise JobHeld(
+                    f"stage {self._stage!r}: batch {batch} is in its output, and was planned again "
+                    "with other input; restore the job from a snapshot"
+                )
+            self._publish(head)
+            return
+        # A batch without rows may have been planned again with some: nothing of it is published.
+        name = self._stage_files(staging, batch, files) if files else ""
+        moved = attrs.evolve(head, batch=batch, plan=plan, folder=name)
+        if moved != head:
+            self._move(record, moved)
+        self._publish(moved)
 
     def _head(self) -> tuple[StreamHead, Record] | None:
         return heads.stored(self._context.backend, self._context.job_id, self._stage)
@@ -160,6 +189,9 @@ class BatchCommitter:
             move = Update(record.key, encode(head), record.version)
             commit_and_read_back(context.backend, move, fence=context.fence)
         except Conflict:
+            found = self._head()
+            if found is not None and found[0] == head:
+                return  # By an earlier try of this call, whose outcome was unknown.
             context.check()  # Only an attempt that is let in moves the head.
             raise Fenced(f"another attempt of job {context.job_id!r} has moved its head") from None
 
@@ -175,14 +207,21 @@ class BatchCommitter:
             self._staged = batch, tuple(files), name
         return self._staged[2]
 
-    def _publish(self, head: StreamHead) -> None:
+    def _publish(self, head: StreamHead, *, is_noted: bool = False) -> None:
         """Publish the batch that the head names, if that has not happened yet."""
         if head.folder:
-            self._publish_staged(head.batch, head.folder)
+            self._publish_staged(head.batch, head.folder, is_noted=is_noted)
 
-    def _publish_staged(self, batch: int, folder: str) -> None:
-        if batch_folders.publish(self._folder / "staging" / folder, self._output, batch):
-            return
+    def _publish_staged(self, batch: int, folder: str, *, is_noted: bool = False) -> None:
+        try:
+            staged = self._folder / "staging" / folder
+            if batch_folders.publish(staged, self._output, batch) or is_noted:
+                return
+        except FileExistsError as error:
+            raise JobHeld(
+                f"stage {self._stage!r}: {error.filename} is not batch {batch} that was committed; "
+                "move it away"
+            ) from None
         self._context.check()  # A newer leader has taken the folders.
         raise JobHeld(
             f"stage {self._stage!r}: the rows of batch {batch} are missing from {self._output}: "

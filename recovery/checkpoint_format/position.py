@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import suppress
 from pathlib import Path
 
 import attrs
@@ -72,14 +73,20 @@ def read_plan(checkpoint: Path, batch: int) -> OffsetLog:
 
 
 def input_digest(checkpoint: Path, batch: int) -> str:
-    """Return a digest of the input of a batch, by its plan; empty if it has no plan that can be
-    read."""
+    """Return a digest of the input of a batch, by its plan and the logs that it refers to; empty
+    if it has no plan that can be read."""
     try:
         plan = offset_log.read(checkpoint / "offsets" / str(batch))
     except (FileNotFoundError, UnreadableCheckpoint):
         return ""
-    ends = "\n".join(f"{source.name} {source.offset}" for source in plan.sources)
-    return hashlib.sha256(ends.encode()).hexdigest()[:32]
+    digest = hashlib.sha256()
+    for source in plan.sources:
+        digest.update(f"{source.name} {source.offset}\n".encode())
+        # After a power cut, a file source may give the number of an entry that was lost to another.
+        for name in (f"{source.log_end}", f"{source.log_end}.compact"):
+            with suppress(FileNotFoundError):
+                digest.update((checkpoint / "sources" / source.name / name).read_bytes())
+    return digest.hexdigest()[:32]
 
 
 def state_plan(checkpoint: Path) -> OffsetLog | None:

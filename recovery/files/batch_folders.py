@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
-import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -32,9 +32,10 @@ def stage(staging: Path, files: Sequence[str], folder: str) -> None:
 def publish(staged: Path, out: Path, batch: int) -> bool:
     """Rename a batch's staged folder into the output; return whether the batch is there now.
 
-    Durable and idempotent. A batch that is there already stays as it is.
+    Durable and idempotent.
 
     Raises:
+        FileExistsError: another batch of this number is there.
         OSError: it is staged, and cannot be published.
     """
     target = out / f"batch={batch}"
@@ -43,13 +44,14 @@ def publish(staged: Path, out: Path, batch: int) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         if staged.is_dir():
             raise  # The folder of the output is missing.
-        return target.is_dir()
-    except OSError:
+        if not target.is_dir():
+            return False
+    except OSError as error:
         if not target.is_dir():
             raise
-        shutil.rmtree(staged, ignore_errors=True)  # It is not empty, and it is the same batch.
-        return True
-    sync(out)
+        # Publishing moves the folder, so this is not the one that is staged.
+        raise FileExistsError(errno.EEXIST, "is there already", str(target)) from error
+    sync(out)  # Also if another process has renamed it: it may have died before it did this.
     return True
 
 

@@ -17,6 +17,7 @@ from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import StreamRecord
 from jrs.records.policies import SnapshotPolicy
+from jrs.store import heads
 
 from ..checkpoint_format import checkpoint
 from ..checkpoint_format.position import position
@@ -177,6 +178,10 @@ class RecoveryPoints:
             checkpoint.select(live)
             planned = position(live).planned
             published = max(published_batches(output), default=-1)
+            head = heads.stored(self._backend, job_id, stage)
+            if head is not None:
+                # One batch behind it can be planned again, unless it has published rows.
+                published = max(published, head[0].batch - 1)
         except FileNotFoundError as error:
             return f"{error.filename} is missing"
         except CorruptRecord as error:

@@ -27,9 +27,13 @@ def take_over(backend: Backend, storage: JobStorage, job_id: str, fence: Fence) 
     Raises:
         JobHeld: the head of a stream cannot be read, so it is not known which rows count.
     """
-    _publish_committed(backend, storage, job_id)
-    if not epoch_folders.are_renewed(backend):
-        return storage.take_over(job_id, fence.epoch)
+    unreadable = _publish_committed(backend, storage, job_id)
+    if unreadable is not None or not epoch_folders.are_renewed(backend):
+        # All staging is kept: it may have the rows of a batch that was committed.
+        taken = storage.take_over(job_id, fence.epoch)
+        if unreadable is not None:
+            raise JobHeld(f"{unreadable}; restore the job from a snapshot") from unreadable
+        return taken
     return storage.take_over(
         job_id,
         fence.epoch,
@@ -38,21 +42,32 @@ def take_over(backend: Backend, storage: JobStorage, job_id: str, fence: Fence) 
     )
 
 
-def _publish_committed(backend: Backend, storage: JobStorage, job_id: str) -> None:
-    """Publish the batches that the heads name and whose attempt died before it published them."""
+def _publish_committed(backend: Backend, storage: JobStorage, job_id: str) -> CorruptRecord | None:
+    """Publish the batches that the heads name and whose attempt died before it published them.
+
+    Returns the error of a head that cannot be read.
+    """
     found = epoch_folders.of_job(storage.folder(job_id))
+    unreadable: CorruptRecord | None = None
     if not found:
-        return
-    try:
-        for head in heads.of_job(backend, job_id):
-            if head.folder:
-                staging = found[max(found)] / "streams" / head.stage / "staging"
-                output = storage.published(job_id, head.stage, temporary=False)
-                batch_folders.publish(staging / head.folder, output, head.batch)
-    except CorruptRecord as error:
-        raise JobHeld(f"{error}; restore the job from a snapshot") from error
-    except OSError as error:
-        raise Unavailable(f"a batch of job {job_id!r} cannot be published: {error}") from error
+        return None
+    for head in heads.of_job(backend, job_id):
+        if isinstance(head, CorruptRecord):
+            unreadable = head
+            continue
+        staged = found[max(found)] / "streams" / head.stage / "staging" / head.folder
+        if not head.folder or not staged.is_dir():
+            continue
+        output = storage.published(job_id, head.stage, temporary=False)
+        try:
+            storage.make_folder(output)
+            batch_folders.publish(staged, output, head.batch)
+        except FileExistsError as error:
+            raise JobHeld(f"{error.filename} is not batch {head.batch} that was committed; move it "
+                          "away") from error  # fmt: skip
+        except OSError as error:
+            raise Unavailable(f"a batch of job {job_id!r} cannot be published: {error}") from error
+    return unreadable
 
 
 def _staged(backend: Backend, job_id: str) -> set[str] | None:

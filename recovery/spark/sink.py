@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 FORMAT = "jrs"
 _PATIENCE = 600.0
-"""Seconds for a commit; a backend that is away ends it sooner."""
+"""Seconds for a commit, which waits for a backend that is away."""
 
 
 class _Staged(WriterCommitMessage):
@@ -49,13 +49,14 @@ class JrsSink(DataSource):
 
     def streamWriter(self, schema: Any, overwrite: bool) -> _Writer:
         where = self.options
-        return _Writer(Path(where["staging"]), where["stage"], where["address"])
+        return _Writer(Path(where["staging"]), where["stage"], where["run"], where["address"])
 
 
 class _Writer(DataSourceStreamArrowWriter):
-    def __init__(self, staging: Path, stage: str, address: str) -> None:
+    def __init__(self, staging: Path, stage: str, run: str, address: str) -> None:
         self._staging = staging
         self._stage = stage
+        self._run = run
         self._address = address
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> _Staged:
@@ -83,7 +84,12 @@ class _Writer(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Have the attempt commit a whole batch; runs on the driver's side."""
-        request = {"stage": self._stage, "batch": batchId, "files": _names(messages)}
+        request = {
+            "stage": self._stage,
+            "run": self._run,
+            "batch": batchId,
+            "files": _names(messages),
+        }
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as attempt:
             attempt.settimeout(_PATIENCE)
             attempt.connect("\0" + self._address[1:])

@@ -6,7 +6,7 @@ answers only to processes of its own user that descend from it, or from the JVM 
 
 A request and its answer are a line of JSON each::
 
-    {"stage": "sums", "batch": 7, "files": ["part-….parquet"]}
+    {"stage": "sums", "run": "4f1c…", "batch": 7, "files": ["part-….parquet"]}
     {"error": null}
 """
 
@@ -23,7 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-from jrs.contract.errors import Fenced, JobHeld, OutcomeUnknown, Unavailable
+from jrs.contract.errors import JrsError, OutcomeUnknown, Unavailable
 from jrs.contract.runtime import Runtime
 
 _PATIENCE = 30.0
@@ -41,8 +41,8 @@ _GENERATIONS = 64
 class Committer(Protocol):
     """Commits the batches of one stage; see `BatchCommitter`."""
 
-    def commit(self, batch: int, files: Sequence[str]) -> None:
-        """Commit a batch, whose rows are in these staged files."""
+    def commit(self, batch: int, files: Sequence[str], run: str = "") -> None:
+        """Commit a batch of a run, whose rows are in these staged files."""
 
 
 class SinkServer:
@@ -111,13 +111,13 @@ class SinkServer:
             committer = self._committers[request["stage"]]
             while True:
                 try:
-                    committer.commit(request["batch"], request["files"])
+                    committer.commit(request["batch"], request["files"], request["run"])
                     return None
                 except (Unavailable, OutcomeUnknown):
                     # A leader that cannot reach the backend ends its attempts; until then it waits.
                     if self._closed.wait(_AGAIN):
-                        raise
-        except (Fenced, JobHeld) as error:
+                        return "the attempt has ended"
+        except JrsError as error:
             self._fail(error)
             return str(error)
         except Exception as error:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from jrs.contract.clock import Clock, Deadline
-from jrs.contract.errors import JobHeld, JrsError
+from jrs.contract.errors import JobHeld, JrsError, OutcomeUnknown, Unavailable
 from jrs.contract.texts import counted
 from jrs.records.model import Json, StageRecord
 from jrs.records.policies import RestartPolicy
@@ -215,6 +215,8 @@ class StageQuery:
         else:
             step = Step.RUNNING
             queries.set_trigger(writer, self._trigger)
+        if self.committer is not None:
+            writer = writer.option("run", self.committer.new_run())
         with queries.spread(writer, self.partitions):
             self._query, self._stopping = writer.start(), False
         self.step, self._committed = step, at.committed
@@ -223,6 +225,9 @@ class StageQuery:
         """Start it once more; a failure to start counts as a death."""
         try:
             self._launch(draining)
+        except (Unavailable, OutcomeUnknown):
+            # The backend is away: no death of the stage.
+            self.step, self._start_at = Step.WAITING, self._clock() + _AGAIN
         except (JrsError, StateLost):
             raise
         except Exception as error:

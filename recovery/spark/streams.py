@@ -156,10 +156,11 @@ class Streams:
         self._wake.set()
         if threading.current_thread() is not self._supervisor:
             self._supervisor.join()
-        for stage in self._stages.values():
-            stage.close()
+        # First, or a query that is to stop waits for a commit, and that one for the backend.
         if self._sinks is not None:
             self._sinks.close()
+        for stage in self._stages.values():
+            stage.close()
 
     @property
     def failure(self) -> BaseException | None:

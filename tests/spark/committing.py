@@ -24,12 +24,12 @@ def cut(job: jrs.Job, folder: str) -> Any:
     failed = Path(folder).with_name("failed")
     publish = BatchCommitter._publish
 
-    def publish_or_fail(self: BatchCommitter, head: StreamHead) -> None:
+    def publish_or_fail(self: BatchCommitter, head: StreamHead, **how: bool) -> None:
         if head.batch in CUT and not failed.joinpath(str(head.batch)).exists():
             failed.mkdir(exist_ok=True)
             failed.joinpath(str(head.batch)).touch()
             raise ConnectionResetError("cut off behind the commit")
-        publish(self, head)
+        publish(self, head, **how)
 
     BatchCommitter._publish = publish_or_fail
     found = job.stream(

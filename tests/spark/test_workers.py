@@ -49,7 +49,7 @@ class Recorder:
     def __init__(self) -> None:
         self.committed: list[tuple[int, Sequence[str]]] = []
 
-    def commit(self, batch: int, files: Sequence[str]) -> None:
+    def commit(self, batch: int, files: Sequence[str], run: str = "") -> None:
         self.committed.append((batch, files))
 
 
@@ -60,7 +60,9 @@ def test_c2_workers_need_no_jrs(tmp_path: Path) -> None:
     server = SinkServer(RUNTIME, failures.append)
     server.add("sums", recorder)
     with sink_by_value():
-        made = JrsSink({"staging": str(tmp_path), "stage": "sums", "address": server.address})
+        made = JrsSink(
+            {"staging": str(tmp_path), "stage": "sums", "run": "1", "address": server.address}
+        )
         sent = cloudpickle.dumps(made)  # type: ignore[no-untyped-call]
     try:
         assert python(COMMITTER, python(WORKER, sent)) == b""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from jrs.contract.errors import Fenced, JobHeld, JrsError, OutcomeUnknown, Unava
 from jrs.contract.operations import Create, Fence, Update
 from jrs.records import keys
 from jrs.records.heads import StreamHead
-from jrs.recovery.attempt.batch_committer import BatchCommitter
+from jrs.recovery.attempt.batch_committer import BatchCommitter, LateCommit
 from jrs.recovery.leader.take_over import take_over
 from jrs.store import attempt_fence, heads
 from tests.recovery.lead import Lead
@@ -133,7 +134,7 @@ def test_a3_what_was_committed_is_published_later(
     attempt = Attempt(lead)
     attempt.run(0)
     with monkeypatch.context() as patch:
-        patch.setattr(BatchCommitter, "_publish", lambda *_: died())
+        patch.setattr(BatchCommitter, "_publish", lambda *_, **how: died())
         with pytest.raises(Died):
             attempt.run(1)
     assert published(lead).keys() == {"batch=0"}
@@ -214,14 +215,85 @@ def test_the_rows_of_the_newest_batch_are_lost(lead: Lead) -> None:
     attempt.committer.begin()
 
 
+def test_rows_that_were_moved_away(lead: Lead) -> None:
+    """Once Spark has noted the batch, its rows were published, and a user may move them."""
+    attempt = Attempt(lead)
+    attempt.plan()
+    attempt.run(0)
+    attempt.query.commit()
+    (attempt.out / "batch=0").rename(attempt.out.parent / "elsewhere")
+    attempt.committer.begin()
+
+
+def test_another_batch_is_in_its_place(lead: Lead) -> None:
+    """Rows that count are never dropped for others that have their number."""
+    attempt = Attempt(lead)
+    (attempt.out / "batch=0").mkdir()
+    (attempt.out / "batch=0" / f"{PART}7.parquet").write_text("of an earlier history")
+    for _ in range(2):
+        with pytest.raises(JobHeld, match="batch=0 is not batch 0 that was committed"):
+            attempt.run(0)
+    with pytest.raises(JobHeld, match="batch=0 is not batch 0 that was committed"):
+        take_over(lead.backend, lead.storage, "job", Fence(9, lead.leadership.fence.version))
+    (attempt.out / "batch=0").rename(attempt.out.parent / "elsewhere")
+    attempt.committer.begin()
+    assert published(lead) == {"batch=0": "rows 0", f"{PART}7.parquet": "of an earlier history"}
+
+
+def test_a_batch_without_rows_is_planned_again(lead: Lead) -> None:
+    """After a power cut its plan is lost; what it then reads is committed under its number."""
+    attempt = Attempt(lead)
+    attempt.plan()
+    attempt.committer.commit(0, [])
+    plan = attempt.query.ck / "offsets" / "0"
+    plan.write_text('v1\n{"batchWatermarkMs":0}\n{"logOffset":7}')
+    for text in ("f1", "f1 and f2"):  # Another entry of the source's own log has that number.
+        entry = attempt.query.ck / "sources" / "0" / "7"
+        entry.parent.mkdir(parents=True, exist_ok=True)
+        entry.write_text(text)
+        if text == "f1":
+            attempt.committer.commit(0, [])
+    attempt.run(0)
+    assert published(lead) == {"batch=0": "rows 0"}
+    entry.write_text("f3")
+    with pytest.raises(JobHeld, match="planned again with other input"):
+        attempt.run(0)
+
+
+def test_a_commit_of_a_query_that_was_stopped(lead: Lead) -> None:
+    """It takes nothing from the query that was started since."""
+    attempt = Attempt(lead)
+    attempt.committer.new_run()
+    run = attempt.committer.new_run()
+    files = attempt.write(0)
+    with pytest.raises(LateCommit):
+        attempt.committer.commit(0, ["of-the-first-run"], "another run")
+    attempt.committer.commit(0, files, run)
+    assert published(lead) == {"batch=0": "rows 0"}
+
+
+def test_a_late_write_of_its_own(lead: Lead, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first try takes effect just before the second one: that is no other attempt."""
+    attempt = Attempt(lead)
+    files = attempt.write(0)
+    commit = lead.backend._commit
+
+    def twice(*given: Any) -> None:
+        commit(*given)
+        commit(*given)
+
+    monkeypatch.setattr(lead.backend, "_commit", twice)
+    attempt.committer.commit(0, files)
+    assert published(lead) == {"batch=0": "rows 0"}
+
+
 def test_the_output_is_missing(lead: Lead) -> None:
     """Rows that are staged are not called lost."""
     attempt = Attempt(lead)
     attempt.out.rmdir()
     with pytest.raises(FileNotFoundError):
         attempt.run(0)
-    attempt.out.mkdir()
-    attempt.committer.begin()
+    take_over(lead.backend, lead.storage, "job", Fence(9, lead.leadership.fence.version))
     assert published(lead) == {"batch=0": "rows 0"}
 
 
@@ -280,7 +352,13 @@ def test_a_damaged_head(lead: Lead) -> None:
 
     with pytest.raises(JobHeld, match="restore the job from a snapshot"):
         take_over(lead.backend, lead.storage, "job", Fence(9, lead.leadership.fence.version))
-    assert list(attempt.staging.iterdir())
+    assert not attempt.staging.exists()  # The attempt that made it has no path to it any more.
+    assert list(lead.folder.glob("e9/streams/sums/staging/part-*"))
+    lead.backend.commit(*heads.restored_ops(lead.backend, "job", {"sums": -1, "other": 4}))
+    take_over(lead.backend, lead.storage, "job", Fence(10, lead.leadership.fence.version))
+    found = heads.stored(lead.backend, "job", "other")
+    assert found is not None
+    assert found[0].batch == 4
 
 
 class Died(BaseException):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from jrs.contract.errors import Fenced, JobHeld, OutcomeUnknown, Unavailable
+from jrs.contract.errors import CorruptRecord, Fenced, JobHeld, OutcomeUnknown, Unavailable
 from jrs.contract.runtime import RUNTIME
 from jrs.recovery.spark import sink_server
 from jrs.recovery.spark.sink_server import SinkServer
@@ -46,7 +46,7 @@ class Sink:
         self.server = SinkServer(RUNTIME, self.failures.append)
         self.server.add("sums", self)
 
-    def commit(self, batch: int, files: Sequence[str]) -> None:
+    def commit(self, batch: int, files: Sequence[str], run: str = "") -> None:
         if self.errors:
             raise self.errors.pop(0)
         self.committed.append((batch, files))
@@ -62,7 +62,7 @@ class Sink:
             return asking.makefile("rb").readline()
 
     def error(self, **request: object) -> object:
-        return json.loads(self.ask(json.dumps(request)))["error"]
+        return json.loads(self.ask(json.dumps({"run": "", **request})))["error"]
 
 
 @pytest.fixture
@@ -80,7 +80,8 @@ def test_a_batch_is_committed(sink: Sink) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["", "{", "[]", '{"stage": "sums"}', '{"stage": "other", "batch": 1, "files": []}']
+    "line",
+    ["", "{", "[]", '{"stage": "sums"}', '{"stage": "other", "run": "", "batch": 1, "files": []}'],
 )
 def test_bad_requests(sink: Sink, line: str) -> None:
     """An error is the answer, and the next request is served."""
@@ -96,7 +97,9 @@ def test_a_process_that_says_nothing(sink: Sink) -> None:
         assert sink.error(stage="sums", batch=3, files=[]) is None
 
 
-@pytest.mark.parametrize("error", [Fenced("was replaced"), JobHeld("is held")])
+@pytest.mark.parametrize(
+    "error", [Fenced("was replaced"), JobHeld("is held"), CorruptRecord("heads/job/sums")]
+)
 def test_errors_that_end_the_attempt(sink: Sink, error: Exception) -> None:
     sink.errors = [error]
     assert sink.error(stage="sums", batch=3, files=[]) == str(error)
@@ -128,13 +131,13 @@ def test_closing_ends_a_wait(sink: Sink) -> None:
     until(lambda: len(sink.errors) < 999, "the commit was tried")
     sink.server.close()
     asking.join(30)
-    assert answers == ["Unavailable: away"]
+    assert answers == ["the attempt has ended"]
 
 
 @pytest.mark.parametrize("program", [[], [sys.executable, "-c", ORPHAN]], ids=["child", "orphan"])
 def test_only_descendants_are_served(sink: Sink, tmp_path: Path, program: list[str]) -> None:
     """Another process of this user gets no answer, even if it knows the address."""
-    line = '{"stage": "sums", "batch": 3, "files": []}'
+    line = '{"stage": "sums", "run": "", "batch": 3, "files": []}'
     answer = tmp_path / "answer"
     start: Callable[..., object] = subprocess.run
     ask = [ASK, sink.server.address, line, answer]
