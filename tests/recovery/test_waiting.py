@@ -127,7 +127,7 @@ def mended(backend: Backend, url: str, storage: Path, highest: int) -> None:
         assert "jrs fsck --repair" in master.until("waiting").message
         done = subprocess.run(
             [sys.executable, "-m", "jrs", "fsck", "--repair"],
-            env={**os.environ, "JRS_BACKEND": url},
+            env={**os.environ, "JRS_BACKEND": url, "JRS_CLUSTER": backend.cluster},
             capture_output=True,
             text=True,
             check=False,
@@ -138,7 +138,8 @@ def mended(backend: Backend, url: str, storage: Path, highest: int) -> None:
 
 
 def garbage(url: str, storage: Path) -> None:
-    with open_backend(url) as backend:
+    # A cluster of its own: other tests use the shared servers, too.
+    with open_backend(url, cluster=uuid.uuid4().hex) as backend:
         record_epochs(backend)
         found = backend.get(keys.EPOCH)
         assert found is not None
