@@ -25,14 +25,14 @@ def take_over(backend: Backend, storage: JobStorage, job_id: str, fence: Fence) 
     raises as `JobStorage.take_over`.
 
     Raises:
-        JobHeld: the head of a stream cannot be read, so it is not known which rows count.
+        JobHeld: it is not known which rows of a stream count. The files were taken over.
     """
-    unreadable = _publish_committed(backend, storage, job_id)
-    if unreadable is not None or not epoch_folders.are_renewed(backend):
+    problem = _publish_committed(backend, storage, job_id)
+    if problem is not None or not epoch_folders.are_renewed(backend):
         # All staging is kept: it may have the rows of a batch that was committed.
         taken = storage.take_over(job_id, fence.epoch)
-        if unreadable is not None:
-            raise JobHeld(f"{unreadable}; restore the job from a snapshot") from unreadable
+        if problem is not None:
+            raise problem
         return taken
     return storage.take_over(
         job_id,
@@ -42,18 +42,18 @@ def take_over(backend: Backend, storage: JobStorage, job_id: str, fence: Fence) 
     )
 
 
-def _publish_committed(backend: Backend, storage: JobStorage, job_id: str) -> CorruptRecord | None:
+def _publish_committed(backend: Backend, storage: JobStorage, job_id: str) -> JobHeld | None:
     """Publish the batches that the heads name and whose attempt died before it published them.
 
-    Returns the error of a head that cannot be read.
+    Returns why it is not known which rows count, for one of the stages.
     """
     found = epoch_folders.of_job(storage.folder(job_id))
-    unreadable: CorruptRecord | None = None
+    problem: JobHeld | None = None
     if not found:
         return None
     for head in heads.of_job(backend, job_id):
         if isinstance(head, CorruptRecord):
-            unreadable = head
+            problem = JobHeld(f"{head}; restore the job from a snapshot")
             continue
         staged = found[max(found)] / "streams" / head.stage / "staging" / head.folder
         if not head.folder or not staged.is_dir():
@@ -63,11 +63,13 @@ def _publish_committed(backend: Backend, storage: JobStorage, job_id: str) -> Co
             storage.make_folder(output)
             batch_folders.publish(staged, output, head.batch)
         except FileExistsError as error:
-            raise JobHeld(f"{error.filename} is not batch {head.batch} that was committed; move it "
-                          "away") from error  # fmt: skip
+            problem = JobHeld(
+                f"stage {head.stage!r}: {error.filename} is not batch {head.batch} that was "
+                "committed; move it away"
+            )
         except OSError as error:
             raise Unavailable(f"a batch of job {job_id!r} cannot be published: {error}") from error
-    return unreadable
+    return problem
 
 
 def _staged(backend: Backend, job_id: str) -> set[str] | None:

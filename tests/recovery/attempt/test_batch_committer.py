@@ -235,8 +235,9 @@ def test_another_batch_is_in_its_place(lead: Lead) -> None:
             attempt.run(0)
     with pytest.raises(JobHeld, match="batch=0 is not batch 0 that was committed"):
         take_over(lead.backend, lead.storage, "job", Fence(9, lead.leadership.fence.version))
+    assert not attempt.staging.exists()  # Held, and out of the attempt's reach all the same.
     (attempt.out / "batch=0").rename(attempt.out.parent / "elsewhere")
-    attempt.committer.begin()
+    take_over(lead.backend, lead.storage, "job", Fence(10, lead.leadership.fence.version))
     assert published(lead) == {"batch=0": "rows 0", f"{PART}7.parquet": "of an earlier history"}
 
 
