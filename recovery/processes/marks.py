@@ -152,6 +152,16 @@ def descendants() -> list[int]:
     return found
 
 
+def parent(pid: int) -> int | None:
+    """Return the pid of a process's parent; None if the process is gone.
+
+    Raises:
+        Unavailable: as `marked`.
+    """
+    fields = _stat(pid)
+    return int(fields[1]) if fields else None
+
+
 def _find(marks: Marks) -> dict[int, bytes]:
     """Return the living processes that are selected, and when they were born."""
     if not marks.entries and marks.old is None:

@@ -20,11 +20,12 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from pathlib import Path
 from typing import Protocol
 
 from jrs.contract.errors import JrsError, OutcomeUnknown, Unavailable
 from jrs.contract.runtime import Runtime
+
+from ..processes import marks
 
 _PATIENCE = 30.0
 """Seconds for a process that has connected to send its request."""
@@ -147,12 +148,9 @@ def _descends(pid: int) -> bool:
     ours = {os.getpid()}
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         ours.add(os.getppid())  # By spark-submit: the JVM has started this process.
+    above: int | None = pid
     for _ in range(_GENERATIONS):
-        if pid in ours:
-            return True
-        try:
-            # Behind the name, which may contain anything: the state, and the parent.
-            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-        except (OSError, ValueError, IndexError):
-            return False
+        if above is None or above in ours:
+            return above is not None
+        above = marks.parent(above)
     return False

@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 _AGAIN = 1.0
-"""Seconds before state that could not be loaded is loaded once more."""
+"""Seconds before state that could not be loaded is loaded once more, or a backend that was away is
+asked again."""
 _REPORT = 1.0
 """Seconds between two reports of committed batches."""
 _BOUNDARY = 10.0
