@@ -23,6 +23,11 @@ def check_job_id(job_id: object) -> str:
     return _check_name(job_id, "job id")
 
 
+def a_job_id(_instance: object, _attribute: object, value: str) -> None:
+    """Validate a field that holds a job id; see `check_job_id`."""
+    check_job_id(value)
+
+
 def check_stage_name(name: object) -> str:
     """Return `name`, or raise `InvalidInput`; stage names follow the rules of job ids."""
     return _check_name(name, "stage name")

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import attrs
 
-from jrs.records.checks import check_job_id
+from jrs.records.checks import a_job_id
 from jrs.records.stored import Stored
-
-
-def _job_id(instance: object, attribute: object, value: str) -> None:
-    check_job_id(value)
 
 
 @attrs.frozen
@@ -17,7 +13,7 @@ class StreamHead(Stored):
     """The newest batch of a streaming stage whose rows count. An attempt moves it by one batch at a
     time, under its fence; that is the commit of the batch."""
 
-    job_id: str = attrs.field(validator=_job_id)
+    job_id: str = attrs.field(validator=a_job_id)
     stage: str
     generation: int
     """Grows when the job is restored: then batches get the numbers of earlier ones."""

@@ -6,7 +6,7 @@ import enum
 
 import attrs
 
-from jrs.records.checks import check_job_id
+from jrs.records.checks import a_job_id
 from jrs.records.stored import Stored
 
 
@@ -21,15 +21,11 @@ class LineageKind(enum.Enum):
     """It continues from a snapshot of the other job, in its place."""
 
 
-def _job_id(instance: object, attribute: object, value: str) -> None:
-    check_job_id(value)
-
-
 @attrs.frozen
 class Lineage(Stored):
     """The job that a job was made from, in the new job's spec."""
 
-    job_id: str = attrs.field(validator=_job_id)
+    job_id: str = attrs.field(validator=a_job_id)
     how: LineageKind
     snapshot: int
     """The number of the other job's snapshot that the new job began with."""
@@ -46,8 +42,8 @@ class Lineage(Stored):
 class Descendant(Stored):
     """A job that was made from another one, recorded with the other one."""
 
-    job_id: str = attrs.field(validator=_job_id)
-    descendant: str = attrs.field(validator=_job_id)
+    job_id: str = attrs.field(validator=a_job_id)
+    descendant: str = attrs.field(validator=a_job_id)
     """The id of the new job."""
     how: LineageKind
     at: float = 0.0

@@ -11,9 +11,9 @@ from jrs.contract.texts import shown
 from jrs.records.applications import ApplicationRecord, digest_of
 from jrs.records.attempts import AttemptSummary as AttemptSummary
 from jrs.records.attempts import SparkApplication, newest
+from jrs.records.checks import a_job_id, check_json, size_of_json
 from jrs.records.checks import bounded_text as _bounded
 from jrs.records.checks import bounded_texts as _all_bounded
-from jrs.records.checks import check_job_id, check_json, size_of_json
 from jrs.records.cluster import EpochRecord as EpochRecord
 from jrs.records.cluster import FormatRecord as FormatRecord
 from jrs.records.cluster import MasterInfo as MasterInfo
@@ -37,10 +37,6 @@ MAX_STAGES = 1000
 """Most stages that a result summarizes."""
 MAX_COPIED_ARGUMENTS = 16 * 1024
 """Most bytes of JSON of a job's arguments that its result keeps."""
-
-
-def _job_id(instance: object, attribute: object, value: str) -> None:
-    check_job_id(value)
 
 
 def _priority(instance: object, attribute: object, value: object) -> None:
@@ -87,7 +83,7 @@ class ResultState(enum.Enum):
 class JobSpec(Stored):
     """Everything that a master needs to start the job. Never a pickle."""
 
-    job_id: str = attrs.field(validator=_job_id)
+    job_id: str = attrs.field(validator=a_job_id)
     entry_point: str
     """``package.module:function`` or ``/path/file.py:function``, called as ``f(job, **arguments)``;
     or ``driver:NAME`` for a function that only the driver's own `main` provides."""
@@ -185,7 +181,7 @@ class Failure(Stored):
 class JobResult(Stored):
     """The durable outcome of a globally terminal job. Written once; never changes."""
 
-    job_id: str = attrs.field(validator=_job_id)
+    job_id: str = attrs.field(validator=a_job_id)
     status: JobStatus = attrs.field()
     payload: Json = None
     failure: Failure | None = None
@@ -275,7 +271,7 @@ class JobResultEntry:
 class Tombstone(Stored):
     """The remainder of an expired result, which prevents a second run of the job."""
 
-    job_id: str = attrs.field(validator=_job_id)
+    job_id: str = attrs.field(validator=a_job_id)
     status: JobStatus = JobStatus.FINISHED
     finished_at: float = 0.0
     expired_at: float = 0.0
@@ -288,7 +284,7 @@ class Tombstone(Stored):
 class AttemptRecord(Stored):
     """The newest attempt of a job, written before it starts so that its processes can be found."""
 
-    job_id: str = attrs.field(validator=_job_id)
+    job_id: str = attrs.field(validator=a_job_id)
     attempt: int = 1
     epoch: int = 0
     master: str = ""
@@ -359,7 +355,7 @@ class AttemptRecord(Stored):
 class CleanupJournal(Stored):
     """The progress of a job's cleanup, so that a new leader continues it."""
 
-    job_id: str = attrs.field(validator=_job_id)
+    job_id: str = attrs.field(validator=a_job_id)
     done: tuple[str, ...] = ()
     tries: int = 0
     problems: dict[str, str] = attrs.field(factory=dict, converter=_all_bounded)
@@ -373,6 +369,6 @@ class CleanupJournal(Stored):
 class CancelRequest(Stored):
     """A request to cancel the job."""
 
-    job_id: str = attrs.field(validator=_job_id)
+    job_id: str = attrs.field(validator=a_job_id)
     requested_at: float = 0.0
     reason: str = attrs.field(default="", converter=_bounded)

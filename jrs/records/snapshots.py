@@ -13,7 +13,7 @@ from itertools import pairwise
 import attrs
 
 from jrs.contract.errors import InvalidInput
-from jrs.records.checks import check_job_id, check_stage_name
+from jrs.records.checks import a_job_id, check_stage_name
 from jrs.records.stored import Stored
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -43,10 +43,6 @@ class SnapshotFormat(enum.Enum):
     @property
     def is_restorable(self) -> bool:
         return self is not SnapshotFormat.LOGICAL
-
-
-def _job_id(instance: object, attribute: object, value: str) -> None:
-    check_job_id(value)
 
 
 def _name(instance: object, attribute: object, value: str | None) -> None:
@@ -119,7 +115,7 @@ class SnapshotFile(Stored):
 class Manifest(Stored):
     """The contents of a snapshot: the file ``manifest.json`` in its folder."""
 
-    job_id: str = attrs.field(validator=_job_id)
+    job_id: str = attrs.field(validator=a_job_id)
     number: int
     format: SnapshotFormat
     created_at: float
@@ -169,7 +165,7 @@ class Manifest(Stored):
 class SnapshotRecord(Stored):
     """A snapshot in the catalogue."""
 
-    job_id: str = attrs.field(validator=_job_id)
+    job_id: str = attrs.field(validator=a_job_id)
     number: int
     format: SnapshotFormat
     created_at: float
@@ -209,7 +205,7 @@ class RestoreRecord(Stored):
     """A restore that is under way or was interrupted. It reserves the job: no master starts a
     half-restored job."""
 
-    job_id: str = attrs.field(validator=_job_id)
+    job_id: str = attrs.field(validator=a_job_id)
     source: str
     """The snapshot's number, or the folder of an exported snapshot."""
     from_job: str

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import attrs
 
-from jrs.records.checks import check_job_id
+from jrs.records.checks import a_job_id
 from jrs.records.fields import Json
 from jrs.records.stored import Stored
-
-
-def _job_id(instance: object, attribute: object, value: str) -> None:
-    check_job_id(value)
-
 
 TAKEN_OVER = 0
 """The attempt of a stage that another job has finished, from which this job was made."""
@@ -33,7 +28,7 @@ class StageSummary(Stored):
 class StageRecord(Stored):
     """A finished stage. A recovered job does not run it again, but returns its stored result."""
 
-    job_id: str = attrs.field(validator=_job_id)
+    job_id: str = attrs.field(validator=a_job_id)
     name: str
     result: Json
     attempt: int
@@ -69,7 +64,7 @@ class StageRecord(Stored):
 class StreamRecord(Stored):
     """A streaming stage that has been started: the plan and Spark version of its checkpoint."""
 
-    job_id: str = attrs.field(validator=_job_id)
+    job_id: str = attrs.field(validator=a_job_id)
     name: str
     bounded: bool
     plan: str

@@ -6,13 +6,9 @@ import enum
 
 import attrs
 
-from jrs.records.checks import bounded_text, bounded_texts, check_job_id
+from jrs.records.checks import a_job_id, bounded_text, bounded_texts
 from jrs.records.policies import seconds
 from jrs.records.stored import Stored
-
-
-def _job_id(instance: object, attribute: object, value: str) -> None:
-    check_job_id(value)
 
 
 class StopMode(enum.Enum):
@@ -42,7 +38,7 @@ class StopState(enum.Enum):
 class StopRecord(Stored):
     """A stop, from its request until the job ends or is resumed."""
 
-    job_id: str = attrs.field(validator=_job_id)
+    job_id: str = attrs.field(validator=a_job_id)
     mode: StopMode
     state: StopState = StopState.REQUESTED
     requested_at: float = 0.0
