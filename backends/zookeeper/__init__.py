@@ -16,7 +16,8 @@ Guarantees and limits that follow from ZooKeeper:
   was sent but not answered within its deadline. A commit that was not sent has not happened. The
   backend does not read back, because only the caller knows how to recognize its commit. A read-back
   through the same handle is final: a commit that is absent then stays absent, because the server
-  processes the requests of a session in order, and none from an abandoned connection.
+  processes the requests of a connection in order, and a session that lost a commit with its
+  connection is ended before the handle reads again.
 - If two commits delete keys of one shard and rely on versions in it, one of them may have to read
   again and be sent again. The backend does so, unless `commit_async` made the commit and later
   commits are under way: they must not overtake it, so it fails with `Unavailable`.

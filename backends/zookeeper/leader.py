@@ -157,8 +157,10 @@ class _Candidacy:
         if session[0] == self._session:
             return
         self._guardian.guard(close_session.secret_of(session))
-        # A unique name, so that the znode can be found if the reply is lost.
+        # A unique name, so that the znode can be found if the reply is lost. A znode that came late
+        # would make this candidate wait for itself; what is written later may come late.
         self._place = uuid.uuid4().hex
+        self._connection.keeps_session = False
         made = codec.create(
             self._path(self._place), self._candidate.encode(), self._planner.acl, ephemeral=True
         )
@@ -177,6 +179,7 @@ class _Candidacy:
         if not isinstance(names, list) or self._place not in names:
             self._session = 0
             return None
+        self._connection.keeps_session = True
         nodes = read(
             self._connection, [codec.get_data(self._path(name)) for name in names], deadline
         )

@@ -7,6 +7,11 @@ It works around kazoo in three ways:
 - A server that hangs is detected although requests are sent to it, which kazoo counts as
   heartbeats: after some silence, the next endpoint is tried.
 - Requests are sent only after the session has been authenticated.
+
+A write that was sent and lost its answer with the connection may still be on its way. The servers
+refuse it once the session has another connection; but a connection that kazoo has begun and given
+up may come late as well, and take the session back to the server that then gets the write. So a
+session that lost a write ends before anything is read again, and a new one begins.
 """
 
 from __future__ import annotations
@@ -25,8 +30,10 @@ from kazoo.exceptions import (
     ConnectionDropped,
     ConnectionLoss,
     SessionClosedRequireSaslError,
+    SessionExpiredError,
 )
 from kazoo.protocol.connection import ConnectionHandler
+from kazoo.protocol.serialization import CloseInstance
 from kazoo.protocol.states import KazooState, KeeperState
 from kazoo.retry import RetryFailedError
 
@@ -63,9 +70,16 @@ logging.getLogger("kazoo").addHandler(logging.NullHandler())
 
 
 class _Protocol(ConnectionHandler):  # type: ignore[misc]
-    """kazoo's protocol handler, with a callback when it is ready and shorter timeouts."""
+    """kazoo's protocol handler, with a callback when it is ready and shorter timeouts.
+
+    Attributes:
+        session: the number of the newest session.
+        in_doubt: the session that lost a write; it ends instead of getting another connection.
+    """
 
     granted = 0.0
+    session = 0
+    in_doubt = -1
     ready: Callable[[], None]
     _xid: int
 
@@ -89,6 +103,10 @@ class _Protocol(ConnectionHandler):  # type: ignore[misc]
                 raise error.__cause__ from None  # The network failed, not the login.
             raise
         self.granted = round(reading * 1.5) / 1000
+        self.session = self.client.client_id[0]
+        if self.session == self.in_doubt:
+            self._invoke(connecting / 1000, CloseInstance, xid=1)
+            raise SessionExpiredError("a write of this session was lost")
         self.ready()
         return min(reading, _LONGEST_READ * 1000), connecting
 
@@ -170,6 +188,8 @@ class Connection:
         self._over = threading.Event()
         self.on_tick: Callable[[], None] = lambda: None
         """Called a few times a second."""
+        self.keeps_session = False
+        """Whether the session survives the loss of a write: no harm is done if that comes late."""
         self.shield = Shield(f"{name}-shield")
         self._keeper = threading.Thread(target=self._keep, name=f"{name}-keeper", daemon=True)
 
@@ -286,6 +306,8 @@ class Connection:
             request.completed = True
             self._flying.discard(request)
             self._heard = time.monotonic()
+            if request.sent and request.lost and not self.keeps_session:
+                self._protocol.in_doubt = self._protocol.session
             self._pump()
         # The callback refers to the request: break the cycle, to spare the garbage collector.
         notify, request.notify = request.notify, _nobody

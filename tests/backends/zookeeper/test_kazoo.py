@@ -30,6 +30,7 @@ CLIENT = {
 CONNECTION = {
     "_connect": ("self", "host", "hostip", "port"),
     "_connect_attempt": ("self", "host", "hostip", "port", "retry"),
+    "_invoke": ("self", "timeout", "request", "xid"),
     "_read": ("self", "length", "timeout"),
     "_send_request": ("self", "read_timeout", "connect_timeout"),
     "_socket_error_handling": ("self",),

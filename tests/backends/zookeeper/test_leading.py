@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from jrs.backends.zookeeper.protocol.access import Access
 from jrs.backends.zookeeper.protocol.connection import Connection
 from jrs.backends.zookeeper.protocol.multi_read import read
 from jrs.contract.clock import Deadline
-from jrs.contract.errors import Fenced, InvalidInput, Unavailable
+from jrs.contract.errors import Fenced, InvalidInput, OutcomeUnknown, Unavailable
 from jrs.contract.leadership import Leadership
 from jrs.contract.operations import EPOCH_KEY, Create, Update
 from jrs.testing.contract import lead, present
@@ -167,7 +168,9 @@ def test_a_hung_leader_wakes_up_fenced(handle: Open) -> None:
 
 
 def test_a_short_cut_is_survived(through: Open, handle: Open, proxy: Proxy) -> None:
-    """A leader that is back within its ttl leads on, in the same session."""
+    """A leader that is back within its ttl leads on, in the same session, also if the cut took a
+    heartbeat with it.
+    """
     backend, other = through(), handle()
     leadership = lead(backend, ttl=TTL)
     assert isinstance(leadership, LeadershipLease)
@@ -177,6 +180,15 @@ def test_a_short_cut_is_survived(through: Open, handle: Open, proxy: Proxy) -> N
         until(lambda: not connection.connected, "the loss of the connection")
         proxy.restore()
         leadership._beat(Deadline.after(BOUND))
+    proxy.freeze(requests=False)
+    with ThreadPoolExecutor(1) as pool:
+        beat = pool.submit(leadership._beat, Deadline.after(BOUND))
+        proxy.wait_until_held(BOUND)
+        proxy.cut()
+        proxy.restore()
+        with pytest.raises(OutcomeUnknown):
+            beat.result(BOUND)
+    leadership._beat(Deadline.after(BOUND))
 
     assert session == session_of(leadership)
     assert not leadership.lost.is_set()

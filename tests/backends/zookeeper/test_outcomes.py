@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +15,8 @@ import pytest
 
 from jrs.backends.zookeeper import watch as watching
 from jrs.backends.zookeeper.backend import ZooKeeperBackend
-from jrs.backends.zookeeper.protocol import connection, handshake
+from jrs.backends.zookeeper.protocol import codec, connection, handshake
+from jrs.backends.zookeeper.protocol.access import Access
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import JrsError, OutcomeUnknown, Unavailable
 from jrs.contract.operations import Create, Update
@@ -26,6 +28,8 @@ from tests.support import BOUND, until
 
 SHORT = 0.5
 """Seconds for a call that is to fail."""
+QUEUE = 100
+"""Requests that keep a server busy for some tenths of a second."""
 Open = Callable[..., ZooKeeperBackend]
 
 
@@ -402,6 +406,73 @@ def test_what_was_read_back_as_not_done_is_never_done(
             on_their_way = [*proxy._tasks]
             proxy.thaw()
             until(lambda: all(one.done() for one in on_their_way), "the server has what was held")
+
+            assert contents(backend) == {"k/first": b""}
+
+
+class Busy:
+    """Many requests that wait in a server's queue, each of which takes it some milliseconds."""
+
+    def __init__(self, server: ZooKeeperServer, member: int, path: str) -> None:
+        access = Access.parse(server.url())
+        self._talk = handshake._Talk(access, *server.endpoints[member], Deadline.after(BOUND))
+        self._request = codec.multi([codec.set_data(path, b"")] * 2000)
+
+    def __enter__(self) -> Busy:
+        self._talk.__enter__()
+        self._talk.connect(timeout=BOUND)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._talk.__exit__(*exc)
+
+    def ask(self) -> None:
+        for number in range(1, QUEUE + 1):
+            self._talk._send(struct.pack("!ii", number, codec.MULTI) + self._request)
+        self._talk._receive()
+
+    def wait(self) -> None:
+        for _ in range(QUEUE - 1):
+            self._talk._receive()
+
+
+def test_no_late_connection_brings_a_session_back_to_a_held_write(
+    zookeeper_ensemble: ZooKeeperServer,
+    cluster: str,
+) -> None:
+    """A connection that was begun and given up comes late, together with the write that was lost.
+
+    The server moves the session back while the write waits in its queue, here behind many others.
+    """
+    server = zookeeper_ensemble
+    leads = server.leader()
+    with (
+        Busy(server, leads, "/zookeeper") as busy,
+        Proxy(server.endpoints[leads]) as proxy,
+        Proxy(server.endpoints[(leads + 1) % 3]) as way_out,
+    ):
+        way_out.cut()
+        url = server.url(endpoints=[proxy.endpoint, way_out.endpoint])
+        with (
+            open_backend(f"{url}?timeout={BOUND}", cluster=cluster) as backend,
+            ThreadPoolExecutor(1) as pool,
+        ):
+            assert isinstance(backend, ZooKeeperBackend)
+            backend.commit(Create("k/first", b""))
+            proxy.freeze(replies=False)
+            committed = pool.submit(backend.commit, Create("k/held", b""))
+            proxy.wait_until_held(BOUND)
+            (first,) = proxy._tasks
+            backend._connection._cut()
+            until(lambda: len(proxy._tasks) > 1, "the client tries the frozen way again")
+            way_out.restore()
+            with pytest.raises(OutcomeUnknown):
+                committed.result(BOUND)
+            assert backend.get("k/held") is None
+            busy.ask()
+            proxy.thaw()
+            busy.wait()
+            until(first.done, "the server has what was held")
 
             assert contents(backend) == {"k/first": b""}
 
