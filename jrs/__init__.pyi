@@ -7,6 +7,7 @@ import jrs.store.stops
 from .client.client import Client as Client
 from .client.client import connect as connect
 from .client.client import diagnose as diagnose
+from .client.client import files as files
 from .client.job import JobHandle as JobHandle
 from .client.listing import JobOrder as JobOrder
 from .client.logs import LogPart as LogPart
@@ -28,6 +29,7 @@ from .contract.errors import CorruptRecord as CorruptRecord
 from .contract.errors import DamagedSnapshot as DamagedSnapshot
 from .contract.errors import DuplicateJob as DuplicateJob
 from .contract.errors import Fenced as Fenced
+from .contract.errors import HistoryChanged as HistoryChanged
 from .contract.errors import InvalidInput as InvalidInput
 from .contract.errors import JobHeld as JobHeld
 from .contract.errors import JobIsRunning as JobIsRunning
@@ -119,6 +121,7 @@ from .recovery.inspect.explain import Explanation as Explanation
 from .recovery.inspect.fsck import FsckReport as FsckReport
 from .recovery.inspect.history import HistoryEntry as HistoryEntry
 from .recovery.inspect.history import HistoryKind as HistoryKind
+from .recovery.inspect.output_files import OutputFiles as OutputFiles
 from .recovery.leader.trust import Trust as Trust
 from .recovery.master import Master as Master
 from .recovery.rules.decision import Action as Action

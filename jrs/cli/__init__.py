@@ -22,6 +22,7 @@ _COMMANDS = {
     "drain": "jrs.cli.stopping",
     "expire": "jrs.cli.upkeep",
     "explain": "jrs.cli.reading",
+    "files": "jrs.cli.output",
     "fork": "jrs.cli.changing",
     "fsck": "jrs.cli.upkeep",
     "gc": "jrs.cli.upkeep",

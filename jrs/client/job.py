@@ -26,6 +26,7 @@ from jrs.recovery.cleanup.resources import default_resources
 from jrs.recovery.files.transfer import Progress, silent
 from jrs.recovery.inspect.explain import Explanation, explain
 from jrs.recovery.inspect.history import HistoryEntry, history
+from jrs.recovery.inspect.output_files import OutputFiles, output_files
 from jrs.recovery.snapshots.retry import RetryRequest, retry
 from jrs.store.jobs import JobView
 
@@ -184,6 +185,48 @@ class JobHandle(JobChanges):
     def log_folder(self) -> Path | None:
         """Return the folder of the job's logs; None if the storage is unknown or has none."""
         return JobLogs(self._connection, self.id).folder()
+
+    def files(self, stage: str, since: str = "") -> OutputFiles:
+        """Return the files of a stage's output that count, or those that are new since an earlier
+        call.
+
+        Of a stream that writes to the sink of jrs, these are the files of its committed batches; of
+        another stage all files, once it has finished. A folder alone does not show that: a batch
+        may appear while it is listed, and a restore takes batches back. Hidden files, whose names
+        begin with ``.`` or ``_``, are left out. The files stay where they are until the job's owner
+        deletes them, or the job is restored.
+
+        Args:
+            stage: its name. A stage that has not begun has no files.
+            since: the cursor of an earlier call: then only the files of later batches are returned.
+
+        Raises:
+            NoSuchJob: the cluster knows nothing of the job.
+            NotFound: the job has ended without such a stage.
+            HistoryChanged: the job was restored since the cursor. What it names may have been taken
+                back: read from the beginning.
+            InvalidInput: no cursor, or no name of a stage; or no storage is known.
+            WrongState: the stage is written by Spark's own file sink, whose log only Spark reads;
+                or the cluster's format is older than 6, and a cursor was given.
+            CorruptRecord: it cannot be told which batches count.
+            Unavailable: the backend does not answer, or the output changes all the time.
+
+        Example::
+
+            cursor = ""
+            while True:
+                new = client.job("live").files("words", since=cursor)
+                for path in new.paths:
+                    load(path)
+                cursor = new.cursor  # Store it with what was loaded.
+        """
+        return output_files(
+            self._connection.backend,
+            self._connection.storage(),
+            self.view(),
+            check_stage_name(stage),
+            since,
+        )
 
     # -- making another job of it -------------------------------------------------------------
 

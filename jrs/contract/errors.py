@@ -128,6 +128,11 @@ class WrongState(Refused):
     its state, then decide."""
 
 
+class HistoryChanged(Refused):
+    """A reader's cursor is of an output that was taken back since, by a restore. Read the output
+    from its beginning."""
+
+
 class ClusterMoved(Refused):
     """The cluster was moved to another backend, with all its records. Nothing was changed here.
 

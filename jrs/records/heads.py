@@ -1,4 +1,4 @@
-"""StreamHead: the newest batch of a streaming stage that counts, as it is stored."""
+"""What is stored of the batches of streaming stages: which of them count."""
 
 from __future__ import annotations
 
@@ -23,3 +23,13 @@ class StreamHead(Stored):
     """The digest of what the batch has read; empty if it is not known."""
     folder: str = ""
     """The staged folder with the batch's rows; empty if none has to be published."""
+
+
+@attrs.frozen
+class EndedGenerations(Stored):
+    """The generations of the streams of a job that was restored, and then ended and cleaned up. It
+    is kept as long as the job's result."""
+
+    job_id: str = attrs.field(validator=a_job_id)
+    generations: dict[str, int]
+    """By stage, if more than 1."""

@@ -17,6 +17,7 @@ FENCES = "fence/"
 STAGES = "stages/"
 STREAMS = "streams/"
 HEADS = "heads/"
+GENERATIONS = "generations/"
 STOPS = "stops/"
 CANCEL = "cancel/"
 SNAPSHOTS = "snapshots/"
@@ -40,6 +41,7 @@ MIGRATION = "cluster/migration"
 PER_JOB = (
     *(JOBS, RESULTS, DIRTY, TOMBSTONES, ATTEMPTS, FENCES, STAGES, STREAMS, STOPS, CANCEL),
     HEADS,
+    GENERATIONS,
     APPLICATIONS,
     CLEANUP,
     LEFT,

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 
 from jrs.contract.backend import Backend
 from jrs.contract.errors import CorruptRecord
-from jrs.contract.operations import Op, Record, Update
+from jrs.contract.operations import Create, Fence, Op, Record, Update
+from jrs.contract.read_back import commit_and_read_back
 from jrs.records import keys
 from jrs.records.codec import decode, encode
-from jrs.records.heads import StreamHead
+from jrs.records.heads import EndedGenerations, StreamHead
 from jrs.store import cluster_format
 
 SINCE_FORMAT = 6
@@ -70,3 +72,46 @@ def restored_ops(backend: Backend, job_id: str, batches: Mapping[str, int | None
         moved = StreamHead(job_id, stage, generation, -1 if batch is None else batch)
         ops.append(Update(record.key, encode(moved), record.version))
     return ops
+
+
+def keep_generations(backend: Backend, job_id: str, fence: Fence | None) -> None:
+    """Keep the generations of a job's streams beyond its heads, which may then be removed.
+
+    Durable and idempotent.
+
+    Raises:
+        Fenced: a newer leader exists.
+        Unavailable, OutcomeUnknown: from the backend; the call may be repeated.
+    """
+    found = {
+        head.stage: head.generation
+        for head in of_job(backend, job_id)
+        if isinstance(head, StreamHead) and head.generation > 1
+    }
+    if not found:
+        return
+    key = keys.GENERATIONS + job_id
+    stored = backend.get(key)
+    known: dict[str, int] = {}
+    if stored is not None:
+        with suppress(CorruptRecord):
+            known = decode(EndedGenerations, stored.value, key).generations
+    if known | found == known:
+        return
+    value = encode(EndedGenerations(job_id, known | found))
+    op = Create(key, value) if stored is None else Update(key, value, stored.version)
+    commit_and_read_back(backend, op, fence=fence)
+
+
+def ended_generation(backend: Backend, job_id: str, stage: str) -> int:
+    """Return the generation of a stage of a job whose heads were removed.
+
+    Raises:
+        CorruptRecord: the record cannot be read.
+        Unavailable: the backend did not answer.
+    """
+    key = keys.GENERATIONS + job_id
+    stored = backend.get(key)
+    if stored is None:
+        return 1
+    return decode(EndedGenerations, stored.value, key).generations.get(stage, 1)

@@ -65,15 +65,23 @@ def create_ops(result: JobResult) -> tuple[Op, ...]:
 
 
 def delete_ops(backend: Backend, results: Sequence[JobResult]) -> list[tuple[Op, ...]]:
-    """Return, for each result, the operations that remove its entries, and what its cleanup has
-    left: for the commit that removes the result. One read for all of them."""
-    wanted = [[*keys_of(result), keys.LEFT + result.job_id] for result in results]
+    """Return, for each result, the operations that remove its entries, and what is kept with it:
+    for the commit that removes the result. One read for all of them."""
+    wanted = [
+        [*keys_of(result), keys.LEFT + result.job_id, keys.GENERATIONS + result.job_id]
+        for result in results
+    ]
     names = [key for of_result in wanted for key in of_result]
     present = {
         record.key for record in backend.get_many(names) if isinstance(record, Record)
     }  # An entry that is missing must not appear meanwhile.
     return [
-        tuple(Delete(key) if key in present else Absent(key) for key in of_result)
+        tuple(
+            Delete(key) if key in present else Absent(key)
+            for key in of_result
+            # Generations are kept by a cleanup that has ended, so they cannot appear.
+            if key in present or not key.startswith(keys.GENERATIONS)
+        )
         for of_result in wanted
     ]
 

@@ -7,6 +7,7 @@ from jrs.contract.clock import Deadline
 from jrs.contract.errors import Conflict
 from jrs.contract.operations import Delete, Fence, Record
 from jrs.records import keys
+from jrs.store import heads
 
 from ..files.job_folders import JobStorage
 from ..processes import left_running
@@ -76,6 +77,17 @@ class Records(Resource):
         return [*([exact] if exact else ()), *below]
 
 
+class Heads(Records):
+    """The heads of the job's streams. Their generations stay with the result, for readers."""
+
+    def __init__(self, backend: Backend) -> None:
+        super().__init__(backend, keys.HEADS)
+
+    def clean_fenced(self, job_id: str, fence: Fence | None) -> None:
+        heads.keep_generations(self._backend, job_id, fence)
+        super().clean_fenced(job_id, fence)
+
+
 def default_resources(backend: Backend, storage: JobStorage) -> list[Resource]:
     """Return the resources of every job.
 
@@ -92,7 +104,7 @@ def default_resources(backend: Backend, storage: JobStorage) -> list[Resource]:
         Records(backend, keys.ATTEMPTS),
         Records(backend, keys.FENCES),
         Records(backend, keys.STREAMS),
-        Records(backend, keys.HEADS),
+        Heads(backend),
         Records(backend, keys.CANCEL),
         Records(backend, keys.STOPS),
         Records(backend, keys.RESTORES),

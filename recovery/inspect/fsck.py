@@ -18,7 +18,7 @@ from jrs.records.cluster import (
     SwitchoverRecord,
 )
 from jrs.records.codec import decode
-from jrs.records.heads import StreamHead
+from jrs.records.heads import EndedGenerations, StreamHead
 from jrs.records.lineage import Descendant
 from jrs.records.model import (
     AttemptRecord,
@@ -56,6 +56,7 @@ _KINDS: dict[str, type] = {
     keys.STAGES: StageRecord,
     keys.STREAMS: StreamRecord,
     keys.HEADS: StreamHead,
+    keys.GENERATIONS: EndedGenerations,
     keys.STOPS: StopRecord,
     keys.CANCEL: CancelRequest,
     keys.CLEANUP: CleanupJournal,

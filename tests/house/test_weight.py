@@ -40,7 +40,7 @@ PROCESSES = {
         "import jrs; jrs.connect; jrs.Client",
         STORE | CLIENT,
         {"cattrs", "tenacity"},
-        163,
+        164,
     ),
     "the writer of a base": (
         "import jrs.backends.file.base_writer",

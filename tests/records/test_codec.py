@@ -120,6 +120,9 @@ STORED: dict[type, st.SearchStrategy[Any]] = {
     heads.StreamHead: st.builds(
         heads.StreamHead, job_ids, st.text(), whole, st.integers(-1, 10**6), st.text(), st.text()
     ),
+    heads.EndedGenerations: st.builds(
+        heads.EndedGenerations, job_ids, st.dictionaries(st.text(), whole, max_size=3)
+    ),
     model.StreamRecord: st.builds(
         model.StreamRecord, job_ids, st.text(), st.booleans(), st.text(), st.text(), seconds
     ),
@@ -162,6 +165,7 @@ EXAMPLES = [
     model.StopRecord("j", model.StopMode.DRAIN, stages={"sums": "flushing"}),
     model.StreamRecord("j", "sums", True, "a1", "4.0", 1.0),
     heads.StreamHead("j", "sums", 1, 7, "a1", "batch=7.c4"),
+    heads.EndedGenerations("j", {"sums": 2}),
     model.MasterInfo("m", "h", 1, 2.0, 3.0),
 ]
 by_type = pytest.mark.parametrize("kind", list(STORED), ids=lambda kind: kind.__name__)

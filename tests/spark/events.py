@@ -158,13 +158,16 @@ def submit(
 def published(cluster: Cluster, job_id: str, stage: str) -> Rows:
     """Return the rows that a stage has published, in order; a row twice is there twice."""
     out = cluster.storage.folder(job_id) / "out" / stage
-    return in_order(
-        [
-            tuple(row.values())
-            for path in out.glob("batch=*/*.parquet")
-            for row in pq.read_table(path, partitioning=None).to_pylist()
-        ]
-    )
+    return in_order(rows_of(out.glob("batch=*/*.parquet")))
+
+
+def rows_of(paths: Iterable[Path]) -> Rows:
+    """Return the rows of Parquet files, in the order of the files."""
+    return [
+        tuple(row.values())
+        for path in paths
+        for row in pq.read_table(path, partitioning=None).to_pylist()
+    ]
 
 
 def until_committed(cluster: Cluster, job_id: str, stage: str, batch: int = 0) -> None:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from jrs.client.client import Client
 from jrs.contract.clock import Deadline
 from jrs.records.model import JobStatus, StopMode
 from jrs.store.stops import JobStops
 
 from . import events, mixed
 from .conftest import Cluster
-from .events import EXPECTED, in_order, published, submit
+from .events import EXPECTED, Rows, in_order, published, rows_of, submit
 from .support import BOUND, left_over, watchdogs
 from .test_kills import ran_again
 
@@ -23,6 +25,21 @@ IN_ONE_RUN = 6
 """Most kills in the life of one job; then it is left to finish."""
 LONGEST = 14.0
 """Seconds within which the next leader is killed: its job is recovered in about half of them."""
+
+
+class Follower:
+    """Reads the output of a stream while its leaders die, each time what is new since the last."""
+
+    def __init__(self, cluster: Cluster, stage: str) -> None:
+        self._client = Client(cluster.masters.backend, storage=cluster.storage.root.parent)
+        self._stage = stage
+        self._cursor = ""
+        self.rows: Rows = []
+
+    def follow(self) -> None:
+        new = self._client.job(JOB).files(self._stage, since=self._cursor)
+        self.rows += rows_of(new.paths)
+        self._cursor = new.cursor
 
 
 def one_run(cluster: Cluster, chance: random.Random, folder: Path, kills: int) -> int:
@@ -38,10 +55,15 @@ def one_run(cluster: Cluster, chance: random.Random, folder: Path, kills: int) -
         cluster, JOB, "every_kind", file=Path(mixed.__file__),
         source=str(source), more=str(more), journal=str(journal),
     )  # fmt: skip
-    killed = 0
+    killed, follower = 0, Follower(cluster, "live")
+
+    def is_over(moment: Deadline) -> bool:
+        follower.follow()
+        return moment.expired or cluster.is_clean(JOB)
+
     while killed < kills and not cluster.is_clean(JOB):
         moment = Deadline.after(chance.uniform(0, LONGEST))
-        masters.until(lambda: moment.expired or cluster.is_clean(JOB), "a moment", BOUND)  # noqa: B023
+        masters.until(partial(is_over, moment), "a moment", BOUND)
         if killed + 1 == drain_at:
             stops.request(JOB, StopMode.DRAIN)
         elif killed + 1 < drain_at:
@@ -58,6 +80,8 @@ def one_run(cluster: Cluster, chance: random.Random, folder: Path, kills: int) -
     assert result.payload == {"rows": len(read), "windows": len(windows(read))}
     assert published(cluster, JOB, "hourly") == in_order(windows(read))
     assert published(cluster, JOB, "live") == in_order(windows(live))
+    follower.follow()
+    assert in_order(follower.rows) == in_order(windows(live))
     assert ran_again(journal) == []
     assert left_over(masters.backend, cluster.storage, JOB) == []
     masters.until(lambda: not watchdogs(masters.backend), "no watchdog is left")

@@ -1,0 +1,42 @@
+"""``jrs files``: the files of a stage's output that count."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from jrs.cli.common import ClusterRef, echo, echo_json, json_option, storage_option, with_cluster
+from jrs.cli.completing import job_argument
+from jrs.cli.connecting import connect
+
+
+@click.command("files")
+@job_argument
+@click.argument("stage")
+@click.option("--since", default="", metavar="CURSOR",
+              help="Only files that are newer; --json prints the cursor.")  # fmt: skip
+@json_option
+@storage_option
+@with_cluster
+def files_command(
+    place: ClusterRef, job_id: str, stage: str, since: str, as_json: bool, storage: Path | None
+) -> int:
+    """Print the files of a stage's output that count, one a line.
+
+    Of a stream that writes to the sink of jrs, these are the files of its committed batches; of
+    another stage all files, once it has finished.
+
+    \b
+    Examples:
+      jrs files live words
+      jrs files live words --json --since g1.b41
+    """
+    with connect(place, storage=storage) as client:
+        found = client.job(job_id).files(stage, since)
+    if as_json:
+        echo_json({"files": [str(path) for path in found.paths], "cursor": found.cursor})
+    else:
+        for path in found.paths:
+            echo(str(path))
+    return 0
