@@ -98,7 +98,7 @@ def output(memory: FaultyMemory, tmp_path: Path) -> Output:
 
 
 def test_each_batch_is_returned_once(output: Output) -> None:
-    """A reader that passes the cursor on gets the files of each batch once, in the order of batches."""
+    """A reader that passes the cursor on gets the files of each batch once, in order."""
     assert output.files() == OutputFiles((), "")
     for batch in range(9, 12):
         output.batch(batch)
