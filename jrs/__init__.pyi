@@ -7,7 +7,6 @@ import jrs.store.stops
 from .client.client import Client as Client
 from .client.client import connect as connect
 from .client.client import diagnose as diagnose
-from .client.client import files as files
 from .client.job import JobHandle as JobHandle
 from .client.listing import JobOrder as JobOrder
 from .client.logs import LogPart as LogPart
@@ -122,6 +121,7 @@ from .recovery.inspect.fsck import FsckReport as FsckReport
 from .recovery.inspect.history import HistoryEntry as HistoryEntry
 from .recovery.inspect.history import HistoryKind as HistoryKind
 from .recovery.inspect.output_files import OutputFiles as OutputFiles
+from .recovery.inspect.output_files import files as files
 from .recovery.leader.trust import Trust as Trust
 from .recovery.master import Master as Master
 from .recovery.rules.decision import Action as Action
@@ -132,6 +132,7 @@ from .recovery.rules.retention import LogLimits as LogLimits
 from .recovery.rules.retention import RetentionPolicy as RetentionPolicy
 from .recovery.snapshots.catalog import RecoverySource as RecoverySource
 from .recovery.snapshots.restore import Restored as Restored
+from .recovery.spark.data_format import register_format as register_format
 from .recovery.spark.session import spark as spark
 from .store.cluster_format import ClusterFormat as ClusterFormat
 from .store.jobs import JobView as JobView

@@ -33,7 +33,6 @@ from jrs.records.time_limits import TimeLimits, limits_of
 from jrs.recovery.files.transfer import Progress, silent
 from jrs.recovery.inspect.doctor import examine, examine_storage
 from jrs.recovery.inspect.explain import Explainer, Explanation
-from jrs.recovery.inspect.output_files import OutputFiles
 from jrs.recovery.inspect.queue import queue
 from jrs.recovery.snapshots.restore import Restored
 from jrs.store.jobs import JobView
@@ -113,32 +112,6 @@ def diagnose(
     with opened as backend, open_backend(url, cluster=cluster, create=create) as other:
         yield Diagnostic("open", what)
         yield from examine(backend, other, ttl=ttl, storage=root)
-
-
-def files(
-    url: str,
-    job_id: str,
-    stage: str,
-    since: str = "",
-    *,
-    cluster: str = "default",
-    storage: str | Path | None = None,
-) -> OutputFiles:
-    """Return the files of a stage's output that count: `JobHandle.files` in one call.
-
-    Args:
-        url, cluster, storage: as in `connect`. A cluster that does not exist is not created.
-        job_id, stage, since: as in `JobHandle.files`.
-
-    Raises:
-        As `connect` and `JobHandle.files`.
-
-    Example::
-
-        pyarrow.parquet.read_table(jrs.files("file:///var/lib/jrs", "live", "words").paths)
-    """
-    with connect(url, cluster=cluster, storage=storage, create=False) as client:
-        return client.job(job_id).files(stage, since)
 
 
 class Client(ClusterSteering, ClusterUpkeep):

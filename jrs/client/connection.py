@@ -19,7 +19,7 @@ from jrs.records.cluster import StorageRecord
 from jrs.records.signing import SpecKey
 from jrs.recovery.attempt import entry_point as entry_points
 from jrs.recovery.files.job_folders import JobStorage, storage_root
-from jrs.recovery.files.storage_identity import StorageIdentity, known_storage
+from jrs.recovery.files.storage_identity import StorageIdentity, known_storage, needed_storage
 from jrs.recovery.snapshot_catalog import SnapshotCatalog
 from jrs.store.jobs import JobCatalog
 from jrs.store.masters import Registry
@@ -74,13 +74,7 @@ class Connection:
         Raises:
             InvalidInput: that is not known, or what was named is another cluster's.
         """
-        storage = self.known_storage()
-        if storage is None:
-            raise InvalidInput(
-                "no storage: give the folder of the jobs' files, with --storage DIR, JRS_STORAGE "
-                "or jrs.connect(…, storage=DIR)"
-            )
-        return storage
+        return needed_storage(self.backend, self.storage_root)
 
     def adopt_storage(self) -> StorageRecord:
         """Make the named storage the cluster's; see `Client.adopt_storage`."""

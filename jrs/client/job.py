@@ -224,7 +224,7 @@ class JobHandle(JobChanges):
             self._connection.backend,
             self._connection.storage(),
             self.view(),
-            check_stage_name(stage),
+            stage,
             since,
         )
 

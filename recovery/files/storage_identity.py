@@ -300,3 +300,18 @@ def known_storage(backend: Backend, root: Path | None) -> JobStorage | None:
     storage = JobStorage(named, backend.cluster)
     StorageIdentity(backend, storage).check()
     return storage
+
+
+def needed_storage(backend: Backend, root: Path | None) -> JobStorage:
+    """Return what `known_storage` does.
+
+    Raises:
+        InvalidInput: none is known, or the named one is not the cluster's.
+    """
+    storage = known_storage(backend, root)
+    if storage is None:
+        raise InvalidInput(
+            "no storage: give the folder of the jobs' files, with --storage DIR, JRS_STORAGE or "
+            "jrs.connect(…, storage=DIR)"
+        )
+    return storage

@@ -15,13 +15,16 @@ import attrs
 from jrs.contract.backend import Backend
 from jrs.contract.errors import HistoryChanged, InvalidInput, NotFound, Unavailable, WrongState
 from jrs.contract.texts import shown
+from jrs.records.checks import check_stage_name
 from jrs.records.heads import StreamHead
 from jrs.store import heads
-from jrs.store.jobs import JobView
+from jrs.store.jobs import JobCatalog, JobView
+from jrs.store.opening import open_backend
 
 from ..checkpoint_format.sink_log import SINK_LOG
 from ..files import batch_folders
 from ..files.job_folders import JobStorage
+from ..files.storage_identity import needed_storage
 
 _TRIES = 100
 """Looks at an output that changes each time, before giving up."""
@@ -44,10 +47,39 @@ class OutputFiles:
     cursor: str = ""
 
 
+def files(
+    url: str,
+    job_id: str,
+    stage: str,
+    since: str = "",
+    *,
+    cluster: str = "default",
+    storage: str | Path | None = None,
+) -> OutputFiles:
+    """Return the files of a stage's output that count: `JobHandle.files` in one call.
+
+    Args:
+        url, cluster, storage: as in `jrs.connect`. A cluster that does not exist is not created.
+        job_id, stage, since: as in `JobHandle.files`.
+
+    Raises:
+        As `jrs.connect` and `JobHandle.files`.
+
+    Example::
+
+        pyarrow.parquet.read_table(jrs.files("file:///var/lib/jrs", "live", "words").paths)
+    """
+    with open_backend(url, cluster=cluster, create=False) as backend:
+        view = JobCatalog(backend).view(job_id)
+        folders = needed_storage(backend, None if storage is None else Path(storage))
+        return output_files(backend, folders, view, stage, since)
+
+
 def output_files(
     backend: Backend, storage: JobStorage, view: JobView, stage: str, since: str
 ) -> OutputFiles:
     """Return the files of a stage that count; see `JobHandle.files`."""
+    check_stage_name(stage)
     if since and not (_STREAM.fullmatch(since) or _STAGE.fullmatch(since)):
         raise InvalidInput(
             f"since={shown(since)} is not a cursor: give one that an earlier look has returned"

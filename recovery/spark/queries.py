@@ -15,19 +15,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyspark
-from pyspark.errors import PySparkException
 
 from jrs.contract.errors import InvalidInput
 
-from .by_value import sink_by_value
-from .sink import FORMAT, JrsSink
+from .sink import FORMAT
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-_registering = threading.Lock()
 _spreading = threading.Lock()
 _VOLATILE = re.compile(
     r"#\d+L?"  # the ids of expressions
@@ -93,16 +89,6 @@ def path_of(writer: DataStreamWriter) -> Path | None:
     path = _option(_peek(writer._jwrite, "extraOptions"), "path")
     # As Hadoop reads it: nothing is escaped, with a scheme or without.
     return None if path is None else Path(_LOCAL.sub("", str(path)))
-
-
-def register_sink(session: SparkSession) -> None:
-    """Register the sink of jrs in a session, which jobs may share. Idempotent."""
-    with _registering, sink_by_value():
-        try:
-            session.dataSource.register(JrsSink)
-        except PySparkException as error:
-            if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
-                raise
 
 
 def is_table(writer: DataStreamWriter) -> bool:

@@ -122,6 +122,10 @@ def session_of(
             _check_same(found, by_code)
         _check_known(found, map(dotted, keywords))
     _pickle_by_value(attempt)
+    if started:
+        from .data_format import register_format  # Loads pyspark.
+
+        register_format(found)
     context = found.sparkContext
     name = _name(attempt.job_id)
     title = f"job {attempt.job_id}, attempt {attempt.attempt}"

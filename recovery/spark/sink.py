@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from ..files.sync import sync
+from .source import OutputReader, reader_of, schema_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,11 +42,17 @@ class _Staged(WriterCommitMessage):
 
 
 class JrsSink(DataSource):
-    """The data source that Spark registers; jrs sets its options."""
+    """The data source that Spark registers. Of the sink, jrs sets the options."""
 
     @classmethod
     def name(cls) -> str:
         return FORMAT
+
+    def schema(self) -> Any:
+        return schema_of(self.options)
+
+    def reader(self, schema: Any) -> OutputReader:
+        return reader_of(self.options, schema)
 
     def streamWriter(self, schema: Any, overwrite: bool) -> _Writer:
         where = self.options

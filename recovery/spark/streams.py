@@ -35,6 +35,7 @@ from ..attempt.batch_committer import BatchCommitter
 from ..attempt.engine import StreamHost
 from ..attempt.job import Build, Stream, StreamStage
 from . import queries
+from .data_format import register_format
 from .session import cancel_work
 from .sink_server import SinkServer
 from .stage_query import StageQuery, Step
@@ -110,7 +111,7 @@ class Streams:
         title = name if queries.is_table(writer) else f"{job.job_id}/{name}"
         writer = writer.queryName(title).option("checkpointLocation", str(checkpoint))
         if committer is not None:
-            queries.register_sink(session)
+            register_format(session)
             writer = writer.option("staging", str(folder / "staging"))
             writer = writer.option("stage", name).option("address", self._sink_server().address)
         once = RestartPolicy(attempts=1)

@@ -29,7 +29,8 @@ FLOORS = [
     ["jrs.recovery.snapshots"],
     ["jrs.recovery.cleanup"],
     ["jrs.recovery.attempt"],
-    ["jrs.recovery.spark", "jrs.recovery.leader", "jrs.recovery.inspect"],
+    ["jrs.recovery.inspect"],
+    ["jrs.recovery.spark", "jrs.recovery.leader"],
     ["jrs.recovery.process_attempt", "jrs.recovery.run_hook", "jrs.recovery.snapshot_catalog"],
     ["jrs.recovery.master"],
     ["jrs.recovery.replica"],
@@ -45,6 +46,8 @@ FLOORS = [
 
 HEAVY = {
     ("jrs.recovery.spark.engine", "jrs.recovery.spark.streams"): "it imports pyspark",
+    ("jrs.recovery.spark.session", "jrs.recovery.spark.data_format"): "it imports pyspark",
+    ("jrs.recovery.spark.source", "jrs.recovery.inspect.output_files"): "executors lack jrs",
     ("jrs.recovery.spark.doctor", "jrs.recovery.spark.probes"): "it imports pyspark",
     ("jrs.cli.demo", "jrs.demo"): "it imports pyspark",
     ("jrs.demo", "jrs.demo.story"): "it imports pyspark",

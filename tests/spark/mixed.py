@@ -15,7 +15,7 @@ QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 SCHEMA = "at timestamp, key string, value long"
 
 
-def every_kind(job: Job, source: str, more: str, journal: str) -> Json:
+def every_kind(job: Job, source: str, more: str, journal: str, backend: str) -> Json:
     """A batch stage, a bounded stream, an unbounded one, and a batch stage after the bounded."""
 
     def note(what: str, stage: str) -> None:
@@ -63,7 +63,11 @@ def every_kind(job: Job, source: str, more: str, journal: str) -> Json:
 
     def report(stage: Stage) -> Json:
         note("run", "report")
-        return job.spark.read.parquet(str(hourly.output)).count()
+        which = {"backend": backend, "job": job.job_id, "stage": "hourly"}
+        read = job.spark.read.format("jrs").options(**which).load()
+        plain = job.spark.read.parquet(str(hourly.output))
+        assert read.orderBy(*read.columns).collect() == plain.orderBy(*read.columns).collect()
+        return read.count()
 
     counted = job.stage("report", report, after=[hourly])
     note("finished", "report")

@@ -53,7 +53,7 @@ def one_run(cluster: Cluster, chance: random.Random, folder: Path, kills: int) -
     masters.start("second")
     submit(
         cluster, JOB, "every_kind", file=Path(mixed.__file__),
-        source=str(source), more=str(more), journal=str(journal),
+        source=str(source), more=str(more), journal=str(journal), backend=masters.backend.url,
     )  # fmt: skip
     killed, follower = 0, Follower(cluster, "live")
 

@@ -10,11 +10,13 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark import cloudpickle
+from pyspark.sql.types import StringType, StructType
 
 from jrs.contract.runtime import RUNTIME
 from jrs.recovery.spark.by_value import sink_by_value
 from jrs.recovery.spark.sink import JrsSink
 from jrs.recovery.spark.sink_server import SinkServer
+from jrs.recovery.spark.source import OutputReader
 
 WORKER = """
 import sys
@@ -40,6 +42,18 @@ read = sys.stdin.buffer.read
 writer, message = (cloudpickle.loads(read(int.from_bytes(read(4), "big"))) for _ in range(2))
 writer.commit([message, None], 7)
 assert "pyarrow" not in sys.modules  # Spark starts a process for each commit.
+"""
+
+
+READER = """
+import sys
+sys.modules["jrs"] = None
+from pyspark import cloudpickle
+
+reader = cloudpickle.loads(sys.stdin.buffer.read())
+(part,) = reader.partitions()
+(rows,) = cloudpickle.loads(cloudpickle.dumps(reader)).read(part)
+assert rows.to_pylist() == [{"word": "wind"}, {"word": "rain"}], rows
 """
 
 
@@ -78,3 +92,14 @@ def python(code: str, given: bytes) -> bytes:
     ended = subprocess.run([sys.executable, "-c", code], input=given, capture_output=True)
     assert ended.returncode == 0, ended.stderr.decode()
     return ended.stdout
+
+
+def test_c2_readers_need_no_jrs(tmp_path: Path) -> None:
+    """C2: executors read the files that were chosen in processes that cannot import jrs."""
+    path = tmp_path / "part-1.parquet"
+    pq.write_table(pa.table({"word": ["wind", "rain"]}), path)
+    with sink_by_value():
+        made = OutputReader([str(path)], StructType().add("word", StringType()))
+        sent = cloudpickle.dumps(made)  # type: ignore[no-untyped-call]
+
+    assert python(READER, sent) == b""

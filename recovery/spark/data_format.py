@@ -1,0 +1,46 @@
+"""Registering ``format("jrs")`` with a session of Spark."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from pyspark.errors import PySparkException
+
+from .by_value import sink_by_value
+from .sink import JrsSink
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_registering = threading.Lock()
+
+
+def register_format(session: SparkSession) -> None:
+    """Have a session know ``format("jrs")``, which reads the output of stages. Idempotent.
+
+    The session of `jrs.spark` knows it already. The options ``backend``, ``job`` and ``stage`` say
+    what is read: the files that `JobHandle.files` returns when the query is planned. ``cluster``,
+    ``storage`` and ``since`` are as there. ``folder`` chooses one of several tables of a stage by
+    the name of its folder. The columns are those of the newest file; of a stream, ``batch`` has the
+    number of the batch. The files must be Parquet. The driver needs jrs; executors need pyspark and
+    pyarrow, and have to see the jobs' files.
+
+    Where jrs need not be known to Spark, ``spark.read.parquet(*map(str, job.files(stage).paths))``
+    reads the same files, and faster: its rows do not pass through Python.
+
+    Example::
+
+        jrs.register_format(spark)
+        words = (
+            spark.read.format("jrs")
+            .options(backend="file:///var/lib/jrs", job="live", stage="words")
+            .load()
+        )
+    """
+    with _registering, sink_by_value():
+        try:
+            session.dataSource.register(JrsSink)
+        except PySparkException as error:
+            if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+                raise

@@ -1,0 +1,126 @@
+"""Reading a stage's output with ``spark.read.format("jrs")``: the files that count.
+
+The files are chosen where Spark plans the query, on the driver, which needs jrs. Executors get this
+module by value, as they get the sink (see `by_value`); they need pyspark and pyarrow, and see the
+jobs' files.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+_NEEDED = ("backend", "job", "stage")
+_OPTIONS = (*_NEEDED, "cluster", "storage", "since", "folder")
+_BATCH = re.compile(r"batch=([0-9]+)")
+BATCH = "batch"
+"""The column with the number of a stream's batch."""
+
+
+class _File(InputPartition):
+    """One Parquet file."""
+
+
+class OutputReader(DataSourceReader):
+    """Reads Parquet files, each as one partition."""
+
+    def __init__(self, paths: Sequence[str], schema: StructType) -> None:
+        self._paths = paths
+        self._schema = schema
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [_File(path) for path in self._paths]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one file with the columns of the schema; runs in an executor."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        wanted = _arrow(self._schema)
+        batch = _batch_of(partition.value)
+        with pq.ParquetFile(partition.value) as file:
+            present = [name for name in file.schema_arrow.names if name in wanted.names]
+            for rows in file.iter_batches(columns=present):
+                columns = []
+                for field in wanted:
+                    if field.name in present:
+                        columns.append(rows.column(field.name).cast(field.type))
+                    else:
+                        value = batch if field.name == BATCH else None
+                        columns.append(pa.array([value] * rows.num_rows, field.type))
+                yield pa.RecordBatch.from_arrays(columns, schema=wanted)
+
+
+def reader_of(options: Mapping[str, str], schema: StructType) -> OutputReader:
+    """Return the reader of the files that count now; runs on the driver's side."""
+    return OutputReader(_paths(options), schema)
+
+
+def schema_of(options: Mapping[str, str]) -> StructType:
+    """Return the schema of the newest file, with the batch of a stream as a column."""
+    import pyarrow.parquet as pq
+    from pyspark.sql.pandas.types import from_arrow_schema
+    from pyspark.sql.types import LongType
+
+    paths = _paths(options)
+    if not paths:
+        raise ValueError(
+            f"stage {options['stage']!r} of job {options['job']!r} has no files yet, so its "
+            "columns are not known: give them, with .schema(…)"
+        )
+    found = from_arrow_schema(pq.read_schema(paths[-1]))
+    if _batch_of(paths[-1]) is not None and BATCH not in found.names:
+        found = found.add(BATCH, LongType())
+    return found
+
+
+def _paths(options: Mapping[str, str]) -> list[str]:
+    unknown = sorted({name.lower() for name in options}.difference(_OPTIONS))
+    missing = [name for name in _NEEDED if not options.get(name)]
+    if unknown or missing:
+        what = f"no option is called {unknown[0]!r}" if unknown else f"option {missing[0]!r} lacks"
+        raise ValueError(f"format('jrs'): {what}; there are {', '.join(_OPTIONS)}")
+    from ..inspect.output_files import files  # Executors may not have it.
+
+    found = files(
+        options["backend"],
+        options["job"],
+        options["stage"],
+        options.get("since", ""),
+        cluster=options.get("cluster", "default"),
+        storage=options.get("storage"),
+    )
+    below = options.get("folder")
+    paths = [path for path in found.paths if below is None or below in path.parent.parts]
+    folders = {path.parent for path in paths if _batch_of(str(path)) is None}
+    if len(folders) > 1:
+        names = ", ".join(sorted(folder.name for folder in folders)[:5])
+        raise ValueError(
+            f"stage {options['stage']!r} has several tables: choose one, with option('folder', …): "
+            f"{names}"
+        )
+    return [str(path) for path in paths]
+
+
+def _batch_of(path: str) -> int | None:
+    """Return the number of the batch that a file belongs to; None for a file of no stream."""
+    found = _BATCH.fullmatch(Path(path).parent.name)
+    return int(found[1]) if found else None
+
+
+def _arrow(schema: Any) -> pa.Schema:
+    """Return a schema as Spark expects it of a reader, in each of its versions."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    try:
+        return to_arrow_schema(schema, timezone="UTC")
+    except TypeError:
+        return to_arrow_schema(schema)

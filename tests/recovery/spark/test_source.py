@@ -1,0 +1,153 @@
+"""Reading output with format("jrs"), as far as that needs no JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import attrs
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql.types import LongType, StringType, StructType, TimestampType
+
+import jrs
+from jrs.recovery.inspect import output_files
+from jrs.recovery.spark.sink import JrsSink
+from jrs.recovery.spark.source import OutputReader
+
+WHICH = {"backend": "file:///nowhere", "job": "live", "stage": "words"}
+
+
+@attrs.define
+class Output:
+    """The files that count."""
+
+    folder: Path
+    paths: tuple[Path, ...] = ()
+    asked: tuple[object, ...] = ()
+
+    def write(self, name: str, **columns: list[object]) -> None:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table(columns), path)
+        self.paths = (*self.paths, path)
+
+
+@pytest.fixture
+def output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Output:
+    made = Output(tmp_path)
+
+    def files(*which: object, **where: object) -> jrs.OutputFiles:
+        made.asked = (*which, where)
+        return jrs.OutputFiles(made.paths)
+
+    monkeypatch.setattr(output_files, "files", files)
+    return made
+
+
+def rows(schema: StructType, options: Mapping[str, str] = WHICH) -> list[dict[str, object]]:
+    """Return the rows that executors read, in order."""
+    reader = JrsSink(dict(options)).reader(schema)
+    found = [batch for part in reader.partitions() for batch in reader.read(part)]
+    return [row for batch in found for row in batch.to_pylist()]
+
+
+def test_the_files_that_count_are_read(output: Output) -> None:
+    """The batch of a stream is a column, like that of the folders."""
+    output.write("batch=0/part-1.parquet", word=["wind", "rain"])
+    output.write("batch=3/part-2.parquet", word=["snow"])
+    schema = JrsSink(WHICH).schema()
+
+    assert schema == StructType().add("word", StringType()).add("batch", LongType())
+    assert rows(schema) == [
+        {"word": "wind", "batch": 0},
+        {"word": "rain", "batch": 0},
+        {"word": "snow", "batch": 3},
+    ]
+
+
+def test_the_options_are_passed_on(output: Output) -> None:
+    """They are those of `jrs.files`."""
+    rows(StructType(), {**WHICH, "since": "g1.b2", "cluster": "night", "storage": "/srv"})
+
+    where = {"cluster": "night", "storage": "/srv"}
+    assert output.asked == ("file:///nowhere", "live", "words", "g1.b2", where)
+
+
+def test_columns_that_changed(output: Output) -> None:
+    """The newest file says which columns there are; an older one lacks some, or has others."""
+    output.write("batch=0/part-1.parquet", word=["wind"], old=[1])
+    output.write("batch=1/part-2.parquet", word=["rain"], new=[2])
+
+    assert rows(JrsSink(WHICH).schema()) == [
+        {"word": "wind", "new": None, "batch": 0},
+        {"word": "rain", "new": 2, "batch": 1},
+    ]
+
+
+def test_a_column_of_its_own_called_batch(output: Output) -> None:
+    """It stays what it is."""
+    output.write("batch=7/part-1.parquet", batch=["a"])
+    schema = JrsSink(WHICH).schema()
+
+    assert schema == StructType().add("batch", StringType())
+    assert rows(schema) == [{"batch": "a"}]
+
+
+def test_types_are_those_that_spark_expects(output: Output) -> None:
+    """Spark compares them exactly: a timestamp has its zone, and a number its width."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    at = pa.array([0], pa.timestamp("ms", "Europe/Vienna"))
+    output.write("batch=0/part-1.parquet", at=at, n=pa.array([1], pa.int32()))
+    schema = StructType().add("at", TimestampType()).add("n", LongType())
+    reader = JrsSink(WHICH).reader(schema)
+    (batch,) = reader.read(reader.partitions()[0])
+
+    assert batch.schema == to_arrow_schema(schema, timezone="UTC")
+
+
+def test_a_stage_with_several_tables(output: Output) -> None:
+    """They are not mixed: one of them is chosen."""
+    output.write("orders/part-1.parquet", order=[1])
+    output.write("items/part-2.parquet", item=[2])
+
+    with pytest.raises(ValueError, match=r"several tables: choose one, .*: items, orders"):
+        JrsSink(WHICH).schema()
+    chosen = {**WHICH, "folder": "items"}
+    assert rows(JrsSink(chosen).schema(), chosen) == [{"item": 2}]
+
+
+def test_no_files_yet(output: Output) -> None:
+    """Without a file the columns are not known; with columns there are no rows."""
+    with pytest.raises(ValueError, match="has no files yet"):
+        JrsSink(WHICH).schema()
+    assert rows(StructType().add("word", StringType())) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"job": "live", "stage": "words"}, "option 'backend' lacks"),
+        ({**WHICH, "stage": ""}, "option 'stage' lacks"),
+        ({**WHICH, "path": "/x"}, "no option is called 'path'"),
+    ],
+)
+def test_bad_options(options: dict[str, str], message: str) -> None:
+    """They are named, with those that there are."""
+    with pytest.raises(ValueError, match=f"{message}; there are backend, job, stage"):
+        JrsSink(options).schema()
+
+
+def test_a_reader_is_one_of_spark(output: Output) -> None:
+    """Each file is a partition."""
+    output.write("batch=0/part-1.parquet", word=["wind"])
+    output.write("batch=1/part-2.parquet", word=["rain"])
+    reader = JrsSink(WHICH).reader(StructType().add("word", StringType()))
+
+    assert isinstance(reader, OutputReader)
+    assert [Path(part.value).name for part in reader.partitions()] == [
+        "part-1.parquet",
+        "part-2.parquet",
+    ]
