@@ -1,14 +1,9 @@
-"""Registering ``format("jrs")`` with a session of Spark."""
+"""Registering ``format("jrs")`` with a session of Spark. Imports pyspark only when it is called."""
 
 from __future__ import annotations
 
 import threading
 from typing import TYPE_CHECKING
-
-from pyspark.errors import PySparkException
-
-from .by_value import sink_by_value
-from .sink import JrsSink
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,6 +33,11 @@ def register_format(session: SparkSession) -> None:
             .load()
         )
     """
+    from pyspark.errors import PySparkException
+
+    from .by_value import sink_by_value
+    from .sink import JrsSink
+
     with _registering, sink_by_value():
         try:
             session.dataSource.register(JrsSink)

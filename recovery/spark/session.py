@@ -19,6 +19,7 @@ from ..attempt.context import AttemptContext
 from ..attempt.job import Job, context_of
 from ..files import permissions
 from . import class_data, cluster, reach, surroundings
+from .data_format import register_format
 from .settings import (
     CLUSTER,
     DEFAULTS,
@@ -123,8 +124,6 @@ def session_of(
         _check_known(found, map(dotted, keywords))
     _pickle_by_value(attempt)
     if started:
-        from .data_format import register_format  # Loads pyspark.
-
         register_format(found)
     context = found.sparkContext
     name = _name(attempt.job_id)

@@ -46,7 +46,8 @@ FLOORS = [
 
 HEAVY = {
     ("jrs.recovery.spark.engine", "jrs.recovery.spark.streams"): "it imports pyspark",
-    ("jrs.recovery.spark.session", "jrs.recovery.spark.data_format"): "it imports pyspark",
+    ("jrs.recovery.spark.data_format", "jrs.recovery.spark.by_value"): "it imports pyspark",
+    ("jrs.recovery.spark.data_format", "jrs.recovery.spark.sink"): "it imports pyspark",
     ("jrs.recovery.spark.source", "jrs.recovery.inspect.output_files"): "executors lack jrs",
     ("jrs.recovery.spark.doctor", "jrs.recovery.spark.probes"): "it imports pyspark",
     ("jrs.cli.demo", "jrs.demo"): "it imports pyspark",

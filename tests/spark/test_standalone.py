@@ -74,12 +74,13 @@ def world() -> Iterator[World]:
 
 def test_a_batch_job_survives_its_leader(world: World, tmp_path: Path) -> None:
     """C2, C3, C5, C6, C10: on executors without jrs, of another user, named by the submit
-    arguments, with functions of the job's own package. After `kill -9` the next leader ends the
-    dead driver's application, whose executors hold all cores."""
+    arguments, with functions of the job's own package; they also read by format("jrs"). After
+    `kill -9` the next leader ends the dead driver's application, whose executors hold all cores."""
     backend, go = world.masters.backend, tmp_path / "go"
     world.start(FIRST)
     with jrs.connect(backend.url, cluster=backend.cluster) as client:
-        job = client.submit("pipeline.jobs:batch", id="batch", wait_for=str(go))
+        output = {"backend": backend.url, "cluster": backend.cluster}
+        job = client.submit("pipeline.jobs:batch", id="batch", wait_for=str(go), output=output)
         until(lambda: any(one.name == "write" for one in job.view().stages), "a stage has finished")
         before = world.application("batch", 1)
         assert before is not None

@@ -18,7 +18,7 @@ CONF = {
 }
 
 
-def batch(job: jrs.Job, wait_for: str) -> Any:
+def batch(job: jrs.Job, wait_for: str, output: dict[str, str]) -> Any:
     from pyspark.sql.functions import udf
 
     spark = jrs.spark(job, CONF)
@@ -35,9 +35,10 @@ def batch(job: jrs.Job, wait_for: str) -> Any:
     def read(stage: jrs.Stage) -> list[str]:
         while not Path(wait_for).exists():
             time.sleep(0.05)
-        return sorted(
-            row.word for row in spark.read.parquet(str(written.output / "words")).collect()
-        )
+        rows = spark.read.parquet(str(written.output / "words")).collect()
+        counted = spark.read.format("jrs").options(**output, job=job.job_id, stage="write").load()
+        assert sorted(counted.collect()) == sorted(rows)
+        return sorted(row.word for row in rows)
 
     written = job.stage("write", write)
     return {"words": job.stage("read", read).result(), "executors": written.result()}
