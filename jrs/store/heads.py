@@ -19,7 +19,7 @@ from jrs.contract.read_back import commit_and_read_back
 from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.heads import EndedGenerations, StreamHead
-from jrs.store import cluster_format
+from jrs.store import cluster_format, restores
 
 SINCE_FORMAT = 6
 """The first cluster format in which streams have heads."""
@@ -77,17 +77,20 @@ def restored_ops(backend: Backend, job_id: str, batches: Mapping[str, int | None
 def keep_generations(backend: Backend, job_id: str, fence: Fence | None) -> None:
     """Keep the generations of a job's streams beyond its heads, which may then be removed.
 
+    A restore that was interrupted and is given up may have taken batches back, so it counts as one.
     Durable and idempotent.
 
     Raises:
         Fenced: a newer leader exists.
         Unavailable, OutcomeUnknown: from the backend; the call may be repeated.
     """
-    found = {
-        head.stage: head.generation
+    given_up = restores.stored(backend, job_id) is not None
+    generations = {
+        head.stage: head.generation + given_up
         for head in of_job(backend, job_id)
-        if isinstance(head, StreamHead) and head.generation > 1
+        if isinstance(head, StreamHead)
     }
+    found = {stage: number for stage, number in generations.items() if number > 1}
     if not found:
         return
     key = keys.GENERATIONS + job_id

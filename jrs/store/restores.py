@@ -113,7 +113,17 @@ def is_possible(backend: Backend, job_id: str, event: RestoreEvent) -> bool:
 def check_possible(backend: Backend, job_id: str, event: RestoreEvent) -> None:
     """Raise `WrongState`, with the remedy, if the job's restore does not allow an event."""
     if not is_possible(backend, job_id, event):
-        raise WrongState(
-            f"job {job_id!r} is being restored; wait for that, or: jrs snapshot restore --finish "
-            f"{job_id}, or: jrs cancel {job_id}"
-        )
+        raise _under_way(job_id)
+
+
+def check_none(backend: Backend, job_id: str) -> None:
+    """Raise `WrongState`, with the remedy, if the job is being restored."""
+    if stored(backend, job_id) is not None:
+        raise _under_way(job_id)
+
+
+def _under_way(job_id: str) -> WrongState:
+    return WrongState(
+        f"job {job_id!r} is being restored; wait for that, or: jrs snapshot restore --finish "
+        f"{job_id}, or: jrs cancel {job_id}"
+    )

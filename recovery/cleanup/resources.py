@@ -80,6 +80,8 @@ class Records(Resource):
 class Heads(Records):
     """The heads of the job's streams. Their generations stay with the result, for readers."""
 
+    prioritised = True  # An interrupted restore, which is removed later, changes them.
+
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend, keys.HEADS)
 

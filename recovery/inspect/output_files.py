@@ -17,9 +17,11 @@ from jrs.contract.errors import HistoryChanged, InvalidInput, NotFound, Unavaila
 from jrs.contract.texts import shown
 from jrs.records.checks import check_stage_name
 from jrs.records.heads import StreamHead
-from jrs.store import heads
+from jrs.records.stages import TAKEN_OVER, StageSummary
+from jrs.store import heads, restores
 from jrs.store.jobs import JobCatalog, JobView
 from jrs.store.opening import open_backend
+from jrs.store.result_store import JobResultStore
 
 from ..checkpoint_format.sink_log import SINK_LOG
 from ..files import batch_folders
@@ -30,8 +32,6 @@ _TRIES = 100
 """Looks at an output that changes each time, before giving up."""
 _STREAM = re.compile(r"g(?P<generation>[1-9][0-9]{0,17})\.b(?P<batch>-1|0|[1-9][0-9]{0,17})")
 _STAGE = re.compile(r"e[0-9]{1,18}\.a[0-9]{1,18}")
-_UNKNOWN = "e0.a0"
-"""For a stage that the result leaves out: it keeps the newest ones only."""
 
 
 @attrs.frozen
@@ -95,15 +95,18 @@ def output_files(
             f"cluster {backend.cluster!r} does not record yet which batches count: since= needs "
             f"its format {heads.SINCE_FORMAT}"
         )
-    found = _of_stream(backend, view, stage, output, since)
-    if found is not None:
-        return found
     finished = _finished(view, stage)
-    if not finished and view.entry is None:
+    if finished is None or finished.attempt != TAKEN_OVER:
+        found = _of_stream(backend, view, stage, output, since)
+        if found is not None:
+            return found
+    if finished is None and view.entry is None:
         return OutputFiles((), since)
-    if not finished and not output.is_dir():
+    if finished is None and not output.is_dir():
         raise NotFound(f"job {view.job_id!r} has ended, and no stage {stage!r} of it has output")
-    return _of_batch_stage(view, stage, output, finished or _UNKNOWN, since)
+    found = _of_batch_stage(view, stage, output, finished, since)
+    restores.check_none(backend, view.job_id)
+    return found
 
 
 def _of_stream(
@@ -112,12 +115,12 @@ def _of_stream(
     """Return the files of a stream; None if the stage is none, or has committed no rows."""
     for _ in range(_TRIES):
         head = _head(backend, view.job_id, stage)
-        if head is None:
-            generation = heads.ended_generation(backend, view.job_id, stage)
-        else:
-            generation = head.generation
         published = sorted(batch_folders.published(output))
-        if head is None and not published and not _STREAM.fullmatch(since):
+        if head is not None:
+            generation = head.generation
+        elif published or (view.entry is not None and _STREAM.fullmatch(since)):
+            generation = _without_head(backend, view.job_id, stage)
+        else:
             return None
         behind = _behind(since, generation, view.job_id, stage)
         newest = _newest(head, published)
@@ -126,12 +129,23 @@ def _of_stream(
             paths = [path for batch in batches for path in _files(output / f"batch={batch}")]
         except FileNotFoundError:
             continue  # A restore, or its user, takes it away.
-        again = _head(backend, view.job_id, stage)
-        if _generation(again) == _generation(head):
+        restores.check_none(backend, view.job_id)
+        if _generation(_head(backend, view.job_id, stage)) == _generation(head):
             return OutputFiles(tuple(paths), f"g{generation}.b{max(newest, behind)}")
     raise Unavailable(
         f"the output of stage {stage!r} of job {view.job_id!r} changed at each of {_TRIES} looks"
     )
+
+
+def _without_head(backend: Backend, job_id: str, stage: str) -> int:
+    """Return the generation of a stream that has no head."""
+    has_ended = JobResultStore(backend).has_entry(job_id)
+    if not has_ended and heads.are_kept(backend):
+        raise WrongState(
+            f"it is not recorded yet which batches of stage {stage!r} count: job {job_id!r} has "
+            "not been started since it was made, or since the cluster's format was raised"
+        )
+    return heads.ended_generation(backend, job_id, stage)
 
 
 def _newest(head: StreamHead | None, published: list[int]) -> int:
@@ -157,25 +171,24 @@ def _behind(since: str, generation: int, job_id: str, stage: str) -> int:
 
 
 def _of_batch_stage(
-    view: JobView, stage: str, output: Path, finished: str, since: str
+    view: JobView, stage: str, output: Path, finished: StageSummary | None, since: str
 ) -> OutputFiles:
     """Return the files of a finished stage: all of them, or none if they were returned before."""
-    if since and since != finished:
+    # The result of a job with many stages leaves older ones out.
+    cursor = "e0.a0" if finished is None else f"e{finished.epoch}.a{finished.attempt}"
+    if since and since != cursor:
         raise HistoryChanged(
             f"stage {stage!r} of job {view.job_id!r} ran again since {since}: read its output from "
             "its beginning, without a cursor"
         )
-    return OutputFiles(() if since else tuple(_files(output)), finished)
+    return OutputFiles(() if since else tuple(_files(output)), cursor)
 
 
-def _finished(view: JobView, stage: str) -> str:
-    """Return the cursor of a finished stage; empty if it has not finished."""
+def _finished(view: JobView, stage: str) -> StageSummary | None:
+    """Return what is known of a finished stage; None if it has not finished."""
     result = view.entry.result if view.entry is not None else None
     summaries = [record.summary() for record in view.stages] + list(result.stages if result else ())
-    for one in summaries:
-        if one.name == stage:
-            return f"e{one.epoch}.a{one.attempt}"
-    return ""
+    return next((one for one in summaries if one.name == stage), None)
 
 
 def _head(backend: Backend, job_id: str, stage: str) -> StreamHead | None:

@@ -15,6 +15,7 @@ from jrs.records import keys
 from jrs.records.codec import encode
 from jrs.records.heads import StreamHead
 from jrs.records.model import JobResult, JobSpec, JobStatus, StageRecord
+from jrs.records.stages import TAKEN_OVER
 from jrs.recovery.cleanup.job_cleanup import JobCleanup
 from jrs.recovery.cleanup.resources import default_resources
 from jrs.recovery.files import batch_folders
@@ -170,6 +171,49 @@ def test_a_restore_while_it_is_read(output: Output, monkeypatch: pytest.MonkeyPa
 
     assert [path.parent.name for path in found.paths] == ["batch=0", "batch=1"]
     assert found.cursor == "g2.b1"
+
+
+def test_while_a_restore_is_under_way(output: Output, memory: FaultyMemory) -> None:
+    """The output is taken away before the head moves: nothing is returned, and no cursor."""
+    output.batch(0)
+    output.write("ingest", "one.csv")
+    output.finish("ingest")
+    memory.commit(Create(keys.RESTORES + "job", b"under way"))
+
+    for stage in ("words", "ingest"):
+        with pytest.raises(WrongState, match="job 'job' is being restored; wait for that"):
+            output.files(stage)
+
+
+def test_a_restore_that_is_given_up(output: Output, memory: FaultyMemory) -> None:
+    """A job that is canceled during its restore may have lost batches: a reader is told."""
+    output.batch(0)
+    cursor = output.files().cursor
+    memory.commit(Create(keys.RESTORES + "job", b"under way"))
+    output.end()
+
+    with pytest.raises(HistoryChanged):
+        output.files(since=cursor)
+    assert output.files().cursor == "g2.b0"
+
+
+def test_a_fork_that_has_not_begun(output: Output) -> None:
+    """Its output is there, and no head says yet which batches count."""
+    output.write("words", f"batch=0/part-{0:032x}.parquet")
+
+    with pytest.raises(WrongState, match="job 'job' has not been started since it was made"):
+        output.files()
+
+
+def test_a_stream_that_was_taken_over(output: Output) -> None:
+    """A stream that another job has finished is an output like any other."""
+    output.write("words", f"batch=0/part-{0:032x}.parquet")
+    output.finish("words", attempt=TAKEN_OVER)
+    found = output.files()
+    output.end(StageRecord("job", "words", None, TAKEN_OVER, 7, 1.0, 1.0))
+
+    assert [path.parent.name for path in found.paths] == ["batch=0"]
+    assert output.files(since=found.cursor) == OutputFiles((), found.cursor)
 
 
 def test_an_output_that_never_rests(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
