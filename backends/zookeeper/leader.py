@@ -160,7 +160,7 @@ class _Candidacy:
         # A unique name, so that the znode can be found if the reply is lost. A znode that came late
         # would make this candidate wait for itself; what is written later may come late.
         self._place = uuid.uuid4().hex
-        self._connection.keeps_session = False
+        self._connection.tolerates_late_writes = False
         made = codec.create(
             self._path(self._place), self._candidate.encode(), self._planner.acl, ephemeral=True
         )
@@ -179,7 +179,7 @@ class _Candidacy:
         if not isinstance(names, list) or self._place not in names:
             self._session = 0
             return None
-        self._connection.keeps_session = True
+        self._connection.tolerates_late_writes = True
         nodes = read(
             self._connection, [codec.get_data(self._path(name)) for name in names], deadline
         )

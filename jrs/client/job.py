@@ -206,9 +206,11 @@ class JobHandle(JobChanges):
             HistoryChanged: the job was restored since the cursor. What it names may have been taken
                 back: read from the beginning.
             InvalidInput: no cursor, or no name of a stage; or no storage is known.
-            WrongState: the job is being restored; the stage is written by Spark's own file sink,
-                whose log only Spark reads; a fork has not begun to run; or the cluster's format is
-                older than 6, and a cursor was given.
+            ResultExpired: a cursor was given, and the job's result was expired.
+            WrongState: the job is being restored; a fork has not begun to run; the stage is
+                temporary, was published elsewhere, or is written by Spark's own file sink, whose
+                log only Spark reads; or the cluster's format is older than 6, and a cursor was
+                given.
             CorruptRecord: it cannot be told which batches count.
             Unavailable: the backend does not answer, or the output changes all the time.
 
@@ -224,7 +226,7 @@ class JobHandle(JobChanges):
         return output_files(
             self._connection.backend,
             self._connection.storage(),
-            self.view(),
+            self.id,
             stage,
             since,
         )

@@ -65,13 +65,17 @@ def restored_ops(backend: Backend, job_id: str, batches: Mapping[str, int | None
     for record in backend.scan(keys.heads(job_id)):
         stage = record.key.removeprefix(keys.heads(job_id))
         batch = batches.get(stage)
-        try:
-            generation = decode(StreamHead, record.value, record.key).generation + 1
-        except CorruptRecord:
-            generation = int(time.time())  # Later than any that was counted.
-        moved = StreamHead(job_id, stage, generation, -1 if batch is None else batch)
+        moved = StreamHead(job_id, stage, _generation(record) + 1, -1 if batch is None else batch)
         ops.append(Update(record.key, encode(moved), record.version))
     return ops
+
+
+def _generation(head: Record) -> int:
+    """Return the generation of a stored head; of a damaged one, one that no other has had."""
+    try:
+        return decode(StreamHead, head.value, head.key).generation
+    except CorruptRecord:
+        return int(time.time())
 
 
 def keep_generations(backend: Backend, job_id: str, fence: Fence | None) -> None:
@@ -84,13 +88,15 @@ def keep_generations(backend: Backend, job_id: str, fence: Fence | None) -> None
         Fenced: a newer leader exists.
         Unavailable, OutcomeUnknown: from the backend; the call may be repeated.
     """
-    given_up = restores.stored(backend, job_id) is not None
-    generations = {
-        head.stage: head.generation + given_up
-        for head in of_job(backend, job_id)
-        if isinstance(head, StreamHead)
-    }
-    found = {stage: number for stage, number in generations.items() if number > 1}
+    try:
+        given_up = restores.stored(backend, job_id) is not None
+    except CorruptRecord:
+        given_up = True
+    found: dict[str, int] = {}
+    for record in backend.scan(keys.heads(job_id)):
+        generation = _generation(record) + given_up
+        if generation > 1:
+            found[record.key.removeprefix(keys.heads(job_id))] = generation
     if not found:
         return
     key = keys.GENERATIONS + job_id

@@ -13,10 +13,19 @@ from pathlib import Path
 import attrs
 
 from jrs.contract.backend import Backend
-from jrs.contract.errors import HistoryChanged, InvalidInput, NotFound, Unavailable, WrongState
+from jrs.contract.errors import (
+    HistoryChanged,
+    InvalidInput,
+    NotFound,
+    ResultExpired,
+    Unavailable,
+    WrongState,
+)
 from jrs.contract.texts import shown
+from jrs.records import keys
 from jrs.records.checks import check_stage_name
 from jrs.records.heads import StreamHead
+from jrs.records.model import ResultState
 from jrs.records.stages import TAKEN_OVER, StageSummary
 from jrs.store import heads, restores
 from jrs.store.jobs import JobCatalog, JobView
@@ -40,7 +49,8 @@ class OutputFiles:
 
     Attributes:
         paths: absolute; those of a stream in the order of its batches.
-        cursor: for the next look, as `since`. Empty if the stage has no output yet.
+        cursor: for the next look, as `since`. Empty if there is none: the stage has no output yet,
+            the job's result was expired, or the cluster's format is older than 6.
     """
 
     paths: tuple[Path, ...]
@@ -70,13 +80,12 @@ def files(
         pyarrow.parquet.read_table(jrs.files("file:///var/lib/jrs", "live", "words").paths)
     """
     with open_backend(url, cluster=cluster, create=False) as backend:
-        view = JobCatalog(backend).view(job_id)
         folders = needed_storage(backend, None if storage is None else Path(storage))
-        return output_files(backend, folders, view, stage, since)
+        return output_files(backend, folders, job_id, stage, since)
 
 
 def output_files(
-    backend: Backend, storage: JobStorage, view: JobView, stage: str, since: str
+    backend: Backend, storage: JobStorage, job_id: str, stage: str, since: str
 ) -> OutputFiles:
     """Return the files of a stage that count; see `JobHandle.files`."""
     check_stage_name(stage)
@@ -84,120 +93,163 @@ def output_files(
         raise InvalidInput(
             f"since={shown(since)} is not a cursor: give one that an earlier look has returned"
         )
-    output = storage.published(view.job_id, stage, temporary=False)
-    if (output / SINK_LOG).exists():
-        raise WrongState(
-            f"stage {stage!r} of job {view.job_id!r} writes with a sink of Spark's, whose log says "
-            "which files count: read them with spark.read"
-        )
-    if since and not heads.are_kept(backend):
-        raise WrongState(
-            f"cluster {backend.cluster!r} does not record yet which batches count: since= needs "
-            f"its format {heads.SINCE_FORMAT}"
-        )
-    finished = _finished(view, stage)
-    if finished is None or finished.attempt != TAKEN_OVER:
-        found = _of_stream(backend, view, stage, output, since)
-        if found is not None:
-            return found
-    if finished is None and view.entry is None:
-        return OutputFiles((), since)
-    if finished is None and not output.is_dir():
-        raise NotFound(f"job {view.job_id!r} has ended, and no stage {stage!r} of it has output")
-    found = _of_batch_stage(view, stage, output, finished, since)
-    restores.check_none(backend, view.job_id)
-    return found
-
-
-def _of_stream(
-    backend: Backend, view: JobView, stage: str, output: Path, since: str
-) -> OutputFiles | None:
-    """Return the files of a stream; None if the stage is none, or has committed no rows."""
     for _ in range(_TRIES):
-        head = _head(backend, view.job_id, stage)
-        published = sorted(batch_folders.published(output))
-        if head is not None:
-            generation = head.generation
-        elif published or (view.entry is not None and _STREAM.fullmatch(since)):
-            generation = _without_head(backend, view.job_id, stage)
-        else:
-            return None
-        behind = _behind(since, generation, view.job_id, stage)
-        newest = _newest(head, published)
-        batches = [batch for batch in published if behind < batch <= newest]
+        look = _Look(backend, storage, JobCatalog(backend).view(job_id), stage, since)
+        before = look.state()
         try:
-            paths = [path for batch in batches for path in _files(output / f"batch={batch}")]
+            found = look.files()
         except FileNotFoundError:
-            continue  # A restore, or its user, takes it away.
-        restores.check_none(backend, view.job_id)
-        if _generation(_head(backend, view.job_id, stage)) == _generation(head):
-            return OutputFiles(tuple(paths), f"g{generation}.b{max(newest, behind)}")
+            continue  # A restore, or the output's owner, takes it away.
+        restores.check_none(backend, job_id)
+        if look.state() == before:
+            return found
     raise Unavailable(
-        f"the output of stage {stage!r} of job {view.job_id!r} changed at each of {_TRIES} looks"
+        f"the output of stage {stage!r} of job {job_id!r} changed at each of {_TRIES} looks"
     )
 
 
-def _without_head(backend: Backend, job_id: str, stage: str) -> int:
-    """Return the generation of a stream that has no head."""
-    has_ended = JobResultStore(backend).has_entry(job_id)
-    if not has_ended and heads.are_kept(backend):
-        raise WrongState(
-            f"it is not recorded yet which batches of stage {stage!r} count: job {job_id!r} has "
-            "not been started since it was made, or since the cluster's format was raised"
+@attrs.frozen
+class _Look:
+    """One look at the output of a stage."""
+
+    _backend: Backend
+    _storage: JobStorage
+    _view: JobView
+    _stage: str
+    _since: str
+
+    def state(self) -> tuple[object, ...]:
+        """Return what changes with each restore, and with the end of the job."""
+        spec, head = self._backend.get(keys.JOBS + self._view.job_id), self._head()
+        return spec and spec.version, head and head.generation
+
+    def files(self) -> OutputFiles:
+        """Return the files that count.
+
+        Raises:
+            FileNotFoundError: the output was changed meanwhile.
+        """
+        entry = self._view.entry
+        if entry is not None and entry.state is ResultState.EXPIRED and self._since:
+            raise ResultExpired(
+                f"the result of job {self._view.job_id!r} was expired, and with it what "
+                f"{self._since} stands for: look without a cursor"
+            )
+        if (self._output() / SINK_LOG).exists():
+            raise self._has_log()
+        finished = self._finished()
+        found = None
+        if finished is None or finished.attempt != TAKEN_OVER:
+            found = self._of_stream()
+        if found is None:
+            found = self._of_batch_stage(finished)
+        if entry is not None and entry.state is ResultState.EXPIRED:
+            return attrs.evolve(found, cursor="")
+        return found
+
+    def _of_stream(self) -> OutputFiles | None:
+        """Return the files of a stream; None if the stage is none, or has committed no rows."""
+        head, output = self._head(), self._output()
+        published = sorted(batch_folders.published(output))
+        cursor = _STREAM.fullmatch(self._since)
+        if head is None and not published and (cursor is None or self._view.entry is None):
+            return None
+        if head is None and not published and _files(output):
+            return None  # A batch stage of a job that has ended.
+        kept = heads.are_kept(self._backend)
+        if cursor is not None and not kept:
+            raise WrongState(
+                f"cluster {self._backend.cluster!r} does not record yet which batches count: "
+                f"since= needs its format {heads.SINCE_FORMAT}"
+            )
+        if head is None and self._view.entry is None and kept:
+            if JobResultStore(self._backend).has_entry(self._view.job_id):
+                raise FileNotFoundError("the head: the job has ended meanwhile")
+            raise WrongState(
+                f"it is not recorded yet which batches of stage {self._stage!r} count: job "
+                f"{self._view.job_id!r} has not been started since it was made, or since the "
+                "cluster's format was raised"
+            )
+        generation = (
+            heads.ended_generation(self._backend, self._view.job_id, self._stage)
+            if head is None
+            else head.generation
         )
-    return heads.ended_generation(backend, job_id, stage)
+        newest = _newest(head, published)
+        behind = -1
+        if self._since:
+            if cursor is None or int(cursor["generation"]) != generation:
+                raise HistoryChanged(
+                    f"the output of stage {self._stage!r} of job {self._view.job_id!r} was "
+                    f"restored to an earlier batch since {self._since}: read it from its "
+                    "beginning, without a cursor"
+                )
+            behind = int(cursor["batch"])
+        batches = [batch for batch in published if behind < batch <= newest]
+        paths = [path for batch in batches for path in _files(output / f"batch={batch}")]
+        place = f"g{generation}.b{max(newest, behind)}" if kept else ""
+        return OutputFiles(tuple(paths), place)
+
+    def _of_batch_stage(self, finished: StageSummary | None) -> OutputFiles:
+        """Return the files of a finished stage: all of them, or none if they were returned before.
+
+        A stage that has not finished has none.
+        """
+        job_id, stage, output = self._view.job_id, self._stage, self._output()
+        has_ended = self._view.entry is not None
+        record = next((one for one in self._view.stages if one.name == stage), None)
+        if record is not None and (record.temporary or record.target is not None):
+            where = f"at {record.target}" if record.target else "temporary, for later stages"
+            raise WrongState(f"the output of stage {stage!r} of job {job_id!r} is {where}")
+        if finished is None and not has_ended:
+            return OutputFiles((), self._since)
+        if record is not None and record.published is not None and not output.is_dir():
+            return OutputFiles((), self._since)  # It is recorded, and about to be published.
+        if finished is None and not output.is_dir():
+            raise NotFound(f"job {job_id!r} has ended, and no stage {stage!r} of it has output")
+        # The result of a job with many stages leaves older ones out.
+        cursor = self._since if finished is None else f"e{finished.epoch}.a{finished.attempt}"
+        if self._since and self._since != cursor:
+            raise HistoryChanged(
+                f"stage {stage!r} of job {job_id!r} ran again since {self._since}: read its output "
+                "from its beginning, without a cursor"
+            )
+        found = _files(output)
+        if any(output.glob(f"**/{SINK_LOG}")):
+            raise self._has_log()
+        return OutputFiles(() if self._since else tuple(found), cursor or "e0.a0")
+
+    def _has_log(self) -> WrongState:
+        return WrongState(
+            f"stage {self._stage!r} of job {self._view.job_id!r} writes with a sink of Spark's, "
+            "whose log says which files count: read them with spark.read"
+        )
+
+    # -- what is known of the stage --------------------------------------------------------
+
+    def _output(self) -> Path:
+        return self._storage.published(self._view.job_id, self._stage, temporary=False)
+
+    def _head(self) -> StreamHead | None:
+        found = heads.stored(self._backend, self._view.job_id, self._stage)
+        return None if found is None else found[0]
+
+    def _finished(self) -> StageSummary | None:
+        """Return what is known of the stage's end; None if it has not finished."""
+        entry = self._view.entry
+        ended = entry.result.stages if entry is not None and entry.result is not None else ()
+        summaries = [*(record.summary() for record in self._view.stages), *ended]
+        return next((one for one in summaries if one.name == self._stage), None)
 
 
 def _newest(head: StreamHead | None, published: list[int]) -> int:
-    """Return the newest batch that counts and is published."""
+    """Return the newest batch whose files will not change."""
     if head is None:
         return max(published, default=-1)
-    if head.folder and head.batch not in published:
-        return head.batch - 1  # It is committed, and will be published.
-    return head.batch
-
-
-def _behind(since: str, generation: int, job_id: str, stage: str) -> int:
-    """Return the batch behind which a look begins."""
-    if not since:
-        return -1
-    cursor = _STREAM.fullmatch(since)
-    if cursor is None or int(cursor["generation"]) != generation:
-        raise HistoryChanged(
-            f"the output of stage {stage!r} of job {job_id!r} was restored to an earlier batch "
-            f"since {since}: read it from its beginning, without a cursor"
-        )
-    return int(cursor["batch"])
-
-
-def _of_batch_stage(
-    view: JobView, stage: str, output: Path, finished: StageSummary | None, since: str
-) -> OutputFiles:
-    """Return the files of a finished stage: all of them, or none if they were returned before."""
-    # The result of a job with many stages leaves older ones out.
-    cursor = "e0.a0" if finished is None else f"e{finished.epoch}.a{finished.attempt}"
-    if since and since != cursor:
-        raise HistoryChanged(
-            f"stage {stage!r} of job {view.job_id!r} ran again since {since}: read its output from "
-            "its beginning, without a cursor"
-        )
-    return OutputFiles(() if since else tuple(_files(output)), cursor)
-
-
-def _finished(view: JobView, stage: str) -> StageSummary | None:
-    """Return what is known of a finished stage; None if it has not finished."""
-    result = view.entry.result if view.entry is not None else None
-    summaries = [record.summary() for record in view.stages] + list(result.stages if result else ())
-    return next((one for one in summaries if one.name == stage), None)
-
-
-def _head(backend: Backend, job_id: str, stage: str) -> StreamHead | None:
-    found = heads.stored(backend, job_id, stage)
-    return None if found is None else found[0]
-
-
-def _generation(head: StreamHead | None) -> int | None:
-    return None if head is None else head.generation
+    if head.batch in published or not (head.folder or head.plan):
+        return head.batch
+    # Its rows are about to be published; or it has none, and may be planned again with some.
+    return head.batch - 1
 
 
 def _files(folder: Path) -> list[Path]:

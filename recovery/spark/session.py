@@ -123,8 +123,7 @@ def session_of(
             _check_same(found, by_code)
         _check_known(found, map(dotted, keywords))
     _pickle_by_value(attempt)
-    if started:
-        register_format(found)
+    register_format(found)
     context = found.sparkContext
     name = _name(attempt.job_id)
     title = f"job {attempt.job_id}, attempt {attempt.attempt}"

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from ..files.sync import sync
-from .source import OutputReader, reader_of, schema_of
+from .source import OutputReader, paths_of, schema_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,11 +48,15 @@ class JrsSink(DataSource):
     def name(cls) -> str:
         return FORMAT
 
+    _paths: list[str] | None = None
+    """The files that were chosen. Spark keeps them from `schema` on for all scans of a table."""
+
     def schema(self) -> Any:
-        return schema_of(self.options)
+        self._paths = paths_of(self.options)
+        return schema_of(self._paths)
 
     def reader(self, schema: Any) -> OutputReader:
-        return reader_of(self.options, schema)
+        return OutputReader(paths_of(self.options) if self._paths is None else self._paths, schema)
 
     def streamWriter(self, schema: Any, overwrite: bool) -> _Writer:
         where = self.options

@@ -7,6 +7,7 @@ jobs' files.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,8 +20,10 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _NEEDED = ("backend", "job", "stage")
-_OPTIONS = (*_NEEDED, "cluster", "storage", "since", "folder")
+_OPTIONS = (*_NEEDED, "cluster", "storage", "folder")
 _BATCH = re.compile(r"batch=([0-9]+)")
+_OF_SPARK = b"org.apache.spark.sql.parquet.row.metadata"
+"""Where Spark notes the columns of a Parquet file: Arrow reads some of their types differently."""
 BATCH = "batch"
 """The column with the number of a stream's batch."""
 
@@ -39,14 +42,16 @@ class OutputReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         return [_File(path) for path in self._paths]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one file with the columns of the schema; runs in an executor."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
+        if partition is None or partition.value is None:
+            return  # What Spark passes where there are no partitions.
         wanted = _arrow(self._schema)
         batch = _batch_of(partition.value)
-        with pq.ParquetFile(partition.value) as file:
+        with pq.ParquetFile(partition.value, coerce_int96_timestamp_unit="us") as file:
             present = [name for name in file.schema_arrow.names if name in wanted.names]
             for rows in file.iter_batches(columns=present):
                 columns = []
@@ -59,53 +64,58 @@ class OutputReader(DataSourceReader):
                 yield pa.RecordBatch.from_arrays(columns, schema=wanted)
 
 
-def reader_of(options: Mapping[str, str], schema: StructType) -> OutputReader:
-    """Return the reader of the files that count now; runs on the driver's side."""
-    return OutputReader(_paths(options), schema)
+def schema_of(paths: Sequence[str]) -> StructType:
+    """Return the schema of the newest file, with the batch of a stream as a column.
 
-
-def schema_of(options: Mapping[str, str]) -> StructType:
-    """Return the schema of the newest file, with the batch of a stream as a column."""
+    Every column may be null, as in Spark's own sources: older files may lack it.
+    """
     import pyarrow.parquet as pq
     from pyspark.sql.pandas.types import from_arrow_schema
-    from pyspark.sql.types import LongType
+    from pyspark.sql.types import LongType, StructType
 
-    paths = _paths(options)
     if not paths:
-        raise ValueError(
-            f"stage {options['stage']!r} of job {options['job']!r} has no files yet, so its "
-            "columns are not known: give them, with .schema(…)"
-        )
-    found = from_arrow_schema(pq.read_schema(paths[-1]))
+        raise ValueError("there are no files yet, so the columns are not known: give .schema(…)")
+    stored = pq.read_schema(paths[-1])
+    described = (stored.metadata or {}).get(_OF_SPARK)
+    if described is not None:
+        found = StructType.fromJson(json.loads(described))
+    else:
+        found = from_arrow_schema(stored, prefer_timestamp_ntz=True)
+    nullable = StructType()
+    for field in found.fields:
+        nullable = nullable.add(field.name, field.dataType, nullable=True)
     if _batch_of(paths[-1]) is not None and BATCH not in found.names:
-        found = found.add(BATCH, LongType())
-    return found
+        nullable = nullable.add(BATCH, LongType())
+    return nullable
 
 
-def _paths(options: Mapping[str, str]) -> list[str]:
+def paths_of(options: Mapping[str, str]) -> list[str]:
+    """Return the files that count now; runs on the driver's side."""
     unknown = sorted({name.lower() for name in options}.difference(_OPTIONS))
     missing = [name for name in _NEEDED if not options.get(name)]
     if unknown or missing:
-        what = f"no option is called {unknown[0]!r}" if unknown else f"option {missing[0]!r} lacks"
-        raise ValueError(f"format('jrs'): {what}; there are {', '.join(_OPTIONS)}")
+        what = f"no option is called {unknown[0]!r}" if unknown else f"{missing[0]!r} is missing"
+        raise ValueError(f"format('jrs'): {what}; the options are {', '.join(_OPTIONS)}")
     from ..inspect.output_files import files  # Executors may not have it.
 
+    stage, below = options["stage"], options.get("folder")
     found = files(
         options["backend"],
         options["job"],
-        options["stage"],
-        options.get("since", ""),
+        stage,
         cluster=options.get("cluster", "default"),
         storage=options.get("storage"),
     )
-    below = options.get("folder")
-    paths = [path for path in found.paths if below is None or below in path.parent.parts]
-    folders = {path.parent for path in paths if _batch_of(str(path)) is None}
-    if len(folders) > 1:
-        names = ", ".join(sorted(folder.name for folder in folders)[:5])
+    paths = [path for path in found.paths if below is None or path.parent.name == below]
+    folders = {path.parent.name for path in paths if _batch_of(str(path)) is None}
+    if any("=" in folder for folder in folders):
         raise ValueError(
-            f"stage {options['stage']!r} has several tables: choose one, with option('folder', …): "
-            f"{names}"
+            f"stage {stage!r} has a partitioned table: read it with spark.read.parquet(…)"
+        )
+    if len(folders) > 1:
+        raise ValueError(
+            f"stage {stage!r} has several tables: choose one, with option('folder', …): "
+            f"{', '.join(sorted(folders)[:5])}"
         )
     return [str(path) for path in paths]
 

@@ -52,7 +52,7 @@ PROCESSES = {
         "import jrs.backends.zookeeper.protocol.connection",
         {"jrs.backends.remote", "jrs.backends.zookeeper", "jrs.contract"},
         {"kazoo"},
-        18,
+        19,
     ),
     "the watchdog of an attempt": (
         "import jrs.recovery.attempt.watchdog",

@@ -7,35 +7,18 @@ It works around kazoo in three ways:
 - A server that hangs is detected although requests are sent to it, which kazoo counts as
   heartbeats: after some silence, the next endpoint is tried.
 - Requests are sent only after the session has been authenticated.
-
-A write that was sent and lost its answer with the connection may still be on its way. The servers
-refuse it once the session has another connection; but a connection that kazoo has begun and given
-up may come late as well, and take the session back to the server that then gets the write. So a
-session that lost a write ends before anything is read again, and a new one begins.
 """
 
 from __future__ import annotations
 
-import logging
-import ssl
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import (
-    AuthFailedError,
-    ConnectionDropped,
-    ConnectionLoss,
-    SessionClosedRequireSaslError,
-    SessionExpiredError,
-)
-from kazoo.protocol.connection import ConnectionHandler
-from kazoo.protocol.serialization import CloseInstance
+from kazoo.exceptions import ConnectionLoss
 from kazoo.protocol.states import KazooState, KeeperState
-from kazoo.retry import RetryFailedError
 
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import AccessDenied, JrsError, Unavailable
@@ -44,101 +27,18 @@ from ...remote.shield import Shield
 from . import codec
 from .access import Access
 from .request import Request
-from .sockets import PATIENCE, BufferedSocket, Handler
+from .sessions import Sessions, log
+from .sockets import BufferedSocket, Handler
 
 _WINDOW = 128
 """Most requests in kazoo at a time; more would block the threads that wake kazoo's thread."""
 _SILENCE = 3.0
 """Seconds without a message from the server, while requests wait, after which it counts as hung."""
-_LONGEST_READ = 8.0
-"""Seconds within which an idle connection notices that the server is gone."""
-_AT_ONCE = 65536
-"""Most bytes of waiting requests that are sent at once."""
 _TICK = 0.25
 _REVIVAL = 1.0
 """Seconds between two attempts to log in again."""
 _FAREWELL = 1.0
 """Seconds that `close` waits for the server."""
-
-
-_log = logging.getLogger("jrs.backends.zookeeper")
-_log.addHandler(logging.NullHandler())
-_log.setLevel(logging.WARNING)
-# Below this level kazoo logs credentials and session passwords: never let them through.
-_log.addFilter(lambda record: record.levelno >= logging.INFO)
-logging.getLogger("kazoo").addHandler(logging.NullHandler())
-
-
-class _Protocol(ConnectionHandler):  # type: ignore[misc]
-    """kazoo's protocol handler, with a callback when it is ready and shorter timeouts.
-
-    Attributes:
-        session: the number of the newest session.
-        in_doubt: the session that lost a write; it ends instead of getting another connection.
-    """
-
-    granted = 0.0
-    session = 0
-    in_doubt = -1
-    ready: Callable[[], None]
-    _xid: int
-
-    def _connect_attempt(self, *place: Any) -> object:
-        try:
-            return super()._connect_attempt(*place)
-        except RetryFailedError:
-            raise
-        except Exception:
-            # Any other error would end kazoo's thread with a traceback, and the client forever.
-            self.client._session_callback(KeeperState.CONNECTING)
-            return None
-
-    def _connect(self, *place: Any) -> tuple[float, float]:
-        try:
-            reading, connecting = super()._connect(*place)
-        except SessionClosedRequireSaslError as error:
-            raise AuthFailedError from error
-        except AuthFailedError as error:
-            if isinstance(error.__cause__, ConnectionDropped):
-                raise error.__cause__ from None  # The network failed, not the login.
-            raise
-        self.granted = round(reading * 1.5) / 1000
-        self.session = self.client.client_id[0]
-        if self.session == self.in_doubt:
-            self._invoke(connecting / 1000, CloseInstance, xid=1)
-            raise SessionExpiredError("a write of this session was lost")
-        self.ready()
-        return min(reading, _LONGEST_READ * 1000), connecting
-
-    def _read(self, length: int, timeout: float) -> bytes:
-        read: bytes = super()._read(length, min(timeout, PATIENCE))
-        return read
-
-    def _write(self, message: bytes, timeout: float) -> None:
-        with self._socket_error_handling():
-            try:
-                sent = self._socket.send(message)
-            except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
-                sent = 0
-        if sent < len(message):
-            super()._write(memoryview(message)[sent:], min(timeout, PATIENCE))
-
-    def _send_request(self, reading: float, connecting: float) -> None:
-        # All waiting requests at once: sending each alone takes most of a request's time.
-        queue, pending = self.client._queue, self.client._pending
-        frames: list[bytes] = []
-        size = 0
-        while queue and size < _AT_ONCE and isinstance(queue[0][0], Request):
-            request, target = queue.popleft()
-            self._xid = self._xid % 0x7FFFFFFF + 1
-            pending.append((request, target, self._xid))
-            frames.append(codec.frame(self._xid, request.type, request.serialize()))
-            size += len(frames[-1])
-        if frames:
-            self._read_sock.recv(len(frames))  # Each request woke this thread with one byte.
-            self._write(b"".join(frames), connecting)
-        else:
-            super()._send_request(reading, connecting)
 
 
 class Connection:
@@ -168,10 +68,10 @@ class Connection:
             auth_data=access.auth_data,
             sasl_options=access.sasl_options,
             connection_retry={"max_tries": -1, "delay": 0.05, "max_delay": 0.5},
-            logger=_log,
+            logger=log,
         )
-        self._protocol = _Protocol(
-            self._client, self._client._conn_retry.copy(), _log, access.sasl_options
+        self._protocol = Sessions(
+            self._client, self._client._conn_retry.copy(), log, access.sasl_options
         )
         self._protocol.ready = self._up
         self._client._connection = self._protocol
@@ -188,8 +88,8 @@ class Connection:
         self._over = threading.Event()
         self.on_tick: Callable[[], None] = lambda: None
         """Called a few times a second."""
-        self.keeps_session = False
-        """Whether the session survives the loss of a write: no harm is done if that comes late."""
+        self.tolerates_late_writes = False
+        """Whether a lost write may come late. Otherwise the session that lost it is ended."""
         self.shield = Shield(f"{name}-shield")
         self._keeper = threading.Thread(target=self._keep, name=f"{name}-keeper", daemon=True)
 
@@ -306,7 +206,7 @@ class Connection:
             request.completed = True
             self._flying.discard(request)
             self._heard = time.monotonic()
-            if request.sent and request.lost and not self.keeps_session:
+            if request.sent and request.lost and not self.tolerates_late_writes:
                 self._protocol.in_doubt = self._protocol.session
             self._pump()
         # The callback refers to the request: break the cycle, to spare the garbage collector.

@@ -12,6 +12,9 @@ from functools import partial
 from typing import Any
 
 import pytest
+from kazoo.client import KazooClient
+from kazoo.exceptions import AuthFailedError
+from kazoo.protocol.connection import ConnectionHandler
 
 from jrs.backends.zookeeper import watch as watching
 from jrs.backends.zookeeper.backend import ZooKeeperBackend
@@ -475,6 +478,57 @@ def test_no_late_connection_brings_a_session_back_to_a_held_write(
             until(first.done, "the server has what was held")
 
             assert contents(backend) == {"k/first": b""}
+
+
+def test_a_session_that_lost_a_write_ends_even_if_its_login_fails(
+    through: Open,
+    proxy: Proxy,
+    zookeeper_server: ZooKeeperServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """kazoo forgets a session when the login of its next connection fails, and begins another one:
+    nothing is read before the old session has ended."""
+    backend = through()
+    session = backend._connection.session
+    connect, failed = ConnectionHandler._connect, threading.Event()
+
+    def fail_once(self: ConnectionHandler, *place: Any) -> Any:
+        if self is backend._connection._protocol and not failed.is_set():
+            failed.set()
+            raise AuthFailedError
+        return connect(self, *place)
+
+    with ThreadPoolExecutor(1) as pool:
+        proxy.freeze(requests=False)
+        committed = pool.submit(backend.commit, Create("k/lost", b""))
+        proxy.wait_until_held(BOUND)
+        monkeypatch.setattr(ConnectionHandler, "_connect", fail_once)
+        proxy.cut()
+        proxy.restore()
+        with pytest.raises(OutcomeUnknown):
+            committed.result(BOUND)
+    until(lambda: not is_refused(backend), "the handle has logged in again")
+
+    assert failed.is_set()
+    assert not lives(session, zookeeper_server)
+
+
+def is_refused(backend: ZooKeeperBackend) -> bool:
+    try:
+        backend.get("k")
+    except JrsError:
+        return True
+    return False
+
+
+def lives(session: tuple[int, bytes] | None, server: ZooKeeperServer) -> bool:
+    """Return whether a session has not ended; ends it."""
+    twin = KazooClient(hosts="{}:{}".format(*server.endpoints[0]), client_id=session)
+    twin.start(BOUND)
+    continued: bool = twin.client_id == session  # Else it was given a new one.
+    twin.stop()
+    twin.close()
+    return continued
 
 
 def test_no_quorum(spread: Open, zookeeper_ensemble: ZooKeeperServer) -> None:

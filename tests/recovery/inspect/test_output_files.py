@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
 
-from jrs import Client, HistoryChanged, InvalidInput, NotFound, OutputFiles, Unavailable, WrongState
+from jrs import (
+    Client,
+    HistoryChanged,
+    InvalidInput,
+    NotFound,
+    OutputFiles,
+    ResultExpired,
+    Unavailable,
+    WrongState,
+)
 from jrs.contract.errors import CorruptRecord
 from jrs.contract.operations import Create, Delete, Update
 from jrs.records import keys
@@ -70,8 +80,8 @@ class Output:
                     self.storage.root / f"taken-back-{number}-{os.urandom(4).hex()}"
                 )
 
-    def finish(self, stage: str, attempt: int = 1) -> None:
-        record = StageRecord("job", stage, None, attempt, 7, 1.0, 1.0, published=stage)
+    def finish(self, stage: str, attempt: int = 1, **fields: Any) -> None:
+        record = StageRecord("job", stage, None, attempt, 7, 1.0, 1.0, published=stage, **fields)
         stored = self.backend.get(keys.stage("job", stage))
         if stored is not None:
             self.backend.commit(Delete(stored.key))
@@ -105,13 +115,15 @@ def test_each_batch_is_returned_once(output: Output) -> None:
         output.batch(batch)
     first = output.files()
     output.batch(12)
-    output.batch(13, publish=False)  # Without rows.
+    output.batch(13, publish=False)  # Without rows, and perhaps planned again with some.
     second = output.files(since=first.cursor)
 
     assert [path.parent.name for path in first.paths] == ["batch=9", "batch=10", "batch=11"]
     assert [path.parent.name for path in second.paths] == ["batch=12"]
-    assert second.cursor == "g1.b13"
-    assert output.files(since=second.cursor) == OutputFiles((), "g1.b13")
+    assert second.cursor == "g1.b12"
+    output.write("words", f"batch=13/part-{13:032x}.parquet")
+    assert output.names(since="g1.b12") == [f"batch=13/part-{13:032x}.parquet"]
+    assert output.files(since="g1.b13") == OutputFiles((), "g1.b13")
 
 
 def test_a_folder_that_no_head_names_does_not_count(output: Output) -> None:
@@ -269,6 +281,48 @@ def test_a_batch_stage_that_ran_again(output: Output) -> None:
         output.files("ingest", since=cursor)
 
 
+def test_a_stage_that_is_recorded_and_not_published(output: Output) -> None:
+    """The record comes first: until the output is there, nothing is returned, and no cursor."""
+    output.finish("ingest")
+    assert output.files("ingest") == OutputFiles((), "")
+    output.write("ingest", "one.csv")
+
+    assert output.names("ingest") == ["one.csv"]
+
+
+@pytest.mark.parametrize("field", [{"temporary": True}, {"target": "/warehouse/ingest"}])
+def test_output_that_is_elsewhere(output: Output, field: dict[str, Any]) -> None:
+    """It is said where it is, instead of that there is none."""
+    output.finish("ingest", **field)
+
+    with pytest.raises(WrongState, match=r"is temporary, for later|is at /warehouse/ingest"):
+        output.files("ingest")
+
+
+def test_an_expired_job(output: Output, memory: FaultyMemory) -> None:
+    """With the result it is forgotten what a cursor stands for; the output is still there."""
+    output.batch(0)
+    output.restore(0)
+    cursor = output.files().cursor
+    output.end()
+    JobResultStore(memory).expire(0.0)
+
+    with pytest.raises(ResultExpired, match=r"was expired, and with it what g2\.b0 stands for"):
+        output.files(since=cursor)
+    assert output.names() == [f"batch=0/part-{0:032x}.parquet"]
+    assert output.files().cursor == ""
+
+
+def test_the_cursor_of_a_stream_for_a_batch_stage_that_has_ended(output: Output) -> None:
+    """It is no cursor of this stage, also after the job's end."""
+    output.write("ingest", "one.csv")
+    output.finish("ingest")
+    output.end(StageRecord("job", "ingest", None, 1, 7, 1.0, 1.0))
+
+    with pytest.raises(HistoryChanged):
+        output.files("ingest", since="g1.b1")
+
+
 def test_a_stage_that_never_was(output: Output) -> None:
     """While the job runs a stage may still begin; afterwards, a wrong name is told."""
     assert output.files("wrods") == OutputFiles((), "")
@@ -304,9 +358,12 @@ def test_a_cursor_of_another_kind_of_stage(output: Output) -> None:
 def test_a_sink_of_sparks(output: Output) -> None:
     """Only Spark reads the log of its sinks."""
     output.write("words", "_spark_metadata/0")
+    output.write("ingest", "table/_spark_metadata/0")
+    output.finish("ingest")
 
-    with pytest.raises(WrongState, match=r"read them with spark\.read"):
-        output.files()
+    for stage in ("words", "ingest"):
+        with pytest.raises(WrongState, match=r"read them with spark\.read"):
+            output.files(stage)
 
 
 def test_before_streams_had_heads(output: Output, memory: FaultyMemory) -> None:
@@ -327,6 +384,18 @@ def test_a_damaged_head(output: Output, memory: FaultyMemory) -> None:
 
     with pytest.raises(CorruptRecord):
         output.files()
+
+
+def test_the_generation_of_a_damaged_head(output: Output, memory: FaultyMemory) -> None:
+    """It is not known, so no cursor is of it."""
+    output.batch(0)
+    cursor = output.files().cursor
+    record = present(memory, keys.head("job", "words"))
+    memory.commit(Update(record.key, b"{", record.version))
+    output.end()
+
+    with pytest.raises(HistoryChanged):
+        output.files(since=cursor)
 
 
 @pytest.mark.parametrize("damage", [b"{", None])

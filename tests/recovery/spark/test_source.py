@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 
 import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import LongType, StringType, StructType, TimestampType
 
 import jrs
@@ -69,10 +71,20 @@ def test_the_files_that_count_are_read(output: Output) -> None:
 
 def test_the_options_are_passed_on(output: Output) -> None:
     """They are those of `jrs.files`."""
-    rows(StructType(), {**WHICH, "since": "g1.b2", "cluster": "night", "storage": "/srv"})
+    rows(StructType(), {**WHICH, "cluster": "night", "storage": "/srv"})
 
     where = {"cluster": "night", "storage": "/srv"}
-    assert output.asked == ("file:///nowhere", "live", "words", "g1.b2", where)
+    assert output.asked == ("file:///nowhere", "live", "words", where)
+
+
+def test_the_files_are_chosen_once(output: Output) -> None:
+    """All scans of a table read the same files, whatever is committed meanwhile."""
+    output.write("batch=0/part-1.parquet", word=["wind"])
+    table = JrsSink(WHICH)
+    schema = table.schema()
+    output.write("batch=1/part-2.parquet", word=["rain"])
+
+    assert len(table.reader(schema).partitions()) == 1
 
 
 def test_columns_that_changed(output: Output) -> None:
@@ -108,6 +120,29 @@ def test_types_are_those_that_spark_expects(output: Output) -> None:
     assert batch.schema == to_arrow_schema(schema, timezone="UTC")
 
 
+def test_a_table_that_spark_has_written(output: Output) -> None:
+    """The columns are those that Spark has noted: Arrow reads its timestamps without their zone."""
+    at = datetime(9999, 12, 31, tzinfo=UTC)
+    noted = StructType().add("at", TimestampType()).add("n", LongType(), nullable=False)
+    path = output.folder / "part-1.parquet"
+    table = pa.table({"at": pa.array([at], pa.timestamp("us", "UTC")), "n": [1]})
+    note = {"org.apache.spark.sql.parquet.row.metadata": noted.json()}
+    pq.write_table(table.replace_schema_metadata(note), path, use_deprecated_int96_timestamps=True)
+    output.paths = (path,)
+    schema = JrsSink(WHICH).schema()
+
+    assert schema == StructType().add("at", TimestampType()).add("n", LongType())
+    assert rows(schema) == [{"at": at, "n": 1}]
+
+
+def test_a_partitioned_table(output: Output) -> None:
+    """Only Spark's own reader knows its columns."""
+    output.write("day=1/part-1.parquet", order=[1])
+
+    with pytest.raises(ValueError, match=r"partitioned table: read it with spark\.read\.parquet"):
+        JrsSink(WHICH).schema()
+
+
 def test_a_stage_with_several_tables(output: Output) -> None:
     """They are not mixed: one of them is chosen."""
     output.write("orders/part-1.parquet", order=[1])
@@ -121,22 +156,26 @@ def test_a_stage_with_several_tables(output: Output) -> None:
 
 def test_no_files_yet(output: Output) -> None:
     """Without a file the columns are not known; with columns there are no rows."""
-    with pytest.raises(ValueError, match="has no files yet"):
+    with pytest.raises(ValueError, match="there are no files yet"):
         JrsSink(WHICH).schema()
-    assert rows(StructType().add("word", StringType())) == []
+    schema = StructType().add("word", StringType())
+    assert rows(schema) == []
+    reader = JrsSink(WHICH).reader(schema)
+    for nothing in (None, InputPartition(None)):  # What versions of Spark then pass.
+        assert list(reader.read(nothing)) == []
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"job": "live", "stage": "words"}, "option 'backend' lacks"),
-        ({**WHICH, "stage": ""}, "option 'stage' lacks"),
+        ({"job": "live", "stage": "words"}, "'backend' is missing"),
+        ({**WHICH, "stage": ""}, "'stage' is missing"),
         ({**WHICH, "path": "/x"}, "no option is called 'path'"),
     ],
 )
 def test_bad_options(options: dict[str, str], message: str) -> None:
     """They are named, with those that there are."""
-    with pytest.raises(ValueError, match=f"{message}; there are backend, job, stage"):
+    with pytest.raises(ValueError, match=f"{message}; the options are backend, job, stage"):
         JrsSink(options).schema()
 
 
