@@ -94,18 +94,29 @@ def output_files(
             f"since={shown(since)} is not a cursor: give one that an earlier look has returned"
         )
     for _ in range(_TRIES):
+        before = _state(backend, job_id, stage)
         look = _Look(backend, storage, JobCatalog(backend).view(job_id), stage, since)
-        before = look.state()
         try:
             found = look.files()
         except FileNotFoundError:
             continue  # A restore, or the output's owner, takes it away.
         restores.check_none(backend, job_id)
-        if look.state() == before:
+        if _state(backend, job_id, stage) == before:
             return found
     raise Unavailable(
         f"the output of stage {stage!r} of job {job_id!r} changed at each of {_TRIES} looks"
     )
+
+
+def _state(backend: Backend, job_id: str, stage: str) -> tuple[object, ...]:
+    """Return what changes with each restore, and with the end of the job."""
+    spec, head = backend.get(keys.JOBS + job_id), _head(backend, job_id, stage)
+    return spec and spec.version, head and head.generation
+
+
+def _head(backend: Backend, job_id: str, stage: str) -> StreamHead | None:
+    found = heads.stored(backend, job_id, stage)
+    return None if found is None else found[0]
 
 
 @attrs.frozen
@@ -117,11 +128,6 @@ class _Look:
     _view: JobView
     _stage: str
     _since: str
-
-    def state(self) -> tuple[object, ...]:
-        """Return what changes with each restore, and with the end of the job."""
-        spec, head = self._backend.get(keys.JOBS + self._view.job_id), self._head()
-        return spec and spec.version, head and head.generation
 
     def files(self) -> OutputFiles:
         """Return the files that count.
@@ -149,7 +155,7 @@ class _Look:
 
     def _of_stream(self) -> OutputFiles | None:
         """Return the files of a stream; None if the stage is none, or has committed no rows."""
-        head, output = self._head(), self._output()
+        head, output = _head(self._backend, self._view.job_id, self._stage), self._output()
         published = sorted(batch_folders.published(output))
         cursor = _STREAM.fullmatch(self._since)
         if head is None and not published and (cursor is None or self._view.entry is None):
@@ -229,10 +235,6 @@ class _Look:
 
     def _output(self) -> Path:
         return self._storage.published(self._view.job_id, self._stage, temporary=False)
-
-    def _head(self) -> StreamHead | None:
-        found = heads.stored(self._backend, self._view.job_id, self._stage)
-        return None if found is None else found[0]
 
     def _finished(self) -> StageSummary | None:
         """Return what is known of the stage's end; None if it has not finished."""
