@@ -220,10 +220,11 @@ class _Look:
                 f"stage {stage!r} of job {job_id!r} ran again since {self._since}: read its output "
                 "from its beginning, without a cursor"
             )
-        found = _files(output)
+        if self._since:
+            return OutputFiles((), cursor)
         if any(output.glob(f"**/{SINK_LOG}")):
             raise self._has_log()
-        return OutputFiles(() if self._since else tuple(found), cursor or "e0.a0")
+        return OutputFiles(tuple(_files(output)), cursor or "e0.a0")
 
     def _has_log(self) -> WrongState:
         return WrongState(
