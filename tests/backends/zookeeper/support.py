@@ -37,10 +37,13 @@ def latch_of(backend: ZooKeeperBackend) -> list[str]:
     return names
 
 
-def expire(session: tuple[int, bytes] | None, server: ZooKeeperServer) -> None:
-    """End a session behind the back of its client, as if its timeout had passed."""
+def expire(session: tuple[int, bytes] | None, server: ZooKeeperServer) -> bool:
+    """End a session behind the back of its client, as if its timeout had passed; return whether it
+    had not ended before."""
     assert session is not None
     twin = KazooClient(hosts="{}:{}".format(*server.endpoints[0]), client_id=session)
     twin.start(BOUND)
+    continued: bool = twin.client_id == session  # Else it was given a new one.
     twin.stop()
     twin.close()
+    return continued

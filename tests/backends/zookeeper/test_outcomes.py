@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
 import pytest
-from kazoo.client import KazooClient
 from kazoo.exceptions import AuthFailedError
 from kazoo.protocol.connection import ConnectionHandler
 
@@ -377,6 +375,22 @@ def test_without_a_sync_a_follower_is_behind(
     assert behind
 
 
+@contextmanager
+def begun(
+    server: ZooKeeperServer, cluster: str, proxy: Proxy, way_out: Proxy
+) -> Iterator[tuple[ZooKeeperBackend, ThreadPoolExecutor]]:
+    """Open a handle that has written through `proxy`, and whose other way is cut."""
+    way_out.cut()
+    url = server.url(endpoints=[proxy.endpoint, way_out.endpoint])
+    with (
+        open_backend(f"{url}?timeout={BOUND}", cluster=cluster) as backend,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        assert isinstance(backend, ZooKeeperBackend)
+        backend.commit(Create("k/first", b""))
+        yield backend, pool
+
+
 @pytest.mark.parametrize("detour", ["same member", "another member"])
 def test_what_was_read_back_as_not_done_is_never_done(
     zookeeper_ensemble: ZooKeeperServer, cluster: str, detour: str
@@ -390,14 +404,7 @@ def test_what_was_read_back_as_not_done_is_never_done(
     leads = server.leader()
     held, other = leads, leads if detour == "same member" else (leads + 1) % 3
     with Proxy(server.endpoints[held]) as proxy, Proxy(server.endpoints[other]) as way_out:
-        way_out.cut()
-        url = server.url(endpoints=[proxy.endpoint, way_out.endpoint])
-        with (
-            open_backend(f"{url}?timeout={BOUND}", cluster=cluster) as backend,
-            ThreadPoolExecutor(1) as pool,
-        ):
-            assert isinstance(backend, ZooKeeperBackend)
-            backend.commit(Create("k/first", b""))
+        with begun(server, cluster, proxy, way_out) as (backend, pool):
             way_out.restore()
             proxy.freeze(replies=False)
             committed = pool.submit(backend.commit, Create("k/held", b""))
@@ -431,7 +438,7 @@ class Busy:
 
     def ask(self) -> None:
         for number in range(1, QUEUE + 1):
-            self._talk._send(struct.pack("!ii", number, codec.MULTI) + self._request)
+            self._talk._send(handshake._REQUEST.pack(number, codec.MULTI) + self._request)
         self._talk._receive()
 
     def wait(self) -> None:
@@ -454,14 +461,7 @@ def test_no_late_connection_brings_a_session_back_to_a_held_write(
         Proxy(server.endpoints[leads]) as proxy,
         Proxy(server.endpoints[(leads + 1) % 3]) as way_out,
     ):
-        way_out.cut()
-        url = server.url(endpoints=[proxy.endpoint, way_out.endpoint])
-        with (
-            open_backend(f"{url}?timeout={BOUND}", cluster=cluster) as backend,
-            ThreadPoolExecutor(1) as pool,
-        ):
-            assert isinstance(backend, ZooKeeperBackend)
-            backend.commit(Create("k/first", b""))
+        with begun(server, cluster, proxy, way_out) as (backend, pool):
             proxy.freeze(replies=False)
             committed = pool.submit(backend.commit, Create("k/held", b""))
             proxy.wait_until_held(BOUND)
@@ -510,7 +510,7 @@ def test_a_session_that_lost_a_write_ends_even_if_its_login_fails(
     until(lambda: not is_refused(backend), "the handle has logged in again")
 
     assert failed.is_set()
-    assert not lives(session, zookeeper_server)
+    assert not expire(session, zookeeper_server)
 
 
 def is_refused(backend: ZooKeeperBackend) -> bool:
@@ -519,16 +519,6 @@ def is_refused(backend: ZooKeeperBackend) -> bool:
     except JrsError:
         return True
     return False
-
-
-def lives(session: tuple[int, bytes] | None, server: ZooKeeperServer) -> bool:
-    """Return whether a session has not ended; ends it."""
-    twin = KazooClient(hosts="{}:{}".format(*server.endpoints[0]), client_id=session)
-    twin.start(BOUND)
-    continued: bool = twin.client_id == session  # Else it was given a new one.
-    twin.stop()
-    twin.close()
-    return continued
 
 
 def test_no_quorum(spread: Open, zookeeper_ensemble: ZooKeeperServer) -> None:
