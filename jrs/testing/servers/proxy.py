@@ -151,7 +151,8 @@ class Proxy:
     def wait_until_held(self, timeout: float = _TIMEOUT) -> None:
         """Wait until bytes were held since the last `freeze()`.
 
-        If only the replies are frozen, the server has then carried out a request.
+        The end of a connection does not count. Heartbeats do: a test that is about one request
+        has to look for that request as well.
 
         Raises:
             TimeoutError: no bytes were held within `timeout` seconds.
@@ -230,7 +231,8 @@ class Proxy:
             except OSError:
                 data = None
             if not way.open.is_set():
-                self._held.set()
+                if data:
+                    self._held.set()
                 await way.open.wait()  # This also delays the news that this end is gone.
             if data is None:
                 raise ConnectionResetError

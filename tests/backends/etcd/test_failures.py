@@ -106,11 +106,11 @@ def test_the_outcome_of_a_write_whose_answer_is_lost_is_unknown(etcd_server: Etc
     """It was carried out, here; the same words may mean the opposite."""
     with Proxies(etcd_server.endpoints) as proxies:
         url = etcd_server.url(endpoints=proxies.endpoints)
-        with opened(url) as backend:
+        with opened(url, "lost") as backend, opened(etcd_server.url(), "lost") as witness:
             backend.get("k")
             proxies.freeze(requests=False)
             unknown = backend.commit_async(Create("k", b"v"))
-            proxies[0].wait_until_held(BOUND)
+            until(lambda: witness.get("k") is not None, "the server has done it")
             proxies.cut()
             with pytest.raises(OutcomeUnknown, match="read it back"):
                 unknown.result(BOUND)

@@ -9,6 +9,7 @@ from kazoo.client import KazooClient
 from jrs.backends.shared.lease import LeadershipLease
 from jrs.backends.zookeeper.backend import ZooKeeperBackend
 from jrs.backends.zookeeper.protocol import codec
+from jrs.backends.zookeeper.protocol.connection import Connection
 from jrs.backends.zookeeper.protocol.multi_read import read
 from jrs.contract.clock import Deadline
 from jrs.contract.leadership import Leadership
@@ -27,6 +28,11 @@ def session_of(leadership: Leadership) -> tuple[int, bytes]:
     """Return the session that holds a leadership: its number and its password."""
     session: tuple[int, bytes] = campaign_of(leadership).session
     return session
+
+
+def has_sent(connection: Connection) -> bool:
+    """Return whether a request is on its way, or done and not answered."""
+    return any(request.sent for request in tuple(connection._flying))
 
 
 def latch_of(backend: ZooKeeperBackend) -> list[str]:

@@ -29,7 +29,7 @@ from jrs.contract.operations import EPOCH_KEY, Create, Update
 from jrs.testing.contract import lead, present
 from jrs.testing.servers import Proxy, ZooKeeperServer
 from jrs.testing.worker import Worker
-from tests.backends.zookeeper.support import campaign_of, latch_of, session_of
+from tests.backends.zookeeper.support import campaign_of, has_sent, latch_of, session_of
 from tests.support import BOUND, until
 
 Open = Callable[..., ZooKeeperBackend]
@@ -183,7 +183,7 @@ def test_a_short_cut_is_survived(through: Open, handle: Open, proxy: Proxy) -> N
     proxy.freeze(requests=False)
     with ThreadPoolExecutor(1) as pool:
         beat = pool.submit(leadership._beat, Deadline.after(BOUND))
-        proxy.wait_until_held(BOUND)
+        until(lambda: has_sent(connection), "the heartbeat is on its way")
         proxy.cut()
         proxy.restore()
         with pytest.raises(OutcomeUnknown):

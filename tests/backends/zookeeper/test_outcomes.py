@@ -24,7 +24,7 @@ from jrs.contract.operations import Create, Update
 from jrs.store.opening import open_backend
 from jrs.testing.contract import contents, lead, present
 from jrs.testing.servers import Proxy, ZooKeeperServer
-from tests.backends.zookeeper.support import expire
+from tests.backends.zookeeper.support import expire, has_sent
 from tests.support import BOUND, until
 
 SHORT = 0.5
@@ -409,6 +409,7 @@ def test_what_was_read_back_as_not_done_is_never_done(
             proxy.freeze(replies=False)
             committed = pool.submit(backend.commit, Create("k/held", b""))
             proxy.wait_until_held(BOUND)
+            until(lambda: has_sent(backend._connection), "the write is on its way")
             backend._connection._cut()
             with pytest.raises(OutcomeUnknown):
                 committed.result(BOUND)
@@ -462,9 +463,11 @@ def test_no_late_connection_brings_a_session_back_to_a_held_write(
         Proxy(server.endpoints[(leads + 1) % 3]) as way_out,
     ):
         with begun(server, cluster, proxy, way_out) as (backend, pool):
+            until(lambda: len(proxy._tasks) == 1, "only the handle's connection is left")
             proxy.freeze(replies=False)
             committed = pool.submit(backend.commit, Create("k/held", b""))
             proxy.wait_until_held(BOUND)
+            until(lambda: has_sent(backend._connection), "the write is on its way")
             (first,) = proxy._tasks
             backend._connection._cut()
             until(lambda: len(proxy._tasks) > 1, "the client tries the frozen way again")
@@ -482,13 +485,14 @@ def test_no_late_connection_brings_a_session_back_to_a_held_write(
 
 def test_a_session_that_lost_a_write_ends_even_if_its_login_fails(
     through: Open,
+    handle: Open,
     proxy: Proxy,
     zookeeper_server: ZooKeeperServer,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """kazoo forgets a session when the login of its next connection fails, and begins another one:
     nothing is read before the old session has ended."""
-    backend = through()
+    backend, witness = through(), handle()
     session = backend._connection.session
     connect, failed = ConnectionHandler._connect, threading.Event()
 
@@ -501,7 +505,7 @@ def test_a_session_that_lost_a_write_ends_even_if_its_login_fails(
     with ThreadPoolExecutor(1) as pool:
         proxy.freeze(requests=False)
         committed = pool.submit(backend.commit, Create("k/lost", b""))
-        proxy.wait_until_held(BOUND)
+        until(lambda: witness.get("k/lost") is not None, "the server has done it")
         monkeypatch.setattr(ConnectionHandler, "_connect", fail_once)
         proxy.cut()
         proxy.restore()
