@@ -14,12 +14,15 @@ _registering = threading.Lock()
 def register_format(session: SparkSession) -> None:
     """Have a session know ``format("jrs")``, which reads the output of stages. Idempotent.
 
-    The session of `jrs.spark` knows it already. The options ``backend``, ``job`` and ``stage`` say
-    what is read: the files that `JobHandle.files` returns when the table is loaded; with a schema
-    of your own, when it is scanned. ``cluster`` and ``storage`` are as there. ``folder`` chooses
-    one of several tables of a stage by the name of its folder. The columns are those of the newest
-    file; of a stream, ``batch`` has the number of the batch. The files must be Parquet. The driver
-    needs jrs; executors need pyspark and pyarrow, and have to see the jobs' files.
+    The first call in a session takes Spark about a second, in which it looks for other formats. A
+    stream of a job that writes by ``format("jrs")`` makes this call itself.
+
+    The options ``backend``, ``job`` and ``stage`` say what is read: the files that
+    `JobHandle.files` returns when the table is loaded; with a schema of your own, when it is
+    scanned. ``cluster`` and ``storage`` are as there. ``folder`` chooses one of several tables of a
+    stage by the name of its folder. The columns are those of the newest file; of a stream,
+    ``batch`` has the number of the batch. The files must be Parquet. The driver needs jrs;
+    executors need pyspark and pyarrow, and have to see the jobs' files.
 
     ``spark.read.parquet(*map(str, job.files(stage).paths))`` reads the same files, and faster, as
     the rows do not pass through Python. Read by it what is new since a cursor.

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jrs.contract import credentials
@@ -18,8 +17,7 @@ from ..attempt import entry_point
 from ..attempt.context import AttemptContext
 from ..attempt.job import Job, context_of
 from ..files import permissions
-from . import class_data, cluster, reach, surroundings
-from .data_format import register_format
+from . import class_data, cluster, reach, surroundings, worker_python
 from .settings import (
     CLUSTER,
     DEFAULTS,
@@ -101,16 +99,18 @@ def session_of(
         if SparkContext._active_spark_context is None:
             require_java()
             elsewhere = surroundings.settings_found(os.environ)
-            given = _configuration(attempt, by_code, elsewhere)
+            scratch = attempt.scratch()
+            given = _configuration(attempt, by_code, elsewhere, scratch)
             master = surroundings.master_of(dict(given.getAll()), elsewhere)
             on_host = surroundings.is_local(master)
+            named = _PYTHON in elsewhere or given.contains(_PYTHON)
             reach.require_reachable(master)
             builder = SparkSession.builder.config(conf=given)
             # Secrets of a driver; an attempt has none.
             with (
                 credentials.withheld(),
                 permissions.shared_by_children(attempt.storage.root),
-                nullcontext() if on_host else _own_python_first(),
+                worker_python.this_one(scratch, on_host=on_host, named=named),
             ):
                 found = builder.getOrCreate()
             for path in attempt.spec.settings.py_files:
@@ -123,7 +123,6 @@ def session_of(
             _check_same(found, by_code)
         _check_known(found, map(dotted, keywords))
     _pickle_by_value(attempt)
-    register_format(found)
     context = found.sparkContext
     name = _name(attempt.job_id)
     title = f"job {attempt.job_id}, attempt {attempt.attempt}"
@@ -220,12 +219,16 @@ def _check_known(session: SparkSession, keys: Iterable[str]) -> None:
 
 
 def _configuration(
-    attempt: AttemptContext, by_code: dict[str, str], elsewhere: dict[str, str]
+    attempt: AttemptContext,
+    by_code: dict[str, str],
+    elsewhere: dict[str, str],
+    scratch: Path | None,
 ) -> SparkConf:
     """Return the configuration of a session that is about to start.
 
     Args:
         elsewhere: what Spark finds by itself.
+        scratch: for temporary files.
 
     Raises:
         InvalidInput, CannotStartHere: it would be a session of Spark Connect.
@@ -245,15 +248,11 @@ def _configuration(
     if not any(key in elsewhere or given.contains(key) for key in STREAMING):
         for key, value in STREAMING.items():
             given.set(key, value)  # Together or not at all: other stores do not know version 2.
-    if on_host and not (given.contains(_PYTHON) or _PYTHON in elsewhere):
-        # Otherwise its workers are any python3 on the PATH, without the packages of this one.
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     umask = "spark.hadoop.fs.permissions.umask-mode"
     if umask not in elsewhere and permissions.is_shared(attempt.storage.root):
         # Hadoop sets the permissions of what it creates, whatever the process's umask is.
         given.setIfMissing(umask, "007")
     java = [class_data.options()]
-    scratch = attempt.scratch()
     if scratch is not None and not given.contains("spark.local.dir"):
         given.set("spark.local.dir", str(scratch))
         java.append(f'"-Djava.io.tmpdir={scratch}"')
@@ -261,23 +260,6 @@ def _configuration(
     java.append(given.get(options, elsewhere.get(options, "")))
     given.set(options, " ".join(filter(None, java)))
     return given
-
-
-@contextmanager
-def _own_python_first() -> Iterator[None]:
-    """Have the JVM find this Python as ``python3``.
-
-    It starts Python workers on this host, too. On a cluster they have the name that executors know
-    their Python by, and not this one's path.
-    """
-    before = os.environ.get("PATH", os.defpath)
-    own = os.path.dirname(sys.executable)
-    if os.path.dirname(shutil.which("python3") or "") != own:
-        os.environ["PATH"] = os.pathsep.join([own, before])
-    try:
-        yield
-    finally:
-        os.environ["PATH"] = before
 
 
 def _gateway_exit(*, wait: bool = False) -> int | None:

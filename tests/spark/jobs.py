@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -47,6 +48,19 @@ def sends_functions(job: Job) -> Json:
     """Have Spark's workers call a function of this file, and make objects of its class."""
     numbers = spark(job).sparkContext.parallelize([1, 2], 2)
     return [numbers.map(twice).collect(), [one.number for one in numbers.map(Doubled).collect()]]
+
+
+def whereabouts(_: int) -> list[str]:
+    """Return which Python runs this worker, and where it has found pyspark."""
+    import pyspark
+
+    return [sys.executable, str(Path(pyspark.__file__).parent)]
+
+
+def asks_a_worker(job: Job) -> Json:
+    """Compare a worker of Spark with this process."""
+    (worker,) = spark(job).sparkContext.parallelize([0], 1).map(whereabouts).collect()
+    return [worker, whereabouts(0)]
 
 
 def logs_classes(job: Job, log: str) -> Json:

@@ -64,6 +64,7 @@ def every_kind(job: Job, source: str, more: str, journal: str, backend: str) -> 
     def report(stage: Stage) -> Json:
         note("run", "report")
         which = {"backend": backend, "job": job.job_id, "stage": "hourly"}
+        jrs.register_format(job.spark)
         read = job.spark.read.format("jrs").options(**which).load()
         plain = job.spark.read.parquet(str(hourly.output))
         assert read.orderBy(*read.columns).collect() == plain.orderBy(*read.columns).collect()

@@ -58,6 +58,16 @@ def test_functions_of_a_file_reach_the_workers(cluster: Cluster) -> None:
     assert result.payload == [[2, 4], [2, 4]], result.failure
 
 
+def test_workers_run_this_python_with_compiled_modules(cluster: Cluster) -> None:
+    """A worker imports pyspark where the driver has found it, and not from Spark's archive."""
+    cluster.masters.start("m1")
+    cluster.submit("asks", "asks_a_worker")
+    worker, driver = cluster.results.wait("asks", BOUND).payload
+
+    assert worker == driver
+    assert not Path(driver[1]).parent.is_file()
+
+
 def test_a_jvm_that_dies_is_a_death(cluster: Cluster) -> None:
     """A job whose JVM is killed is started again, though its function only saw an exception."""
     cluster.masters.start("m1")

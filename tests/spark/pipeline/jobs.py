@@ -36,6 +36,7 @@ def batch(job: jrs.Job, wait_for: str, output: dict[str, str]) -> Any:
         while not Path(wait_for).exists():
             time.sleep(0.05)
         rows = spark.read.parquet(str(written.output / "words")).collect()
+        jrs.register_format(spark)
         counted = spark.read.format("jrs").options(**output, job=job.job_id, stage="write").load()
         assert sorted(counted.collect()) == sorted(rows)
         return sorted(row.word for row in rows)
