@@ -40,6 +40,7 @@ from ._etcd3 import rpc
 from .cluster import Marker, check_version, reach
 from .connection import ATTEMPT, WRITE, Connection, behind
 from .error_mapping import Compacted, OutOfSpace
+from .revoke_lease import revoke
 from .transaction import Commit
 from .watch import EtcdWatch
 from .write_barrier import WriteBarrier
@@ -290,7 +291,7 @@ class EtcdBackend(Backend):
         yield diagnostics.encryption(self.connection.address)
         began = time.monotonic()
         lease, granted = leader.grant(self, ttl, self._deadline())
-        leader.revoke(self, lease, self._deadline())
+        revoke(self.connection, lease, self._deadline())
         yield diagnostics.session(ttl, granted, time.monotonic() - began)
 
     def close(self) -> None:

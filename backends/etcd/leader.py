@@ -10,22 +10,22 @@ from __future__ import annotations
 import math
 import threading
 import uuid
-from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Protocol
 
 from jrs.contract.clock import Deadline, lease_time
-from jrs.contract.errors import Fenced, JrsError, NotFound, OutcomeUnknown, Unavailable
+from jrs.contract.errors import Fenced, JrsError, OutcomeUnknown, Unavailable
 from jrs.contract.leadership import Leadership
 from jrs.contract.operations import EPOCH_KEY, Fence, Record
 from jrs.records.codec import decode, encode
 from jrs.records.model import EpochRecord
 
-from ..remote.address import Address, Tls
-from ..remote.guardian import Ender, Guardian
+from ..remote.guardian import Guardian
 from ..shared.lease import LeadershipLease
+from . import revoke_lease
 from ._etcd3 import rpc
 from .connection import Connection
+from .revoke_lease import revoke
 from .watch import EtcdWatch
 
 _LOOKS = 3
@@ -50,7 +50,8 @@ def campaign(
     """Wait until no latch exists, create it and increment the epoch; None once stopped."""
     latch = backend.root + b"latch"
     # Start it early, because starting a process takes longer than winning.
-    guardian = Guardian("jrs.backends.etcd.leader", _config(backend.connection.address), ttl)
+    config = revoke_lease.config_of(backend.connection.address)
+    guardian = Guardian(revoke_lease.__name__, config, ttl)
     try:
         with EtcdWatch(backend.connection, latch) as watch:
             while not stop.is_set():
@@ -90,17 +91,6 @@ def grant(backend: Handle, ttl: float, deadline: Deadline) -> tuple[int, int]:
         # At worst an unused lease exists until its ttl ends.
         raise Unavailable(str(error)) from error
     return answer.ID, answer.TTL
-
-
-def revoke(backend: Handle, lease: int, deadline: Deadline) -> None:
-    """End a lease and delete its keys. Idempotent, and repeated until the outcome is known."""
-    _revoke(backend.connection, lease, deadline)
-
-
-def _revoke(connection: Connection, lease: int, deadline: Deadline) -> None:
-    request = rpc.LeaseRevokeRequest(ID=lease)
-    with suppress(NotFound):
-        connection.read(lambda stubs: stubs.lease.LeaseRevoke, request, deadline)
 
 
 def _take(
@@ -144,7 +134,9 @@ def _take(
             ttl=min(ttl, granted),
             sent=sent,
             beat=beat,
-            end=lambda: revoke(backend, lease, Deadline.after(min(ttl, backend.timeout))),
+            end=lambda: revoke(
+                backend.connection, lease, Deadline.after(min(ttl, backend.timeout))
+            ),
             held=guardian.lifeline,
             guardian=guardian,
         )
@@ -168,7 +160,7 @@ def _keep_alive(stubs: Any) -> Any:
 
 def _give_up(backend: Handle, lease: int) -> None:
     with suppress(JrsError):  # If this fails, the lease ends after its ttl.
-        revoke(backend, lease, Deadline.after(backend.timeout))
+        revoke(backend.connection, lease, Deadline.after(backend.timeout))
 
 
 def _create_latch(backend: Handle, latch: bytes, lease: int) -> bool:
@@ -211,40 +203,3 @@ def _bump(backend: Handle, latch: bytes, candidate: str, lease: int) -> tuple[in
     if stored is None or stored.value != value:
         return None
     return epoch, stored
-
-
-# -- the guardian's side -----------------------------------------------------------------------
-
-
-def _config(address: Address) -> dict[str, Any]:
-    tls = address.tls
-    return {
-        "url": address.url,
-        "endpoints": address.endpoints,
-        "user": address.user,
-        "password": address.password,
-        "tls": None
-        if tls is None
-        else [path and str(path) for path in (tls.ca, tls.cert, tls.key)],
-    }
-
-
-def ender(config: Mapping[str, Any]) -> Ender:
-    """Return a connected function that ends a lease; see `jrs.backends.remote.guardian`."""
-    from pathlib import Path
-
-    tls = config["tls"]
-    address = Address(
-        url=config["url"],
-        endpoints=tuple((host, port) for host, port in config["endpoints"]),
-        user=config["user"],
-        password=config["password"],
-        tls=None if tls is None else Tls(*(path and Path(path) for path in tls)),
-    )
-    connection = Connection(address)
-    connection.each(lambda stubs: stubs.maintenance.Status, rpc.StatusRequest(), 2.0)
-
-    def end(secret: bytes, deadline: Deadline) -> None:
-        _revoke(connection, int.from_bytes(secret, "big"), deadline)
-
-    return end

@@ -8,10 +8,10 @@ session must be gone. A master that ended its session itself kills the guardian.
 
     python -m jrs.backends.remote.guardian MODULE < pipe
 
-MODULE has a function ``ender(config)``. The guardian calls it at once with the configuration. The
-function does all slow work, such as connecting and importing, and returns a function that ends the
-session of a given secret within a deadline. The arguments, the environment and the output contain
-no secret.
+MODULE has a function ``ender(config)``, which returns a function that ends the session of a given
+secret within a deadline. All slow work, such as importing and connecting, is done when MODULE is
+imported and ``ender`` called: a moment after the start, when the master no longer needs the
+processor for its own. The arguments, the environment and the output contain no secret.
 """
 
 from __future__ import annotations
@@ -38,6 +38,9 @@ Ender = Callable[[bytes, Deadline], None]
 
 _TRIES_FOR = 30.0
 """Seconds for which a guardian tries to end the session; afterwards the ttl will have ended it."""
+
+_SETTLED = 1.0
+"""Seconds after which a guardian prepares to end a session, unless it has to before."""
 
 _LEFT = 1.0
 """Seconds for which a master waits for its guardian to end a session that it could not end."""
@@ -181,26 +184,39 @@ def main() -> int:
     """Read the pipe until it ends; see the module."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # Meant for the master, which then dismisses us.
-    module = importlib.import_module(sys.argv[1])
     pipe = sys.stdin.fileno()
     os.set_blocking(pipe, True)
-    end: Ender | None = None
+    prepared: Ender | None = None
+    config: Mapping[str, Any] | None = None
     secret: bytes | None = None
     ttl = 60.0
     pending = b""
-    while select.select([pipe], [], [], 2 * ttl)[0]:
+    settled = Deadline.after(_SETTLED)
+    while True:
+        if prepared is None and config is not None and settled.expired:
+            prepared = _ender(config)
+        wait = 2 * ttl if prepared is not None or config is None else settled.remaining()
+        if not select.select([pipe], [], [], wait)[0]:
+            if wait < 2 * ttl:
+                continue
+            return 0  # No heartbeat for two ttls: the session is gone.
         read = os.read(pipe, 65536)
         if not read:
-            return 0 if secret is None or end is None else _end(end, secret)
+            if secret is None or config is None:
+                return 0
+            return _end(prepared or _ender(config), secret)
         *lines, pending = (pending + read).split(b"\n")
         for line in lines:
             message = json.loads(line)
             if "config" in message:
-                ttl = message["ttl"]
-                end = module.ender(message["config"])
+                config, ttl = message["config"], message["ttl"]
             elif "secret" in message:
                 secret = base64.b64decode(message["secret"])
-    return 0  # No heartbeat for two ttls: the session is gone.
+
+
+def _ender(config: Mapping[str, Any]) -> Ender:
+    end: Ender = importlib.import_module(sys.argv[1]).ender(config)
+    return end
 
 
 def _end(end: Ender, secret: bytes) -> int:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from jrs.backends.etcd import leader
 from jrs.backends.etcd._etcd3 import grpc, rpc
+from jrs.backends.etcd.revoke_lease import revoke
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import Fenced
 from jrs.contract.operations import Create
@@ -57,7 +57,7 @@ def test_a_lost_lease_is_refreshed_without_a_word_and_ours_is_noticed(
             rpc.RangeRequest(key=backend.root + b"latch"),
             Deadline.after(BOUND),
         )
-        leader.revoke(backend, int(found.kvs[0].value), Deadline.after(BOUND))
+        revoke(backend.connection, int(found.kvs[0].value), Deadline.after(BOUND))
         assert leadership.lost.wait(BOUND)
 
 

@@ -16,6 +16,7 @@ import pytest
 from jrs.backends.etcd import leader
 from jrs.backends.etcd._etcd3 import rpc
 from jrs.backends.etcd.backend import EtcdBackend
+from jrs.backends.etcd.revoke_lease import revoke
 from jrs.contract.clock import Deadline, lease_time
 from jrs.contract.errors import Fenced, OutcomeUnknown, Unavailable
 from jrs.contract.leadership import Leadership
@@ -106,7 +107,7 @@ def test_killed_along_with_its_guardian_it_is_succeeded_after_its_ttl(
     first = Master(etcd_server, backend.cluster, TTL)
     first.kill_with_guardian()
     assert latch(backend) is not None
-    leader.revoke(backend, int(latch(backend).value), Deadline.after(BOUND))
+    revoke(backend.connection, int(latch(backend).value), Deadline.after(BOUND))
 
     second = Master(etcd_server, backend.cluster, 2.0)
     second.kill_with_guardian()
@@ -181,7 +182,7 @@ def test_the_end_of_a_lease_ends_the_leadership(
     """By whatever hand."""
     beat_often(monkeypatch)
     with lead(backend) as leadership:
-        leader.revoke(backend, int(latch(backend).value), Deadline.after(BOUND))
+        revoke(backend.connection, int(latch(backend).value), Deadline.after(BOUND))
         assert leadership.lost.wait(BOUND)
 
 

@@ -52,7 +52,9 @@ def guard(notes: Path) -> Iterator[Callable[..., Guardian]]:
 class Master:
     """A process that has a guardian, and perhaps another process that has its lifeline open."""
 
-    def __init__(self, notes: Path, *, then: str = "", failures: int = 0) -> None:
+    def __init__(
+        self, notes: Path, *, then: str = "", failures: int = 0, ready: bool = True
+    ) -> None:
         config = {"notes": str(notes), "failures": failures}
         program = f"""
         import subprocess, sys, os
@@ -71,7 +73,8 @@ class Master:
         )
         assert self.process.stdout is not None
         self.guardian = int(self.process.stdout.readline())
-        until(lambda: lines(notes), "the guardian is ready")
+        if ready:
+            until(lambda: lines(notes), "the guardian is ready")
 
     def kill(self) -> None:
         self.process.kill()
@@ -84,6 +87,13 @@ def test_it_ends_the_session_of_a_killed_master_and_goes(notes: Path) -> None:
 
     until(lambda: ENDED in lines(notes), "the session is ended")
     until(lambda: gone([master.guardian]), "the guardian goes")
+
+
+def test_it_ends_the_session_of_a_master_that_dies_at_once(notes: Path) -> None:
+    """Before it has prepared itself, which it does when the master has started."""
+    Master(notes, ready=False).kill()
+
+    until(lambda: ENDED in lines(notes), "the session is ended")
 
 
 def test_it_tries_again_when_the_session_cannot_be_ended_yet(notes: Path) -> None:
