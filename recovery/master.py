@@ -32,6 +32,7 @@ from jrs.records.policies import check_count
 from jrs.store import cluster_format
 from jrs.store.masters import Registration, Registry, newest_epoch
 
+from . import process_attempt, run_hook
 from .attempt.runners import Runner
 from .attempt.runners.process import ProcessRunner
 from .attempt.runners.thread import ThreadRunner
@@ -48,7 +49,6 @@ from .leader.outage import Outage
 from .leader.retention import Retention
 from .leader.switchover import Switchovers
 from .leader.trust import Trust
-from .process_attempt import PROGRAM
 from .processes import marks
 from .rules.events import Event, Report, notify
 from .rules.resource import Resource
@@ -174,7 +174,7 @@ class Master:
         self._runtime = runtime
         self._storage = folders
         self._identity = identity
-        hook = Notification(backend, trust.check, runtime.now)
+        hook = Notification(backend, trust.check, runtime.now, run_hook.PROGRAM)
         self._cleanup = JobCleanup(
             backend, [*default_resources(backend, self._storage), hook, *resources]
         )
@@ -188,7 +188,7 @@ class Master:
         self._turns = 0
         self._registry = Registry(backend, now=runtime.now)
         self._runners: dict[RunnerKind, Runner] = {
-            RunnerKind.PROCESS: ProcessRunner(url, root, PROGRAM, retention.limits),
+            RunnerKind.PROCESS: ProcessRunner(url, root, process_attempt.PROGRAM, retention.limits),
             RunnerKind.THREAD: ThreadRunner(hold=ttl / 2, engine=ENGINE),
         }
 

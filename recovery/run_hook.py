@@ -13,6 +13,9 @@ import sys
 from .attempt import entry_point
 from .processes import prctl
 
+PROGRAM = "jrs.recovery.run_hook"
+"""The module that ``python -m`` runs to tell of a result."""
+
 
 def main() -> None:
     master, kind, *words = sys.argv[1:]

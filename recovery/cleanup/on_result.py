@@ -25,7 +25,6 @@ from jrs.store.result_store import JobResultStore
 
 from ..rules.resource import GivenUp, Resource
 
-_PROGRAM = "jrs.recovery.run_hook"
 _SHOWN = 2000
 """Characters of the end of its output that a problem shows."""
 
@@ -34,14 +33,19 @@ Allowed = Callable[[JobSpec, bytes], None]
 
 
 class Notification(Resource):
-    """The command or entry point that gets the result of the job."""
+    """The command or entry point that gets the result of the job.
+
+    Args:
+        program: the module that ``python -m`` runs for it.
+    """
 
     name = "on_result"
 
-    def __init__(self, backend: Backend, allowed: Allowed, now: Clock) -> None:
+    def __init__(self, backend: Backend, allowed: Allowed, now: Clock, program: str) -> None:
         self._backend = backend
         self._allowed = allowed
         self._now = now
+        self._program = program
 
     def clean(self, job_id: str) -> None:
         found = self._wanted(job_id)
@@ -49,7 +53,7 @@ class Notification(Resource):
             return
         hook, result = found
         try:
-            _run(hook, result)
+            _run(self._program, hook, result)
         except (OSError, subprocess.SubprocessError) as error:
             if self._now() >= result.finished_at + hook.deadline:
                 raise GivenUp(f"{error}; it is not run again") from error
@@ -77,13 +81,13 @@ class Notification(Resource):
         return spec.on_result, entry.result
 
 
-def _run(hook: OnResult, result: JobResult) -> None:
+def _run(program: str, hook: OnResult, result: JobResult) -> None:
     """Run it once.
 
     Raises:
         OSError, SubprocessError: it failed, and was ended with all processes of its session.
     """
-    runner = [sys.executable, "-m", _PROGRAM, str(os.getpid())]
+    runner = [sys.executable, "-m", program, str(os.getpid())]
     kind = ["call", hook.run] if hook.is_entry_point else ["run", *hook.words]
     with subprocess.Popen(
         [*runner, *kind],

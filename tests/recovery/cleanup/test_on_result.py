@@ -22,6 +22,7 @@ from jrs.recovery.cleanup.job_cleanup import JobCleanup
 from jrs.recovery.cleanup.on_result import Notification
 from jrs.recovery.cleanup.resources import Records
 from jrs.recovery.leader.trust import Trust
+from jrs.recovery.run_hook import PROGRAM
 from jrs.store.jobs import JobCatalog
 from jrs.store.opening import open_backend
 from jrs.store.result_store import JobResultStore
@@ -53,7 +54,7 @@ class Ended:
         JobResultStore(self.backend).create_dirty(result, None)
 
     def clean_up(self) -> CleanupJournal:
-        hook = Notification(self.backend, self.trust.check, self.clock)
+        hook = Notification(self.backend, self.trust.check, self.clock, PROGRAM)
         resources = [hook, self.thing, Records(self.backend, keys.JOBS, last=True)]
         return JobCleanup(self.backend, resources).run("job", None)
 
@@ -180,9 +181,10 @@ MASTER = """
 import sys, time
 from jrs.recovery.cleanup.job_cleanup import JobCleanup
 from jrs.recovery.cleanup.on_result import Notification
+from jrs.recovery.run_hook import PROGRAM
 from jrs.store.opening import open_backend
 with open_backend(sys.argv[1], cluster="test") as backend:
-    hook = Notification(backend, lambda *_: None, time.time)
+    hook = Notification(backend, lambda *_: None, time.time, PROGRAM)
     JobCleanup(backend, [hook]).run("job", None)
 """
 
