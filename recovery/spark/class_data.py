@@ -9,6 +9,9 @@ Spark and one Java, takes some 190 MB in ``~/.cache/jrs``, and may be deleted at
 that it does not fit ignores it. The environment variable ``JRS_CLASS_DATA`` names another folder,
 or is ``off``.
 
+Java shares no classes if the class path has a folder with files, and Spark puts its configuration
+folder there. Where that holds files, no archive can be made.
+
     python -m jrs.recovery.spark.class_data [--idle]    makes it; ends with its standard input
 """
 
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
 
 FOLDER = "JRS_CLASS_DATA"
 """The environment variable that names the archives' folder, or is ``off``."""
+_CONF = "SPARK_CONF_DIR"
 _LOOK = 10.0
 """Seconds between two checks for requests of sessions."""
 _PATIENCE = 900.0
@@ -52,7 +56,7 @@ _QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 def options() -> str:
     """Return the JVM options to share classes; if no archive exists, request one, return none."""
     archive = place()
-    if archive is None:
+    if archive is None or _hindrance():
         return ""
     try:
         if archive.is_file():
@@ -83,6 +87,8 @@ def place() -> Path | None:
     home = Path(_find_spark_home())
     # A Java or Spark that was reinstalled at the same path ignores the old one's archive.
     made_for = f"{java} {os.stat(java).st_mtime_ns} {home} {_installed_at(home)}"
+    if _CONF in os.environ:
+        made_for += f" {os.environ[_CONF]}"  # On the class path, as the home's own.
     key = hashlib.sha256(made_for.encode()).hexdigest()[:12]
     return folder / f"spark-{pyspark.__version__}-{key}.jsa"
 
@@ -92,6 +98,22 @@ def _installed_at(home: Path) -> int:
         return os.stat(home / "jars").st_mtime_ns
     except OSError:
         return 0  # Spark was built from source: its jars are elsewhere.
+
+
+def _hindrance() -> str | None:
+    """Return why this host's Spark can have no archive; None if it can."""
+    from pyspark.find_spark_home import _find_spark_home
+
+    conf = Path(os.environ.get(_CONF) or Path(_find_spark_home(), "conf"))
+    try:
+        if not any(conf.iterdir()):
+            return None
+    except OSError:
+        return None  # There is none, or Java cannot see into it, either.
+    return (
+        f"Spark's configuration folder {conf} holds files, and Java shares no classes if the class "
+        "path has such a folder; without it, give the configuration by jrs submit --conf"
+    )
 
 
 def find_java() -> str | None:
@@ -104,7 +126,7 @@ def make() -> Path:
     """Return the archive; if it does not exist, a process of its own makes it. Idempotent.
 
     Raises:
-        InvalidInput: Spark or Java is missing, or archives are off.
+        InvalidInput: Spark or Java is missing, archives are off, or this Spark can have none.
         Unavailable: it could not be made, with the reason.
     """
     archive = place()
@@ -112,6 +134,9 @@ def make() -> Path:
         raise InvalidInput(
             f"nothing to prepare: Spark or Java is not installed, or {FOLDER} is off"
         )
+    hindrance = _hindrance()
+    if hindrance is not None:
+        raise InvalidInput(f"nothing to prepare: {hindrance}")
     if not archive.is_file():
         try:
             archive.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -75,6 +75,28 @@ def test_off(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         class_data.make()
 
 
+def test_a_configuration_folder_with_files(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Java shares no classes behind it: that is said at once, and nothing is asked for in vain."""
+    before = class_data.place()
+    conf = tmp_path / "conf"
+    monkeypatch.setenv("SPARK_CONF_DIR", str(conf))
+    assert class_data.options() == ""
+    assert class_data.place() not in (None, before)
+    assert [path.suffix for path in folder.iterdir()] == [".wanted"]
+
+    conf.mkdir()
+    (conf / "spark-defaults.conf").touch()
+    for path in folder.iterdir():
+        path.unlink()
+
+    assert class_data.options() == ""
+    assert list(folder.iterdir()) == []
+    with pytest.raises(InvalidInput, match=f"nothing to prepare: .* {conf} holds files"):
+        class_data.make()
+
+
 def test_a_folder_that_cannot_be_written(folder: Path) -> None:
     """Where nothing can be kept, Spark starts as it would without jrs."""
     folder.write_text("a file")
