@@ -78,7 +78,9 @@ def open_folder(root: Path, cluster: str, *, create: bool) -> tuple[Path, int]:
     except (NotADirectoryError, FileExistsError):
         raise InvalidInput(f"{root} is not a folder") from None
     except OSError as error:
-        raise Unavailable(f"{root}: {error.strerror}; nothing was changed") from error
+        raise Unavailable(
+            f"the folder {root} cannot be made or opened: {error.strerror}; nothing was changed"
+        ) from error
     return folder, format_of(root) or NEWEST_FORMAT
 
 

@@ -1,4 +1,4 @@
-"""``jrs retry``: run a job again that did not finish, without what it had finished."""
+"""``jrs retry``: run a job again that did not finish; its finished stages are skipped."""
 
 from __future__ import annotations
 

@@ -173,7 +173,7 @@ def _details(view: JobView, epoch: int | None, facts: Facts, decision: Decision)
     if view.entry is not None and view.entry.result is not None and view.entry.result.failure:
         yield f"reason: {view.entry.result.failure.message}"
     if _can_be_retried(view):
-        yield f"to run it again, without what it had finished: jrs retry {view.job_id}"
+        yield f"to run it again and skip the stages that finished: jrs retry {view.job_id}"
     if view.entry is None:
         for stage in view.stages:
             yield f"stage {stage.name} is finished and will be skipped on recovery"

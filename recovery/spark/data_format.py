@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import threading
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _registering = threading.Lock()
+_known: WeakSet[SparkSession] = WeakSet()
+"""The sessions that know the format: Spark warns of a second registration."""
 
 
 def register_format(session: SparkSession) -> None:
@@ -36,14 +39,11 @@ def register_format(session: SparkSession) -> None:
             .load()
         )
     """
-    from pyspark.errors import PySparkException
-
     from .by_value import sink_by_value
     from .sink import JrsSink
 
-    with _registering, sink_by_value():
-        try:
-            session.dataSource.register(JrsSink)
-        except PySparkException as error:
-            if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
-                raise
+    with _registering:
+        if session not in _known:
+            with sink_by_value():
+                session.dataSource.register(JrsSink)
+            _known.add(session)

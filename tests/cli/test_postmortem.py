@@ -209,7 +209,7 @@ def test_what_a_job_is_that_has_ended(
     assert "Traceback" not in jrs("wait", "bad").stderr
     assert "Traceback" in jrs("wait", "bad", "--json").stdout
     assert 'raise ValueError("no good")' in jrs("show", "bad").stdout
-    assert "again, without what it had finished: jrs retry bad" in jrs("explain", "bad").stdout
+    assert "again and skip the stages that finished: jrs retry bad" in jrs("explain", "bad").stdout
     jrs("submit", "gone", "etl:waits", "--arg", "gate=/nowhere")
     jrs("cancel", "gone", "--wait")
     until(lambda: jrs("list", "--state", "dirty").stdout == "", "both are cleaned up")

@@ -1,4 +1,4 @@
-"""``jrs retry``: a job that failed runs again as another one, without what it had finished (U3)."""
+"""``jrs retry``: a job that failed runs again as another, which skips its finished stages (U3)."""
 
 from __future__ import annotations
 

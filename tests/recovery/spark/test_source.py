@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import attrs
 import pyarrow as pa
@@ -188,3 +189,23 @@ def test_a_reader_is_one_of_spark(output: Output) -> None:
         "part-1.parquet",
         "part-2.parquet",
     ]
+
+
+@attrs.define(eq=False)
+class Session:
+    """A stand-in for a SparkSession, of which only the registrations count."""
+
+    registered: list[type] = attrs.Factory(list)
+
+    @property
+    def dataSource(self) -> SimpleNamespace:
+        return SimpleNamespace(register=self.registered.append)
+
+
+def test_a_session_gets_to_know_the_format_once() -> None:
+    """Spark warns of each further registration."""
+    one, other = Session(), Session()
+    for session in (one, other, one):
+        jrs.register_format(session)  # type: ignore[arg-type]
+
+    assert one.registered == other.registered == [JrsSink]
