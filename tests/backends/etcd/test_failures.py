@@ -142,8 +142,9 @@ def test_a_watch_does_not_spin_while_the_server_is_down(
 ) -> None:
     """It pauses for longer and longer. The client's own one spins, for half a core."""
     monkeypatch.setattr(watch_module, "_PAUSES", (0.01, 0.16))
+    heard = Counted(monkeypatch, EtcdWatch, "_hear")
     with backend.watch("") as watch:
-        until(lambda: stream_of(watch) is not None, "it listens")
+        until(lambda: heard.calls, "the server has answered that it listens")
         assert isinstance(watch, EtcdWatch)
         monkeypatch.setattr(watch_module, "ATTEMPT", 0.1)
         sleep, pauses = watch._over.wait, list[float]()
