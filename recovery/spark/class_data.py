@@ -35,13 +35,13 @@ from jrs.contract.errors import InvalidInput, Unavailable
 from ..files.sync import sync
 from ..processes import memory
 from .settings import LOCAL, STREAMING
+from .surroundings import CONF_DIR, configuration_folder, spark_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FOLDER = "JRS_CLASS_DATA"
 """The environment variable that names the archives' folder, or is ``off``."""
-_CONF = "SPARK_CONF_DIR"
 _LOOK = 10.0
 """Seconds between two checks for requests of sessions."""
 _PATIENCE = 900.0
@@ -77,18 +77,17 @@ def place() -> Path | None:
     folder = _folder()
     try:
         import pyspark
-        from pyspark.find_spark_home import _find_spark_home
     except ImportError:
         return None
     java = find_java()
     if folder is None or java is None:
         return None
     java = os.path.realpath(java)
-    home = Path(_find_spark_home())
+    home = spark_home()
     # A Java or Spark that was reinstalled at the same path ignores the old one's archive.
     made_for = f"{java} {os.stat(java).st_mtime_ns} {home} {_installed_at(home)}"
-    if _CONF in os.environ:
-        made_for += f" {os.environ[_CONF]}"  # On the class path, as the home's own.
+    if CONF_DIR in os.environ:
+        made_for += f" {os.environ[CONF_DIR]}"  # On the class path, as the home's own.
     key = hashlib.sha256(made_for.encode()).hexdigest()[:12]
     return folder / f"spark-{pyspark.__version__}-{key}.jsa"
 
@@ -102,11 +101,9 @@ def _installed_at(home: Path) -> int:
 
 def _hindrance() -> str | None:
     """Return why this host's Spark can have no archive; None if it can."""
-    from pyspark.find_spark_home import _find_spark_home
-
-    conf = Path(os.environ.get(_CONF) or Path(_find_spark_home(), "conf"))
+    conf = configuration_folder(os.environ, spark_home())
     try:
-        if not any(conf.iterdir()):
+        if conf is None or not any(conf.iterdir()):
             return None
     except OSError:
         return None  # There is none, or Java cannot see into it, either.

@@ -12,6 +12,7 @@ from jrs.contract.errors import CannotStartHere, InvalidInput
 from jrs.records.settings import properties_in
 
 MASTER = "spark.master"
+CONF_DIR = "SPARK_CONF_DIR"
 _ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 _API = "SPARK_API_MODE"
 _CONNECT = (
@@ -50,9 +51,21 @@ def settings_found(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _defaults(environment: Mapping[str, str]) -> Path | None:
-    home = environment.get("SPARK_HOME")
-    folder = environment.get("SPARK_CONF_DIR") or (home and os.path.join(home, "conf"))
-    return Path(folder, "spark-defaults.conf") if folder else None
+    folder = configuration_folder(environment, environment.get("SPARK_HOME"))
+    return folder and folder / "spark-defaults.conf"
+
+
+def configuration_folder(environment: Mapping[str, str], home: str | Path | None) -> Path | None:
+    """Return the folder of Spark's configuration files, which need not exist."""
+    folder = environment.get(CONF_DIR) or (home and os.path.join(home, "conf"))
+    return Path(folder) if folder else None
+
+
+def spark_home() -> Path:
+    """Return the home of the Spark that pyspark starts. It needs pyspark."""
+    from pyspark.find_spark_home import _find_spark_home
+
+    return Path(_find_spark_home())
 
 
 def master_of(conf: Mapping[str, str], found: Mapping[str, str]) -> str:

@@ -18,6 +18,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from .surroundings import spark_home
+
 _NAMED = "PYSPARK_PYTHON"
 _SCRIPT = """\
 #!/bin/sh
@@ -89,9 +91,7 @@ def _script(folder: Path | None) -> str | None:
 
 def _home() -> Path | None:
     """Return Spark's home, if pyspark is a part of it and every Python like this one finds it."""
-    from pyspark.find_spark_home import _find_spark_home
-
-    home = Path(_find_spark_home())
+    home = spark_home()
     known = {*site.getsitepackages(), *os.environ.get("PYTHONPATH", "").split(os.pathsep)}
     for name in ("pyspark", "py4j"):
         spec = importlib.util.find_spec(name)
