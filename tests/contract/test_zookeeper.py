@@ -17,6 +17,7 @@ from jrs.testing.contract import (
     WatchContract,
 )
 from jrs.testing.servers import ZooKeeperServer
+from tests.backends.zookeeper.support import patient as patient
 from tests.contract.short import ShortStatefulContract
 
 

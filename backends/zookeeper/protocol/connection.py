@@ -1,11 +1,13 @@
 """A connection: one session on kazoo, with its requests in the order in which they were made.
 
-It works around kazoo in three ways:
+It works around kazoo, and the servers, in four ways:
 
 - Requests are not passed to kazoo while it is not connected, but wait here, until their caller's
   deadline.
 - A server that hangs is detected although requests are sent to it, which kazoo counts as
   heartbeats: after some silence, the next endpoint is tried.
+- A member of ZooKeeper 3.6.0 to 3.8.0 can miss that it has something to do, and then sleeps until
+  the next request (ZOOKEEPER-4537). So a shorter silence is answered with another request.
 - Requests are sent only after the session has been authenticated.
 """
 
@@ -34,6 +36,8 @@ _WINDOW = 128
 """Most requests in kazoo at a time; more would block the threads that wake kazoo's thread."""
 _SILENCE = 3.0
 """Seconds without a message from the server, while requests wait, after which it counts as hung."""
+_NUDGE = 0.5
+"""Seconds of such a silence after which another request is sent, to wake the server."""
 _TICK = 0.25
 _REVIVAL = 1.0
 """Seconds between two attempts to log in again."""
@@ -84,6 +88,7 @@ class Connection:
         self._closed = False
         self._generation = 0
         self._heard = 0.0
+        self._nudged = 0.0
         self._refused: JrsError | None = None
         self._over = threading.Event()
         self.on_tick: Callable[[], None] = lambda: None
@@ -141,11 +146,13 @@ class Connection:
         with self._mutex:
             if self._closed:
                 raise Unavailable("this handle is closed")
-            for request in requests:
-                request.answered = self._answered
-                request.current = self._current
-            self._outbox.extend(requests)
+            self._outbox.extend(map(self._bound, requests))
             self._pump()
+
+    def _bound(self, request: Request) -> Request:
+        request.answered = self._answered
+        request.current = self._current
+        return request
 
     def close(self) -> None:
         """End the session and every thread. Requests in flight are answered or lost. Idempotent."""
@@ -187,17 +194,21 @@ class Connection:
             and self._client.connected
         ):
             request = self._outbox.popleft()
-            if request.canceled:
-                continue
-            if not self._flying:
-                self._heard = time.monotonic()
-            request.generation = self._generation
-            self._flying.add(request)
-            self._client._queue.append((request, request))
-            try:
-                self._protocol._write_sock.send(b"\0")
-            except (OSError, AttributeError):
-                return  # kazoo is being closed, and will fail its requests.
+            if not request.canceled and not self._pass_on(request):
+                return
+
+    def _pass_on(self, request: Request) -> bool:
+        """Give a request to kazoo; return whether it takes more."""
+        if not self._flying:
+            self._heard = time.monotonic()
+        request.generation = self._generation
+        self._flying.add(request)
+        self._client._queue.append((request, request))
+        try:
+            self._protocol._write_sock.send(b"\0")
+        except (OSError, AttributeError):
+            return False  # kazoo is being closed, and will fail its requests.
+        return True
 
     def _answered(self, request: Request) -> None:
         with self._mutex:
@@ -249,11 +260,7 @@ class Connection:
         while not self._over.wait(_TICK):
             self.on_tick()
             with self._mutex:
-                hangs = (
-                    self._connected and self._flying and time.monotonic() - self._heard > _SILENCE
-                )
-                if hangs:
-                    self._heard = time.monotonic()
+                hangs = self._check_silence(time.monotonic())
                 while self._outbox and self._outbox[0].canceled:
                     self._outbox.popleft()
             if hangs:
@@ -263,6 +270,19 @@ class Connection:
                 # kazoo gives up forever if a login fails, even because of a lost connection.
                 self._client.start_async()
                 revive_at = time.monotonic() + _REVIVAL
+
+    def _check_silence(self, now: float) -> bool:
+        """Return whether the server counts as hung; before that, try to wake it."""
+        if not self._connected or not self._flying:
+            return False
+        if now - self._heard > _SILENCE:
+            self._heard = now
+            return True
+        if now - max(self._heard, self._nudged) > _NUDGE and self._client.connected:
+            self._nudged = now
+            # Ahead of the waiting ones, for which there may be no room.
+            self._pass_on(self._bound(Request(codec.EXISTS, codec.text("/") + b"\0", _nobody)))
+        return False
 
     # -- waiting for one request -----------------------------------------------------------
 

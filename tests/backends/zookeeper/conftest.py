@@ -10,9 +10,9 @@ import pytest
 from kazoo.client import KazooClient
 
 from jrs.backends.zookeeper.backend import ZooKeeperBackend
-from jrs.backends.zookeeper.protocol import connection, sessions
 from jrs.store.opening import open_backend
 from jrs.testing.servers import Proxy, ZooKeeperServer
+from tests.backends.zookeeper.support import patient as patient
 from tests.support import BOUND
 
 Open = Callable[..., ZooKeeperBackend]
@@ -21,14 +21,6 @@ Open = Callable[..., ZooKeeperBackend]
 @pytest.fixture
 def cluster() -> str:
     return f"c{uuid.uuid4().hex}"
-
-
-@pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take no server that a busy machine slows down for one that hangs. What waits for a server
-    that hangs then waits for long, so that a test of it does not pass by luck."""
-    monkeypatch.setattr(connection, "_SILENCE", BOUND / 2)
-    monkeypatch.setattr(sessions, "_LONGEST_READ", 3600.0)
 
 
 @pytest.fixture

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from kazoo.client import KazooClient
 
 from jrs.backends.shared.lease import LeadershipLease
 from jrs.backends.zookeeper.backend import ZooKeeperBackend
-from jrs.backends.zookeeper.protocol import codec
+from jrs.backends.zookeeper.protocol import codec, connection, sessions
 from jrs.backends.zookeeper.protocol.connection import Connection
 from jrs.backends.zookeeper.protocol.multi_read import read
 from jrs.contract.clock import Deadline
 from jrs.contract.leadership import Leadership
 from jrs.testing.servers import ZooKeeperServer
 from tests.support import BOUND
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take no server that a busy machine slows down for one that hangs. What waits for a server
+    that hangs then waits for long, so that a test of it does not pass by luck."""
+    monkeypatch.setattr(connection, "_SILENCE", BOUND / 2)
+    monkeypatch.setattr(sessions, "_LONGEST_READ", 3600.0)
 
 
 def campaign_of(leadership: Leadership) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -284,6 +286,31 @@ def test_a_member_that_hangs_is_left_although_requests_continue(
     assert home != home_of(backend, zookeeper_ensemble)
 
 
+def test_a_server_that_sleeps_over_a_request_is_woken(
+    through: Open, proxy: Proxy, zookeeper_server: ZooKeeperServer
+) -> None:
+    """ZOOKEEPER-4537: a member can miss that it has something to do, until the next request comes.
+    A caller that waits for its only request would wait for the next heartbeat."""
+    backend = through()
+    session = backend._connection.session
+    assert session is not None
+
+    def received() -> int:
+        line = re.search(rf".*recved=(\d+).*sid={session[0]:#x},", zookeeper_server.ask("cons"))
+        assert line is not None
+        return int(line[1])
+
+    with ThreadPoolExecutor(1) as pool:
+        proxy.freeze(requests=False)
+        answer = pool.submit(backend.get, "k")
+        proxy.wait_until_held(BOUND)
+        sent = received()
+        until(lambda: received() > sent + 1, "the silence is answered with requests")
+        proxy.thaw()
+
+        assert answer.result(BOUND) is None
+
+
 @pytest.mark.parametrize("who", ["home", "leader", "follower"])
 def test_a_member_dies(spread: Open, zookeeper_ensemble: ZooKeeperServer, who: str) -> None:
     """Commits continue once there is a leader, and each one did what its caller was told."""
@@ -361,18 +388,24 @@ def test_without_a_sync_a_follower_is_behind(
     writer, reader = spread(leads), spread(late)
     writer.commit(Create("n", b"0"))
     path = writer._planner.layout.record("n")
-    behind = False
-    for number in range(1, 50):
-        version = present(reader, "n").version
-        zookeeper_ensemble[late].pause()
-        writer.commit(Update("n", b"%d" % number, version))
-        answer = reader._connection._client.get_async(path)
-        zookeeper_ensemble[late].resume()
-        behind = answer.get(timeout=BOUND)[0] != b"%d" % number
-        if behind:
-            break
+    client = reader._connection._client
+    numbers = itertools.count(1)
 
-    assert behind
+    def is_behind() -> bool:
+        version, number = present(reader, "n").version, next(numbers)
+        zookeeper_ensemble[late].pause()
+        try:
+            # It has so much to catch up with that it gets to the read before the end of it.
+            for part in range(8):
+                writer.commit(Create(f"k/{number}/{part}", bytes(500_000)))
+            writer.commit(Update("n", b"%d" % number, version))
+            answer = client.get_async(path)
+            until(lambda: not client._queue, "the read is on its way")
+        finally:
+            zookeeper_ensemble[late].resume()
+        return bool(answer.get(timeout=BOUND)[0] != b"%d" % number)
+
+    until(is_behind, "a follower answered from before a commit")
 
 
 @contextmanager
