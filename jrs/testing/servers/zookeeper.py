@@ -171,6 +171,8 @@ class ZooKeeperServer(Server):
         """Return why it is not healthy, or None."""
         try:
             answer = self._ask(seat, "srvr", timeout)
+            # With TLS, that was another port, which it opens first.
+            socket.create_connection((seat.host, seat.port), timeout).close()
         except OSError as error:
             return f"{type(error).__name__}: {error}"
         return None if "Mode:" in answer else f"it says {answer.strip()!r}"

@@ -127,6 +127,7 @@ watch.wait(1)
 if how == "closed":
     backend.close()
 elif how == "interrupted":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # Background jobs may ignore it.
     busy = threading.Event()
     def interrupt():
         busy.wait()

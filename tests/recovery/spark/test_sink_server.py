@@ -31,8 +31,9 @@ with socket.socket(socket.AF_UNIX) as attempt:
     open(sys.argv[3], "wb").write(said or b"nothing")
 """
 ORPHAN = """
-import subprocess, sys
-subprocess.Popen([sys.executable, "-c", *sys.argv[1:]], start_new_session=True)
+import os, subprocess, sys, time
+alone = f"import os, time\\nwhile os.getppid() == {os.getpid()}: time.sleep(0.001)\\n"
+subprocess.Popen([sys.executable, "-c", alone + sys.argv[1], *sys.argv[2:]], start_new_session=True)
 """
 
 
