@@ -34,6 +34,7 @@ from jrs.records.signing import SpecKey
 from jrs.records.snapshots import SnapshotFormat
 from jrs.recovery.attempt.entry_point import check_entry
 from jrs.recovery.inspect.explain import Explanation
+from jrs.store.jobs import JobView
 
 _LONGEST = 1000
 """Characters of a failure that `jrs wait` prints; `jrs show` prints the whole text."""
@@ -134,13 +135,30 @@ def submit_command(
     with connect(place, create=True, spec_key=spec_key) as client:
         try:
             client.submit_spec(spec)
-        except DuplicateJob as error:
+        except DuplicateJob:
             if not existing:
                 raise
-            echo(f"{job_id} was submitted before ({error.state})", err=True)
+            echo(_submitted_before(client.job(job_id).view(), spec), err=True)
         else:
             echo(f"submitted {job_id}", err=True)
         return wait_for(client.job(job_id), None, as_json=False) if waits else 0
+
+
+def _submitted_before(view: JobView, spec: JobSpec) -> str:
+    """Return what became of the job that has the id of `spec`, and how that job differs."""
+    said = f"{view.job_id} was submitted before"
+    if view.status is not None:
+        said += f" ({view.status.name})"
+    if (before := view.submitted) is not None:
+        differs = {
+            "another entry point": before.entry_point != spec.entry_point,
+            "other arguments": before.arguments != spec.arguments,
+        }
+        if other := " and ".join(what for what, there in differs.items() if there):
+            said += f", with {other}"
+    if view.status in (JobStatus.FAILED, JobStatus.CANCELED):
+        said += f"; to run it again: jrs retry {view.job_id}"
+    return said
 
 
 @click.command("wait")

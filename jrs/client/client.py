@@ -30,6 +30,7 @@ from jrs.records.settings import JobSettings
 from jrs.records.signing import SpecKey
 from jrs.records.snapshots import SnapshotRecord
 from jrs.records.time_limits import TimeLimits, limits_of
+from jrs.recovery.attempt.entry_point import check_arguments
 from jrs.recovery.files.transfer import Progress, silent
 from jrs.recovery.inspect.doctor import examine, examine_storage
 from jrs.recovery.inspect.explain import Explainer, Explanation
@@ -171,7 +172,8 @@ class Client(ClusterSteering, ClusterUpkeep):
         Args:
             entry: ``"module:function"``, ``"/path/file.py:function"``, or a function at the top
                 level of a module that the masters can import. It is called as
-                ``function(job, **arguments)``.
+                ``function(job, **arguments)``. Of a function it is checked that it takes the
+                arguments; a name is not imported here: `check_entry` does that.
             id: identifies the job for good: an id that was used is refused forever.
             restart: how often a job that dies is started; three times by default.
             snapshots: which snapshots the leader takes of its streams.
@@ -189,8 +191,8 @@ class Client(ClusterSteering, ClusterUpkeep):
             more: arguments of the function, JSON.
 
         Raises:
-            InvalidInput: an argument is not JSON or given twice, an option cannot be used, or the
-                function is not at the top level.
+            InvalidInput: an argument is not JSON, given twice, missing or unknown, an option cannot
+                be used, or the function is not at the top level.
             WrongState: the cluster's format is too old for settings, time limits and on_result.
             DuplicateJob: the id is taken; `.state` says by what. Nothing was changed.
             TooLarge: the arguments are over 256 KiB of JSON.
@@ -215,6 +217,8 @@ class Client(ClusterSteering, ClusterUpkeep):
             settings=JobSettings() if settings is None else settings,
             on_result=on_result,
         )
+        if not isinstance(entry, str):
+            check_arguments(entry, spec.entry_point, spec.arguments)
         return self.submit_spec(spec, exist_ok=exist_ok)
 
     def submit_spec(self, spec: JobSpec, *, exist_ok: bool = False) -> JobHandle:

@@ -67,7 +67,17 @@ def check_entry(entry_point: str, arguments: dict[str, Any]) -> None:
         InvalidInput: the entry point has another form, has no such function, is not callable,
             raises on import, or does not take the arguments.
     """
-    function = load(entry_point)
+    check_arguments(load(entry_point), entry_point, arguments)
+
+
+def check_arguments(
+    function: Callable[..., Any], entry_point: str, arguments: dict[str, Any]
+) -> None:
+    """Check that a job's function takes `arguments`; call nothing.
+
+    Raises:
+        InvalidInput: it does not.
+    """
     try:
         signature = inspect.signature(function)
     except ValueError:

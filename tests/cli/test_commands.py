@@ -54,6 +54,19 @@ def test_existing(jrs: Jrs, master: subprocess.Popen[bytes]) -> None:
 
     assert done.returncode == 0
     assert json.loads(done.stdout) == {"sum": 2}
+    assert done.stderr == "sum was submitted before (FINISHED)\n"
+
+
+def test_existing_that_failed(jrs: Jrs, master: subprocess.Popen[bytes]) -> None:
+    """Who submits a job again is told that it has failed, and that it was another one."""
+    jrs("submit", "bad", "jobs_here:boom", "--wait")
+    done = jrs("submit", "bad", "jobs_here:add", "--existing", "--arg", "a=5")
+
+    assert done.returncode == 0
+    assert done.stderr == (
+        "bad was submitted before (FAILED), with another entry point and other arguments; "
+        "to run it again: jrs retry bad\n"
+    )
 
 
 def test_cancel(jrs: Jrs, master: subprocess.Popen[bytes]) -> None:

@@ -120,6 +120,13 @@ def test_a_function_without_a_name(client: Client, function: Any) -> None:
     assert list(client.jobs()) == []
 
 
+def test_arguments_that_the_function_does_not_take(client: Client) -> None:
+    """They are refused before anything is submitted."""
+    with pytest.raises(InvalidInput, match="there is no argument .*numbr.*did you mean .number."):
+        client.submit(doubled, id="j", numbr=1)
+    assert not list(client.views())
+
+
 @pytest.mark.parametrize("id", ["", "a/b", "x" * 129, 7])
 def test_what_is_no_id(client: Client, id: Any) -> None:
     """It is refused where the handle is made."""

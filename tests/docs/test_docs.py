@@ -301,7 +301,7 @@ def test_the_tutorial_works(tmp_path: Path) -> None:
     assert re.search(skipped, output), output
     assert "JobStatus.FINISHED {'numbers': 4, 'sum': 10, 'attempt': 2} stages skipped: 1" in output
     assert "job 'first' has ended already; choose another job id to run it again" in output
-    assert "first was submitted before (clean)" in output
+    assert "first was submitted before (FINISHED)" in output
     assert "first JobStatus.FINISHED" in output
     log, page = (
         re.sub(r"\d+\.\d s", "some s", path.read_text()) for path in (folder / "m2.log", TUTORIAL)
