@@ -1,4 +1,4 @@
-"""A stream into PostgreSQL, each row once: the epoch and the batch are in the rows' transaction.
+"""A stream into PostgreSQL, each row once: the rows' transaction says which batch they are.
 
     export JRS_BACKEND=file:///tmp/jrs-payments
     jrs master &
@@ -22,15 +22,20 @@ if TYPE_CHECKING:
 
 DRIVER = "/usr/share/java/postgresql.jar"
 TABLES = (
-    "CREATE TABLE IF NOT EXISTS payments (id bigint, customer bigint, cents bigint)",
-    "CREATE TABLE IF NOT EXISTS progress (sink text PRIMARY KEY, epoch bigint, batch bigint)",
+    "CREATE TABLE IF NOT EXISTS payments"
+    " (id bigint, customer bigint, cents bigint, job text, batch bigint)",
+    "CREATE TABLE IF NOT EXISTS progress"
+    " (job text PRIMARY KEY, epoch bigint, generation bigint, batch bigint)",
 )
 RESERVE = """
-    INSERT INTO progress AS done VALUES (?, ?, ?) ON CONFLICT (sink) DO UPDATE
-    SET epoch = excluded.epoch, batch = excluded.batch
-    WHERE done.epoch <= excluded.epoch AND done.batch < excluded.batch
+    INSERT INTO progress AS done VALUES (?, ?, ?, ?) ON CONFLICT (job) DO UPDATE
+    SET epoch = excluded.epoch, generation = excluded.generation, batch = excluded.batch
+    WHERE done.epoch <= excluded.epoch
+    AND (done.generation, done.batch) < (excluded.generation, excluded.batch)
 """
 """Changes no row if the batch is in the table already, or if a newer leader has written one."""
+TAKE_BACK = "DELETE FROM payments WHERE job = ? AND batch >= ?"
+"""Deletes what the table has of batches that a restore has taken back."""
 DROP_LEFT_OVER = """
     DO $$ DECLARE name text; BEGIN
         FOR name IN SELECT tablename FROM pg_tables WHERE starts_with(tablename, '{prefix}') LOOP
@@ -50,7 +55,10 @@ def payments(job: jrs.Job, source: str, url: str) -> Any:
     def build(stage: jrs.StreamStage) -> DataStreamWriter:
         reader = spark.readStream.schema("id long, customer long, cents long")
         rows = reader.option("maxFilesPerTrigger", 1).json(stage.files(source))
-        return rows.writeStream.foreachBatch(lambda frame, batch: write(job, frame, batch, url))
+        generation = stage.generation
+        return rows.writeStream.foreachBatch(
+            lambda frame, batch: write(job, frame, generation, batch, url)
+        )
 
     return job.stream("payments", build, bounded=True).result()
 
@@ -60,8 +68,8 @@ def session(job: jrs.Job) -> SparkSession:
     return jrs.spark(job, spark_driver_extraClassPath=DRIVER)
 
 
-def write(job: jrs.Job, frame: DataFrame, batch: int, url: str) -> None:
-    """Add a batch to the table, in one transaction with its epoch and number.
+def write(job: jrs.Job, frame: DataFrame, generation: int, batch: int, url: str) -> None:
+    """Add a batch to the table, in one transaction with its epoch, generation and number.
 
     Executors write the rows to a table of this attempt's own first: a transaction has one
     connection.
@@ -73,8 +81,13 @@ def write(job: jrs.Job, frame: DataFrame, batch: int, url: str) -> None:
         execute(
             spark,
             url,
-            (RESERVE, f"{job.job_id}/payments", job.epoch, batch),
-            f"INSERT INTO payments SELECT id, customer, cents FROM {own}",
+            (RESERVE, job.job_id, job.epoch, generation, batch),
+            (TAKE_BACK, job.job_id, batch),
+            (
+                f"INSERT INTO payments SELECT id, customer, cents, ?, ? FROM {own}",
+                job.job_id,
+                batch,
+            ),
         )
     finally:
         execute(spark, url, f"DROP TABLE {own}")
@@ -86,19 +99,20 @@ def staging(job: jrs.Job) -> str:
 
 
 def execute(spark: SparkSession, url: str, *statements: str | tuple[Any, ...]) -> None:
-    """Run statements in one transaction; leave the rest out if one with parameters has no effect.
+    """Run statements in one transaction; leave the rest out if the first one has parameters and no
+    effect.
 
     `spark._jvm` is private to PySpark, but the way to a JDBC connection that needs no package.
     """
     connection = spark._jvm.java.sql.DriverManager.getConnection(url)  # type: ignore[union-attr]
     try:
         connection.setAutoCommit(False)
-        for statement in statements:
+        for number, statement in enumerate(statements):
             text, *values = (statement,) if isinstance(statement, str) else statement
             prepared = connection.prepareStatement(text)
             for place, value in enumerate(values, 1):
                 prepared.setObject(place, value)
-            if prepared.executeUpdate() == 0 and values:
+            if prepared.executeUpdate() == 0 and values and number == 0:
                 return
         connection.commit()
     finally:

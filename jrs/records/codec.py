@@ -39,7 +39,7 @@ _TYPES: dict[type[Stored], tuple[str, int]] = {
     cluster.StorageRecord: ("storage", 1),
     cluster.SwitchoverRecord: ("switchover", 1),
     heads.StreamHead: ("head", 1),
-    heads.EndedGenerations: ("generations", 1),
+    heads.JobGeneration: ("generation", 1),
     model.AttemptRecord: ("attempt", 1),
     model.CancelRequest: ("cancel", 1),
     model.CleanupJournal: ("cleanup", 1),

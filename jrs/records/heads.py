@@ -16,7 +16,7 @@ class StreamHead(Stored):
     job_id: str = attrs.field(validator=a_job_id)
     stage: str
     generation: int
-    """Grows when the job is restored: then batches get the numbers of earlier ones."""
+    """That of its job: see `JobGeneration`."""
     batch: int
     """-1 before the first batch."""
     plan: str = ""
@@ -26,10 +26,9 @@ class StreamHead(Stored):
 
 
 @attrs.frozen
-class EndedGenerations(Stored):
-    """The generations of the streams of a job that was restored, and then ended and cleaned up. It
-    is kept as long as the job's result."""
+class JobGeneration(Stored):
+    """The generation of a job that was restored: 1 plus the number of its restores. Of a job that
+    was not, nothing is stored. It is kept as long as the job's result."""
 
     job_id: str = attrs.field(validator=a_job_id)
-    generations: dict[str, int]
-    """By stage, if more than 1."""
+    generation: int

@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 
 from jrs.contract.backend import Backend
 from jrs.contract.errors import CorruptRecord
-from jrs.contract.operations import Create, Fence, Op, Record, Update
+from jrs.contract.operations import Create, Fence, Op, Record, Update, create_or_update
 from jrs.contract.read_back import commit_and_read_back
 from jrs.records import keys
 from jrs.records.codec import decode, encode
-from jrs.records.heads import EndedGenerations, StreamHead
+from jrs.records.heads import JobGeneration, StreamHead
 from jrs.store import cluster_format, restores
 
 SINCE_FORMAT = 6
@@ -54,66 +53,9 @@ def of_job(backend: Backend, job_id: str) -> Iterator[StreamHead | CorruptRecord
             yield error
 
 
-def restored_ops(backend: Backend, job_id: str, batches: Mapping[str, int | None]) -> list[Op]:
-    """Return the operations that move a job's heads to the batches of a snapshot, and that write
-    again those that cannot be read.
-
-    Args:
-        batches: the batch of each stage in the snapshot; None for one that had not committed any.
-    """
-    ops: list[Op] = []
-    for record in backend.scan(keys.heads(job_id)):
-        stage = record.key.removeprefix(keys.heads(job_id))
-        batch = batches.get(stage)
-        moved = StreamHead(job_id, stage, _generation(record) + 1, -1 if batch is None else batch)
-        ops.append(Update(record.key, encode(moved), record.version))
-    return ops
-
-
-def _generation(head: Record) -> int:
-    """Return the generation of a stored head; of a damaged one, one that no other has had."""
-    try:
-        return decode(StreamHead, head.value, head.key).generation
-    except CorruptRecord:
-        return int(time.time())
-
-
-def keep_generations(backend: Backend, job_id: str, fence: Fence | None) -> None:
-    """Keep the generations of a job's streams beyond its heads, which may then be removed.
-
-    A restore that was interrupted and is given up may have taken batches back, so it counts as one.
-    Durable and idempotent.
-
-    Raises:
-        Fenced: a newer leader exists.
-        Unavailable, OutcomeUnknown: from the backend; the call may be repeated.
-    """
-    try:
-        given_up = restores.stored(backend, job_id) is not None
-    except CorruptRecord:
-        given_up = True
-    found: dict[str, int] = {}
-    for record in backend.scan(keys.heads(job_id)):
-        generation = _generation(record) + given_up
-        if generation > 1:
-            found[record.key.removeprefix(keys.heads(job_id))] = generation
-    if not found:
-        return
-    key = keys.GENERATIONS + job_id
-    stored = backend.get(key)
-    known: dict[str, int] = {}
-    if stored is not None:
-        with suppress(CorruptRecord):
-            known = decode(EndedGenerations, stored.value, key).generations
-    if known | found == known:
-        return
-    value = encode(EndedGenerations(job_id, known | found))
-    op = Create(key, value) if stored is None else Update(key, value, stored.version)
-    commit_and_read_back(backend, op, fence=fence)
-
-
-def ended_generation(backend: Backend, job_id: str, stage: str) -> int:
-    """Return the generation of a stage of a job whose heads were removed.
+def generation_of(backend: Backend, job_id: str) -> int:
+    """Return the generation of a job's batches: 1, and one more for each restore, after which the
+    numbers of batches are used again.
 
     Raises:
         CorruptRecord: the record cannot be read.
@@ -121,6 +63,59 @@ def ended_generation(backend: Backend, job_id: str, stage: str) -> int:
     """
     key = keys.GENERATIONS + job_id
     stored = backend.get(key)
-    if stored is None:
-        return 1
-    return decode(EndedGenerations, stored.value, key).generations.get(stage, 1)
+    return 1 if stored is None else decode(JobGeneration, stored.value, key).generation
+
+
+def restored_ops(
+    backend: Backend, job_id: str, batches: Mapping[str, int | None], *, least: int = 0
+) -> list[Op]:
+    """Return the operations that begin a new generation of a job: they move its heads to the
+    batches of a snapshot, and write again those that cannot be read.
+
+    Args:
+        batches: the batch of each stage in the snapshot; None for one that had not committed any.
+        least: the generation is at least this.
+    """
+    if not are_kept(backend):
+        return []
+    generation, begin = _begin_generation(backend, job_id, least)
+    ops: list[Op] = [begin]
+    for record in backend.scan(keys.heads(job_id)):
+        stage = record.key.removeprefix(keys.heads(job_id))
+        batch = batches.get(stage)
+        moved = StreamHead(job_id, stage, generation, -1 if batch is None else batch)
+        ops.append(Update(record.key, encode(moved), record.version))
+    return ops
+
+
+def give_up_restore(backend: Backend, job_id: str, fence: Fence | None) -> None:
+    """Begin a new generation if a restore was interrupted and is given up: it may have taken
+    batches back. Also if the job's generation cannot be read.
+
+    Durable.
+
+    Raises:
+        Fenced: a newer leader exists.
+        Unavailable, OutcomeUnknown: from the backend; the call may be repeated.
+    """
+    if not are_kept(backend):
+        return
+    try:
+        generation_of(backend, job_id)
+        if restores.stored(backend, job_id) is None:
+            return
+    except CorruptRecord:
+        pass
+    commit_and_read_back(backend, _begin_generation(backend, job_id, 0)[1], fence=fence)
+
+
+def _begin_generation(backend: Backend, job_id: str, least: int) -> tuple[int, Create | Update]:
+    key = keys.GENERATIONS + job_id
+    stored = backend.get(key)
+    try:
+        newest = generation_of(backend, job_id)
+    except CorruptRecord:
+        newest = int(time.time())  # One that no other has had.
+    generation = max(newest + 1, least)
+    op = create_or_update(key, encode(JobGeneration(job_id, generation)), stored and stored.version)
+    return generation, op

@@ -19,10 +19,11 @@ from jrs.records.codec import decode, encode
 from jrs.records.model import Json, StageRecord, StageSummary
 from jrs.records.policies import RestartPolicy
 from jrs.records.time_limits import check_limit
+from jrs.store import heads
 
 from ..files import publishing
 from . import collect_output
-from .context import AttemptContext
+from .context import AttemptContext, held_if_unreadable
 from .engine import NO_SPARK, SparkEngine, StreamSupervisor
 from .job import Build, FinishedStage, Job, Stage, Stream, T
 
@@ -123,6 +124,10 @@ class AttemptRun:
     def close_input(self, stage: str, path: Path) -> str:
         context = self.context
         return str(context.storage.close_input(context.job_id, stage, path))
+
+    def generation(self) -> int:
+        with held_if_unreadable():
+            return heads.generation_of(self.context.backend, self.context.job_id)
 
     # -- stopping --------------------------------------------------------------------------
 

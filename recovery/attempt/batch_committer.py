@@ -9,13 +9,13 @@ heads: there, publishing itself is the commit.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import attrs
 
-from jrs.contract.errors import Conflict, CorruptRecord, Fenced, JobHeld
+from jrs.contract.errors import Conflict, Fenced, JobHeld
 from jrs.contract.operations import Create, Record, Update
 from jrs.contract.read_back import commit_and_read_back
 from jrs.records import keys
@@ -26,20 +26,11 @@ from jrs.store import heads
 from ..checkpoint_format.position import input_digest, position
 from ..files import batch_folders
 from ..files.job_folders import GONE
-from .context import AttemptContext
+from .context import AttemptContext, held_if_unreadable
 
 
 class LateCommit(Exception):
     """A commit of a query that was stopped meanwhile."""
-
-
-@contextmanager
-def _or_held() -> Iterator[None]:
-    """Raise `JobHeld` where the block finds a record or a checkpoint that cannot be read."""
-    try:
-        yield
-    except CorruptRecord as error:
-        raise JobHeld(f"{error}; restore the job from a snapshot") from None
 
 
 class BatchCommitter:
@@ -55,7 +46,7 @@ class BatchCommitter:
         self._stage = stage
         self._folder = folder
         self._output = output
-        with _or_held():
+        with held_if_unreadable():
             self._keeps_heads = heads.are_kept(context.backend)
         self._turn = threading.Lock()
         self._run = ""
@@ -85,7 +76,7 @@ class BatchCommitter:
         """
         if not self._keeps_heads:
             return
-        with self._turn, _or_held():
+        with self._turn, held_if_unreadable():
             found = self._head()
             committed = position(self.checkpoint).committed
             if found is not None:
@@ -93,7 +84,9 @@ class BatchCommitter:
                 self._publish(found[0], is_noted=committed >= found[0].batch)
                 return
             newest = max(committed, *batch_folders.published(self._output), -1)
-            head = StreamHead(self._context.job_id, self._stage, generation=1, batch=newest)
+            job_id = self._context.job_id
+            generation = heads.generation_of(self._context.backend, job_id)
+            head = StreamHead(job_id, self._stage, generation, newest)
             create = Create(keys.head(head.job_id, head.stage), encode(head))
             with suppress(Conflict):  # Of this call itself, if an outcome was unknown.
                 commit_and_read_back(self._context.backend, create, fence=self._context.fence)
@@ -108,7 +101,7 @@ class BatchCommitter:
         """
         if not self._keeps_heads:
             return
-        with self._turn, _or_held():
+        with self._turn, held_if_unreadable():
             head, record = self._present()
             for batch in range(head.batch + 1, committed + 1):
                 if input_digest(self.checkpoint, batch) != input_digest(self.checkpoint, batch - 1):
@@ -136,7 +129,7 @@ class BatchCommitter:
             OutcomeUnknown: the batch may be committed; the call may be repeated.
         """
         staging = self._folder / "staging"
-        with self._turn, _or_held():
+        with self._turn, held_if_unreadable():
             if run != self._run:
                 raise LateCommit(f"batch {batch} is of an earlier run of stage {self._stage!r}")
             if self._keeps_heads:

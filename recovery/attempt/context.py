@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import attrs
 
 from jrs.contract.backend import Backend
-from jrs.contract.errors import Fenced
+from jrs.contract.errors import CorruptRecord, Fenced, JobHeld
 from jrs.contract.leadership import Lifeline
 from jrs.contract.operations import Fence
 from jrs.contract.runtime import RUNTIME, Runtime
@@ -20,6 +22,15 @@ from . import scratch
 from .own_attempt import OwnAttempt
 from .reporter import OnReport, Reporter, ignore
 from .stage_timer import StageTimer
+
+
+@contextmanager
+def held_if_unreadable() -> Iterator[None]:
+    """Raise `JobHeld` where the block finds a record or a checkpoint that cannot be read."""
+    try:
+        yield
+    except CorruptRecord as error:
+        raise JobHeld(f"{error}; restore the job from a snapshot") from None
 
 
 @attrs.frozen

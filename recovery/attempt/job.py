@@ -64,6 +64,27 @@ class FinishedStage(Generic[T]):
 class StreamStage(Stage):
     """A streaming stage, as the function that builds its query sees it."""
 
+    @property
+    def generation(self) -> int:
+        """The generation of the job's batches: 1, and one more for each restore of the job.
+
+        After a restore, batches get the numbers of earlier ones. So an output of your own, which
+        remembers the batches that it has, has to remember them by generation and number; see the
+        recipe for databases. Always 1 in a cluster before format 6.
+
+        Raises:
+            JobHeld: the job's record of it cannot be read.
+            Unavailable: the backend did not answer.
+
+        Example::
+
+            generation = stage.generation
+            writer = rows.writeStream.foreachBatch(
+                lambda frame, batch: write(frame, generation, batch)
+            )
+        """
+        return self.job._run.generation()
+
     def files(self, path: str | Path) -> str:
         """Return a folder of links to the files that `path` held when the stage was first started.
 
@@ -322,3 +343,5 @@ class JobRun(Protocol):
     ) -> Stream: ...
 
     def close_input(self, stage: str, path: Path) -> str: ...
+
+    def generation(self) -> int: ...

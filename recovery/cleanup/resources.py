@@ -78,7 +78,7 @@ class Records(Resource):
 
 
 class Heads(Records):
-    """The heads of the job's streams. Their generations stay with the result, for readers."""
+    """The heads of the job's streams. The job's generation stays with the result, for readers."""
 
     prioritised = True  # An interrupted restore, which is removed later, changes them.
 
@@ -86,7 +86,7 @@ class Heads(Records):
         super().__init__(backend, keys.HEADS)
 
     def clean_fenced(self, job_id: str, fence: Fence | None) -> None:
-        heads.keep_generations(self._backend, job_id, fence)
+        heads.give_up_restore(self._backend, job_id, fence)
         super().clean_fenced(job_id, fence)
 
 

@@ -18,7 +18,7 @@ from jrs.records.cluster import (
     SwitchoverRecord,
 )
 from jrs.records.codec import decode
-from jrs.records.heads import EndedGenerations, StreamHead
+from jrs.records.heads import JobGeneration, StreamHead
 from jrs.records.lineage import Descendant
 from jrs.records.model import (
     AttemptRecord,
@@ -56,7 +56,7 @@ _KINDS: dict[str, type] = {
     keys.STAGES: StageRecord,
     keys.STREAMS: StreamRecord,
     keys.HEADS: StreamHead,
-    keys.GENERATIONS: EndedGenerations,
+    keys.GENERATIONS: JobGeneration,
     keys.STOPS: StopRecord,
     keys.CANCEL: CancelRequest,
     keys.CLEANUP: CleanupJournal,

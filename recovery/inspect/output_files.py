@@ -177,7 +177,7 @@ class _Look:
                 "cluster's format was raised"
             )
         generation = (
-            heads.ended_generation(self._backend, self._view.job_id, self._stage)
+            heads.generation_of(self._backend, self._view.job_id)
             if head is None
             else head.generation
         )

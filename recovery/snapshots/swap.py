@@ -299,7 +299,11 @@ def commit(
             elif (value := wanted.pop(record.key)) != record.value:
                 ops.append(Update(record.key, value, record.version))
     ops += [Create(key, value) for key, value in wanted.items()]
-    ops += heads.restored_ops(backend, job_id, {one.name: one.batch for one in found.stages})
+    if job_id == found.job_id:
+        batches = {one.name: one.batch for one in found.stages}
+        # A snapshot that is only a folder may be of another cluster, with generations of its own.
+        least = int(catalog.now()) if isinstance(request.source, Path) else 0
+        ops += heads.restored_ops(backend, job_id, batches, least=least)
     last: list[Op] = [*guards]
     if request.claim and isinstance(request.source, SnapshotRecord):
         entry = backend.get(keys.snapshot(request.source.job_id, request.source.number))

@@ -122,7 +122,7 @@ def test_a_function_without_a_name(client: Client, function: Any) -> None:
 
 def test_arguments_that_the_function_does_not_take(client: Client) -> None:
     """They are refused before anything is submitted."""
-    with pytest.raises(InvalidInput, match="there is no argument .*numbr.*did you mean .number."):
+    with pytest.raises(InvalidInput, match=r"there is no argument .*numbr.*did you mean .number."):
         client.submit(doubled, id="j", numbr=1)
     assert not list(client.views())
 

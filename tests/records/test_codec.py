@@ -120,9 +120,7 @@ STORED: dict[type, st.SearchStrategy[Any]] = {
     heads.StreamHead: st.builds(
         heads.StreamHead, job_ids, st.text(), whole, st.integers(-1, 10**6), st.text(), st.text()
     ),
-    heads.EndedGenerations: st.builds(
-        heads.EndedGenerations, job_ids, st.dictionaries(st.text(), whole, max_size=3)
-    ),
+    heads.JobGeneration: st.builds(heads.JobGeneration, job_ids, whole),
     model.StreamRecord: st.builds(
         model.StreamRecord, job_ids, st.text(), st.booleans(), st.text(), st.text(), seconds
     ),
@@ -165,7 +163,7 @@ EXAMPLES = [
     model.StopRecord("j", model.StopMode.DRAIN, stages={"sums": "flushing"}),
     model.StreamRecord("j", "sums", True, "a1", "4.0", 1.0),
     heads.StreamHead("j", "sums", 1, 7, "a1", "batch=7.c4"),
-    heads.EndedGenerations("j", {"sums": 2}),
+    heads.JobGeneration("j", 2),
     model.MasterInfo("m", "h", 1, 2.0, 3.0),
 ]
 by_type = pytest.mark.parametrize("kind", list(STORED), ids=lambda kind: kind.__name__)

@@ -76,8 +76,21 @@ def test_each_row_is_written_once(cluster: Cluster, database: Postgres, tmp_path
     assert reserved(database, epoch=9, batch=written) == "INSERT 0 1"
 
 
-def reserved(database: Postgres, *, epoch: int, batch: int) -> str:
+def test_a4_a_restore_takes_rows_back(database: Postgres) -> None:
+    """A4: batch 1 comes again with other rows after a restore to batch 0: they are not taken for
+    the former batch 1, whose rows leave the table together with those of batch 2."""
+    database.ask(";".join(jdbc.TABLES))
+    for row, (generation, batch) in enumerate([(1, 0), (1, 1), (1, 2), (2, 1), (2, 1), (1, 3)]):
+        if reserved(database, epoch=1, generation=generation, batch=batch) == "INSERT 0 1":
+            database.ask(jdbc.TAKE_BACK.replace("?", "'payments-1'", 1).replace("?", str(batch)))
+            values = f"({row}, 0, 0, 'payments-1', {batch})"
+            database.ask(f"INSERT INTO payments VALUES {values}")
+
+    assert database.ask("SELECT id FROM payments ORDER BY id") == ["0", "3"]
+
+
+def reserved(database: Postgres, *, epoch: int, batch: int, generation: int = 1) -> str:
     """Run the example's own statement; return what PostgreSQL says of it."""
-    values = f"'payments-1/payments', {epoch}, {batch}"
-    (said,) = database.ask(jdbc.RESERVE.replace("?, ?, ?", values))
+    values = f"'payments-1', {epoch}, {generation}, {batch}"
+    (said,) = database.ask(jdbc.RESERVE.replace("?, ?, ?, ?", values))
     return said

@@ -342,6 +342,23 @@ def test_a4_a_restore_begins_a_generation(lead: Lead) -> None:
     assert head(lead) == StreamHead("job", "sums", 2, 1)
     lead.backend.commit(*heads.restored_ops(lead.backend, "job", {}))
     assert head(lead) == StreamHead("job", "sums", 3, -1)
+    assert heads.generation_of(lead.backend, "job") == 3
+
+
+def test_a4_a_stream_that_begins_after_a_restore(lead: Lead) -> None:
+    """A4: its head has the generation of the job, as the streams have that it had before."""
+    lead.backend.commit(*heads.restored_ops(lead.backend, "job", {}))
+    Attempt(lead).run(0)
+    assert head(lead).generation == 2
+
+
+def test_a4_a_generation_that_cannot_be_read(lead: Lead) -> None:
+    """A4: a guess could be one that was: the job is held, and a restore begins a later one."""
+    lead.backend.commit(Create(keys.GENERATIONS + "job", b"{"))
+    with pytest.raises(JobHeld, match="restore the job from a snapshot"):
+        Attempt(lead)
+    lead.backend.commit(*heads.restored_ops(lead.backend, "job", {}))
+    assert heads.generation_of(lead.backend, "job") > 1_000_000_000
 
 
 def test_a_damaged_head(lead: Lead) -> None:

@@ -33,6 +33,7 @@ from jrs.recovery.checkpoint_format.relocation import relocate
 from jrs.recovery.files import epoch_folders
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.snapshots import SnapshotCatalog, find_orphans, folders
+from jrs.store import heads
 from tests.recovery.snapshots.fabricate import FakeJob, file_sink, jrs_sink, put, tree
 from tests.recovery.snapshots.test_catalog import by_format
 from tests.recovery.support import CLUSTER, FaultyMemory, result
@@ -114,6 +115,23 @@ def test_upgraded_meanwhile(catalog: SnapshotCatalog, job: FakeJob, memory: Faul
     specs = [memory.get(keys.JOBS + name) for name in ("job", "new")]
     points = [decode(JobSpec, one.value, "spec").entry_point for one in specs if one is not None]
     assert points == ["new:main", "m:f"]
+
+
+def test_a4_each_restore_begins_a_generation(
+    catalog: SnapshotCatalog, job: FakeJob, memory: FaultyMemory, tmp_path: Path
+) -> None:
+    """A4: numbers of batches come again. A folder may be of a cluster that has restored more often;
+    a new job begins with the first generation."""
+    job.suspend()
+    record = catalog.create("job")
+    assert heads.generation_of(memory, "job") == 1
+    catalog.restore(record)
+    catalog.restore(record)
+    catalog.restore(record, as_job="new")
+    assert [heads.generation_of(memory, name) for name in ("job", "new")] == [3, 1]
+    catalog.export("job", record.number, tmp_path / "out")
+    catalog.restore(tmp_path / "out")
+    assert heads.generation_of(memory, "job") > 1000  # The clock of these tests begins there.
 
 
 def query(folder: Path) -> str:
