@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
+from jrs.backends.remote.guardian import Ender
 from jrs.backends.shared.lease import LeadershipLease
+from jrs.backends.zookeeper import close_session
 from jrs.backends.zookeeper.backend import ZooKeeperBackend
 from jrs.backends.zookeeper.protocol import codec, connection, sessions
 from jrs.backends.zookeeper.protocol.connection import Connection
@@ -15,7 +17,7 @@ from jrs.backends.zookeeper.protocol.multi_read import read
 from jrs.contract.clock import Deadline
 from jrs.contract.leadership import Leadership
 from jrs.testing.servers import ZooKeeperServer
-from tests.support import BOUND
+from tests.support import BOUND, until
 
 
 @pytest.fixture(autouse=True)
@@ -50,6 +52,18 @@ def latch_of(backend: ZooKeeperBackend) -> list[str]:
     (names,) = read(backend._connection, wanted, Deadline.after(BOUND))
     assert isinstance(names, list)
     return names
+
+
+def end_leader(leadership: Leadership, backend: ZooKeeperBackend, end: Ender) -> None:
+    """End a leader's session as a guardian does, until it has ended: this leader is alive, and may
+    take its session back before it can be closed."""
+    secret = close_session.secret_of(session_of(leadership))
+
+    def has_ended() -> bool:
+        end(secret, Deadline.after(BOUND))
+        return latch_of(backend) == []
+
+    until(has_ended, "the leader's session has ended")
 
 
 def expire(session: tuple[int, bytes] | None, server: ZooKeeperServer) -> bool:

@@ -19,7 +19,6 @@ from jrs.backends.zookeeper.backend import ZooKeeperBackend
 from jrs.backends.zookeeper.protocol import connection
 from jrs.backends.zookeeper.protocol.access import Access
 from jrs.contract.backend import Backend
-from jrs.contract.clock import Deadline
 from jrs.contract.errors import AccessDenied, InvalidInput, JrsError, Unavailable
 from jrs.contract.operations import Create
 from jrs.store.opening import open_backend
@@ -28,7 +27,7 @@ from jrs.testing.servers import Proxy, ZooKeeperServer
 from jrs.testing.servers.certificates import make_certificates
 from jrs.testing.servers.fixtures import had
 from jrs.testing.servers.found import find_zookeeper
-from tests.backends.zookeeper.support import campaign_of, latch_of, session_of
+from tests.backends.zookeeper.support import campaign_of, end_leader, session_of
 from tests.support import BOUND, until
 
 SECRET = "open-sesame"
@@ -190,11 +189,7 @@ def test_sasl(checks_users: ZooKeeperServer, cluster: str, monkeypatch: pytest.M
     with open_backend(server.url(), cluster=cluster) as backend:
         assert isinstance(backend, ZooKeeperBackend)
         leadership = lead(backend, ttl=10.0)
-        session = session_of(leadership)
-        close_session.ender(backend._access.config())(
-            close_session.secret_of(session), Deadline.after(BOUND)
-        )
-        until(lambda: latch_of(backend) == [], "its session has ended")
+        end_leader(leadership, backend, close_session.ender(backend._access.config()))
         assert leadership.lost.wait(BOUND)
         leadership.resign()
     for name, password in (("owner", "wrong-word"), ("other", SECRET)):
@@ -341,10 +336,7 @@ def test_mutual_tls(start_zookeeper: Start, tmp_path: Path) -> None:
     with open_backend(server.url()) as backend:
         assert isinstance(backend, ZooKeeperBackend)
         leadership = lead(backend, ttl=10.0)
-        config = backend._access.config()
-        session = session_of(leadership)
-        close_session.ender(config)(close_session.secret_of(session), Deadline.after(BOUND))
-        until(lambda: latch_of(backend) == [], "its session has ended")
+        end_leader(leadership, backend, close_session.ender(backend._access.config()))
         assert leadership.lost.wait(BOUND)
         leadership.resign()
 

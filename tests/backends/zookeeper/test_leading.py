@@ -29,7 +29,7 @@ from jrs.contract.operations import EPOCH_KEY, Create, Update
 from jrs.testing.contract import lead, present
 from jrs.testing.servers import Proxy, ZooKeeperServer
 from jrs.testing.worker import Worker
-from tests.backends.zookeeper.support import campaign_of, has_sent, latch_of, session_of
+from tests.backends.zookeeper.support import campaign_of, end_leader, has_sent, latch_of, session_of
 from tests.support import BOUND, until
 
 Open = Callable[..., ZooKeeperBackend]
@@ -317,9 +317,8 @@ def test_the_ender(zookeeper_server: ZooKeeperServer, handle: Open) -> None:
     leadership = lead(backend, ttl=TTL)
     session = session_of(leadership)
     end = close_session.ender(Access.parse(zookeeper_server.url(), {}).config())
+    end_leader(leadership, backend, end)
     secret = close_session.secret_of(session)
-    end(secret, Deadline.after(BOUND))
-    until(lambda: latch_of(backend) == [], "an empty latch")
     end(secret, Deadline.after(BOUND))
     leadership.resign()
 
