@@ -61,9 +61,11 @@ def generation_of(backend: Backend, job_id: str) -> int:
         CorruptRecord: the record cannot be read.
         Unavailable: the backend did not answer.
     """
-    key = keys.GENERATIONS + job_id
-    stored = backend.get(key)
-    return 1 if stored is None else decode(JobGeneration, stored.value, key).generation
+    return _generation(backend.get(keys.GENERATIONS + job_id))
+
+
+def _generation(stored: Record | None) -> int:
+    return 1 if stored is None else decode(JobGeneration, stored.value, stored.key).generation
 
 
 def restored_ops(
@@ -113,7 +115,7 @@ def _begin_generation(backend: Backend, job_id: str, least: int) -> tuple[int, C
     key = keys.GENERATIONS + job_id
     stored = backend.get(key)
     try:
-        newest = generation_of(backend, job_id)
+        newest = _generation(stored)
     except CorruptRecord:
         newest = int(time.time())  # One that no other has had.
     generation = max(newest + 1, least)
