@@ -124,6 +124,16 @@ def storage_problem(
     return None
 
 
+def fences_names(path: Path, mounts: str | None = None) -> bool:
+    """Return whether a renamed folder on the filesystem of `path` is at once out of every process's
+    reach. On NFS it is so only if names are not cached.
+
+    `mounts` is as in `mount_of`.
+    """
+    mount = mount_of(path, mounts)
+    return mount is None or mount.kind not in _NFS or bool(mount.options & _TIGHT)
+
+
 def reach_problem(path: Path, mounts: str | None = None) -> str | None:
     """Return why other hosts do not seem to have the files at `path`; None if they can have them.
 

@@ -47,6 +47,14 @@ def _check_name(name: object, what: str) -> str:
     return name
 
 
+def check_path(path: str, base: str) -> None:
+    """Raise `InvalidInput` unless `path` is relative and leads to a place below `base`."""
+    if path.startswith("/"):
+        raise InvalidInput(f"the path {path!r} is absolute")
+    if {"", ".", ".."} & set(path.split("/")) or "\0" in path:
+        raise InvalidInput(f"the path {path!r} leads out of {base}")
+
+
 def size_of_json(value: Json) -> int:
     """Return the size of a value in its stored form, in bytes."""
     return len(_encoder.encode(value))

@@ -40,6 +40,7 @@ _TYPES: dict[type[Stored], tuple[str, int]] = {
     cluster.SwitchoverRecord: ("switchover", 1),
     heads.StreamHead: ("head", 1),
     heads.JobGeneration: ("generation", 1),
+    heads.StreamPlan: ("plan", 1),
     model.AttemptRecord: ("attempt", 1),
     model.CancelRequest: ("cancel", 1),
     model.CleanupJournal: ("cleanup", 1),

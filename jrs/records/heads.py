@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from jrs.records.checks import a_job_id
+from jrs.records.checks import a_job_id, check_path
 from jrs.records.stored import Stored
 
 
@@ -32,3 +32,27 @@ class JobGeneration(Stored):
 
     job_id: str = attrs.field(validator=a_job_id)
     generation: int
+
+
+@attrs.frozen
+class StreamPlan(Stored):
+    """The newest batch of a streaming stage for which its function was called (`foreachBatch`). An
+    attempt writes it under its fence before the call, so that each later call for the batch gets
+    the same input."""
+
+    job_id: str = attrs.field(validator=a_job_id)
+    stage: str
+    generation: int
+    """That of its job: see `JobGeneration`."""
+    batch: int
+    epoch: int
+    attempt: int
+    """The attempt that wrote it, and its leader's epoch."""
+    files: dict[str, str] = attrs.field(factory=dict, repr=False, hash=False)
+    """The files of the checkpoint that plan the batch, by their paths in it, without those that
+    earlier plans have named. All of them are synced; large ones are left out here."""
+
+    def __attrs_post_init__(self) -> None:
+        super().__attrs_post_init__()
+        for path in self.files:
+            check_path(path, "the checkpoint")

@@ -18,6 +18,7 @@ STAGES = "stages/"
 STREAMS = "streams/"
 HEADS = "heads/"
 GENERATIONS = "generations/"
+PLANS = "plans/"
 STOPS = "stops/"
 CANCEL = "cancel/"
 SNAPSHOTS = "snapshots/"
@@ -42,6 +43,7 @@ PER_JOB = (
     *(JOBS, RESULTS, DIRTY, TOMBSTONES, ATTEMPTS, FENCES, STAGES, STREAMS, STOPS, CANCEL),
     HEADS,
     GENERATIONS,
+    PLANS,
     APPLICATIONS,
     CLEANUP,
     LEFT,
@@ -52,7 +54,9 @@ PER_JOB = (
 """Every prefix whose keys continue with a job id."""
 UNFINISHED = (JOBS, APPLICATIONS)
 """The prefixes of what was begun: jobs until they are cleaned up, applications until they end."""
-WHILE_IT_RUNS = (ATTEMPTS, FENCES, STAGES, STREAMS, HEADS, STOPS, CANCEL, CLEANUP, RESTORES)
+WHILE_IT_RUNS = (
+    *(ATTEMPTS, FENCES, STAGES, STREAMS, HEADS, PLANS, STOPS, CANCEL, CLEANUP, RESTORES),
+)
 """The prefixes whose records are removed once the job has ended and is cleaned up."""
 
 
@@ -74,6 +78,10 @@ def head(job_id: str, name: str) -> str:
 
 def heads(job_id: str) -> str:
     return f"{HEADS}{job_id}/"
+
+
+def plan(job_id: str, name: str) -> str:
+    return f"{PLANS}{job_id}/{name}"
 
 
 def snapshot(job_id: str, number: int) -> str:

@@ -13,7 +13,7 @@ from itertools import pairwise
 import attrs
 
 from jrs.contract.errors import InvalidInput
-from jrs.records.checks import a_job_id, check_stage_name
+from jrs.records.checks import a_job_id, check_path, check_stage_name
 from jrs.records.stored import Stored
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -60,14 +60,6 @@ def check_snapshot_name(name: str) -> str:
         raise InvalidInput(str(error).replace("stage name", "snapshot's name", 1)) from None
 
 
-def check_path(path: str) -> None:
-    """Raise `InvalidInput` unless `path` is relative and does not leave its base folder."""
-    if path.startswith("/"):
-        raise InvalidInput(f"the path {path!r} is absolute")
-    if {"", ".", ".."} & set(path.split("/")) or "\0" in path:
-        raise InvalidInput(f"the path {path!r} leads out of the snapshot")
-
-
 def _check_below(path: str, folders: tuple[str, ...]) -> None:
     """Raise `InvalidInput` unless a path of a snapshot is below one of `folders`."""
     first, _, rest = path.partition("/")
@@ -106,7 +98,7 @@ class SnapshotFile(Stored):
 
     def check(self) -> None:
         """Raise `InvalidInput` if the path could leave the snapshot, or the digest is invalid."""
-        check_path(self.path)
+        check_path(self.path, "the snapshot")
         if not _SHA256.fullmatch(self.sha256) or self.size < 0:
             raise InvalidInput(f"the entry of {self.path!r} has no valid digest or size")
 
@@ -145,7 +137,7 @@ class Manifest(Stored):
             _check_below(file.path, within)
             _take(file.path, places)
         for path in self.links:
-            check_path(path)
+            check_path(path, "the snapshot")
             _check_below(path, ("in",))
             _take(path, places)
         for above, below in pairwise(sorted(path.split("/") for path in places)):

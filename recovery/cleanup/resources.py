@@ -107,6 +107,7 @@ def default_resources(backend: Backend, storage: JobStorage) -> list[Resource]:
         Records(backend, keys.FENCES),
         Records(backend, keys.STREAMS),
         Heads(backend),
+        Records(backend, keys.PLANS),
         Records(backend, keys.CANCEL),
         Records(backend, keys.STOPS),
         Records(backend, keys.RESTORES),

@@ -18,7 +18,7 @@ from jrs.records.cluster import (
     SwitchoverRecord,
 )
 from jrs.records.codec import decode
-from jrs.records.heads import JobGeneration, StreamHead
+from jrs.records.heads import JobGeneration, StreamHead, StreamPlan
 from jrs.records.lineage import Descendant
 from jrs.records.model import (
     AttemptRecord,
@@ -57,6 +57,7 @@ _KINDS: dict[str, type] = {
     keys.STREAMS: StreamRecord,
     keys.HEADS: StreamHead,
     keys.GENERATIONS: JobGeneration,
+    keys.PLANS: StreamPlan,
     keys.STOPS: StopRecord,
     keys.CANCEL: CancelRequest,
     keys.CLEANUP: CleanupJournal,

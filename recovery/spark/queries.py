@@ -10,19 +10,35 @@ import contextlib
 import hashlib
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import pyspark
 
+from jrs.contract import mounts
 from jrs.contract.errors import InvalidInput
 
 from .sink import FORMAT
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+
+@attrs.frozen
+class _Guarded:
+    """A function of `foreachBatch`, and what is done before each call."""
+
+    function: Callable[[DataFrame, int], None]
+    before: Callable[[int], None]
+
+    def __call__(self, frame: DataFrame, batch: int) -> None:
+        self.before(batch)
+        self.function(frame, batch)
+
 
 _spreading = threading.Lock()
 _VOLATILE = re.compile(
@@ -42,11 +58,17 @@ _NOT_COMPUTED = re.compile(
 )
 _LOCAL = re.compile(r"file:(//[^/]*)?(?=/)")
 # A "#" would follow the name of a column.
+_FILES = {"avro", "csv", "json", "orc", "parquet", "text"}
+"""Formats of Spark's file sink, whose log knows a batch by its number alone."""
 _TIMERS = re.compile(r"WithState.*, ProcessingTime(Timeout)?\b(?!#)")
 
 
-def check_writer(writer: DataStreamWriter, stage: str, *, bounded: bool) -> None:
-    """Raise `InvalidInput`, with the reason, for a query that could not be recovered."""
+def check_writer(writer: DataStreamWriter, stage: str, storage: Path, *, bounded: bool) -> None:
+    """Raise `InvalidInput`, with the reason, for a query that could not be recovered.
+
+    Args:
+        storage: where its checkpoint is.
+    """
     options = _peek(writer._jwrite, "extraOptions")
     source, mode = _peek(writer._jwrite, "source"), str(_peek(writer._jwrite, "outputMode"))
     problem = ""
@@ -59,6 +81,12 @@ def check_writer(writer: DataStreamWriter, stage: str, *, bounded: bool) -> None
         )
     elif source == "memory" and mode != "Complete":
         problem = "a memory sink forgets its rows with the driver: write to files instead"
+    elif source in _FILES and not mounts.fences_names(storage):
+        problem = (
+            f"it writes with Spark's file sink, and {storage} is on an NFS that caches names, "
+            "where a driver that was replaced may still plan a batch and write it: write with "
+            f'format("{FORMAT}"), or mount the storage with lookupcache=none on every host'
+        )
     elif source == FORMAT and mode != "Append":
         problem = (
             f'format("{FORMAT}") adds batch to batch, which in {mode.lower()} mode replace each '
@@ -82,6 +110,28 @@ def check_writer(writer: DataStreamWriter, stage: str, *, bounded: bool) -> None
 def uses_sink(writer: DataStreamWriter) -> bool:
     """Return whether the query writes to the sink of jrs."""
     return bool(_peek(writer._jwrite, "source") == FORMAT)
+
+
+def guard_function(writer: DataStreamWriter, before: Callable[[int], None]) -> None:
+    """Have something done before each call of a query's function (`foreachBatch`).
+
+    Args:
+        before: called with the number of the batch. What it raises the query dies of, and its
+            function is not called.
+    """
+    gateway: Any = writer._spark._sc._gateway
+    # A lambda of the JVM. All that it holds is a proxy of an object in Python's pool.
+    proxy = _peek(_peek(writer._jwrite, "foreachBatchWriter"), "arg$1")
+    handler = gateway.jvm.java.lang.reflect.Proxy.getInvocationHandler(proxy)
+    found = gateway.gateway_property.pool[_peek(handler, "id")].func
+    # A job in its master's own process may return the writer of an earlier attempt.
+    function = found.function if isinstance(found, _Guarded) else found
+    writer.foreachBatch(_Guarded(function, before))
+
+
+def calls_function(writer: DataStreamWriter) -> bool:
+    """Return whether the query calls a function with each batch (`foreachBatch`)."""
+    return bool(_peek(writer._jwrite, "source") == "foreachBatch")
 
 
 def path_of(writer: DataStreamWriter) -> Path | None:

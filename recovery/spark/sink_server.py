@@ -17,15 +17,16 @@ import os
 import socket
 import struct
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Protocol
 
-from jrs.contract.errors import JrsError, OutcomeUnknown, Unavailable
+from jrs.contract.errors import JrsError
 from jrs.contract.runtime import Runtime
 
 from ..processes import marks
+from .commits import Commits
 
 _PATIENCE = 30.0
 """Seconds for a process that has connected to send its request."""
@@ -33,8 +34,6 @@ _LONGEST = 16 * 1024 * 1024
 """Bytes of a request: some 300,000 files."""
 _MOST = 64
 """Requests that are answered at once."""
-_AGAIN = 0.25
-"""Seconds until a commit is tried again that the backend did not answer."""
 _GENERATIONS = 64
 """Processes between the attempt and one that asks, at most."""
 
@@ -50,15 +49,15 @@ class SinkServer:
     """Serves the sinks of one attempt's streaming stages.
 
     Args:
-        fail: called with the error of a commit that ends the attempt.
+        commits: carries out the commits; closed with the server.
 
     Attributes:
         address: the address for the sink's option.
     """
 
-    def __init__(self, runtime: Runtime, fail: Callable[[BaseException], None]) -> None:
+    def __init__(self, runtime: Runtime, commits: Commits) -> None:
         self.address = f"@jrs-{runtime.token()}"
-        self._fail = fail
+        self._commits = commits
         self._committers: dict[str, Committer] = {}
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.bind("\0" + self.address[1:])
@@ -75,6 +74,7 @@ class SinkServer:
     def close(self) -> None:
         """End every thread, once the commits under way are done. Idempotent."""
         self._closed.set()
+        self._commits.close()
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         if threading.current_thread() is not self._thread:
@@ -110,16 +110,11 @@ class SinkServer:
         try:
             request = json.loads(line)
             committer = self._committers[request["stage"]]
-            while True:
-                try:
-                    committer.commit(request["batch"], request["files"], request["run"])
-                    return None
-                except (Unavailable, OutcomeUnknown):
-                    # A leader that cannot reach the backend ends its attempts; until then it waits.
-                    if self._closed.wait(_AGAIN):
-                        return "the attempt has ended"
+            self._commits.carry_out(
+                lambda: committer.commit(request["batch"], request["files"], request["run"])
+            )
+            return None
         except JrsError as error:
-            self._fail(error)
             return str(error)
         except Exception as error:
             return f"{type(error).__name__}: {error}"

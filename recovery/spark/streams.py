@@ -34,7 +34,9 @@ from jrs.store.stops import JobStops
 from ..attempt.batch_committer import BatchCommitter
 from ..attempt.engine import StreamHost
 from ..attempt.job import Build, Stream, StreamStage
+from ..attempt.plan_keeper import PlanKeeper
 from . import queries
+from .commits import Commits
 from .data_format import register_format
 from .session import cancel_work
 from .sink_server import SinkServer
@@ -71,6 +73,7 @@ class Streams:
         self._marks: list[StageRecord] = []
         """The records of the stages that are being marked as finished."""
         self._sinks: SinkServer | None = None
+        self._commits = Commits(self._fail)
         self._supervisor = self._context.runtime.thread(self._supervise, "jrs-streams")
         self._supervisor.start()
 
@@ -96,7 +99,7 @@ class Streams:
                 f"stage {name!r} has to return df.writeStream…, not {type(writer).__name__}"
             )
         session = job.spark  # Not before `build`: the job's function configures the session.
-        queries.check_writer(writer, name, bounded=bounded)
+        queries.check_writer(writer, name, context.storage.root, bounded=bounded)
         self._hold_back()
         place = StreamRecord(
             job.job_id, name, bounded, "", str(session.version), order=order, after=after
@@ -114,6 +117,8 @@ class Streams:
             register_format(session)
             writer = writer.option("staging", str(folder / "staging"))
             writer = writer.option("stage", name).option("address", self._sink_server().address)
+        if queries.calls_function(writer):
+            self._keep_plans(name, writer, checkpoint)
         once = RestartPolicy(attempts=1)
         stage = StageQuery(
             self._run, name, writer, checkpoint, bounded, restart or once, order, after,
@@ -158,6 +163,7 @@ class Streams:
         if threading.current_thread() is not self._supervisor:
             self._supervisor.join()
         # First, or a query that is to stop waits for a commit, and that one for the backend.
+        self._commits.close()
         if self._sinks is not None:
             self._sinks.close()
         for stage in self._stages.values():
@@ -292,9 +298,17 @@ class Streams:
         self._sink_server().add(stage, committer)
         return committer
 
+    def _keep_plans(self, stage: str, writer: DataStreamWriter, checkpoint: Path) -> None:
+        """Record the plan of each batch before the stage's function is called for it."""
+        keeper = PlanKeeper(self._context, stage, checkpoint)
+        keeper.begin()
+        queries.guard_function(
+            writer, lambda batch: self._commits.carry_out(lambda: keeper.keep(batch))
+        )
+
     def _sink_server(self) -> SinkServer:
         if self._sinks is None:
-            self._sinks = SinkServer(self._context.runtime, self._fail)
+            self._sinks = SinkServer(self._context.runtime, self._commits)
         return self._sinks
 
     def _check_plan(self, record: StreamRecord, writer: DataStreamWriter) -> None:

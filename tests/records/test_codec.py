@@ -121,6 +121,10 @@ STORED: dict[type, st.SearchStrategy[Any]] = {
         heads.StreamHead, job_ids, st.text(), whole, st.integers(-1, 10**6), st.text(), st.text()
     ),
     heads.JobGeneration: st.builds(heads.JobGeneration, job_ids, whole),
+    heads.StreamPlan: st.builds(
+        heads.StreamPlan, job_ids, st.text(), whole, whole, whole, whole,
+        st.dictionaries(st.sampled_from(["metadata", "offsets/1", "sources/0/7"]), st.text()),
+    ),
     model.StreamRecord: st.builds(
         model.StreamRecord, job_ids, st.text(), st.booleans(), st.text(), st.text(), seconds
     ),
@@ -164,6 +168,7 @@ EXAMPLES = [
     model.StreamRecord("j", "sums", True, "a1", "4.0", 1.0),
     heads.StreamHead("j", "sums", 1, 7, "a1", "batch=7.c4"),
     heads.JobGeneration("j", 2),
+    heads.StreamPlan("j", "sums", 1, 7, 3, 2, {"offsets/7": "v1"}),
     model.MasterInfo("m", "h", 1, 2.0, 3.0),
 ]
 by_type = pytest.mark.parametrize("kind", list(STORED), ids=lambda kind: kind.__name__)

@@ -12,6 +12,7 @@ from typing import Any
 
 import jrs
 from jrs import Job
+from jrs.contract import mounts
 from jrs.contract.errors import InvalidInput
 from jrs.records.model import Json, StopMode
 from jrs.records.policies import RestartPolicy
@@ -75,6 +76,10 @@ def wrong(job: Job, folder: str) -> Json:
         .transformWithState(counts(), "slot string, n long", "append", "ProcessingTime")
         .writeStream.format("jrs"), bounded=True,
     )  # fmt: skip
+    known = mounts.mount_of
+    mounts.mount_of = lambda *_: mounts.Mount("nfs4", "host:/jobs", frozenset({"rw"}))
+    refused("files", lambda stage: read(job, folder).writeStream.format("parquet"))
+    mounts.mount_of = known
     refused("frame", lambda stage: read(job, folder))
     refused("batch", lambda stage: session(job).range(3).write)
     refused("nothing", lambda stage: None)

@@ -14,6 +14,7 @@ from pyspark.sql.types import StringType, StructType
 
 from jrs.contract.runtime import RUNTIME
 from jrs.recovery.spark.by_value import sink_by_value
+from jrs.recovery.spark.commits import Commits
 from jrs.recovery.spark.sink import JrsSink
 from jrs.recovery.spark.sink_server import SinkServer
 from jrs.recovery.spark.source import OutputReader
@@ -71,7 +72,7 @@ def test_c2_workers_need_no_jrs(tmp_path: Path) -> None:
     """C2: the sink plans, writes and commits a batch in processes that cannot import jrs."""
     recorder = Recorder()
     failures: list[BaseException] = []
-    server = SinkServer(RUNTIME, failures.append)
+    server = SinkServer(RUNTIME, Commits(failures.append))
     server.add("sums", recorder)
     with sink_by_value():
         made = JrsSink(

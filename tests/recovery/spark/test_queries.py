@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import attrs
@@ -57,7 +58,7 @@ class Writer:
 
 
 def check(fields: list[str]) -> None:
-    queries.check_writer(SimpleNamespace(_jwrite=Writer(fields)), "s", bounded=False)  # type: ignore[arg-type]
+    queries.check_writer(SimpleNamespace(_jwrite=Writer(fields)), "s", Path("/"), bounded=False)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("missing", FIELDS)

@@ -16,6 +16,7 @@ import pytest
 from jrs.contract.errors import CorruptRecord, Fenced, JobHeld, OutcomeUnknown, Unavailable
 from jrs.contract.runtime import RUNTIME
 from jrs.recovery.spark import sink_server
+from jrs.recovery.spark.commits import Commits
 from jrs.recovery.spark.sink_server import SinkServer
 from tests.support import until
 
@@ -44,7 +45,7 @@ class Sink:
         self.committed: list[tuple[int, Sequence[str]]] = []
         self.errors: list[BaseException] = []
         self.failures: list[BaseException] = []
-        self.server = SinkServer(RUNTIME, self.failures.append)
+        self.server = SinkServer(RUNTIME, Commits(self.failures.append))
         self.server.add("sums", self)
 
     def commit(self, batch: int, files: Sequence[str], run: str = "") -> None:

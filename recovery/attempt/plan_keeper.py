@@ -1,0 +1,128 @@
+"""PlanKeeper: records the plan of each batch of a stage before its function is called for it.
+
+A stage that writes by `foreachBatch` has no commit that jrs refuses: its function may do anything.
+So the attempt commits what plans the batch, under its fence, before each call. An attempt that was
+shut out calls the function no more; and the next attempt calls it with the batch that it was
+called with before, whatever has become of the checkpoint's files. A cluster before format 6 keeps
+no plans.
+"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from jrs.contract.errors import Conflict, Fenced, JobHeld
+from jrs.contract.operations import Record, create_or_update
+from jrs.contract.read_back import commit_and_read_back
+from jrs.records import keys
+from jrs.records.codec import decode, encode
+from jrs.records.heads import StreamPlan
+from jrs.store import heads
+
+from ..checkpoint_format import plan_files
+from ..files.job_folders import GONE
+from .context import AttemptContext, held_if_unreadable
+
+
+class PlanKeeper:
+    """Keeps the plans of one stage, batch after batch."""
+
+    def __init__(self, context: AttemptContext, stage: str, checkpoint: Path) -> None:
+        self._context = context
+        self._stage = stage
+        self._checkpoint = checkpoint
+        self._turn = threading.Lock()
+        self._durable: set[str] = set()
+        """The files that were synced: no plan names them again."""
+        with held_if_unreadable():
+            self._keeps = heads.are_kept(context.backend)
+            # A restore, which begins another generation, shuts this attempt out first.
+            self._generation = (
+                heads.generation_of(context.backend, context.job_id) if self._keeps else 1
+            )
+
+    def begin(self) -> None:
+        """Write the newest plan into the checkpoint, where it lacks it or has another one. Durable.
+
+        Call it before the query is started.
+
+        Raises:
+            JobHeld: the checkpoint ends before that batch, or the plan cannot be read.
+            Unavailable: the backend did not answer.
+        """
+        if not self._keeps:
+            return
+        with self._turn, held_if_unreadable():
+            plan, _ = self._stored()
+            if plan is None:
+                return
+            if not plan_files.restore(self._checkpoint, plan.batch, plan.files):
+                raise self._behind(plan.batch)
+
+    def keep(self, batch: int) -> None:
+        """Record what plans a batch, if this attempt has not done so. Durable.
+
+        Raises:
+            Fenced: this attempt was shut out: do not call the function.
+            JobHeld: the function was called for a later batch already.
+            Unavailable: nothing was changed.
+            OutcomeUnknown: the plan may be recorded; the call may be repeated.
+        """
+        if not self._keeps:
+            return
+        with self._turn, held_if_unreadable():
+            before, record = self._stored()
+            if before is not None and before.batch > batch:
+                raise self._behind(before.batch)
+            if before is not None and self._is_ours(before, batch):
+                self._context.check()
+                return
+            self._commit(batch, record)
+
+    # -- inside ----------------------------------------------------------------------------
+
+    def _commit(self, batch: int, record: Record | None) -> None:
+        context = self._context
+        try:
+            names = plan_files.of_batch(self._checkpoint, batch, self._durable)
+            plan_files.make_durable(self._checkpoint, names)
+            files = plan_files.texts(self._checkpoint, names)
+        except GONE:
+            context.check()
+            raise
+        made_by = (context.epoch, context.attempt)
+        plan = StreamPlan(
+            context.job_id, self._stage, self._generation, batch, *made_by, files=files
+        )
+        key = keys.plan(context.job_id, self._stage)
+        op = create_or_update(key, encode(plan), record and record.version)
+        try:
+            commit_and_read_back(context.backend, op, fence=context.fence)
+        except Conflict:
+            found, _ = self._stored()
+            if found is None or not self._is_ours(found, batch):
+                context.check()  # Only an attempt that is let in records a plan.
+                raise Fenced(
+                    f"another attempt of job {context.job_id!r} runs stage {self._stage!r}"
+                ) from None
+        self._durable.update(names)
+
+    def _stored(self) -> tuple[StreamPlan | None, Record | None]:
+        """Return the newest plan, unless it is of an earlier generation, and its record."""
+        key = keys.plan(self._context.job_id, self._stage)
+        record = self._context.backend.get(key)
+        plan = None if record is None else decode(StreamPlan, record.value, key)
+        current = plan is not None and plan.generation == self._generation
+        return plan if current else None, record
+
+    def _is_ours(self, plan: StreamPlan, batch: int) -> bool:
+        context = self._context
+        ours = (batch, context.epoch, context.attempt)
+        return (plan.batch, plan.epoch, plan.attempt) == ours
+
+    def _behind(self, batch: int) -> JobHeld:
+        return JobHeld(
+            f"stage {self._stage!r}: its function was called for batch {batch}, which its "
+            "checkpoint does not have; restore the job from a snapshot"
+        )

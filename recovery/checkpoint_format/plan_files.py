@@ -1,0 +1,102 @@
+"""The files that plan a batch: with them, Spark gives the batch the same input whenever it runs.
+
+The offsets alone do not. They refer to the logs of the sources, and the commit before them says
+where the batch begins. Spark syncs none of these files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from ..files import permissions, transfer
+from ..files.sync import sync as sync
+from .listing import entries, newest
+
+_MOST = 64 * 1024
+"""Bytes of the texts that `texts` returns."""
+
+
+def of_batch(checkpoint: Path, batch: int, known: Collection[str] = ()) -> list[str]:
+    """Return the files that plan a batch, relative to its checkpoint: those that say most come
+    first.
+
+    Args:
+        known: files that are left out. None of them changes once it is there.
+    """
+    found = [f"offsets/{batch}", f"commits/{batch - 1}", "metadata"]
+    for source in entries(checkpoint / "sources"):
+        found += sorted(_below(checkpoint, f"sources/{source.name}"), key=_newest_first)
+    for operator in entries(checkpoint / "state"):
+        # What Spark notes of an operator, before it has state.
+        found += sorted(_below(checkpoint, f"state/{operator.name}/_metadata"))
+    return [name for name in found if name not in known and (checkpoint / name).is_file()]
+
+
+def make_durable(checkpoint: Path, names: Collection[str]) -> None:
+    """Sync files of a checkpoint, and their names.
+
+    Raises:
+        FileNotFoundError: the checkpoint is gone.
+    """
+    folders = {checkpoint}
+    for name in names:
+        with suppress(FileNotFoundError):  # Spark removes old entries; this one is of no use.
+            sync(checkpoint / name)
+        folders.update(above for above in (checkpoint / name).parents if _is_in(above, checkpoint))
+    for folder in sorted(folders, reverse=True):
+        sync(folder)
+
+
+def texts(checkpoint: Path, names: Collection[str]) -> dict[str, str]:
+    """Return the content of the first files, as many as are small enough together."""
+    found: dict[str, str] = {}
+    left = _MOST
+    for name in names:
+        with suppress(FileNotFoundError, UnicodeDecodeError):
+            data = (checkpoint / name).read_bytes()
+            left -= len(data)
+            if left < 0:
+                break
+            found[name] = data.decode("utf-8")
+    return found
+
+
+def restore(checkpoint: Path, batch: int, files: Mapping[str, str]) -> bool:
+    """Write the files of a batch's plan that are missing, or have another content; return whether
+    the checkpoint has the batch. Durable. Nothing is written once the batch is committed."""
+    if newest(checkpoint / "commits") >= batch:
+        return True
+    written = []
+    for name, text in files.items():
+        path = checkpoint / name
+        with suppress(FileNotFoundError):
+            if path.read_bytes() == text.encode():
+                continue
+        permissions.make(path.parent, parents=True, exist_ok=True)
+        path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+        transfer.write(path, text.encode())
+        written.append(name)
+    make_durable(checkpoint, written)
+    return newest(checkpoint / "offsets") >= batch
+
+
+# -- inside --------------------------------------------------------------------------------
+
+
+def _below(checkpoint: Path, name: str) -> Iterator[str]:
+    for entry in entries(checkpoint / name):
+        if entry.is_dir():
+            yield from _below(checkpoint, f"{name}/{entry.name}")
+        else:
+            yield f"{name}/{entry.name}"
+
+
+def _newest_first(name: str) -> tuple[int, str]:
+    number = name.rpartition("/")[2].removesuffix(".compact")
+    return (-int(number) if number.isdecimal() else 0, name)
+
+
+def _is_in(folder: Path, checkpoint: Path) -> bool:
+    return folder.is_relative_to(checkpoint)
