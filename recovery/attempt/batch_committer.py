@@ -23,9 +23,9 @@ from jrs.records.codec import encode
 from jrs.records.heads import StreamHead
 from jrs.store import heads
 
+from ..checkpoint_format.plan_files import PlanFiles
 from ..checkpoint_format.position import input_digest, position
 from ..files import batch_folders
-from ..files.job_folders import GONE
 from .context import AttemptContext, held_if_unreadable
 
 
@@ -50,6 +50,7 @@ class BatchCommitter:
             self._keeps_heads = heads.are_kept(context.backend)
         self._turn = threading.Lock()
         self._run = ""
+        self._plans = PlanFiles(folder / "ck")
         self._staged: tuple[int, tuple[str, ...], str] | None = None
         """The batch that was last put into a folder, its files, and the name of the folder."""
 
@@ -164,6 +165,9 @@ class BatchCommitter:
         name = self._stage_files(staging, batch, files) if files else ""
         moved = attrs.evolve(head, batch=batch, plan=plan, folder=name)
         if moved != head:
+            # Spark syncs no plan, and what is planned again has to be what was committed.
+            with self._context.fenced_if_gone():
+                self._plans.make_durable(batch)
             self._move(record, moved)
         self._publish(moved)
 
@@ -192,11 +196,8 @@ class BatchCommitter:
         """Put the files into a folder, once, and return its name."""
         if self._staged is None or self._staged[:2] != (batch, tuple(files)):
             name = f"batch={batch}.{self._context.runtime.token()}"
-            try:
+            with self._context.fenced_if_gone():
                 batch_folders.stage(staging, files, name)
-            except GONE:
-                self._context.check()
-                raise
             self._staged = batch, tuple(files), name
         return self._staged[2]
 

@@ -16,7 +16,7 @@ from jrs.contract.operations import Fence
 from jrs.contract.runtime import RUNTIME, Runtime
 from jrs.records.model import JobSpec, RunnerKind
 
-from ..files.job_folders import JobStorage
+from ..files.job_folders import GONE, JobStorage
 from ..processes.last_words import LastWords
 from . import scratch
 from .own_attempt import OwnAttempt
@@ -78,6 +78,15 @@ class AttemptContext:
         """Raise `Fenced` if this attempt's leader was replaced."""
         if self.lost.is_set() or not self.backend.is_current(self.fence):
             raise Fenced(f"epoch {self.epoch} was replaced: job {self.job_id!r} stops here")
+
+    @contextmanager
+    def fenced_if_gone(self) -> Iterator[None]:
+        """Raise `Fenced` where the block misses a file because a newer leader has taken it."""
+        try:
+            yield
+        except GONE:
+            self.check()
+            raise
 
     def scratch(self) -> Path | None:
         """Return a folder for temporary files, which is removed however the attempt ends.

@@ -21,7 +21,7 @@ from jrs.records.heads import StreamPlan
 from jrs.store import heads
 
 from ..checkpoint_format import plan_files
-from ..files.job_folders import GONE
+from ..checkpoint_format.plan_files import PlanFiles
 from .context import AttemptContext, held_if_unreadable
 
 
@@ -33,8 +33,7 @@ class PlanKeeper:
         self._stage = stage
         self._checkpoint = checkpoint
         self._turn = threading.Lock()
-        self._durable: set[str] = set()
-        """The files that were synced: no plan names them again."""
+        self._files = PlanFiles(checkpoint)
         with held_if_unreadable():
             self._keeps = heads.are_kept(context.backend)
             # A restore, which begins another generation, shuts this attempt out first.
@@ -84,13 +83,8 @@ class PlanKeeper:
 
     def _commit(self, batch: int, record: Record | None) -> None:
         context = self._context
-        try:
-            names = plan_files.of_batch(self._checkpoint, batch, self._durable)
-            plan_files.make_durable(self._checkpoint, names)
-            files = plan_files.texts(self._checkpoint, names)
-        except GONE:
-            context.check()
-            raise
+        with context.fenced_if_gone():
+            files = plan_files.texts(self._checkpoint, self._files.make_durable(batch))
         made_by = (context.epoch, context.attempt)
         plan = StreamPlan(
             context.job_id, self._stage, self._generation, batch, *made_by, files=files
@@ -106,7 +100,6 @@ class PlanKeeper:
                 raise Fenced(
                     f"another attempt of job {context.job_id!r} runs stage {self._stage!r}"
                 ) from None
-        self._durable.update(names)
 
     def _stored(self) -> tuple[StreamPlan | None, Record | None]:
         """Return the newest plan, unless it is of an earlier generation, and its record."""

@@ -18,35 +18,31 @@ _MOST = 64 * 1024
 """Bytes of the texts that `texts` returns."""
 
 
-def of_batch(checkpoint: Path, batch: int, known: Collection[str] = ()) -> list[str]:
-    """Return the files that plan a batch, relative to its checkpoint: those that say most come
-    first.
+class PlanFiles:
+    """The plans of one checkpoint's batches, which are made durable one after the other."""
 
-    Args:
-        known: files that are left out. None of them changes once it is there.
-    """
-    found = [f"offsets/{batch}", f"commits/{batch - 1}", "metadata"]
-    for source in entries(checkpoint / "sources"):
-        found += sorted(_below(checkpoint, f"sources/{source.name}"), key=_newest_first)
-    for operator in entries(checkpoint / "state"):
-        # What Spark notes of an operator, before it has state.
-        found += sorted(_below(checkpoint, f"state/{operator.name}/_metadata"))
-    return [name for name in found if name not in known and (checkpoint / name).is_file()]
+    def __init__(self, checkpoint: Path) -> None:
+        self._checkpoint = checkpoint
+        self._batch = -1
+        self._names: list[str] = []
+        self._durable: set[str] = set()
 
+    def make_durable(self, batch: int) -> list[str]:
+        """Sync what plans a batch. Return the files, relative to the checkpoint, that were not
+        synced for a batch before it: those that say most come first.
 
-def make_durable(checkpoint: Path, names: Collection[str]) -> None:
-    """Sync files of a checkpoint, and their names.
-
-    Raises:
-        FileNotFoundError: the checkpoint is gone.
-    """
-    folders = {checkpoint}
-    for name in names:
-        with suppress(FileNotFoundError):  # Spark removes old entries; this one is of no use.
-            sync(checkpoint / name)
-        folders.update(above for above in (checkpoint / name).parents if _is_in(above, checkpoint))
-    for folder in sorted(folders, reverse=True):
-        sync(folder)
+        Raises:
+            FileNotFoundError: the checkpoint is gone.
+        """
+        if batch != self._batch:
+            # None of these files changes once it is there.
+            names = [
+                name for name in _of_batch(self._checkpoint, batch) if name not in self._durable
+            ]
+            _sync(self._checkpoint, names)
+            self._batch, self._names = batch, names
+            self._durable.update(names)
+        return self._names
 
 
 def texts(checkpoint: Path, names: Collection[str]) -> dict[str, str]:
@@ -78,11 +74,32 @@ def restore(checkpoint: Path, batch: int, files: Mapping[str, str]) -> bool:
         path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
         transfer.write(path, text.encode())
         written.append(name)
-    make_durable(checkpoint, written)
+    _sync(checkpoint, written)
     return newest(checkpoint / "offsets") >= batch
 
 
 # -- inside --------------------------------------------------------------------------------
+
+
+def _of_batch(checkpoint: Path, batch: int) -> Iterator[str]:
+    found = [f"offsets/{batch}", f"commits/{batch - 1}", "metadata"]
+    for source in entries(checkpoint / "sources"):
+        found += sorted(_below(checkpoint, f"sources/{source.name}"), key=_newest_first)
+    for operator in entries(checkpoint / "state"):
+        # What Spark notes of an operator, before it has state.
+        found += sorted(_below(checkpoint, f"state/{operator.name}/_metadata"))
+    return (name for name in found if (checkpoint / name).is_file())
+
+
+def _sync(checkpoint: Path, names: Collection[str]) -> None:
+    folders = {checkpoint}
+    for name in names:
+        with suppress(FileNotFoundError):  # Spark removes old entries; this one is of no use.
+            sync(checkpoint / name)
+        above = (checkpoint / name).parents
+        folders.update(folder for folder in above if folder.is_relative_to(checkpoint))
+    for folder in sorted(folders, reverse=True):
+        sync(folder)
 
 
 def _below(checkpoint: Path, name: str) -> Iterator[str]:
@@ -96,7 +113,3 @@ def _below(checkpoint: Path, name: str) -> Iterator[str]:
 def _newest_first(name: str) -> tuple[int, str]:
     number = name.rpartition("/")[2].removesuffix(".compact")
     return (-int(number) if number.isdecimal() else 0, name)
-
-
-def _is_in(folder: Path, checkpoint: Path) -> bool:
-    return folder.is_relative_to(checkpoint)

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from jrs.contract.errors import Fenced, JobHeld, OutcomeUnknown, Unavailable
-from jrs.contract.operations import Create, Fence, Update
+from jrs.contract.operations import Create, Fence, Record, Update
 from jrs.records import keys
 from jrs.records.heads import StreamHead
 from jrs.recovery.attempt.batch_committer import BatchCommitter, LateCommit
+from jrs.recovery.checkpoint_format import plan_files
 from jrs.recovery.leader.take_over import take_over
 from jrs.store import attempt_fence, heads
 from tests.recovery.attempt.stream_attempt import PART, Attempt
@@ -291,6 +292,35 @@ def test_a5_a_batch_that_spread_the_state(lead: Lead) -> None:
 
     with pytest.raises(JobHeld, match="its output ends at batch 2"):
         attempt.committer.skip(3)
+
+
+def test_a6_a_plan_is_durable_before_its_batch_counts(
+    lead: Lead, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A6: after a power cut an empty plan would leave nothing to repeat the batch by."""
+    attempt = Attempt(lead)
+    steps: list[str] = []
+    sync, move = plan_files.sync, BatchCommitter._move
+
+    def note_sync(path: Path) -> None:
+        steps.append(os.path.relpath(path, attempt.query.ck))
+        sync(path)
+
+    def note_move(self: BatchCommitter, record: Record, head: StreamHead) -> None:
+        steps.append("the head moves")
+        move(self, record, head)
+
+    monkeypatch.setattr(plan_files, "sync", note_sync)
+    monkeypatch.setattr(BatchCommitter, "_move", note_move)
+    attempt.plan()
+    attempt.run(0)
+    assert {"offsets/0", "offsets", "metadata", "."} <= set(steps[:-1])
+    assert steps[-1] == "the head moves"
+    attempt.query.commit()
+    attempt.plan()
+    steps.clear()
+    attempt.run(1)
+    assert steps == ["offsets/1", "commits/0", "offsets", "commits", ".", "the head moves"]
 
 
 def test_a4_a_restore_begins_a_generation(lead: Lead) -> None:
