@@ -247,12 +247,15 @@ def export_command(client: Client, job_id: str, snapshot: str, folder: Path) -> 
               help="The folder of an exported snapshot, from any cluster.")  # fmt: skip
 @click.option("--as", "as_job", metavar="NEW", help="Restore it as a new job.")
 @click.option("--claim", is_flag=True, help="Use the snapshot up; by default it stays.")
+@click.option("--accept-published", is_flag=True,
+              help="Let stay what the job has done elsewhere since: calls of foreachBatch "
+              "functions, published tables.")  # fmt: skip
 @click.option("--finish", metavar="JOB", help="Complete an interrupted restore.")
 @spec_key_option
 @json_option
 def restore_command(
     client: Client, job_id: str | None, snapshot: str | None, folder: Path | None,
-    as_job: str | None, claim: bool, finish: str | None, as_json: bool,
+    as_job: str | None, claim: bool, accept_published: bool, finish: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Restore a suspended job from a snapshot: by default, from its newest intact one.
 
@@ -271,12 +274,16 @@ def restore_command(
         elif folder is not None:
             if job_id is not None:
                 raise InvalidInput("give either JOB_ID [SNAPSHOT] or --from FOLDER, not both")
-            restored = client.restore(folder, as_id=as_job, claim=claim, progress=progress)
+            restored = client.restore(
+                folder, as_id=as_job, claim=claim, accept_published=accept_published,
+                progress=progress,
+            )  # fmt: skip
         elif job_id is not None:
             job = client.job(job_id)
             restored = job.snapshots.restore(
-                snapshot or _newest(job).number, as_id=as_job, claim=claim, progress=progress
-            )
+                snapshot or _newest(job).number, as_id=as_job, claim=claim,
+                accept_published=accept_published, progress=progress,
+            )  # fmt: skip
         else:
             raise InvalidInput(
                 "nothing to restore: give JOB_ID [SNAPSHOT], --from FOLDER or --finish JOB"

@@ -327,6 +327,7 @@ class Client(ClusterSteering, ClusterUpkeep):
         *,
         as_id: str | None = None,
         claim: bool = False,
+        accept_published: bool = False,
         progress: Progress = silent,
     ) -> Restored:
         """Restore a job from the folder of an exported snapshot, of this or another cluster.
@@ -334,14 +335,16 @@ class Client(ClusterSteering, ClusterUpkeep):
         Args:
             as_id: the id of a new job; by default the job gets the id that it had.
             claim: use the folder up; by default it stays.
+            accept_published: as in `JobSnapshots.restore`.
             progress: called with the number of files that are done, and the number of all files.
 
         Raises:
             As `JobSnapshots.restore`.
         """
         return self._connection.snapshots().restore(
-            folder.absolute(), as_job=as_id, claim=claim, progress=progress
-        )
+            folder.absolute(), as_job=as_id, claim=claim, accept_published=accept_published,
+            progress=progress,
+        )  # fmt: skip
 
     # -- the cluster -------------------------------------------------------------------------
 

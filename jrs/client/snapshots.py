@@ -161,6 +161,7 @@ class JobSnapshots:
         *,
         as_id: str | None = None,
         claim: bool = False,
+        accept_published: bool = False,
         progress: Progress = silent,
     ) -> Restored:
         """Put the suspended job back to a snapshot, or make a new job of it.
@@ -169,17 +170,21 @@ class JobSnapshots:
             which: a number, a name, or the path of an exported snapshot.
             as_id: the id of a new job.
             claim: use the snapshot up; by default it stays.
+            accept_published: put the job back even if it has called functions of `foreachBatch`
+                since, or has published at places of yours: no restore takes that back.
 
         Raises:
             NoSuchSnapshot, DamagedSnapshot: it cannot be restored.
             JobIsRunning: suspend the job first.
+            WrongState: the job has done such a thing since; the error names it.
             DuplicateJob: the job has ended, or the new id is taken.
             SnapshotInUse: another restore of the job is under way.
             OutcomeUnknown: the job may be held until the restore is repeated.
         """
         return self._connection.snapshots().restore(
-            self._source(which), as_job=as_id or self._id, claim=claim, progress=progress
-        )
+            self._source(which), as_job=as_id or self._id, claim=claim,
+            accept_published=accept_published, progress=progress,
+        )  # fmt: skip
 
     def finish_restore(self) -> Restored:
         """Carry out a restore of the job that was cut off, from its beginning.

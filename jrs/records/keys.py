@@ -84,6 +84,10 @@ def plan(job_id: str, name: str) -> str:
     return f"{PLANS}{job_id}/{name}"
 
 
+def plans(job_id: str) -> str:
+    return f"{PLANS}{job_id}/"
+
+
 def snapshot(job_id: str, number: int) -> str:
     return f"{SNAPSHOTS}{job_id}/{number:010}"
 

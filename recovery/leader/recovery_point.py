@@ -99,7 +99,9 @@ class RecoveryPoints:
                 f"job {job_id!r} cannot resume from its stored state, and has no usable snapshot: "
                 f"{what}"
             )
-        self._catalog.restore(usable.record, fence=self._fence, is_stopped=lambda _: True)
+        self._catalog.restore(
+            usable.record, accept_published=True, fence=self._fence, is_stopped=lambda _: True
+        )
         take_over(self._backend, self._storage, job_id, self._fence)
         self._emit("restored", job_id, f"resumes from snapshot {usable.record.number}")
 

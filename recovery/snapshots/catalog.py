@@ -248,6 +248,7 @@ class SnapshotCatalog(SnapshotIndex):
         as_job: str | None = None,
         claim: bool = False,
         fork: bool = False,
+        accept_published: bool = False,
         fence: Fence | None = None,
         is_stopped: Callable[[str], bool] | None = None,
         progress: transfer.Progress = transfer.silent,
@@ -262,12 +263,15 @@ class SnapshotCatalog(SnapshotIndex):
             as_job: the id of a new job.
             claim: use the snapshot up; by default it stays, and shares no file that is written.
             fork: its queries get new ids, so that both jobs can run side by side.
+            accept_published: what the job has done since, outside of its folders, may stay: the
+                calls of its functions of `foreachBatch`, and what it has published.
             is_stopped: returns whether nothing of a job runs; by default, whether the job is
                 suspended, has no spec, or never had an attempt. A leader that recovers returns
                 True.
 
         Raises:
             JobIsRunning: suspend it first.
+            WrongState: the job has done something outside of its folders since.
             DuplicateJob: the job has ended, or the new id is taken.
             DamagedSnapshot: nothing was changed.
             InvalidInput: a ``logical`` snapshot, a snapshot without a spec, a snapshot without the
@@ -286,8 +290,9 @@ class SnapshotCatalog(SnapshotIndex):
             how = LineageKind.FORK if fork else LineageKind.RESTORE
             lineage = Lineage(source.job_id, how, source.number)
         request = RestoreRequest(
-            source, as_job, claim, fork, fence, is_stopped, progress, lineage=lineage
-        )
+            source, as_job, claim, fork, fence, is_stopped, progress, lineage=lineage,
+            accept_published=accept_published,
+        )  # fmt: skip
         return restore.restore(self, request)
 
     def fork(

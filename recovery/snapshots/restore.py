@@ -50,7 +50,7 @@ from jrs.store.result_store import JobResultStore
 from ..checkpoint_format import relocation, sink_log
 from ..files import batch_folders, epoch_folders, permissions, transfer
 from ..files.job_folders import JobStorage
-from . import folders, from_stage, swap
+from . import folders, from_stage, outside, swap
 from .index import SnapshotIndex
 from .open import OpenSnapshot, check, opened
 from .swap import SPEC, RestoreRequest
@@ -95,8 +95,9 @@ def finish(
     if left.source.isdigit():
         source = catalog.get(left.from_job, int(left.source))
     request = RestoreRequest(
-        source, job_id, left.claim, left.fork, fence, stopped, transfer.silent, stored
-    )
+        source, job_id, left.claim, left.fork, fence, stopped, transfer.silent, stored,
+        accept_published=True,
+    )  # fmt: skip
     return restore(catalog, request)
 
 
@@ -112,6 +113,8 @@ def restore(catalog: SnapshotIndex, request: RestoreRequest) -> Restored:
         with _building(storage, job_id) as built:
             guards = swap.suspended_guards(catalog.backend, job_id)
             before = _check_startable(catalog, found.manifest, job_id, request)
+            if job_id == found.manifest.job_id and not request.accept_published:
+                outside.check_accepted(catalog.backend, found.manifest)
             if stage := _from_stage(before, found.manifest, job_id, request):
                 found = from_stage.without(whole, stage)
             check(str(request.source), whole, thorough=True, progress=request.progress)

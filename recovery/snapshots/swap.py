@@ -44,7 +44,7 @@ from jrs.store import attempt_fence, cluster_format, heads, restores
 from jrs.store.result_store import JobResultStore
 
 from ..files import epoch_folders, transfer
-from . import delete
+from . import delete, outside
 from .index import SnapshotIndex
 
 SPEC = "spec"
@@ -67,6 +67,8 @@ class RestoreRequest:
     """The record of the interrupted restore to carry out, if it must be that one."""
     lineage: Lineage | None = None
     """How a new job descends from the job of the snapshot."""
+    accept_published: bool = False
+    """Whether what the job has done since, outside of its folders, may stay."""
     changes: Mapping[str, Any] = attrs.field(factory=dict)
     """The fields of the spec that a new job has otherwise, as plain JSON."""
 
@@ -357,12 +359,7 @@ def _readable(spec: bytes) -> JobSpec | None:
 def _stays(record: Record) -> bool:
     """Return whether a record is of output published at a path of the user's own. That is neither
     taken back nor published twice."""
-    if not record.key.startswith(keys.STAGES):
-        return False
-    try:
-        return decode(StageRecord, record.value, record.key).target is not None
-    except CorruptRecord:
-        return False
+    return record.key.startswith(keys.STAGES) and outside.published_at(record) is not None
 
 
 def _without_output(catalog: SnapshotIndex, job_id: str, data: bytes, where: str) -> bytes:

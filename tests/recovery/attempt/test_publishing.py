@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from jrs.contract.backend import Backend
-from jrs.contract.errors import Fenced, InvalidInput, JobHeld, Unavailable
+from jrs.contract.errors import Fenced, InvalidInput, JobHeld, Unavailable, WrongState
 from jrs.contract.operations import Create
 from jrs.records import keys
 from jrs.records.codec import encode
@@ -268,7 +268,14 @@ def test_the_job_can_be_pinned_afterwards(lead: Lead, place: Path) -> None:
     catalog.create("job")
     assert catalog.fork("job", "other").job_id == "other"
 
-    catalog.restore(before, fence=lead.leadership.fence, is_stopped=lambda job_id: True)
+    with pytest.raises(WrongState, match="table was published"):
+        catalog.restore(before, fence=lead.leadership.fence, is_stopped=lambda job_id: True)
+    catalog.restore(
+        before,
+        accept_published=True,
+        fence=lead.leadership.fence,
+        is_stopped=lambda job_id: True,
+    )
     (place / "table").rename(place / "consumed")
     assert one(lead.job(3), str(place / "table")) == {"files": 1, "bytes": 5}
     assert sorted(path.name for path in place.iterdir()) == ["consumed"]
