@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+import jrs
 from examples import jdbc
 from jrs import JobSpec
 from jrs.records.model import JobStatus
 from jrs.store.jobs import JobCatalog
+from jrs.testing.masters import Masters
 from jrs.testing.servers.errors import ServerMissing
 from jrs.testing.servers.fixtures import missing
 
@@ -44,18 +46,10 @@ def batches(database: Postgres) -> int:
 def test_each_row_is_written_once(cluster: Cluster, database: Postgres, tmp_path: Path) -> None:
     """The leader of examples/jdbc.py dies; every row is in the table, once. Then a batch of an
     earlier epoch, and one that is there already, are refused by the statement itself."""
-    source = tmp_path / "in"
-    source.mkdir()
-    for number in range(FILES):
-        ids = range(number * ROWS, (number + 1) * ROWS)
-        rows = [{"id": row, "customer": row % 7, "cents": row} for row in ids]
-        (source / f"{number}.json").write_text("\n".join(map(json.dumps, rows)))
     masters = cluster.masters
-    arguments = {"source": str(source), "url": database.url}
-    spec = JobSpec("payments-1", f"{EXAMPLE}:payments", arguments)
     left_over = f"staging_{zlib.crc32(b'payments-1'):08x}_0_1_7"  # By an attempt that was killed.
     database.ask(f"CREATE TABLE {left_over} (id bigint)")
-    JobCatalog(masters.backend).submit(spec)
+    submit(cluster, database, tmp_path / "in", FILES)
     for name in ("m1", "m2"):
         masters.start(name)
     masters.until(lambda: batches(database) > 2, "batches are there", BOUND)
@@ -65,8 +59,7 @@ def test_each_row_is_written_once(cluster: Cluster, database: Postgres, tmp_path
 
     assert result.status is JobStatus.FINISHED, result.failure
     assert result.attempt == 2
-    found = database.ask("SELECT id FROM payments ORDER BY id")
-    assert found == [str(row) for row in range(FILES * ROWS)]
+    assert ids(database) == list(range(FILES * ROWS))
     assert database.ask("SELECT tablename FROM pg_tables WHERE tablename LIKE 'staging%'") == []
     # Not always one batch for each file: a source that died between its own log and the plan of the
     # batch gives the next one two files.
@@ -86,7 +79,56 @@ def test_a4_a_restore_takes_rows_back(database: Postgres) -> None:
             values = f"({row}, 0, 0, 'payments-1', {batch})"
             database.ask(f"INSERT INTO payments VALUES {values}")
 
-    assert database.ask("SELECT id FROM payments ORDER BY id") == ["0", "3"]
+    assert ids(database) == [0, 3]
+
+
+def test_a4_the_job_is_restored(cluster: Cluster, database: Postgres, tmp_path: Path) -> None:
+    """A4: suspended, resumed, and taken back to before: every row is in the table, once. Before
+    that, the restore says what the job has written meanwhile."""
+    files = 3 * FILES
+    masters = cluster.masters
+    masters.start("m1")
+    with jrs.connect(masters.url, storage=cluster.storage.root.parent) as client:
+        submit(cluster, database, tmp_path / "in", files)
+        job = client.job("payments-1")
+        early = suspended(masters, database, job, 1)
+        assert job.snapshots.create("early").number > 0
+        job.resume()
+        assert suspended(masters, database, job, early + 1) > early
+        with pytest.raises(jrs.WrongState, match="has called its function for batch"):
+            job.snapshots.restore("early")
+        job.snapshots.restore("early", accept_published=True)
+        job.resume()
+        cluster.until_clean("payments-1")
+    result = cluster.results.wait("payments-1", 0)
+
+    assert result.status is JobStatus.FINISHED, result.failure
+    assert ids(database) == list(range(files * ROWS))
+    assert database.ask("SELECT generation FROM progress") == ["2"]
+
+
+def submit(cluster: Cluster, database: Postgres, source: Path, files: int) -> None:
+    """Submit the example, with files of rows to read."""
+    source.mkdir()
+    for number in range(files):
+        numbers = range(number * ROWS, (number + 1) * ROWS)
+        rows = [{"id": row, "customer": row % 7, "cents": row} for row in numbers]
+        (source / f"{number}.json").write_text("\n".join(map(json.dumps, rows)))
+    arguments = {"source": str(source), "url": database.url}
+    spec = JobSpec("payments-1", f"{EXAMPLE}:payments", arguments)
+    JobCatalog(cluster.masters.backend).submit(spec)
+
+
+def suspended(masters: Masters, database: Postgres, job: jrs.JobHandle, least: int) -> int:
+    """Suspend the job once the table has so many batches; return how many it has then."""
+    masters.until(lambda: batches(database) >= least, "batches are there", BOUND)
+    job.suspend()
+    job.wait_suspended(BOUND)
+    return batches(database)
+
+
+def ids(database: Postgres) -> list[int]:
+    return [int(row) for row in database.ask("SELECT id FROM payments ORDER BY id")]
 
 
 def reserved(database: Postgres, *, epoch: int, batch: int, generation: int = 1) -> str:
