@@ -269,6 +269,7 @@ class Gatherer:
         facts = Facts(
             spec=found.spec_fact,
             result=found.result,
+            outcome=found.outcome,
             attempt=attempt,
             cancel=stored[keys.CANCEL] is not None,
             stop=stop,

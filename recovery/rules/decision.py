@@ -117,6 +117,8 @@ class Facts:
     """Whether the cluster is paused: no attempt begins."""
     place: int = 0
     """The job's position among the jobs that wait for a slot, from 1; 0 if it does not wait."""
+    outcome: str = ""
+    """Of a job that has ended and did not finish: its status, and why."""
 
 
 @attrs.frozen
@@ -137,7 +139,8 @@ def decide(facts: Facts) -> Decision:
     if facts.result is Result.UNREADABLE:
         return Decision(Action.HOLD, "held: its result cannot be read; an operator decides")
     if facts.result is Result.DIRTY:
-        return Decision(Action.CLEAN_UP, "ended; its resources are being cleaned up")
+        how = facts.outcome or "ended"
+        return Decision(Action.CLEAN_UP, f"{how}; its resources are being cleaned up")
     if facts.result in (Result.CLEAN, Result.EXPIRED):
         if facts.spec is Spec.NONE:
             return Decision(Action.SKIP, "ended; nothing left to do")

@@ -14,7 +14,7 @@ from jrs.contract.errors import CorruptRecord
 from jrs.contract.operations import Record
 from jrs.records import keys
 from jrs.records.codec import decode
-from jrs.records.model import AttemptRecord, JobResult, JobSpec, StopRecord
+from jrs.records.model import AttemptRecord, JobResult, JobSpec, JobStatus, StopRecord
 from jrs.store import restores
 
 from . import used_time
@@ -32,6 +32,8 @@ class Gathered:
     spec: JobSpec | None
     """Its spec, if it has one that can be read."""
     result: Result
+    outcome: str
+    """How the job has ended, if it did not finish and its result was read here: see `Facts`."""
     stop: StopRecord | None
     """Its stop, if it has one that can be read."""
     stop_unreadable: bool
@@ -52,9 +54,10 @@ def gathered(job_id: str, stored: Mapping[str, Stored], result: Result | None = 
     problems: list[str] = []
     spec, spec_fact = _spec(stored, problems)
     stop, stop_unreadable = _stop(stored, problems)
+    outcome = ""
     if result is None:
-        result = _result(job_id, stored, problems)
-    return Gathered(spec_fact, spec, result, stop, stop_unreadable, tuple(problems))
+        result, outcome = _result(job_id, stored, problems)
+    return Gathered(spec_fact, spec, result, outcome, stop, stop_unreadable, tuple(problems))
 
 
 def recorded_attempt(
@@ -110,16 +113,25 @@ def _stop(stored: Mapping[str, Stored], problems: list[str]) -> tuple[StopRecord
         return None, True
 
 
-def _result(job_id: str, stored: Mapping[str, Stored], problems: list[str]) -> Result:
+def _result(job_id: str, stored: Mapping[str, Stored], problems: list[str]) -> tuple[Result, str]:
+    """Return the fact about the result, and the outcome that it tells."""
     record = stored[keys.RESULTS]
     if record is None:
-        return Result.NONE if stored[keys.TOMBSTONES] is None else Result.EXPIRED
+        return Result.NONE if stored[keys.TOMBSTONES] is None else Result.EXPIRED, ""
     try:
         if isinstance(record, CorruptRecord):
             raise record
-        if decode(JobResult, record.value, record.key).job_id != job_id:
+        result = decode(JobResult, record.value, record.key)
+        if result.job_id != job_id:
             raise CorruptRecord(f"{record.key}: holds the result of another job")
     except CorruptRecord as error:
         problems.append(str(error))
-        return Result.UNREADABLE
-    return Result.CLEAN if stored[keys.DIRTY] is None else Result.DIRTY
+        return Result.UNREADABLE, ""
+    return Result.CLEAN if stored[keys.DIRTY] is None else Result.DIRTY, _outcome(result)
+
+
+def _outcome(result: JobResult) -> str:
+    if result.status is JobStatus.FINISHED:
+        return ""
+    why = f": {result.failure.message}" if result.failure is not None else ""
+    return f"{result.status.value}{why}"

@@ -141,6 +141,8 @@ def test_a_job_that_died_too_often_has_failed_with_its_last_words(
         assert (failed.failure.kind, failed.failure.message) == ("exit", "exited")
         assert (failed.failure.detail, failed.failure.exit_status) == ("last words", 9)
         assert len(leader.runner.started) == 2
+        decided = [event.message for event in leader.events if event.kind == "decision"]
+        assert "FAILED: exited; its resources are being cleaned up [clean up]" in decided
 
 
 def test_deaths_are_counted_across_leaders(memory: FaultyMemory, root: Path) -> None:

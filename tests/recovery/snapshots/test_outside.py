@@ -29,7 +29,7 @@ def published(job: FakeJob, stage: str, target: str) -> None:
 def test_a4_calls_of_functions(
     catalog: SnapshotCatalog, job: FakeJob, memory: FaultyMemory
 ) -> None:
-    """A4: the rows that a function has put into somebody else's table stay there."""
+    """A4: the rows that a function has put into a database stay there."""
     job.suspend()
     record = catalog.create("job")
     batch = record.stages[0].batch
@@ -99,7 +99,7 @@ def test_a4_a_generation_that_cannot_be_read(
 def test_a4_a_restore_that_is_finished(
     catalog: SnapshotCatalog, job: FakeJob, memory: FaultyMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever began it has accepted that; a leader or an operator carries it out."""
+    """The caller that began it has accepted that; another process carries it out."""
     job.suspend()
     record = catalog.create("job")
     called(job, "hourly", 7)
