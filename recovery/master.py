@@ -93,7 +93,8 @@ class Master:
     after them. `run` blocks until its `stop` is set. Example::
 
         stop = threading.Event()
-        signal.signal(signal.SIGTERM, lambda *_: stop.set())
+        # Not by the handler itself: it may have interrupted the event, which has a lock.
+        signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=stop.set).start())
         url = "file:///var/lib/jrs"
         with jrs.open_backend(url) as backend:
             jrs.Master(backend, url=url).run(stop)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 import threading
 from pathlib import Path
@@ -22,6 +21,7 @@ from jrs.cli.common import (
 )
 from jrs.cli.durations import DURATION
 from jrs.cli.settings import from_file, settings
+from jrs.cli.signals import stopped_by_signals
 from jrs.contract import credentials
 from jrs.contract.errors import InvalidInput, JrsError
 from jrs.contract.mounts import STORAGE
@@ -116,21 +116,20 @@ def master_command(
                 job = f"{event.job_id}: " if event.job_id else ""
                 echo(f"{when(event.at)}  epoch {event.epoch}  {job}{event.message}")
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
     outage = Outage(stop, lambda why: echo(f"jrs: {why}; waiting for it", err=True))
     url = place.url
-    opened = outage.open(lambda: open_backend(url, cluster=place.cluster))
-    if opened is None:
-        return
-    with opened as backend:
-        master = Master(
-            backend, url=url, storage=storage, ttl=ttl, name=name, resources=found,
-            cleanup_policy=policy, report=report, max_attempts=max_attempts, trust=trust,
-            retention=retention, prepare=prepare,
-        )  # fmt: skip
-        credentials.take()  # The master has read them; its children must not inherit them.
-        master.run(stop)
+    with stopped_by_signals(stop):
+        opened = outage.open(lambda: open_backend(url, cluster=place.cluster))
+        if opened is None:
+            return
+        with opened as backend:
+            master = Master(
+                backend, url=url, storage=storage, ttl=ttl, name=name, resources=found,
+                cleanup_policy=policy, report=report, max_attempts=max_attempts, trust=trust,
+                retention=retention, prepare=prepare,
+            )  # fmt: skip
+            credentials.take()  # The master has read them; its children must not inherit them.
+            master.run(stop)
 
 
 def _resource(text: str) -> Resource:

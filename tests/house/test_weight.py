@@ -75,7 +75,7 @@ PROCESSES = {
         "import jrs.cli.master",
         RUNS | {"jrs.cli", "jrs.recovery.cleanup", "jrs.recovery.leader", "jrs.recovery.rules"},
         {"cattrs", "click", "tenacity"},
-        194,
+        195,
     ),
 }
 """A program; the rooms of ours that it loads; the heavy packages; and the most modules of ours."""
