@@ -26,6 +26,7 @@ class PlanFiles:
         self._batch = -1
         self._names: list[str] = []
         self._durable: set[str] = set()
+        """The files that were found for that batch: all of them are synced."""
 
     def make_durable(self, batch: int) -> list[str]:
         """Sync what plans a batch. Return the files, relative to the checkpoint, that were not
@@ -36,12 +37,14 @@ class PlanFiles:
         """
         if batch != self._batch:
             # None of these files changes once it is there.
-            names = [
-                name for name in _of_batch(self._checkpoint, batch) if name not in self._durable
+            found = [
+                name
+                for name in _of_batch(self._checkpoint, batch)
+                if name in self._durable or (self._checkpoint / name).is_file()
             ]
+            names = [name for name in found if name not in self._durable]
             _sync(self._checkpoint, names)
-            self._batch, self._names = batch, names
-            self._durable.update(names)
+            self._batch, self._names, self._durable = batch, names, set(found)
         return self._names
 
 
@@ -82,13 +85,13 @@ def restore(checkpoint: Path, batch: int, files: Mapping[str, str]) -> bool:
 
 
 def _of_batch(checkpoint: Path, batch: int) -> Iterator[str]:
-    found = [f"offsets/{batch}", f"commits/{batch - 1}", "metadata"]
+    """Yield the files that plan a batch; the first ones need not be there."""
+    yield from (f"offsets/{batch}", f"commits/{batch - 1}", "metadata")
     for source in entries(checkpoint / "sources"):
-        found += sorted(_below(checkpoint, f"sources/{source.name}"), key=_newest_first)
+        yield from sorted(_below(checkpoint, f"sources/{source.name}"), key=_newest_first)
     for operator in entries(checkpoint / "state"):
         # What Spark notes of an operator, before it has state.
-        found += sorted(_below(checkpoint, f"state/{operator.name}/_metadata"))
-    return (name for name in found if (checkpoint / name).is_file())
+        yield from sorted(_below(checkpoint, f"state/{operator.name}/_metadata"))
 
 
 def _sync(checkpoint: Path, names: Collection[str]) -> None:

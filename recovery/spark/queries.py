@@ -27,19 +27,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-
-@attrs.frozen
-class _Guarded:
-    """A function of `foreachBatch`, and what is done before each call."""
-
-    function: Callable[[DataFrame, int], None]
-    before: Callable[[int], None]
-
-    def __call__(self, frame: DataFrame, batch: int) -> None:
-        self.before(batch)
-        self.function(frame, batch)
-
-
 _spreading = threading.Lock()
 _VOLATILE = re.compile(
     r"#\d+L?"  # the ids of expressions
@@ -56,10 +43,10 @@ _NOT_COMPUTED = re.compile(
     r"(\[STREAM_FAILED\] Query \[[^\]]*\] terminated with exception: )?"
     r"assertion failed: CheckpointInfo length: \d+, numPartitions: \d+"
 )
-_LOCAL = re.compile(r"file:(//[^/]*)?(?=/)")
-# A "#" would follow the name of a column.
 _FILES = {"avro", "csv", "json", "orc", "parquet", "text"}
 """Formats of Spark's file sink, whose log knows a batch by its number alone."""
+_LOCAL = re.compile(r"file:(//[^/]*)?(?=/)")
+# A "#" would follow the name of a column.
 _TIMERS = re.compile(r"WithState.*, ProcessingTime(Timeout)?\b(?!#)")
 
 
@@ -110,6 +97,18 @@ def check_writer(writer: DataStreamWriter, stage: str, storage: Path, *, bounded
 def uses_sink(writer: DataStreamWriter) -> bool:
     """Return whether the query writes to the sink of jrs."""
     return bool(_peek(writer._jwrite, "source") == FORMAT)
+
+
+@attrs.frozen
+class _Guarded:
+    """A function of `foreachBatch`, and what is done before each call."""
+
+    function: Callable[[DataFrame, int], None]
+    before: Callable[[int], None]
+
+    def __call__(self, frame: DataFrame, batch: int) -> None:
+        self.before(batch)
+        self.function(frame, batch)
 
 
 def guard_function(writer: DataStreamWriter, before: Callable[[int], None]) -> None:

@@ -103,6 +103,19 @@ def test_a6_it_is_durable_before_the_call(lead: Lead, monkeypatch: pytest.Monkey
     ]  # fmt: skip
 
 
+def test_what_is_remembered_does_not_grow(lead: Lead) -> None:
+    """A stream may run for years; Spark removes the files of its early batches."""
+    stage = Stage(lead)
+
+    def run(batches: int) -> int:
+        for _ in range(batches):
+            stage.run()
+            (stage.query.ck / f"sources/0/{stage.query.batch}").unlink()
+        return len(stage.keeper._files._durable)
+
+    assert run(5) == run(50)
+
+
 def test_a6_an_attempt_that_was_shut_out_calls_nothing(lead: Lead) -> None:
     """A6: it may still plan in its own folders, where nothing stops it; also a batch again."""
     stage = Stage(lead)
