@@ -181,16 +181,7 @@ class BatchCommitter:
         return found
 
     def _move(self, record: Record, head: StreamHead) -> None:
-        context = self._context
-        try:
-            move = Update(record.key, encode(head), record.version)
-            commit_and_read_back(context.backend, move, fence=context.fence)
-        except Conflict:
-            found = self._head()
-            if found is not None and found[0] == head:
-                return  # By an earlier try of this call, whose outcome was unknown.
-            context.check()  # Only an attempt that is let in moves the head.
-            raise Fenced(f"another attempt of job {context.job_id!r} has moved its head") from None
+        self._context.commit(Update(record.key, encode(head), record.version))
 
     def _stage_files(self, staging: Path, batch: int, files: Sequence[str]) -> str:
         """Put the files into a folder, once, and return its name."""

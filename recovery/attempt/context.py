@@ -10,9 +10,10 @@ from pathlib import Path
 import attrs
 
 from jrs.contract.backend import Backend
-from jrs.contract.errors import CorruptRecord, Fenced, JobHeld
+from jrs.contract.errors import Conflict, CorruptRecord, Fenced, JobHeld
 from jrs.contract.leadership import Lifeline
-from jrs.contract.operations import Fence
+from jrs.contract.operations import Create, Fence, Update
+from jrs.contract.read_back import commit_and_read_back
 from jrs.contract.runtime import RUNTIME, Runtime
 from jrs.records.model import JobSpec, RunnerKind
 
@@ -78,6 +79,24 @@ class AttemptContext:
         """Raise `Fenced` if this attempt's leader was replaced."""
         if self.lost.is_set() or not self.backend.is_current(self.fence):
             raise Fenced(f"epoch {self.epoch} was replaced: job {self.job_id!r} stops here")
+
+    def commit(self, op: Create | Update) -> None:
+        """Commit, under this attempt's fence, a record that no other attempt writes. Durable; the
+        same call may be repeated.
+
+        Raises:
+            Fenced: this attempt was shut out, or another one has written the record.
+            Unavailable: nothing was changed.
+            OutcomeUnknown: it may be committed.
+        """
+        try:
+            commit_and_read_back(self.backend, op, fence=self.fence)
+        except Conflict:
+            found = self.backend.get(op.key)
+            if found is not None and found.value == op.value:
+                return  # By an earlier try of this call, whose outcome was unknown.
+            self.check()  # Only an attempt that is let in writes it.
+            raise Fenced(f"another attempt of job {self.job_id!r} has written {op.key}") from None
 
     @contextmanager
     def fenced_if_gone(self) -> Iterator[None]:

@@ -12,9 +12,8 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from jrs.contract.errors import Conflict, Fenced, JobHeld
+from jrs.contract.errors import JobHeld
 from jrs.contract.operations import Record, create_or_update
-from jrs.contract.read_back import commit_and_read_back
 from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.heads import StreamPlan
@@ -90,16 +89,7 @@ class PlanKeeper:
             context.job_id, self._stage, self._generation, batch, *made_by, files=files
         )
         key = keys.plan(context.job_id, self._stage)
-        op = create_or_update(key, encode(plan), record and record.version)
-        try:
-            commit_and_read_back(context.backend, op, fence=context.fence)
-        except Conflict:
-            found, _ = self._stored()
-            if found is None or not self._is_ours(found, batch):
-                context.check()  # Only an attempt that is let in records a plan.
-                raise Fenced(
-                    f"another attempt of job {context.job_id!r} runs stage {self._stage!r}"
-                ) from None
+        context.commit(create_or_update(key, encode(plan), record and record.version))
 
     def _stored(self) -> tuple[StreamPlan | None, Record | None]:
         """Return the newest plan, unless it is of an earlier generation, and its record."""
