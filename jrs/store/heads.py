@@ -13,7 +13,16 @@ from collections.abc import Iterator, Mapping
 
 from jrs.contract.backend import Backend
 from jrs.contract.errors import CorruptRecord
-from jrs.contract.operations import Create, Fence, Op, Record, Update, create_or_update
+from jrs.contract.operations import (
+    Absent,
+    Check,
+    Create,
+    Fence,
+    Op,
+    Record,
+    Update,
+    create_or_update,
+)
 from jrs.contract.read_back import commit_and_read_back
 from jrs.records import keys
 from jrs.records.codec import decode, encode
@@ -62,6 +71,17 @@ def generation_of(backend: Backend, job_id: str) -> int:
         Unavailable: the backend did not answer.
     """
     return _generation(backend.get(keys.GENERATIONS + job_id))
+
+
+def same_generation(backend: Backend, job_id: str) -> Check | Absent:
+    """Return the condition that no restore of the job has begun a new generation since.
+
+    Raises:
+        Unavailable: the backend did not answer.
+    """
+    key = keys.GENERATIONS + job_id
+    stored = backend.get(key)
+    return Absent(key) if stored is None else Check(key, stored.version)
 
 
 def _generation(stored: Record | None) -> int:

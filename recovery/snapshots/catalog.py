@@ -36,7 +36,7 @@ from jrs.records.snapshots import (
 from jrs.store import restores
 
 from ..files import transfer
-from . import convert, create, delete, folders, move, restore
+from . import convert, create, delete, folders, logical, move, restore
 from .index import SnapshotIndex, SnapshotRef
 from .open import places
 from .restore import Restored
@@ -111,7 +111,7 @@ class SnapshotCatalog(SnapshotIndex):
             format = self.format_of(job_id)
         if not isinstance(format, SnapshotFormat):
             raise InvalidInput(f"not a SnapshotFormat: {shown(format)}")
-        export: create.ExportState | None = None
+        export: logical.ExportState | None = None
         if format is SnapshotFormat.LOGICAL:
             if self.export_state is None:
                 raise InvalidInput("a logical snapshot needs a catalog that can export state")

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import attrs
 
 from jrs.contract.backend import Backend
 from jrs.contract.errors import (
+    Conflict,
     CorruptRecord,
     Fenced,
     InvalidInput,
@@ -22,7 +23,7 @@ from jrs.contract.errors import (
     Unavailable,
     WrongState,
 )
-from jrs.contract.operations import Create, Fence
+from jrs.contract.operations import Absent, Check, Create, Fence
 from jrs.contract.read_back import commit_and_read_back
 from jrs.records import keys
 from jrs.records.codec import encode
@@ -34,23 +35,20 @@ from jrs.records.snapshots import (
     TakenBy,
     check_snapshot_name,
 )
-from jrs.store import restores
+from jrs.store import heads, restores
 from jrs.store.result_store import JobResultStore
 from jrs.store.stored_result import how_it_ended
 from jrs.store.transitions import RestoreEvent
 
 from ..files import epoch_folders, permissions, transfer
 from ..files.job_folders import JobStorage
-from . import contents, folders, manifest
+from . import contents, folders, logical, manifest
 from .blobs import Blobs
 from .contents import Contents, Item
 from .index import SnapshotIndex
 from .open import OpenSnapshot, opened
 
 _TRIES = 30
-
-ExportState = Callable[[Path, int, Path], None]
-"""Writes the rows of a checkpoint's state at a batch below a folder."""
 
 
 @attrs.frozen
@@ -60,7 +58,7 @@ class SnapshotRequest:
     format: SnapshotFormat
     output: bool
     batches: Mapping[str, int]
-    export: ExportState | None
+    export: logical.ExportState | None
     """Set for the format ``logical``, which consists of exported state."""
     progress: transfer.Progress
     taken_by: TakenBy
@@ -74,6 +72,8 @@ class Capture:
     contents: Contents
     files: tuple[SnapshotFile, ...]
     new_bytes: int
+    same_generation: Check | Absent
+    """The condition that the job was not restored since."""
 
 
 def create(
@@ -121,7 +121,10 @@ def create(
                 storage.sync_names(folder)
             record = _record(found, digest, taken.new_bytes, request)
             key = keys.snapshot(job_id, number)
-            commit_and_read_back(backend, Create(key, encode(record)), fence=fence)
+            with _restored_meanwhile(taken.same_generation):
+                commit_and_read_back(
+                    backend, Create(key, encode(record)), taken.same_generation, fence=fence
+                )
         except OutcomeUnknown:
             raise  # It may be listed, so its files have to stay.
         except BaseException:
@@ -153,6 +156,7 @@ def take(
         if attempt:
             transfer.remove(folder / folders.FILES)
             sleep(0.01 * attempt)
+        same_generation = heads.same_generation(backend, job_id)
         spec = backend.get(keys.JOBS + job_id)
         if not restores.is_possible(backend, job_id, RestoreEvent.SNAPSHOT):
             raise Unavailable(f"job {job_id!r} is being restored: no snapshot is taken of it")
@@ -169,7 +173,7 @@ def take(
             continue
         same = contents.read_records(backend, job_id) == records
         if same and backend.get(keys.JOBS + job_id) == spec:  # Each restore writes it.
-            return Capture(found, files, new)
+            return Capture(found, files, new, same_generation)
         problem = None
     if isinstance(problem, epoch_folders.BeingTakenOver):
         raise Unavailable(f"job {job_id!r} is being taken over by a leader; try again")
@@ -231,6 +235,19 @@ def _parent(storage: JobStorage, known: Sequence[SnapshotRecord]) -> OpenSnapsho
     return None
 
 
+@contextmanager
+def _restored_meanwhile(same_generation: Check | Absent) -> Iterator[None]:
+    """Raise `Unavailable` where the condition of a commit tells that the job was restored."""
+    try:
+        yield
+    except Conflict as error:
+        if error.op != same_generation:
+            raise
+        raise Unavailable(
+            "the job was restored while its snapshot was taken, so nothing is listed; try again"
+        ) from None
+
+
 def _record(
     found: Manifest, digest: str, new_bytes: int, request: SnapshotRequest
 ) -> SnapshotRecord:
@@ -260,7 +277,7 @@ def _fill(
     blobs: Blobs,
 ) -> tuple[tuple[SnapshotFile, ...], int]:
     if request.export is not None:
-        exported = _logical(folder, found, request.export, request.progress)
+        exported = logical.export_stages(folder, found, request.export, request.progress)
         return exported, sum(file.size for file in exported)
     known = {file.path: file for file in parent.manifest.files} if parent else {}
     copies = None
@@ -336,41 +353,6 @@ def _unchanged(known: SnapshotFile, found: os.stat_result, how: SnapshotFormat) 
     if how is SnapshotFormat.LINK and known.inode:
         return same and known.inode == found.st_ino
     return same
-
-
-def _logical(
-    folder: Path, found: Contents, export: ExportState, progress: transfer.Progress
-) -> tuple[SnapshotFile, ...]:
-    """Have Spark export the state of each stage, from links that no maintenance removes."""
-    files_at = folder / folders.FILES
-    permissions.make(files_at)
-    pinned = folder / ".pinned"
-    transfer.remove(pinned)
-    transfer.parents(pinned / item.path for item in found.items)
-    try:
-        for item in found.items:
-            transfer.link_or_copy(item.source, pinned / item.path)
-        for done, stage in enumerate(found.stages):
-            progress(done, len(found.stages))
-            if stage.batch is not None:
-                export(
-                    pinned / "streams" / stage.name / "ck",
-                    stage.batch,
-                    files_at / "state" / stage.name,
-                )
-    finally:
-        transfer.remove(pinned)
-    files = []
-    for where, _, names in os.walk(files_at):
-        for name in sorted(names):
-            path = Path(where, name)
-            transfer.sync(path)
-            status = path.stat()
-            relative = path.relative_to(files_at).as_posix()
-            files.append(
-                SnapshotFile(relative, status.st_size, transfer.digest(path), status.st_mtime_ns)
-            )
-    return tuple(files)
 
 
 def finish(folder: Path, taken: Capture, described: Manifest) -> tuple[Manifest, str]:

@@ -761,6 +761,29 @@ def test_replaced_meanwhile(
     assert folders.whole(job.storage, "job") == set()
 
 
+def test_a4_restored_before_it_is_listed(
+    catalog: SnapshotCatalog, job: FakeJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A snapshot of batches that were taken back would be the newest: the one that a leader
+    restores by itself."""
+    catalog.create("job")
+    job.run(2)
+    job.suspend()
+    finish = create.finish
+
+    def restored(*args: Any) -> Any:
+        catalog.restore(catalog.get("job", 1))
+        return finish(*args)
+
+    with monkeypatch.context() as patch, pytest.raises(Unavailable, match="was restored while"):
+        patch.setattr(create, "finish", restored)
+        catalog.create("job")
+
+    assert [record.number for record in catalog.list("job")] == [1]
+    assert folders.whole(job.storage, "job") == {1}
+    assert catalog.create("job").stages == catalog.get("job", 1).stages
+
+
 @pytest.mark.parametrize("error", [Unavailable, OutcomeUnknown])
 @pytest.mark.parametrize("after", [False, True])
 def test_backend_that_fails(
