@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from jrs.contract.errors import Conflict, InvalidInput, JobHeld, OutcomeUnknown
-from jrs.contract.operations import Create
+from jrs.contract.operations import Check, Create
 from jrs.contract.read_back import commit_and_read_back
 from jrs.records import keys
 from jrs.records.checks import check_json, check_stage_name
@@ -30,7 +30,7 @@ from .job import Build, FinishedStage, Job, Stage, Stream, T
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_MARKS = 64
+_MARKS = 32
 """Finished stages in one commit: with its conditions, fewer than the limit of every backend."""
 
 
@@ -171,17 +171,24 @@ class AttemptRun:
 
     # -- commits ---------------------------------------------------------------------------
 
-    def commit_stages(self, records: Sequence[StageRecord]) -> None:
+    def commit_stages(
+        self, records: Sequence[StageRecord], ends: Mapping[str, Check] | None = None
+    ) -> None:
         """Commit the marks of finished stages under the fence; an unknown outcome is read back.
 
         More than `_MARKS` take several commits, and the first one decides: once one stream of a
         drain is marked, the next attempt can only drain the others.
+
+        Args:
+            ends: by the name of a stage, the condition that its output ends where its mark says.
         """
         serial = self._serial(records)
         marks = [attrs.evolve(one, serial=serial) for one in records]
-        ops = [Create(keys.stage(self.context.job_id, one.name), encode(one)) for one in marks]
-        for first in range(0, len(ops), _MARKS):
-            self._commit_marks(ops[first : first + _MARKS])
+        for first in range(0, len(marks), _MARKS):
+            some = marks[first : first + _MARKS]
+            creates = [Create(keys.stage(one.job_id, one.name), encode(one)) for one in some]
+            conditions = [ends[one.name] for one in some if ends and one.name in ends]
+            self._commit_marks(creates, conditions)
 
     def add_finished(self, records: Sequence[StageRecord]) -> None:
         """Add stages to those that this attempt has completed."""
@@ -331,11 +338,11 @@ class AttemptRun:
             names = tuple(one.name for one in records)
             return self._serials.setdefault(names, max(self._serials.values()) + 1)
 
-    def _commit_marks(self, ops: Sequence[Create]) -> None:
+    def _commit_marks(self, ops: Sequence[Create], conditions: Sequence[Check]) -> None:
         context = self.context
         for last in (False, True):
             try:
-                commit_and_read_back(context.backend, *ops, fence=context.fence)
+                commit_and_read_back(context.backend, *ops, *conditions, fence=context.fence)
                 return
             except OutcomeUnknown:
                 if last:

@@ -16,7 +16,7 @@ from pathlib import Path
 import attrs
 
 from jrs.contract.errors import Conflict, Fenced, JobHeld
-from jrs.contract.operations import Create, Record, Update
+from jrs.contract.operations import Check, Create, Record, Update
 from jrs.contract.read_back import commit_and_read_back
 from jrs.records import keys
 from jrs.records.codec import encode
@@ -142,6 +142,23 @@ class BatchCommitter:
             with suppress(OSError):
                 batch_folders.sweep(staging)
 
+    def ends_at(self, batch: int) -> Check | None:
+        """Return the condition that the stage's output ends at `batch`, for the commit that marks
+        the stage as finished; None in a cluster without heads.
+
+        Raises:
+            Fenced: the job was cleaned up.
+            JobHeld: its output ends at another batch.
+            Unavailable: the backend did not answer.
+        """
+        if not self._keeps_heads:
+            return None
+        with self._turn, held_if_unreadable():
+            head, record = self._present()
+        if head.batch != batch:
+            raise self._out_of_step(batch, head)
+        return Check(record.key, record.version)
+
     # -- inside ----------------------------------------------------------------------------
 
     def _commit(self, staging: Path, batch: int, files: Sequence[str]) -> None:
@@ -149,10 +166,7 @@ class BatchCommitter:
         plan = input_digest(self.checkpoint, batch)
         again = head.batch == batch  # Spark has not noted the commit, and runs the batch again.
         if not again and head.batch != batch - 1:
-            raise JobHeld(
-                f"stage {self._stage!r}: its checkpoint is at batch {batch} and its output at "
-                f"batch {head.batch}; restore the job from a snapshot"
-            )
+            raise self._out_of_step(batch, head)
         if again and (head.folder or not head.plan):
             if head.plan and plan and head.plan != plan:
                 raise JobHeld(
@@ -179,6 +193,12 @@ class BatchCommitter:
         if found is None:
             raise Fenced(f"job {self._context.job_id!r} was cleaned up: this attempt stops here")
         return found
+
+    def _out_of_step(self, batch: int, head: StreamHead) -> JobHeld:
+        return JobHeld(
+            f"stage {self._stage!r}: its checkpoint is at batch {batch} and its output at "
+            f"batch {head.batch}; restore the job from a snapshot"
+        )
 
     def _move(self, record: Record, head: StreamHead) -> None:
         self._context.commit(Update(record.key, encode(head), record.version))

@@ -7,11 +7,12 @@ The implementation is `jrs.recovery.spark.engine`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from jrs.contract.errors import InvalidInput
+from jrs.contract.operations import Check
 from jrs.records.model import StageRecord
 from jrs.records.policies import RestartPolicy
 
@@ -35,8 +36,11 @@ class StreamHost(Protocol):
     thread: threading.Thread
     """The thread of the job's function."""
 
-    def commit_stages(self, records: Sequence[StageRecord]) -> None:
-        """Commit the marks of finished stages; when repeated, the remaining ones."""
+    def commit_stages(
+        self, records: Sequence[StageRecord], ends: Mapping[str, Check] | None = None
+    ) -> None:
+        """Commit the marks of finished stages, on the condition that the output of each ends where
+        its mark says; when repeated, the remaining ones."""
 
     def add_finished(self, records: Sequence[StageRecord]) -> None:
         """Add stages to those that this attempt has completed."""

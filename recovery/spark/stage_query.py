@@ -26,6 +26,7 @@ import attrs
 
 from jrs.contract.clock import Clock, Deadline
 from jrs.contract.errors import JobHeld, JrsError, OutcomeUnknown, Unavailable
+from jrs.contract.operations import Check
 from jrs.contract.texts import counted
 from jrs.records.model import Json, StageRecord
 from jrs.records.policies import RestartPolicy
@@ -185,6 +186,13 @@ class StageQuery:
             order=self.order,
             after=self.after,
         )
+
+    def output_ends(self) -> Check | None:
+        """Return the condition that the output ends where the mark says; None if the sink of jrs
+        does not commit it. Raises as `BatchCommitter.ends_at`."""
+        if self.committer is None:
+            return None
+        return self.committer.ends_at(position(self.checkpoint).committed)
 
     # -- inside, under the lock ---------------------------------------------------------------
 

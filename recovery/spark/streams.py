@@ -277,7 +277,9 @@ class Streams:
             return
         self._marks = self._marks or [stage.record() for stage in drained]
         try:
-            self._run.commit_stages(self._marks)
+            ends = {one.name: self._stages[one.name].output_ends() for one in self._marks}
+            conditions = {name: end for name, end in ends.items() if end is not None}
+            self._run.commit_stages(self._marks, conditions)
         except (Unavailable, OutcomeUnknown):
             return  # The same marks are tried at the next check: this try may have been applied.
         self._run.add_finished(self._marks)

@@ -40,7 +40,7 @@ PROCESSES = {
         "import jrs; jrs.connect; jrs.Client",
         STORE | CLIENT,
         {"cattrs", "tenacity"},
-        166,
+        167,
     ),
     "the writer of a base": (
         "import jrs.backends.file.base_writer",
@@ -69,13 +69,13 @@ PROCESSES = {
         "import jrs.recovery.process_attempt",
         RUNS,
         {"cattrs", "tenacity"},
-        132,
+        133,
     ),
     "a master": (
         "import jrs.cli.master",
         RUNS | {"jrs.cli", "jrs.recovery.cleanup", "jrs.recovery.leader", "jrs.recovery.rules"},
         {"cattrs", "click", "tenacity"},
-        195,
+        196,
     ),
 }
 """A program; the rooms of ours that it loads; the heavy packages; and the most modules of ours."""

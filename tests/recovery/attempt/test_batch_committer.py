@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from jrs.contract.errors import Fenced, JobHeld, OutcomeUnknown, Unavailable
+from jrs.contract.errors import Conflict, Fenced, JobHeld, OutcomeUnknown, Unavailable
 from jrs.contract.operations import Create, Fence, Record, Update
 from jrs.records import keys
 from jrs.records.heads import StreamHead
@@ -274,6 +274,23 @@ def test_a_stage_that_began_without_heads(lead: Lead, memory: FaultyMemory) -> N
     after.run(1, "discarded")
     after.run(2)
     assert published(lead) == {f"batch={n}": f"rows {n}" for n in range(3)}
+
+
+def test_the_end_of_the_output(lead: Lead, memory: FaultyMemory) -> None:
+    """The mark of a finished stage is committed on the condition that its output ends there."""
+    attempt = Attempt(lead)
+    attempt.run(0)
+    end = attempt.committer.ends_at(0)
+    assert end is not None
+    memory.commit(Create("before", b""), end)
+    with pytest.raises(JobHeld, match="its checkpoint is at batch 1 and its output at batch 0"):
+        attempt.committer.ends_at(1)
+
+    attempt.run(1)
+    with pytest.raises(Conflict):
+        memory.commit(Create("after", b""), end)
+    memory.marked_format = heads.SINCE_FORMAT - 1
+    assert Attempt(lead, attempt=2).committer.ends_at(5) is None
 
 
 def test_a5_a_batch_that_spread_the_state(lead: Lead) -> None:

@@ -7,18 +7,20 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import attrs
 import pytest
 
 from jrs.backends.memory import Space
-from jrs.contract.errors import Fenced, JobHeld, OutcomeUnknown, Unavailable
+from jrs.contract.errors import Conflict, Fenced, JobHeld, OutcomeUnknown, Unavailable
 from jrs.contract.leadership import Leadership
+from jrs.contract.operations import Check, Create, Update
 from jrs.records import keys
 from jrs.records.model import JobSpec, StopMode, StopRecord, StopState
 from jrs.records.policies import RestartPolicy
 from jrs.recovery.attempt.attempt_run import AttemptRun
+from jrs.recovery.attempt.batch_committer import BatchCommitter
 from jrs.recovery.attempt.context import AttemptContext
 from jrs.recovery.attempt.engine import StateLost
 from jrs.recovery.attempt.job import Job
@@ -264,6 +266,31 @@ def test_a_mark_that_could_not_be_made_is_tried_again(
 
     assert scene.streams.failure is None
     assert len(scene.run.stage_summaries()) == 1
+
+
+@pytest.mark.parametrize("moves", [False, True])
+def test_a_mark_names_what_the_output_has(
+    scene: Scene, memory: FaultyMemory, leader: Leadership, moves: bool
+) -> None:
+    """A stage is not marked as finished if its output gets one more batch meanwhile."""
+    key = keys.head("job", "one")
+    memory.commit(Create(key, b"at batch 0"), fence=leader.fence)
+    found = memory.get(key)
+    assert found is not None
+
+    def ends_at(batch: int) -> Check:
+        if moves:
+            memory.commit(Update(key, b"at batch 1", found.version), fence=leader.fence)
+        return Check(key, found.version)
+
+    scene.add("one")
+    stage = scene.streams._stages["one"]
+    stage.committer = cast(BatchCommitter, SimpleNamespace(ends_at=ends_at))
+    stage.step = Step.DRAINED
+    until(lambda: stage.step is Step.FINISHED or scene.streams.failure is not None, "the verdict")
+
+    assert (memory.get(keys.stage("job", "one")) is None) == moves
+    assert isinstance(scene.streams.failure, Conflict) == moves
 
 
 def test_state_that_is_lost_in_a_rescale(
