@@ -18,7 +18,7 @@ from jrs.store import result_order
 from jrs.store.jobs import JobView
 
 
-class JobOrder(enum.Enum):
+class JobOrder(enum.StrEnum):
     """The order of a list of jobs."""
 
     ID = "id"

@@ -12,6 +12,7 @@ does not fit, and `UnsupportedVersion` for a newer version; it never guesses.
 
 from __future__ import annotations
 
+import enum
 import json
 import re
 import zlib
@@ -75,6 +76,7 @@ def _make_converter() -> cattrs.Converter:
     converter.register_unstructure_hook_func(lambda kind: kind is Any, lambda value: value)
     for kind in (str, int, bool):
         converter.register_structure_hook(kind, _exactly(kind))
+    converter.register_structure_hook(enum.StrEnum, lambda value, kind: kind(value))
     converter.register_structure_hook(float, _number)
     converter.register_structure_hook_func(
         lambda kind: getattr(kind, "__origin__", None) is tuple,

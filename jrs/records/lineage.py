@@ -10,7 +10,7 @@ from jrs.records.checks import a_job_id
 from jrs.records.stored import Stored
 
 
-class LineageKind(enum.Enum):
+class LineageKind(enum.StrEnum):
     """How a job was made from another one."""
 
     RETRY = "retry"

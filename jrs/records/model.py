@@ -44,7 +44,7 @@ def _priority(instance: object, attribute: object, value: object) -> None:
         raise InvalidInput(f"priority must be a whole number, at most {MOST}, not {shown(value)}")
 
 
-class JobStatus(enum.Enum):
+class JobStatus(enum.StrEnum):
     """The status of a job. The last three are globally terminal: only they have a result."""
 
     CREATED = "CREATED"
@@ -60,7 +60,7 @@ class JobStatus(enum.Enum):
         return self in (JobStatus.FINISHED, JobStatus.FAILED, JobStatus.CANCELED)
 
 
-class RunnerKind(enum.Enum):
+class RunnerKind(enum.StrEnum):
     """Where an attempt runs."""
 
     PROCESS = "process"
@@ -69,7 +69,7 @@ class RunnerKind(enum.Enum):
     """The master's own process and SparkSession."""
 
 
-class ResultState(enum.Enum):
+class ResultState(enum.StrEnum):
     """The state of a result: dirty until all resources of its job are cleaned up, then clean.
 
     Of an expired result only the tombstone is left."""

@@ -66,7 +66,7 @@ class RestartPolicy(Stored):
         return min(self.delay * 2.0 ** min(deaths - 1, 64), self.max_delay)
 
 
-class Keep(enum.Enum):
+class Keep(enum.StrEnum):
     """What happens when the job ends to the snapshots that jrs took by itself."""
 
     KEEP = "keep"

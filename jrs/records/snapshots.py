@@ -19,7 +19,7 @@ from jrs.records.stored import Stored
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
-class TakenBy(enum.Enum):
+class TakenBy(enum.StrEnum):
     """Who took a snapshot. jrs deletes by itself only what it has taken by itself."""
 
     USER = "user"
@@ -28,7 +28,7 @@ class TakenBy(enum.Enum):
     """An older version took it. It counts as the system's if it has no name."""
 
 
-class SnapshotFormat(enum.Enum):
+class SnapshotFormat(enum.StrEnum):
     """How a snapshot holds its files; docs/snapshots.md compares them."""
 
     LINK = "link"

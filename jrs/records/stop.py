@@ -11,7 +11,7 @@ from jrs.records.policies import seconds
 from jrs.records.stored import Stored
 
 
-class StopMode(enum.Enum):
+class StopMode(enum.StrEnum):
     """How a job stops before its end; see `jrs.store.stops`."""
 
     SUSPEND = "suspend"
@@ -22,7 +22,7 @@ class StopMode(enum.Enum):
     """Set by jrs: the job cannot resume from the stored data until an operator has checked it."""
 
 
-class StopState(enum.Enum):
+class StopState(enum.StrEnum):
     """The progress of a stop."""
 
     REQUESTED = "requested"

@@ -13,7 +13,7 @@ from jrs.records.policies import LONGEST
 from jrs.records.stored import Stored
 
 
-class OnTimeout(enum.Enum):
+class OnTimeout(enum.StrEnum):
     """What becomes of a job whose time is up."""
 
     FAIL = "fail"

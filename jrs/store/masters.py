@@ -31,7 +31,7 @@ GONE_AFTER = 3 * INTERVAL
 _FORGET_AFTER = 3600.0
 
 
-class MasterRole(enum.Enum):
+class MasterRole(enum.StrEnum):
     """What a master does now, as far as its heartbeats tell."""
 
     LEADER = "leader"

@@ -29,7 +29,7 @@ from jrs.store import restores
 from jrs.store.jobs import JobView
 
 
-class HistoryKind(enum.Enum):
+class HistoryKind(enum.StrEnum):
     """What happened to a job."""
 
     SUBMITTED = "submitted"

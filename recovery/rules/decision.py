@@ -79,7 +79,7 @@ class Stop(enum.Enum):
         return cls.QUIESCED if overdue or stop.state is StopState.QUIESCED else cls.ASKED
 
 
-class Action(enum.Enum):
+class Action(enum.StrEnum):
     """The decisions about a job. A failover is about the first four."""
 
     RECOVER = "recover"

@@ -131,7 +131,7 @@ def test_the_submitting_program_runs_twice(url: str, capsys: pytest.CaptureFixtu
     for _ in range(2):
         exec(program.replace("file:///var/lib/jrs", url), {})
 
-    assert capsys.readouterr().out == "nightly-2026-11-20 JobStatus.CREATED\n" * 2
+    assert capsys.readouterr().out == "nightly-2026-11-20 CREATED\n" * 2
     with jrs_package.connect(url) as client:
         assert [job.id for job in client.jobs()] == ["nightly-2026-11-20"]
 

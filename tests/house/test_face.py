@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import enum
 import inspect
 import pickle
 import typing
@@ -93,6 +94,14 @@ def test_public_names_are_at_home_in_jrs(name: str) -> None:
 
     assert found.__module__ == "jrs"
     assert pickle.loads(pickle.dumps(found)) is found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_enums_print_as_their_values(name: str) -> None:
+    """What a user prints of a job is what the commands print, and what can be compared."""
+    found = getattr(jrs, name)
+    if isinstance(found, type) and issubclass(found, enum.Enum):
+        assert [str(member) for member in found] == [member.value for member in found]
 
 
 def test_every_error_is_public() -> None:

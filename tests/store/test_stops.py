@@ -212,15 +212,22 @@ def test_resuming_what_is_not_suspended_yet(
         stops.resume("job")
 
 
-@pytest.mark.parametrize("mode", [HOLD, None, "suspend"])
+@pytest.mark.parametrize(
+    ("mode", "why"),
+    [
+        (HOLD, "a stop request is suspend or drain"),
+        (None, "a stop request is suspend or drain"),
+        ("suspend", "mode must be a StopMode, not 'suspend'"),
+    ],
+)
 def test_only_a_suspend_or_a_drain_can_be_requested(
-    stops: JobStops, backend: Backend, mode: StopMode
+    stops: JobStops, backend: Backend, mode: StopMode, why: str
 ) -> None:
     """B15: a hold has a reason of the system's own, and nobody could carry a requested one out; it
     is refused, as is what is no mode, and nothing is stored."""
     before = contents(backend)
 
-    with pytest.raises(InvalidInput, match="a stop request is suspend or drain"):
+    with pytest.raises(InvalidInput, match=why):
         stops.request("job", mode)
 
     assert contents(backend) == before
