@@ -102,6 +102,10 @@ def cli(ctx: click.Context, backend: str | None, cluster: str) -> None:
     ctx.obj = ClusterRef(backend, cluster)
 
 
+_NO_THREAD = "can't start new thread"
+"""Python's error, which has no type of its own, where memory or processes are limited."""
+
+
 def main() -> NoReturn:
     """Run the command line; the entry point of ``jrs``."""
     for stream in (sys.stdout, sys.stderr):
@@ -125,6 +129,12 @@ def main() -> NoReturn:
         status = EXIT_REFUSED
     except MemoryError:
         echo("jrs: out of memory: raise the limit (ulimit -v) or lower --limit", err=True)
+        status = EXIT_REFUSED
+    except RuntimeError as error:
+        if str(error) != _NO_THREAD:
+            raise
+        echo("jrs: no thread can be started: raise the limit of memory (ulimit -v) or of processes "
+             "(ulimit -u)", err=True)  # fmt: skip
         status = EXIT_REFUSED
     except BrokenPipeError:
         sys.stderr.close()

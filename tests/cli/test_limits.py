@@ -107,25 +107,28 @@ def test_a_disk_that_is_mounted_read_only(
 
 
 HUNGRY = """
-import resource, sys
+import resource, sys, threading
 from jrs.cli import main
 import jrs.cli.reading
 size = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (size + (48 << 20),) * 2)
+threading.stack_size(int(sys.argv[1]))
 sys.argv = ["jrs", "list", "--json", "--limit", "1000"]
 main()
 """
 
 
-def test_too_little_memory(url: str, home: Path) -> None:
-    """D8: a command that has too little memory says so in one line."""
+@pytest.mark.parametrize("stack", [0, 1 << 30], ids=["records", "thread"])
+def test_too_little_memory(url: str, home: Path, stack: int) -> None:
+    """D8: a command that has too little memory says so in one line, whatever it needs it for."""
     with open_backend(url) as backend:
         store = JobResultStore(backend)
         for number in range(200):
             result = JobResult(f"j{number}", JobStatus.FINISHED, "x" * 250_000)
             store.create_dirty(result, None)
+    command = [sys.executable, "-c", HUNGRY, str(stack)]
     done = subprocess.run(
-        [sys.executable, "-c", HUNGRY], cwd=home, env={**os.environ, "JRS_BACKEND": url},
+        command, cwd=home, env={**os.environ, "JRS_BACKEND": url},
         capture_output=True, text=True, timeout=120,
     )  # fmt: skip
 
