@@ -63,6 +63,11 @@ class Absent:
 Op = Create | Update | Delete | Check | Absent
 
 
+def unchanged(key: str, record: Record | None) -> Check | Absent:
+    """Return the condition that a key is as it was read; `record` is None if it was absent."""
+    return Absent(key) if record is None else Check(key, record.version)
+
+
 def create_or_update(key: str, value: bytes, version: int | None) -> Create | Update:
     """Return the operation that writes `value` if the key is still as it was read: at `version`, or
     absent if that is None."""

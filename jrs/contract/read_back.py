@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from jrs.contract.backend import Backend
-from jrs.contract.errors import OutcomeUnknown, Unavailable
+from jrs.contract.errors import Conflict, OutcomeUnknown, Unavailable
 from jrs.contract.operations import Create, Fence, Op, Update
 
 
@@ -35,5 +35,21 @@ def commit_and_read_back(
     except OutcomeUnknown as unknown:
         with still_unknown(unknown):
             stored = backend.get(own.key)
+        if stored is None or stored.value != own.value:
+            raise
+
+
+def commit_again(
+    backend: Backend, own: Create | Update, *others: Op, fence: Fence | None = None
+) -> None:
+    """Commit what an earlier call may have committed already, whose outcome was unknown.
+
+    Raises:
+        As `commit_and_read_back`; `Conflict` only if `own` was not written by such a call.
+    """
+    try:
+        commit_and_read_back(backend, own, *others, fence=fence)
+    except Conflict:
+        stored = backend.get(own.key)
         if stored is None or stored.value != own.value:
             raise

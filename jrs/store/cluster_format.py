@@ -25,7 +25,7 @@ from jrs.contract.errors import (
     WrongState,
 )
 from jrs.contract.formats import NEWEST_FORMAT, OLDEST_FORMAT
-from jrs.contract.operations import Absent, Check, Op, Record, create_or_update
+from jrs.contract.operations import Op, Record, create_or_update, unchanged
 from jrs.contract.read_back import commit_and_read_back
 from jrs.records import keys
 from jrs.records.codec import decode, encode
@@ -73,7 +73,7 @@ def stays_below(backend: Backend, version: int) -> Op | None:
     stored = backend.get(keys.FORMAT)
     if _version_in(stored, backend) >= version:
         return None
-    return Absent(keys.FORMAT) if stored is None else Check(keys.FORMAT, stored.version)
+    return unchanged(keys.FORMAT, stored)
 
 
 def ensure_supported(backend: Backend, *, convert: bool, now: Clock = time.time) -> None:

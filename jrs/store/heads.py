@@ -22,6 +22,7 @@ from jrs.contract.operations import (
     Record,
     Update,
     create_or_update,
+    unchanged,
 )
 from jrs.contract.read_back import commit_and_read_back
 from jrs.records import keys
@@ -80,8 +81,7 @@ def same_generation(backend: Backend, job_id: str) -> Check | Absent:
         Unavailable: the backend did not answer.
     """
     key = keys.GENERATIONS + job_id
-    stored = backend.get(key)
-    return Absent(key) if stored is None else Check(key, stored.version)
+    return unchanged(key, backend.get(key))
 
 
 def _generation(stored: Record | None) -> int:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from jrs.contract.errors import Conflict, InvalidInput, JobHeld, OutcomeUnknown
+from jrs.contract.errors import InvalidInput, JobHeld, OutcomeUnknown
 from jrs.contract.operations import Check, Create
-from jrs.contract.read_back import commit_and_read_back
+from jrs.contract.read_back import commit_again
 from jrs.records import keys
 from jrs.records.checks import check_json, check_stage_name
 from jrs.records.codec import decode, encode
@@ -342,13 +342,8 @@ class AttemptRun:
         context = self.context
         for last in (False, True):
             try:
-                commit_and_read_back(context.backend, *ops, *conditions, fence=context.fence)
+                commit_again(context.backend, *ops, *conditions, fence=context.fence)
                 return
             except OutcomeUnknown:
                 if last:
                     raise
-            except Conflict:
-                stored = context.backend.get(ops[0].key)
-                if stored is not None and stored.value == ops[0].value:
-                    return  # The first try was applied after all.
-                raise

@@ -13,7 +13,7 @@ from jrs.contract.backend import Backend
 from jrs.contract.errors import Conflict, CorruptRecord, Fenced, JobHeld
 from jrs.contract.leadership import Lifeline
 from jrs.contract.operations import Create, Fence, Update
-from jrs.contract.read_back import commit_and_read_back
+from jrs.contract.read_back import commit_again
 from jrs.contract.runtime import RUNTIME, Runtime
 from jrs.records.model import JobSpec, RunnerKind
 
@@ -90,11 +90,8 @@ class AttemptContext:
             OutcomeUnknown: it may be committed.
         """
         try:
-            commit_and_read_back(self.backend, op, fence=self.fence)
+            commit_again(self.backend, op, fence=self.fence)
         except Conflict:
-            found = self.backend.get(op.key)
-            if found is not None and found.value == op.value:
-                return  # By an earlier try of this call, whose outcome was unknown.
             self.check()  # Only an attempt that is let in writes it.
             raise Fenced(f"another attempt of job {self.job_id!r} has written {op.key}") from None
 

@@ -32,6 +32,7 @@ from jrs.contract.operations import (
     Record,
     Update,
     create_or_update,
+    unchanged,
 )
 from jrs.contract.read_back import commit_and_read_back, still_unknown
 from jrs.records import keys, signing
@@ -94,7 +95,7 @@ def suspended_guards(backend: Backend, job_id: str) -> list[Op]:
     found: list[Op] = [Absent(keys.RESULTS + job_id), Absent(keys.TOMBSTONES + job_id)]
     for guarded in (keys.ATTEMPTS + job_id, keys.STOPS + job_id):
         record = backend.get(guarded)
-        found.append(Absent(guarded) if record is None else Check(guarded, record.version))
+        found.append(unchanged(guarded, record))
     return found
 
 

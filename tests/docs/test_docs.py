@@ -299,7 +299,7 @@ def test_the_tutorial_works(tmp_path: Path) -> None:
     assert '"attempt": 2' in output, output
     skipped = r"stage write: attempt 1, \d+\.\d s, skipped by the last attempt"
     assert re.search(skipped, output), output
-    assert "FINISHED {'numbers': 4, 'sum': 10, 'attempt': 2} stages skipped: 1" in output
+    assert "\nFINISHED {'numbers': 4, 'sum': 10, 'attempt': 2} stages skipped: 1" in output
     assert "job 'first' has ended already; choose another job id to run it again" in output
     assert "first was submitted before (FINISHED)" in output
     assert "first FINISHED" in output
