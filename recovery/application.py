@@ -279,7 +279,7 @@ def run(
         master = Master(
             opened,
             url=url,
-            storage=None if storage is None else Path(storage),
+            storage=storage,
             ttl=ttl,
             resources=resources,
             cleanup_policy=cleanup_policy,

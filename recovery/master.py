@@ -29,7 +29,7 @@ from jrs.records import keys
 from jrs.records.checks import check_master_name
 from jrs.records.model import RunnerKind
 from jrs.records.policies import check_count
-from jrs.store import cluster_format
+from jrs.store import cluster_format, heads
 from jrs.store.masters import Registration, Registry, newest_epoch
 
 from . import process_attempt, run_hook
@@ -40,7 +40,7 @@ from .cleanup.job_cleanup import CleanupPolicy, JobCleanup
 from .cleanup.on_result import Notification
 from .cleanup.resources import default_resources
 from .files import epoch_folders
-from .files.job_folders import JobStorage, storage_root
+from .files.job_folders import JobStorage, storage_place
 from .files.storage_identity import StorageIdentity
 from .leader.admission import default_slots
 from .leader.context import LeaderContext
@@ -55,6 +55,8 @@ from .rules.resource import Resource
 from .rules.retention import RetentionPolicy
 from .spark import class_data
 from .spark.engine import ENGINE
+from .storage.objects import Objects
+from .storage.probe import probe
 
 EXIT_DEPOSED = 76
 """Exit status of a replaced leader that ended itself because an attempt in it did not end."""
@@ -102,8 +104,9 @@ class Master:
     Args:
         backend: the cluster's backend; the master does not close it.
         url: how another process opens the same backend, secrets included.
-        storage: the root of the jobs' folders, on a filesystem that all masters share; by default
-            what the environment variable JRS_STORAGE names, or a folder next to the backend's data.
+        storage: the root of the jobs' folders, on a filesystem that all masters share, or the URL
+            of objects, such as ``s3://bucket/prefix``; by default what the environment variable
+            JRS_STORAGE names, or a folder next to the backend's data.
         ttl: seconds after which a leader that hangs is replaced.
         name: this master's name, unique among the cluster's masters.
         resources: what else jobs leave behind, unknown to jrs; see `Resource`.
@@ -131,7 +134,7 @@ class Master:
         backend: Backend,
         *,
         url: str,
-        storage: Path | None = None,
+        storage: str | Path | None = None,
         ttl: float = 15.0,
         name: str | None = None,
         resources: Sequence[Resource] = (),
@@ -146,13 +149,15 @@ class Master:
         backend.check_ttl(ttl)
         if max_attempts is not None:
             check_count("max_attempts", max_attempts)
-        root = storage_root(backend, storage)
-        if root is None:
+        place = storage_place(backend, storage)
+        if place is None:
             raise InvalidInput(
                 "storage is missing: name a folder that all masters share: --storage FOLDER "
                 "(or storage=…, or JRS_STORAGE)"
             )
-        folders = JobStorage(root, backend.cluster)
+        root, folders = place.root, JobStorage(place, backend.cluster)
+        if folders.objects is not None:
+            _check_objects(backend, folders.objects)
         identity = StorageIdentity(backend, folders)
         with suppress(CorruptRecord):  # It waits for an operator; see `_check_storage`.
             identity.check()
@@ -189,7 +194,7 @@ class Master:
         self._turns = 0
         self._registry = Registry(backend, now=runtime.now)
         self._runners: dict[RunnerKind, Runner] = {
-            RunnerKind.PROCESS: ProcessRunner(url, root, process_attempt.PROGRAM, retention.limits),
+            RunnerKind.PROCESS: ProcessRunner(url, process_attempt.PROGRAM, retention.limits),
             RunnerKind.THREAD: ThreadRunner(hold=ttl / 2, engine=ENGINE),
         }
 
@@ -370,6 +375,19 @@ class Master:
 
     def _emit(self, kind: str, epoch: int, message: str) -> None:
         notify(self._report, Event(kind, "", message, epoch, self._runtime.now()))
+
+
+def _check_objects(backend: Backend, objects: Objects) -> None:
+    """Raise `InvalidInput` unless jobs can keep their files in these objects."""
+    if not heads.are_kept(backend):
+        raise InvalidInput(
+            f"a storage of objects needs format {heads.SINCE_FORMAT} of cluster "
+            f"{backend.cluster!r}: jrs cluster-format --raise"
+        )
+    try:
+        probe(objects)
+    except Unavailable as error:
+        raise InvalidInput(str(error)) from None
 
 
 def _are_folders_renewed(backend: Backend) -> bool:

@@ -42,7 +42,7 @@ def rescale_command(
     job_id: str,
     partitions: int,
     no_wait: bool,
-    storage: Path | None,
+    storage: str | Path | None,
     spec_key: SpecKey | None,
 ) -> int:
     """Change the number of partitions of the state of a job's streams.
@@ -108,7 +108,7 @@ def fork_command(
     place: ClusterRef,
     job_id: str,
     as_job: str,
-    storage: Path | None,
+    storage: str | Path | None,
     spec_key: SpecKey | None,
     as_json: bool,
 ) -> int:

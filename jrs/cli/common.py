@@ -21,6 +21,7 @@ from jrs.contract.mounts import STORAGE
 from jrs.contract.texts import did_you_mean, printable, shown
 from jrs.records.codec import to_plain
 from jrs.records.signing import SpecKey
+from jrs.recovery.storage.place import place_of
 
 EXIT_DIFFERS = 1
 EXIT_REFUSED = 2
@@ -90,10 +91,28 @@ spec_key_option = click.option(
 )
 
 
+class StorageType(click.Path):
+    """A folder, as a path; or the URL of objects, as a text.
+
+    Args:
+        exists: whether the folder has to exist.
+    """
+
+    def __init__(self, *, exists: bool = False) -> None:
+        super().__init__(path_type=Path, file_okay=False, exists=exists)
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        if "://" not in str(value):
+            return super().convert(value, param, ctx)
+        place = place_of(value)
+        return place.url or super().convert(place.root, param, ctx)
+
+
 def _storage_option(*, exists: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return click.option(
         "--storage",
-        type=click.Path(path_type=Path, file_okay=False, exists=exists),
+        type=StorageType(exists=exists),
+        metavar="FOLDER|URL",
         envvar=STORAGE,
         show_envvar=True,
         default=from_file("storage"),

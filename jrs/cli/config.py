@@ -24,6 +24,7 @@ from jrs.cli.common import (
 from jrs.cli.settings import NAME, path_of_settings, settings
 from jrs.contract.errors import InvalidInput
 from jrs.contract.texts import redacted
+from jrs.recovery.storage.place import place_of
 
 _TEMPLATE = """\
 # Settings of the jrs commands that run in this folder, or with JRS_CONFIG={name}.
@@ -65,7 +66,7 @@ _TEMPLATE = """\
               show_default=True, help="The file to write.")  # fmt: skip
 @storage_name_option
 @with_cluster
-def init_command(place: ClusterRef, path: Path, storage: Path | None) -> int:
+def init_command(place: ClusterRef, path: Path, storage: str | Path | None) -> int:
     """Write a commented jrs.toml, with the given backend, cluster and storage.
 
     The jrs commands in its folder then need no options. An existing file is never overwritten.
@@ -82,7 +83,7 @@ def init_command(place: ClusterRef, path: Path, storage: Path | None) -> int:
         name=path,
         backend=_line("backend", place.backend, "file:///var/lib/jrs"),
         cluster=_line("cluster", None if place.cluster == "default" else place.cluster, "default"),
-        storage=_line("storage", None if storage is None else str(storage.absolute()),
+        storage=_line("storage", None if storage is None else str(place_of(storage)),
                       "/srv/jrs-files"),
     )  # fmt: skip
     try:
@@ -102,7 +103,7 @@ def init_command(place: ClusterRef, path: Path, storage: Path | None) -> int:
 @with_cluster
 @click.pass_context
 def config_command(
-    ctx: click.Context, place: ClusterRef, storage: Path | None, as_json: bool
+    ctx: click.Context, place: ClusterRef, storage: str | Path | None, as_json: bool
 ) -> int:
     """Show the settings that hold here, and where each comes from.
 

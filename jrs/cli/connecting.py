@@ -15,7 +15,7 @@ def connect(
     place: ClusterRef,
     *,
     create: bool = False,
-    storage: Path | None = None,
+    storage: str | Path | None = None,
     spec_key: SpecKey | None = None,
 ) -> Client:
     """Connect to the cluster; without `create`, a cluster that does not exist is refused."""

@@ -46,7 +46,7 @@ def doctor_command(
     spark: bool,
     timeout: float,
     settings: JobSettings,
-    storage: Path | None,
+    storage: str | Path | None,
     as_json: bool,
 ) -> int:
     """Check whether a backend, and Spark, are fit for use from this host.

@@ -35,7 +35,7 @@ def logs_command(
     attempt: int | None,
     stream: str | None,
     tail: int | None,
-    storage: Path | None,
+    storage: str | Path | None,
 ) -> int:
     """Print what a job's attempt has printed: its log, stdout and stderr.
 

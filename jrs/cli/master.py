@@ -13,6 +13,7 @@ from jrs.cli import amounts, pid1
 from jrs.cli.common import (
     DEFAULT_TTL,
     ClusterRef,
+    StorageType,
     echo,
     echo_json,
     spec_key_option,
@@ -45,9 +46,10 @@ from jrs.store.opening import open_backend
 @click.option("--ttl", type=DURATION, metavar="DURATION", default=from_file("ttl", DEFAULT_TTL),
               show_default=str(DEFAULT_TTL),
               help="Seconds after which a leader that hangs is replaced.")  # fmt: skip
-@click.option("--storage", type=click.Path(path_type=Path, file_okay=False),
+@click.option("--storage", type=StorageType(), metavar="FOLDER|URL",
               envvar=STORAGE, show_envvar=True, default=from_file("storage"),
-              help="The folder of the jobs' files, which all masters share.")  # fmt: skip
+              help="The folder of the jobs' files, which all masters share; or the URL of objects, "
+              "such as s3://BUCKET/PREFIX.")  # fmt: skip
 @click.option("--resource", "resources", multiple=True, metavar="MODULE:FUNCTION",
               help="A function that returns a jrs.Resource: something more to clean up after "
               "each job. Repeatable.")  # fmt: skip
@@ -79,7 +81,7 @@ def master_command(
     place: ClusterRef,
     name: str | None,
     ttl: float,
-    storage: Path | None,
+    storage: str | Path | None,
     resources: tuple[str, ...],
     max_attempts: int | None,
     cleanup_retries: int | None,

@@ -32,7 +32,7 @@ def migrate_command(
     source: str,
     target: str,
     cluster: str | None,
-    storage: Path | None,
+    storage: str | Path | None,
     accept_storage: bool,
     dry_run: bool,
     abandon: bool,

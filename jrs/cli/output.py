@@ -20,7 +20,12 @@ from jrs.cli.connecting import connect
 @storage_option
 @with_cluster
 def files_command(
-    place: ClusterRef, job_id: str, stage: str, since: str, as_json: bool, storage: Path | None
+    place: ClusterRef,
+    job_id: str,
+    stage: str,
+    since: str,
+    as_json: bool,
+    storage: str | Path | None,
 ) -> int:
     """Print the files of a stage's output that count, one a line.
 

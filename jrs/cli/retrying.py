@@ -54,7 +54,7 @@ def retry_command(
     no_check: bool,
     timeout: float,
     waits: bool,
-    storage: Path | None,
+    storage: str | Path | None,
     spec_key: SpecKey | None,
     as_json: bool,
 ) -> int:

@@ -65,7 +65,7 @@ def read_settings(path: Path) -> dict[str, Any]:
         amounts.retention(found.get("retention", {}))
     except JrsError as error:
         raise InvalidInput(f"{path}: [retention]: {error}") from None
-    if "storage" in found:
+    if "storage" in found and "://" not in found["storage"]:
         found["storage"] = str(path.absolute().parent / found["storage"])
     return found
 

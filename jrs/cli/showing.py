@@ -43,7 +43,7 @@ Fact = tuple[str, str]
 @storage_option
 @json_option
 @with_cluster
-def show_command(place: ClusterRef, job_id: str, storage: Path | None, as_json: bool) -> int:
+def show_command(place: ClusterRef, job_id: str, storage: str | Path | None, as_json: bool) -> int:
     """Show a job: what was submitted, its attempts, its stages and its result.
 
     What ran, who submitted it, and where its attempts ran is shown as long as the result is kept;

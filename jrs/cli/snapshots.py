@@ -53,7 +53,7 @@ def _command(name: str) -> Callable[[Callable[..., Any]], click.Command]:
     """Make a command of the group that works with a client, with the common options."""
 
     def wrap(function: Callable[..., Any]) -> click.Command:
-        def command(place: ClusterRef, storage: Path | None, **options: Any) -> Any:
+        def command(place: ClusterRef, storage: str | Path | None, **options: Any) -> Any:
             spec_key = options.pop("spec_key", None)
             with connect(place, storage=storage, spec_key=spec_key) as client:
                 return function(client, **options)

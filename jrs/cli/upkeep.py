@@ -33,7 +33,7 @@ from jrs.records.policies import MOST
 @json_option
 @with_cluster
 def cleanup_command(
-    place: ClusterRef, action: str, job_id: str, storage: Path | None, as_json: bool
+    place: ClusterRef, action: str, job_id: str, storage: str | Path | None, as_json: bool
 ) -> int:
     """Retry, preview or skip the cleanup of a job that has ended.
 
@@ -105,7 +105,7 @@ def expire_command(
 @json_option
 @with_cluster
 def gc_command(
-    place: ClusterRef, dry_run: bool, age: float, storage: Path | None, as_json: bool
+    place: ClusterRef, dry_run: bool, age: float, storage: str | Path | None, as_json: bool
 ) -> int:
     """Remove files that nothing needs any more, and list them.
 
@@ -142,7 +142,7 @@ def gc_command(
 @json_option
 @with_cluster
 def fsck_command(
-    place: ClusterRef, accept_damage: bool, repair: bool, storage: Path | None, as_json: bool
+    place: ClusterRef, accept_damage: bool, repair: bool, storage: str | Path | None, as_json: bool
 ) -> int:
     """Check the whole cluster for damage, unreadable records, left-overs and held jobs.
 
@@ -180,7 +180,9 @@ def fsck_command(
 @storage_option
 @json_option
 @with_cluster
-def storage_command(place: ClusterRef, adopt: bool, storage: Path | None, as_json: bool) -> int:
+def storage_command(
+    place: ClusterRef, adopt: bool, storage: str | Path | None, as_json: bool
+) -> int:
     """Show which storage the cluster uses, or have it use another one.
 
     The cluster knows its storage by a marker with a random id, and the marker knows the epochs that

@@ -31,6 +31,7 @@ from jrs.records.signing import SpecKey
 from jrs.records.snapshots import SnapshotRecord
 from jrs.records.time_limits import TimeLimits, limits_of
 from jrs.recovery.attempt.entry_point import check_arguments
+from jrs.recovery.files.job_folders import storage_place
 from jrs.recovery.files.transfer import Progress, silent
 from jrs.recovery.inspect.doctor import examine, examine_storage
 from jrs.recovery.inspect.explain import Explainer, Explanation
@@ -99,7 +100,6 @@ def diagnose(
     Raises:
         As `connect`, when the first diagnostic is asked for.
     """
-    root = None if storage is None else Path(storage)
     what = f"cluster {cluster!r} at {redacted(url)}"
     try:
         opened = open_backend(url, cluster=cluster, create=create)
@@ -108,11 +108,11 @@ def diagnose(
             yield Diagnostic("open", f"{what} does not exist yet", absent.obstacle)
         else:
             yield Diagnostic("open", f"{what} does not exist yet; it is checked once it does")
-        yield from examine_storage(root)
+        yield from examine_storage(storage_place(None, storage), cluster)
         return
     with opened as backend, open_backend(url, cluster=cluster, create=create) as other:
         yield Diagnostic("open", what)
-        yield from examine(backend, other, ttl=ttl, storage=root)
+        yield from examine(backend, other, ttl=ttl, storage=storage)
 
 
 class Client(ClusterSteering, ClusterUpkeep):

@@ -18,7 +18,7 @@ from jrs.contract.errors import CorruptRecord, InvalidInput, WrongState
 from jrs.records.cluster import StorageRecord
 from jrs.records.signing import SpecKey
 from jrs.recovery.attempt import entry_point as entry_points
-from jrs.recovery.files.job_folders import JobStorage, storage_root
+from jrs.recovery.files.job_folders import JobStorage, storage_place
 from jrs.recovery.files.storage_identity import StorageIdentity, known_storage, needed_storage
 from jrs.recovery.snapshot_catalog import SnapshotCatalog
 from jrs.store.jobs import JobCatalog
@@ -35,7 +35,7 @@ class Connection:
     results: JobResultStore
     jobs: JobCatalog
     stops: JobStops
-    storage_root: Path | None
+    named_storage: str | Path | None
     spec_key: SpecKey | None
 
     @classmethod
@@ -48,7 +48,7 @@ class Connection:
             results=JobResultStore(backend),
             jobs=JobCatalog(backend, spec_key=spec_key),
             stops=JobStops(backend, spec_key=spec_key),
-            storage_root=None if storage is None else Path(storage),
+            named_storage=storage,
             spec_key=spec_key,
         )
 
@@ -58,15 +58,15 @@ class Connection:
         Raises:
             InvalidInput: the storage that was named is not the cluster's.
         """
-        return known_storage(self.backend, self.storage_root)
+        return known_storage(self.backend, self.named_storage)
 
     def storage_to_check(self) -> JobStorage | None:
         """Return what `known_storage` does, also where the record of the storage is damaged."""
         try:
             return self.known_storage()
         except CorruptRecord:
-            root = storage_root(self.backend, self.storage_root)
-            return None if root is None else JobStorage(root, self.backend.cluster)
+            place = storage_place(self.backend, self.named_storage)
+            return None if place is None else JobStorage(place, self.backend.cluster)
 
     def storage(self) -> JobStorage:
         """Return where jobs keep their files.
@@ -74,22 +74,22 @@ class Connection:
         Raises:
             InvalidInput: that is not known, or what was named is another cluster's.
         """
-        return needed_storage(self.backend, self.storage_root)
+        return needed_storage(self.backend, self.named_storage)
 
     def adopt_storage(self) -> StorageRecord:
         """Make the named storage the cluster's; see `Client.adopt_storage`."""
-        root = storage_root(self.backend, self.storage_root)
-        if root is None:
+        place = storage_place(self.backend, self.named_storage)
+        if place is None:
             raise InvalidInput("no storage: name the folder to adopt, with --storage DIR")
-        if not root.is_dir():
-            raise InvalidInput(f"{root} is not a folder on this host")
+        if not place.url and not place.root.is_dir():
+            raise InvalidInput(f"{place.root} is not a folder on this host")
         running = Registry(self.backend).running()
         if running:
             raise WrongState(
                 f"master {running[0].name!r} runs on {running[0].host}: stop all masters first; a "
                 "killed master counts as running for a while"
             )
-        identity = StorageIdentity(self.backend, JobStorage(root, self.backend.cluster))
+        identity = StorageIdentity(self.backend, JobStorage(place, self.backend.cluster))
         return identity.adopt(caller(), time.time())
 
     def snapshots(self) -> SnapshotCatalog:

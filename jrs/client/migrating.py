@@ -15,6 +15,7 @@ from jrs.contract.registry import opener_of
 from jrs.contract.texts import redacted
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.files.storage_identity import StorageIdentity, recorded_storage
+from jrs.recovery.storage.place import place_of
 from jrs.store.before_migration import obstacles, refuse
 from jrs.store.copying import Contents, survey
 from jrs.store.masters import newest_epoch
@@ -171,24 +172,25 @@ def _check_storage(source: Backend, named: str | Path | None, *, several: bool, 
     if record is None:
         _check_none_is_used(source)
         return
-    root = Path(record.path) if named is None else Path(named).absolute()
-    storage = JobStorage(root, source.cluster)
-    if not (storage.root / ".storage").is_dir():
+    place = place_of(named or record.path)
+    storage = JobStorage(place, source.cluster)
+    if not place.url and not (storage.root / ".storage").is_dir():
         if ok and named is None:
             return
         raise InvalidInput(
-            f"the storage of cluster {source.cluster!r}, {root}, is not on this host: run jrs "
+            f"the storage of cluster {source.cluster!r}, {place}, is not on this host: run jrs "
             "migrate where it is, or name it as it is mounted here, with --storage DIR"
         )
     identity = StorageIdentity(source, storage)
     identity.check()
     identity.check_epoch()
-    problem = reach_problem(root) if several and not ok else None
+    one_host = several and not ok and not place.url
+    problem = reach_problem(place.root) if one_host else None
     if problem is not None:
         raise InvalidInput(
-            f"the hosts of the target do not share the storage {root}: {problem}. First move it to "
-            "a filesystem that all masters mount (docs/operating.md); or, if all masters stay on "
-            "this host: --accept-storage"
+            f"the hosts of the target do not share the storage {place}: {problem}. First move it "
+            "to a filesystem that all masters mount (docs/operating.md); or, if all masters stay "
+            "on this host: --accept-storage"
         )
 
 

@@ -20,7 +20,7 @@ from jrs.records.policies import LONGEST, Keep, RestartPolicy, SnapshotPolicy
 from jrs.records.settings import JobSettings
 from jrs.records.time_limits import TimeLimits
 from jrs.recovery.files import transfer
-from jrs.recovery.files.job_folders import storage_root
+from jrs.recovery.files.job_folders import storage_place
 from jrs.recovery.files.storage_identity import known_storage
 from jrs.recovery.master import Master
 from jrs.recovery.spark import doctor
@@ -71,7 +71,7 @@ def diagnose_spark(
     """
     if not 0 < timeout <= LONGEST:
         raise InvalidInput(f"the timeout must be a number of seconds above 0, not {timeout!r}")
-    named = _storage(url, cluster, None if storage is None else Path(storage))
+    named = _storage(url, cluster, storage)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="jrs-doctor-")))
         root = named or folder / "files"
@@ -91,13 +91,14 @@ def diagnose_spark(
         _until_clean(backend)
 
 
-def _storage(url: str | None, cluster: str, storage: Path | None) -> Path | None:
+def _storage(url: str | None, cluster: str, storage: str | Path | None) -> Path | None:
     """Return where the jobs of a cluster keep their files; None if that is not known."""
     if url is not None:
         with suppress(NoSuchCluster), open_backend(url, cluster=cluster, create=False) as backend:
             known = known_storage(backend, storage)
             return None if known is None else known.root.parent
-    return storage_root(None, storage)
+    place = storage_place(None, storage)
+    return None if place is None else place.root
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from cattrs.errors import BaseValidationError, CattrsError
 from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 
 from jrs.contract.errors import CorruptRecord, JrsError, UnsupportedVersion
-from jrs.records import applications, cluster, heads, lineage, model, snapshots
+from jrs.records import applications, cluster, heads, lineage, model, objects, snapshots
 from jrs.records.former import FORMER
 from jrs.records.stored import Stored
 
@@ -39,9 +39,9 @@ _TYPES: dict[type[Stored], tuple[str, int]] = {
     cluster.StorageMarker: ("marker", 1),
     cluster.StorageRecord: ("storage", 1),
     cluster.SwitchoverRecord: ("switchover", 1),
-    heads.StreamHead: ("head", 1),
+    heads.StreamHead: ("head", 2),
     heads.JobGeneration: ("generation", 1),
-    heads.StreamPlan: ("plan", 1),
+    heads.StreamPlan: ("plan", 2),
     model.AttemptRecord: ("attempt", 1),
     model.CancelRequest: ("cancel", 1),
     model.CleanupJournal: ("cleanup", 1),
@@ -50,10 +50,14 @@ _TYPES: dict[type[Stored], tuple[str, int]] = {
     model.JobResult: ("result", 1),
     model.JobSpec: ("spec", 2),
     model.MasterInfo: ("master", 1),
-    model.StageRecord: ("stage", 1),
+    model.StageRecord: ("stage", 2),
     model.StopRecord: ("stop", 2),
     model.StreamRecord: ("stream", 1),
     model.Tombstone: ("tombstone", 1),
+    objects.BatchManifest: ("batch", 1),
+    objects.MergedBatches: ("batches", 1),
+    objects.OutputIndex: ("outputs", 1),
+    objects.OutputManifest: ("output", 1),
     snapshots.Manifest: ("manifest", 1),
     snapshots.RestoreRecord: ("restore", 1),
     snapshots.SnapshotRecord: ("snapshot", 1),

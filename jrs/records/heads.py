@@ -5,6 +5,7 @@ from __future__ import annotations
 import attrs
 
 from jrs.records.checks import a_job_id, check_path
+from jrs.records.objects import StoredObject
 from jrs.records.stored import Stored
 
 
@@ -23,6 +24,13 @@ class StreamHead(Stored):
     """The digest of what the batch has read; empty if it is not known."""
     folder: str = ""
     """The staged folder with the batch's rows; empty if none has to be published."""
+    manifest: StoredObject | None = None
+    """The `BatchManifest` of the batch, where the storage is of objects; None before the first
+    batch."""
+
+    def least_reader(self) -> int:
+        # Others would look for the rows in a folder.
+        return 1 if self.manifest is None else 2
 
 
 @attrs.frozen
@@ -51,6 +59,11 @@ class StreamPlan(Stored):
     files: dict[str, str] = attrs.field(factory=dict, repr=False, hash=False)
     """The files of the checkpoint that plan the batch, by their paths in it, without those that
     earlier plans have named. All of them are synced; large ones are left out here."""
+    manifest: StoredObject | None = None
+    """The `BatchManifest` with the checkpoint, where the storage is of objects."""
+
+    def least_reader(self) -> int:
+        return 1 if self.manifest is None else 2
 
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()

@@ -6,6 +6,7 @@ import attrs
 
 from jrs.records.checks import a_job_id
 from jrs.records.fields import Json
+from jrs.records.objects import StoredObject
 from jrs.records.stored import Stored
 
 TAKEN_OVER = 0
@@ -47,6 +48,13 @@ class StageRecord(Stored):
     """The absolute path where its output is published; None for the job's own folder."""
     serial: int = 0
     """Grows with each commit of finished stages of the job; 0 if not recorded."""
+    manifest: StoredObject | None = None
+    """The `OutputManifest` of its output, where the storage is of objects; None if it wrote none,
+    or is a stream."""
+
+    def least_reader(self) -> int:
+        # Others would look for the output in a folder.
+        return 1 if self.manifest is None else 2
 
     def finished_before(self, other: StageRecord) -> bool:
         """Return whether this stage finished no later than `other`. Serials decide where both

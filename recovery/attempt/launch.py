@@ -14,6 +14,7 @@ from jrs.records.codec import decode, encode
 from jrs.records.model import AttemptRecord, JobSpec
 
 from ..files.job_folders import JobStorage
+from ..storage.place import StoragePlace
 from . import host
 from .context import AttemptContext
 from .own_attempt import OwnAttempt
@@ -36,6 +37,9 @@ class Launch:
     backend: str = attrs.field(repr=False)
     cluster: str
     storage: str
+    """The folder of the jobs' files on this host."""
+    objects: str
+    """The URL of the jobs' objects; empty if their files are in that folder."""
     spec: str
     attempt: int
     epoch: int
@@ -74,7 +78,7 @@ class Launch:
             attempt=self.attempt,
             fence=Fence(self.epoch, self.fence_version, let_in),
             backend=backend,
-            storage=JobStorage(Path(self.storage), self.cluster),
+            storage=JobStorage(StoragePlace(Path(self.storage), self.objects), self.cluster),
             first_started_at=self.first_started_at,
             mark=self.mark,
             on_report=PipeReporter(self.reports) if self.reports >= 0 else ignore,
@@ -85,7 +89,6 @@ class Launch:
 def launch_of(
     context: AttemptContext,
     url: str,
-    storage: Path,
     secrets: dict[str, str],
     job_secrets: dict[str, str],
     reports: int,
@@ -100,10 +103,12 @@ def launch_of(
         CannotStartHere: this host does not have the job's interpreter.
     """
     settings, record = context.spec.settings, context.own.record
+    place = context.storage.place
     return Launch(
         backend=url,
         cluster=context.backend.cluster,
-        storage=str(storage),
+        storage=str(place.root),
+        objects=place.url,
         spec=encode(context.spec).decode(),
         attempt=context.attempt,
         epoch=context.fence.epoch,

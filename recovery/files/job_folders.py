@@ -34,6 +34,8 @@ from jrs.contract.mounts import STORAGE
 from jrs.records.checks import check_job_id
 from jrs.records.model import StageRecord
 
+from ..storage.objects import Objects
+from ..storage.place import StoragePlace, place_of
 from . import epoch_folders, permissions
 
 GONE = (FileNotFoundError, NotADirectoryError)
@@ -44,8 +46,13 @@ _DAMAGED = "damaged"
 class JobStorage:
     """The folders of one cluster's jobs. All methods are idempotent."""
 
-    def __init__(self, root: Path, cluster: str) -> None:
-        self.root = root / cluster
+    def __init__(self, place: StoragePlace | Path, cluster: str) -> None:
+        if isinstance(place, Path):
+            place = StoragePlace(place)
+        self.place = place
+        self.root = place.root / cluster
+        self.objects = Objects(place.url, cluster) if place.url else None
+        """The objects of the jobs; None if their files are in these folders."""
 
     def make(self) -> None:
         """Create the folder of all jobs, with the folders above it. Durable.
@@ -336,13 +343,16 @@ def _is_job_id(name: str) -> bool:
     return True
 
 
-def storage_root(backend: Backend | None, root: Path | None) -> Path | None:
-    """Return the storage: `root`, else what `JRS_STORAGE` names, else the folder next to the
-    backend's data; None if none of these is known."""
-    named = os.environ.get(STORAGE)
+def storage_place(backend: Backend | None, named: str | Path | None) -> StoragePlace | None:
+    """Return the storage: `named`, else what `JRS_STORAGE` names, else the folder next to the
+    backend's data; None if none of these is known.
+
+    Raises:
+        InvalidInput: it is a URL that jrs does not know.
+    """
     default = None if backend is None else backend.default_storage
-    found = root or (Path(named) if named else default)
-    return None if found is None else found.absolute()
+    found = named or os.environ.get(STORAGE) or default
+    return None if found is None else place_of(found)
 
 
 def sync_tree(root: Path) -> None:

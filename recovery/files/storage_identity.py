@@ -17,8 +17,6 @@ replaced may still write its own, and the newest one counts.
 
 from __future__ import annotations
 
-import os
-import re
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,9 +33,10 @@ from jrs.records.codec import decode, encode
 from jrs.store.cluster_format import is_at_least
 from jrs.store.masters import newest_epoch
 
-from .job_folders import JobStorage, storage_root, sync_folder, sync_tree
+from ..storage.place import place_of
+from .job_folders import JobStorage, storage_place
+from .storage_marker import FOLDER, marker_of
 
-_EPOCH = re.compile(r"e([0-9]+)")
 _FORMAT = 5
 
 
@@ -46,9 +45,8 @@ class StorageIdentity:
 
     def __init__(self, backend: Backend, storage: JobStorage) -> None:
         self._backend = backend
-        self._storage = storage
-        self._folder = storage.root / ".storage"
-        self._path = str(storage.root.parent)
+        self._marked = marker_of(storage)
+        self._path = str(storage.place)
 
     def check(self) -> None:
         """Check that this is the storage that the cluster has recorded, if it has recorded one.
@@ -114,7 +112,7 @@ class StorageIdentity:
         self._check_is(record)
         if not record.marked and self._marker() is None:
             self._mark(record)
-        self._write_epoch(fence.epoch)
+        self._marked.add_epoch(fence.epoch)
         self._put(attrs.evolve(record, path=self._path, marked=True, epoch=fence.epoch), fence)
 
     def adopt(self, by: str, now: float) -> StorageRecord:
@@ -140,11 +138,11 @@ class StorageIdentity:
             try:
                 self._mark(record)
             except OSError as error:
-                raise InvalidInput(f"{self._folder} cannot be written: {error.strerror}") from None
+                raise InvalidInput(f"{self._path} cannot be written: {error.strerror}") from None
         else:
             record = StorageRecord(marker.id, self._path)
         if epoch:
-            self._write_epoch(epoch)
+            self._marked.add_epoch(epoch)
         record = attrs.evolve(record, marked=True, epoch=epoch, recorded_at=now, recorded_by=by)
         self._put(record, None)
         return record
@@ -170,7 +168,7 @@ class StorageIdentity:
 
     def epoch(self) -> int:
         """Return the newest epoch that has led with this storage, as far as its marker tells."""
-        return max(self._epochs(), default=0)
+        return max(self._marked.epochs(), default=0)
 
     # -- inside ----------------------------------------------------------------------------
 
@@ -226,39 +224,13 @@ class StorageIdentity:
         return f"cluster {self._backend.cluster!r} at {self._backend.url}"
 
     def _marker(self) -> StorageMarker | None:
-        path = self._folder / "id"
-        try:
-            data = path.read_bytes()
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except OSError as error:
-            raise CorruptRecord(f"{path} cannot be read: {error.strerror}") from None
-        return decode(StorageMarker, data, str(path))
+        data = self._marked.read()
+        return None if data is None else decode(StorageMarker, data, f"{self._path}/…/id")
 
     def _mark(self, record: StorageRecord) -> None:
         """Write the marker; it appears whole."""
-        self._storage.make_folder(self._folder)
         marker = StorageMarker(record.id, self._backend.cluster, self._backend.url)
-        whole = self._folder / f".{uuid.uuid4().hex}"
-        whole.write_bytes(encode(marker))
-        sync_tree(self._folder)
-        os.rename(whole, self._folder / "id")
-        sync_folder(self._folder)
-
-    def _write_epoch(self, epoch: int) -> None:
-        path = self._folder / f"e{epoch}"
-        os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
-        sync_folder(self._folder)
-        for older in self._epochs():
-            if older < epoch:
-                (self._folder / f"e{older}").unlink(missing_ok=True)
-
-    def _epochs(self) -> list[int]:
-        try:
-            names = os.listdir(self._folder)
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-        return [int(match[1]) for match in map(_EPOCH.fullmatch, names) if match]
+        self._marked.write(encode(marker))
 
     def _put(self, record: StorageRecord, fence: Fence | None) -> None:
         stored = self._backend.get(keys.STORAGE)
@@ -279,36 +251,37 @@ def recorded_storage(backend: Backend) -> StorageRecord | None:
     return None if stored is None else decode(StorageRecord, stored.value, stored.key)
 
 
-def known_storage(backend: Backend, root: Path | None) -> JobStorage | None:
+def known_storage(backend: Backend, named: str | Path | None) -> JobStorage | None:
     """Return the storage of a cluster for a client, checked by identity; None if none is known.
 
-    It is `root`, else what ``JRS_STORAGE`` names, else the recorded folder if it is on this host,
-    else the folder next to the backend's data.
+    It is `named`, else what ``JRS_STORAGE`` names, else the recorded one if it is on this host or
+    is of objects, else the folder next to the backend's data.
 
     Raises:
         InvalidInput: the named one is not the cluster's; the message names both.
         CorruptRecord: the record, or the marker, cannot be read.
     """
-    named = storage_root(backend, root)
+    place = storage_place(backend, named)
     record = recorded_storage(backend)
-    if record is not None and root is None and named in (None, backend.default_storage):
-        there = Path(record.path)
-        if (there / backend.cluster / ".storage").is_dir():
-            named = there
-    if named is None:
+    root = None if place is None else place.root
+    if record is not None and named is None and root in (None, backend.default_storage):
+        there = place_of(record.path)
+        if there.url or (there.root / backend.cluster / FOLDER).is_dir():
+            place = there
+    if place is None:
         return None
-    storage = JobStorage(named, backend.cluster)
+    storage = JobStorage(place, backend.cluster)
     StorageIdentity(backend, storage).check()
     return storage
 
 
-def needed_storage(backend: Backend, root: Path | None) -> JobStorage:
+def needed_storage(backend: Backend, named: str | Path | None) -> JobStorage:
     """Return what `known_storage` does.
 
     Raises:
         InvalidInput: none is known, or the named one is not the cluster's.
     """
-    storage = known_storage(backend, root)
+    storage = known_storage(backend, named)
     if storage is None:
         raise InvalidInput(
             "no storage: give the folder of the jobs' files, with --storage DIR, JRS_STORAGE or "

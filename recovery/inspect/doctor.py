@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from jrs.contract.backend import Backend, Diagnostic
-from jrs.contract.errors import Conflict, Fenced, InvalidInput, JrsError
+from jrs.contract.errors import Conflict, Fenced, InvalidInput, JrsError, Unavailable
 from jrs.contract.mounts import filesystem_of, storage_problem
 from jrs.contract.operations import EPOCH_KEY, Check, Create, Delete, Fence, Update
 from jrs.records import keys
@@ -21,6 +21,10 @@ from jrs.records.codec import decode
 from jrs.records.model import EpochRecord
 
 from ..files import epoch_folders
+from ..files.job_folders import storage_place
+from ..storage.objects import Objects
+from ..storage.place import StoragePlace
+from ..storage.probe import probe
 
 COMMITS = 100
 """Commits whose latency is measured."""
@@ -35,7 +39,7 @@ def examine(
     other: Backend,
     *,
     ttl: float,
-    storage: Path | None = None,
+    storage: str | Path | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Diagnostic]:
     """Yield the diagnostics of a cluster, by two handles on it. A check that fails yields one, too.
@@ -54,7 +58,9 @@ def examine(
         lambda: _latency(backend, mine, ttl, clock),
         lambda: _watch(backend, other, mine, ttl, clock),
         lambda: examine_storage(
-            storage or backend.default_storage, renewed=epoch_folders.are_renewed(backend)
+            storage_place(backend, storage),
+            backend.cluster,
+            renewed=epoch_folders.are_renewed(backend),
         ),
     )
     for look in looks:
@@ -170,15 +176,22 @@ def _watch(
     yield Diagnostic("watch", f"commits are noticed within {_ms(max(taken))}, commit included")
 
 
-def examine_storage(root: Path | None, *, renewed: bool = True) -> Iterator[Diagnostic]:
-    """Check whether a new leader takes an older attempt's files away on the jobs' filesystem.
+def examine_storage(
+    place: StoragePlace | None, cluster: str, *, renewed: bool = True
+) -> Iterator[Diagnostic]:
+    """Check whether jobs can keep their files in a place: whether a new leader takes an older
+    attempt's files away on its filesystem, or whether its objects can be read once written.
 
     Args:
-        root: None checks nothing.
+        place: None checks nothing.
         renewed: as in `storage_problem`.
     """
-    if root is None:
+    if place is None:
         return
+    if place.url:
+        yield _objects(Objects(place.url, cluster))
+        return
+    root = place.root
     problem = storage_problem(root, renewed=renewed)
     if problem is None:
         kind = filesystem_of(root) or "an unknown filesystem"
@@ -186,6 +199,14 @@ def examine_storage(root: Path | None, *, renewed: bool = True) -> Iterator[Diag
     else:
         why, remedy = problem
         yield Diagnostic("storage", f"{root}: {why}", remedy)
+
+
+def _objects(objects: Objects) -> Diagnostic:
+    try:
+        probe(objects)
+    except (InvalidInput, Unavailable) as error:
+        return Diagnostic("storage", str(error), "see above")
+    return Diagnostic("storage", f"{objects.url}: written, read, listed and deleted")
 
 
 def _ms(seconds: float) -> str:

@@ -80,7 +80,7 @@ def files(
         pyarrow.parquet.read_table(jrs.files("file:///var/lib/jrs", "live", "words").paths)
     """
     with open_backend(url, cluster=cluster, create=False) as backend:
-        folders = needed_storage(backend, None if storage is None else Path(storage))
+        folders = needed_storage(backend, storage)
         return output_files(backend, folders, job_id, stage, since)
 
 

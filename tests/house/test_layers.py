@@ -25,6 +25,7 @@ FLOORS = [
     ["jrs.backends.file.segments"],
     ["jrs.backends.etcd", "jrs.backends.file", "jrs.backends.memory", "jrs.backends.zookeeper"],
     ["jrs.store"],
+    ["jrs.recovery.storage"],
     ["jrs.recovery.rules", "jrs.recovery.files", "jrs.recovery.processes"],
     ["jrs.recovery.checkpoint_format"],
     ["jrs.recovery.snapshots"],

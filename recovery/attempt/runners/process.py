@@ -40,7 +40,6 @@ class ProcessRunner(Runner):
 
     Args:
         url: the backend's URL as the attempt opens it, secrets included.
-        storage: the root of all jobs' folders.
         program: the module that reads a `Launch` and runs the attempt.
         limits: the bytes of logs that are kept.
     """
@@ -48,14 +47,12 @@ class ProcessRunner(Runner):
     def __init__(
         self,
         url: str,
-        storage: Path,
         program: str,
         limits: LogLimits = LogLimits(),  # noqa: B008 - it cannot be changed
     ) -> None:
         self._limits = limits
         self._url = url
         self._program = program
-        self._storage = storage
         self._secrets = credentials.secrets_of(os.environ)
         self._reports = Reports()
 
@@ -77,9 +74,7 @@ class ProcessRunner(Runner):
         inherited = (line.until, line.held) if line else ()
         reports = self._reports.open(context.on_report)
         try:
-            launch = launch_of(
-                context, self._url, self._storage, self._secrets, job_secrets, reports.writing
-            )
+            launch = launch_of(context, self._url, self._secrets, job_secrets, reports.writing)
             watchdog = self._watchdog(context, old_mark, out, err, reports.writing, inherited)
         except BaseException:
             self._reports.close(reports)

@@ -78,7 +78,7 @@ def leader(tmp_path: Path, line: Line) -> Iterator[Leader]:
     """A leader with the lifeline, and the job "job" that hangs in a process of its own."""
     url = (tmp_path / "store").as_uri()
     with open_backend(url, cluster=CLUSTER) as backend:
-        runner = ProcessRunner(url, tmp_path / "jobs", PROGRAM)
+        runner = ProcessRunner(url, PROGRAM)
         with Leader(backend, tmp_path / "jobs", runner=runner) as made:
             made.leadership.lifeline = line.given
             pids = str(tmp_path / "pids")

@@ -217,7 +217,7 @@ def test_an_attempt_outlives_the_thread_that_started_it(tmp_path: Path) -> None:
                 first_started_at=0.0,
                 mark=random_token(),
             )
-            runner = ProcessRunner(url, tmp_path / "jobs", PROGRAM)
+            runner = ProcessRunner(url, PROGRAM)
             starter = threading.Thread(
                 target=lambda: running.append(runner.start(context, None, lambda ended: over.set()))
             )
@@ -405,7 +405,7 @@ def test_no_process_shows_the_launch_to_others(tmp_path: Path) -> None:
     store, pids = tmp_path / secret / "store", tmp_path / "another-s3cret"
     with open_backend(store.as_uri(), cluster=CLUSTER) as backend:
         root = tmp_path / "jobs"
-        runner = ProcessRunner(store.as_uri(), root, PROGRAM)
+        runner = ProcessRunner(store.as_uri(), PROGRAM)
         with Leader(backend, root, runner=runner) as leader:
             JobCatalog(backend).submit(spec("job", job("hang"), arguments={"pids": str(pids)}))
             noted(pids, 1)
@@ -472,7 +472,7 @@ def test_a_leader_that_slept_does_not_kill_the_new_leaders_attempt(tmp_path: Pat
     """Processes of a newer epoch are left alone by a search that an older leader began."""
     with open_backend((tmp_path / "store").as_uri(), cluster=CLUSTER) as backend:
         pids = tmp_path / "pids"
-        runner = ProcessRunner((tmp_path / "store").as_uri(), tmp_path / "jobs", PROGRAM)
+        runner = ProcessRunner((tmp_path / "store").as_uri(), PROGRAM)
         lead(backend, "old").resign()
         with Leader(backend, tmp_path / "jobs", runner=runner) as leader:
             JobCatalog(backend).submit(spec("job", job("hang"), arguments={"pids": str(pids)}))

@@ -64,9 +64,7 @@ def leader(tmp_path: Path) -> Iterator[Leader]:
     url = (tmp_path / "store").as_uri()
     with (
         open_backend(url, cluster=CLUSTER) as backend,
-        Leader(
-            backend, tmp_path / "jobs", runner=ProcessRunner(url, tmp_path / "jobs", PROGRAM)
-        ) as made,
+        Leader(backend, tmp_path / "jobs", runner=ProcessRunner(url, PROGRAM)) as made,
     ):
         yield made
 

@@ -1,0 +1,128 @@
+"""The batches of a stream in objects: one manifest names the newest one and all before it.
+
+The manifest of a batch lists the earlier batches that have rows. Where 64 entries of a level have
+come together, one object of the next level takes their place, so that neither a commit nor a look
+costs more as the stream grows older: at the first level it has the names of their files, above that
+the names of such objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from jrs.records.objects import (
+    BatchFiles,
+    BatchManifest,
+    EarlierBatches,
+    MergedBatches,
+    StoredFile,
+    StoredObject,
+)
+
+from .copies import Place, read_record, side_by_side
+from .objects import Objects
+
+WIDTH = 64
+"""Entries of one level that are merged into one of the next."""
+
+
+def follow(
+    objects: Objects, place: Place, before: BatchManifest, named: StoredObject
+) -> tuple[EarlierBatches, ...]:
+    """Return what the manifest of the batch after `before` lists as earlier.
+
+    Args:
+        named: how records name `before`.
+
+    Raises:
+        CorruptRecord: a manifest that has to be merged is missing, or was changed.
+        Unavailable, AccessRefused: from the store; the call may be repeated.
+    """
+    if not before.files:
+        return before.earlier
+    listed = [*before.earlier, EarlierBatches(before.batch, before.batch, 0, named)]
+    while (level := _full_level(listed)) is not None:
+        some = listed[-WIDTH:]
+        listed[-WIDTH:] = [_merged(objects, place, before, some, level)]
+    return tuple(listed)
+
+
+def files_of(
+    objects: Objects, newest: BatchManifest, *, behind: int = -1
+) -> Iterator[tuple[int, StoredFile]]:
+    """Yield the files with rows after the batch `behind`, with their batches, oldest first.
+
+    Raises:
+        CorruptRecord: a manifest is missing, or was changed.
+        Unavailable, AccessRefused: from the store.
+    """
+    for one in _below(objects, newest.earlier, behind):
+        yield from ((one.batch, file) for file in one.files)
+    if newest.batch > behind:
+        yield from ((newest.batch, file) for file in newest.files)
+
+
+def objects_of(objects: Objects, newest: BatchManifest) -> Iterator[str]:
+    """Yield the objects that a manifest names, and those that they name: rows, checkpoint and
+    other manifests. Raises as `files_of`."""
+    yield from (one.object for one in newest.files)
+    yield from (one.object for one in newest.checkpoint)
+    yield from _names(objects, newest.earlier)
+
+
+# -- inside --------------------------------------------------------------------------------
+
+
+def _full_level(listed: Sequence[EarlierBatches]) -> int | None:
+    """Return the level of the last entries, if there are enough of them to be merged."""
+    last = listed[-WIDTH:]
+    level = last[-1].level
+    return level if len(last) == WIDTH and last[0].level == level else None
+
+
+def _merged(
+    objects: Objects,
+    place: Place,
+    newest: BatchManifest,
+    some: Sequence[EarlierBatches],
+    level: int,
+) -> EarlierBatches:
+    batches = tuple(_below(objects, some, -1)) if level == 0 else ()
+    earlier = () if level == 0 else tuple(some)
+    merged = MergedBatches(newest.job_id, newest.stage, batches, earlier)
+    named = place.put_record(newest.stage, merged)
+    return EarlierBatches(some[0].first, some[-1].last, level + 1, named)
+
+
+def _below(
+    objects: Objects, entries: Sequence[EarlierBatches], behind: int
+) -> Iterator[BatchFiles]:
+    wanted = [entry for entry in entries if entry.last > behind]
+    for entry, found in zip(wanted, _read_all(objects, wanted), strict=True):
+        if isinstance(found, BatchManifest):
+            yield BatchFiles(found.batch, found.files)
+        elif entry.level == 1:
+            yield from (one for one in found.batches if one.batch > behind)
+        else:
+            yield from _below(objects, found.earlier, behind)
+
+
+def _names(objects: Objects, entries: Sequence[EarlierBatches]) -> Iterator[str]:
+    for entry, found in zip(entries, _read_all(objects, entries), strict=True):
+        yield entry.manifest.name
+        if isinstance(found, BatchManifest):
+            yield from (file.object for file in found.files)
+        else:
+            yield from (file.object for one in found.batches for file in one.files)
+            yield from _names(objects, found.earlier)
+
+
+def _read_all(
+    objects: Objects, entries: Sequence[EarlierBatches]
+) -> list[BatchManifest | MergedBatches]:
+    def reading(entry: EarlierBatches) -> Callable[[], BatchManifest | MergedBatches]:
+        if entry.level == 0:
+            return lambda: read_record(objects, BatchManifest, entry.manifest)
+        return lambda: read_record(objects, MergedBatches, entry.manifest)
+
+    return side_by_side([reading(entry) for entry in entries])

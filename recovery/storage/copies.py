@@ -1,0 +1,223 @@
+"""Copying files into objects, and back: many at a time, small ones together.
+
+A name is used once: its place belongs to one attempt, and a counter numbers what that has written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import BinaryIO, TypeVar
+
+from jrs.contract.errors import CorruptRecord
+from jrs.records.codec import decode, encode
+from jrs.records.objects import StoredFile, StoredObject
+from jrs.records.stored import Stored
+
+from .objects import ONE_PUT, Objects
+
+T = TypeVar("T")
+S = TypeVar("S", bound=Stored)
+
+_AT_ONCE = 32
+"""Requests in flight."""
+_SMALL = 1024 * 1024
+"""Bytes of a file that is put into an object with others."""
+_PACK = 8 * 1024 * 1024
+"""Bytes of such an object, at least if there is more."""
+_UNSAFE = re.compile(r"[^A-Za-z0-9._=-]+")
+
+
+def sha256_of(content: bytes | Path) -> str:
+    """Return the digest of a content, or of that of a file, in hex."""
+    if isinstance(content, bytes):
+        return hashlib.sha256(content).hexdigest()
+    with open(content, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+class Place:
+    """Where one attempt writes objects: nobody else writes there, and nothing is written twice.
+
+    Args:
+        job_id, name: the place is ``<job>/data/<name>``, and `name` was never used before.
+    """
+
+    def __init__(self, objects: Objects, job_id: str, name: str) -> None:
+        self._objects = objects
+        self.prefix = f"{job_id}/data/{name}"
+        self._numbers = itertools.count()
+
+    def put_record(self, what: str, value: Stored) -> StoredObject:
+        """Write a stored value as an object of its own, and return how records name it."""
+        content = encode(value)
+        name = self._name(what, "manifest")
+        self._objects.put(name, content)
+        return StoredObject(name, len(content), sha256_of(content))
+
+    def put_files(
+        self, what: str, files: Mapping[str, Path], *, together: bool = False
+    ) -> tuple[StoredFile, ...]:
+        """Write files; return how a manifest names them, in the order of their paths.
+
+        Args:
+            what: part of the objects' names, for people.
+            files: the files of this host, by their paths in the manifest.
+            together: put small ones into an object with others; else each has one of its own.
+
+        Raises:
+            FileNotFoundError: one of the files is gone.
+            Unavailable, AccessRefused: from the store; the call may be repeated.
+        """
+        alone, small = dict(files), {}
+        if together:
+            small = {path: real for path, real in files.items() if real.stat().st_size <= _SMALL}
+            alone = {path: real for path, real in files.items() if path not in small}
+        calls = [_call(self._put_one, what, path, real) for path, real in alone.items()]
+        calls += [_call(self._put_pack, what, pack) for pack in _packs(small)]
+        found = itertools.chain.from_iterable(side_by_side(calls))
+        return tuple(sorted(found, key=lambda one: one.path))
+
+    def _put_one(self, what: str, path: str, real: Path) -> list[StoredFile]:
+        size, digest = real.stat().st_size, sha256_of(real)
+        name = self._name(what, real.name)
+        self._objects.put(name, real if size > _SMALL else real.read_bytes())
+        return [StoredFile(path, name, size, digest)]
+
+    def _put_pack(self, what: str, files: Sequence[tuple[str, Path]]) -> list[StoredFile]:
+        name, content, found = self._name(what, "pack"), bytearray(), []
+        for path, real in files:
+            data = real.read_bytes()
+            found.append(StoredFile(path, name, len(data), sha256_of(data), offset=len(content)))
+            content += data
+        self._objects.put(name, bytes(content))
+        return found
+
+    def _name(self, what: str, ending: str) -> str:
+        safe = _UNSAFE.sub("-", ending).lstrip("._=-")[-100:].lstrip("._=-") or "file"
+        return f"{self.prefix}/{what}/{next(self._numbers):x}-{safe}"
+
+
+def read_record(objects: Objects, kind: type[S], named: StoredObject) -> S:
+    """Return the value that an object holds.
+
+    Raises:
+        CorruptRecord: it is missing, or is not what the record named.
+        Unavailable, AccessRefused: from the store.
+    """
+    content = objects.get(named.name)
+    where = f"{objects.url}/{named.name}"
+    if content is None:
+        raise CorruptRecord(f"{where} is missing, and a record names it")
+    if len(content) != named.size or sha256_of(content) != named.sha256:
+        raise CorruptRecord(f"{where} was changed since a record named it")
+    return decode(kind, content, where)
+
+
+def fetch(objects: Objects, files: Iterable[StoredFile], folder: Path) -> None:
+    """Write files below a folder, with the content of their objects. Not synced.
+
+    Raises:
+        CorruptRecord: an object is missing, or was changed.
+        FileExistsError: one of the files exists.
+        Unavailable, AccessRefused: from the store; begin again, with an empty folder.
+    """
+    wanted: dict[str, list[StoredFile]] = {}
+    for one in files:
+        wanted.setdefault(one.object, []).append(one)
+    for above in sorted({(folder / one.path).parent for group in wanted.values() for one in group}):
+        above.mkdir(parents=True, exist_ok=True)
+    side_by_side([_call(_fetch_from, objects, group, folder) for group in wanted.values()])
+
+
+def _fetch_from(objects: Objects, files: Sequence[StoredFile], folder: Path) -> None:
+    small = [one for one in files if one.size <= ONE_PUT]
+    for one, content in zip(small, contents(objects, small), strict=True):
+        with _new_file(folder / one.path) as file:
+            file.write(content)
+    for one in files:
+        if one.size > ONE_PUT:
+            with _new_file(folder / one.path) as file:
+                for part in _pieces(objects, one):
+                    file.write(part)
+
+
+def contents(objects: Objects, files: Sequence[StoredFile]) -> list[bytes]:
+    """Return the contents of files that one object holds.
+
+    Raises:
+        CorruptRecord: the object is missing, or was changed.
+        Unavailable, AccessRefused: from the store.
+    """
+    found = {one.path: b"" for one in files}  # No range is empty.
+    some = [one for one in files if 0 < one.size <= ONE_PUT]
+    if some:
+        parts = objects.parts(some[0].object, [(one.offset, one.size) for one in some])
+        if parts is None:
+            raise _missing(objects, some[0])
+        found |= zip((one.path for one in some), parts, strict=True)
+    for one in files:
+        if one.size > ONE_PUT:
+            found[one.path] = b"".join(_pieces(objects, one))
+        elif len(found[one.path]) != one.size or sha256_of(found[one.path]) != one.sha256:
+            raise _changed(objects, one)
+    return [found[one.path] for one in files]
+
+
+def _pieces(objects: Objects, one: StoredFile) -> Iterator[bytes]:
+    """Yield the content of a large file, so that no request takes long."""
+    digest = hashlib.sha256()
+    for first in range(0, one.size, ONE_PUT):
+        size = min(ONE_PUT, one.size - first)
+        parts = objects.parts(one.object, [(one.offset + first, size)])
+        if parts is None:
+            raise _missing(objects, one)
+        digest.update(parts[0])
+        yield parts[0]
+    if digest.hexdigest() != one.sha256:
+        raise _changed(objects, one)
+
+
+def _missing(objects: Objects, one: StoredFile) -> CorruptRecord:
+    return CorruptRecord(f"{objects.url}/{one.object} is missing, and a manifest names it")
+
+
+def _changed(objects: Objects, one: StoredFile) -> CorruptRecord:
+    where = f"{objects.url}/{one.object}"
+    return CorruptRecord(f"{where} was changed since a manifest named it ({one.path})")
+
+
+def _new_file(path: Path) -> BinaryIO:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    return os.fdopen(os.open(path, flags, 0o600), "wb")
+
+
+def side_by_side(calls: Sequence[Callable[[], T]]) -> list[T]:
+    """Make calls in threads, and return what they return; the first error once all have ended."""
+    if len(calls) < 2:
+        return [call() for call in calls]
+    with ThreadPoolExecutor(min(_AT_ONCE, len(calls)), thread_name_prefix="jrs-objects") as pool:
+        futures = [pool.submit(call) for call in calls]
+    return [future.result() for future in futures]
+
+
+def _call(function: Callable[..., T], *arguments: object) -> Callable[[], T]:
+    return lambda: function(*arguments)
+
+
+def _packs(files: Mapping[str, Path]) -> Iterator[list[tuple[str, Path]]]:
+    pack: list[tuple[str, Path]] = []
+    size = 0
+    for path, real in files.items():
+        pack.append((path, real))
+        size += real.stat().st_size
+        if size >= _PACK:
+            yield pack
+            pack, size = [], 0
+    if pack:
+        yield pack

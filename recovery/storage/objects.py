@@ -1,0 +1,206 @@
+"""Objects: those of one cluster's jobs, in a bucket of S3, Google Cloud Storage or Azure.
+
+Every call has a time limit. A call that failed may be repeated: an object is only ever written with
+the same content.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import attrs
+
+from jrs.contract.errors import InvalidInput, Unavailable
+from jrs.contract.texts import printable
+
+ONE_PUT = 16 * 1024 * 1024
+"""Bytes up to which an object is written in one request. Larger ones are written in parts of that
+size; what is left of those after a crash, only the bucket's lifecycle rule removes."""
+
+_TIMEOUT = timedelta(seconds=30)
+"""Of one request."""
+_PATIENCE = timedelta(seconds=60)
+"""Of one call, with the requests that repeat a failed one."""
+_RETRIES = 4
+_PARTS = 4
+"""Parts of one object that are written at once."""
+_PAGE = 1000
+_STATUS = re.compile(r"status code: ([0-9]{3} [A-Za-z ]*)")
+_CODE = re.compile(r"<Code>([^<]{1,100})</Code>")
+_MESSAGE = re.compile(r"<Message>([^<]{1,300})</Message>")
+_HINTS = {
+    "NoSuchBucket": "create the bucket, or name another one",
+    "InvalidAccessKeyId": "correct the credentials",
+    "SignatureDoesNotMatch": "correct the credentials",
+    "AccessDenied": "permit this user to read, write, list and delete there",
+    "RequestTimeTooSkewed": "set the clock of this host",
+}
+
+
+class AccessRefused(Unavailable):
+    """The store refuses the call: wrong credentials, no permission, no such bucket, or a clock that
+    is wrong. Somebody has to mend that."""
+
+
+@attrs.frozen
+class Listed:
+    """An object in a listing."""
+
+    name: str
+    size: int
+    modified: float
+    """Seconds since 1970, by the clock of the store."""
+
+
+class Objects:
+    """The objects of one cluster. Safe for use by many threads.
+
+    Args:
+        url: in its plain form; see `place.check_url`.
+        cluster: the names of its objects are below it.
+        store: of obstore, for tests; None opens that of the URL.
+    """
+
+    def __init__(self, url: str, cluster: str, store: Any = None) -> None:
+        self.url = f"{url.partition('?')[0]}/{cluster}"
+        self._from = f"{self.url}?{urlsplit(url).query}"
+        self._store = store
+        self._lock = threading.Lock()
+
+    def put(self, name: str, content: bytes | Path) -> None:
+        """Write an object: `content`, or that of a file. Durable when it returns.
+
+        Raises:
+            Unavailable: it is not known to be written; the call may be repeated.
+            AccessRefused: the same, and it will not help.
+        """
+        with self._errors("PUT", name):
+            self._open().put(name, content, chunk_size=ONE_PUT, max_concurrency=_PARTS)
+
+    def get(self, name: str) -> bytes | None:
+        """Return the content of an object; None if it does not exist.
+
+        Raises:
+            Unavailable, AccessRefused: from the store.
+        """
+        with self._errors("GET", name):
+            try:
+                return bytes(self._open().get(name).bytes())
+            except FileNotFoundError as error:
+                if "NoSuchBucket" in str(error):
+                    raise
+                return None
+
+    def parts(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[bytes] | None:
+        """Return parts of an object, by where each begins and how long it is; None if the object
+        does not exist. Raises as `get`."""
+        starts, lengths = [one[0] for one in ranges], [one[1] for one in ranges]
+        with self._errors("GET", name):
+            try:
+                found = self._open().get_ranges(name, starts=starts, lengths=lengths)
+            except FileNotFoundError as error:
+                if "NoSuchBucket" in str(error):
+                    raise
+                return None
+            return [bytes(part) for part in found]
+
+    def under(self, prefix: str = "") -> Iterator[Listed]:
+        """Yield the objects whose names begin with ``<prefix>/``, in pages.
+
+        Raises:
+            Unavailable, AccessRefused: from the store.
+        """
+        with self._errors("LIST", prefix):
+            for page in self._open().list(prefix or None, chunk_size=_PAGE):
+                for one in page:
+                    yield Listed(one["path"], one["size"], one["last_modified"].timestamp())
+
+    def folders(self) -> list[str]:
+        """Return the first parts of the names: the ids of the jobs, and what else is there."""
+        with self._errors("LIST", ""):
+            found = self._open().list_with_delimiter(None)
+            return sorted(prefix.rstrip("/") for prefix in found["common_prefixes"])
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete objects; those that do not exist are passed over.
+
+        Raises:
+            Unavailable, AccessRefused: some may be left; the call may be repeated.
+        """
+        wanted = list(names)
+        for first in range(0, len(wanted), _PAGE):
+            some = wanted[first : first + _PAGE]
+            with self._errors("DELETE", some[0]):
+                try:
+                    self._open().delete(some)
+                except FileNotFoundError as error:
+                    if "NoSuchBucket" in str(error):
+                        raise
+                    self._delete_each(some)
+
+    # -- inside ----------------------------------------------------------------------------
+
+    def _delete_each(self, names: Sequence[str]) -> None:
+        for name in names:
+            try:
+                self._open().delete(name)
+            except FileNotFoundError:
+                pass
+
+    def _open(self) -> Any:
+        with self._lock:
+            if self._store is None:
+                self._store = _store_of(self._from)
+            return self._store
+
+    @contextmanager
+    def _errors(self, what: str, name: str) -> Iterator[None]:
+        """Turn every error of the store into one of jrs, in one line without secrets."""
+        try:
+            yield
+        except GeneratorExit:
+            raise
+        except Exception as error:
+            text = str(error)
+            where = f"{what} {self.url}/{name}" if name else f"{what} {self.url}"
+            codes, status = _CODE.search(text), _STATUS.search(text)
+            code = codes[1] if codes else ""
+            why = " ".join(filter(None, (status[1].strip() if status else "", code)))
+            said = _MESSAGE.search(text)
+            why = f"{why}: {said[1]}" if said else why
+            why = printable(why or text.partition("\n")[0].rpartition(" - ")[2][:300])
+            if code in _HINTS or (status and status[1][:3] in ("401", "403")):
+                hint = _HINTS.get(code, _HINTS["AccessDenied"])
+                raise AccessRefused(f"{where}: {why}; {hint}") from None
+            raise Unavailable(f"{where}: {why}") from None
+
+
+def _store_of(url: str) -> Any:
+    try:
+        from obstore import store as stores
+    except ImportError as error:
+        raise InvalidInput(
+            "a storage of objects needs obstore: pip install 'jrs[objects]'"
+        ) from error
+    plain, _, query = url.partition("?")
+    options: dict[str, Any] = dict(parse_qsl(query))
+    client = {
+        "timeout": _TIMEOUT,
+        "connect_timeout": timedelta(seconds=5),
+        # Only where the user has named such an address.
+        "allow_http": options.get("endpoint", "").startswith("http://"),
+    }
+    retries = {"max_retries": _RETRIES, "retry_timeout": _PATIENCE}
+    try:
+        opening: Any = stores.from_url  # Typed by the scheme, which is a variable here.
+        return opening(plain, client_options=client, retry_config=retries, **options)
+    except Exception as error:
+        text = printable(str(error).partition("\n")[0][:300])
+        raise InvalidInput(f"the storage {plain} cannot be opened: {text}") from None

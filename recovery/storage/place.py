@@ -1,0 +1,102 @@
+"""The place that a user names as the storage: a folder of this host, or the URL of objects."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from pathlib import Path
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import attrs
+
+from jrs.contract.errors import InvalidInput
+from jrs.contract.texts import printable
+
+WORK = "JRS_WORK"
+"""The environment variable that names the folder of this host for the copies of objects."""
+SCHEMES = ("s3", "gs", "abfss")
+OPTIONS = ("endpoint", "region", "virtual_hosted_style_request")
+"""What the URL of objects may say besides their place. Credentials are no part of it."""
+
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+
+
+@attrs.frozen
+class StoragePlace:
+    """Where the files of jobs are.
+
+    Attributes:
+        root: the folder on this host. With objects it has only copies of them, and may be lost.
+        url: of the objects; empty if the files are in the folder.
+    """
+
+    root: Path
+    url: str = ""
+
+    def __str__(self) -> str:
+        return self.url or str(self.root)
+
+
+def place_of(named: str | Path) -> StoragePlace:
+    """Return the place that a user has named.
+
+    Raises:
+        InvalidInput: it is a URL that jrs does not know; the message says what it knows.
+    """
+    text = str(named)
+    found = _URL.match(text)
+    if found is None:
+        return StoragePlace(Path(text).absolute())
+    if found[1].lower() == "file":
+        return StoragePlace(Path(unquote(urlsplit(text).path)).absolute())
+    url = check_url(text)
+    # Options may change, and the copies are still those of the same objects.
+    name = hashlib.sha256(url.partition("?")[0].encode()).hexdigest()[:16]
+    return StoragePlace(_work_folder() / name, url)
+
+
+def check_url(url: str) -> str:
+    """Return the URL of objects in its plain form.
+
+    Raises:
+        InvalidInput: it is none, or has a password or an option that jrs does not know.
+    """
+    where = f"the storage {printable(url)}"
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise InvalidInput(f"the storage is not a URL: {error}") from None
+    if parts.password is not None or (parts.username is not None and parts.scheme != "abfss"):
+        raise InvalidInput(
+            "the URL of a storage has no room for credentials: set the environment variables of "
+            f"the store instead, such as {_VARIABLES.get(parts.scheme, 'AWS_ACCESS_KEY_ID')}"
+        )
+    if parts.scheme not in SCHEMES:
+        known = ", ".join(f"{scheme}://" for scheme in SCHEMES)
+        raise InvalidInput(f"{where} is not known: name a folder, or a URL with {known}")
+    if not parts.netloc or parts.fragment:
+        raise InvalidInput(f"{where} is not a URL of the form {parts.scheme}://BUCKET/PREFIX")
+    if {".", ".."} & set(parts.path.split("/")):
+        raise InvalidInput(f"{where} has a path with . or ..")
+    for name, _ in parse_qsl(parts.query, keep_blank_values=True):
+        if name not in OPTIONS:
+            raise InvalidInput(
+                f"the storage has no option {printable(name)!r}: the options are "
+                f"{', '.join(OPTIONS)}"
+            )
+    path = "/".join(part for part in parts.path.split("/") if part)
+    plain = f"{parts.scheme}://{parts.netloc}/{path}".rstrip("/")
+    return f"{plain}?{parts.query}" if parts.query else plain
+
+
+_VARIABLES = {
+    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    "gs": "GOOGLE_SERVICE_ACCOUNT",
+    "abfss": "AZURE_STORAGE_ACCOUNT_KEY",
+}
+
+
+def _work_folder() -> Path:
+    named = os.environ.get(WORK)
+    return Path(named).absolute() if named else Path(f"/var/tmp/jrs-{os.getuid()}")
