@@ -2,8 +2,8 @@
 
 The rows of batch N are staged under a name of their own. The commit moves the stage's head from
 N - 1 to N, under the attempt's fence. Then the rows are published; the head names them until the
-next batch, so the next attempt publishes what a death left. A cluster before format 6 has no
-heads: there, publishing itself is the commit.
+next batch, so the next attempt publishes what a death left (see `batch_rows`). A cluster before
+format 6 has no heads: there, publishing itself is the commit.
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ from jrs.records.codec import encode
 from jrs.records.heads import StreamHead
 from jrs.store import heads
 
-from ..checkpoint_format.plan_files import PlanFiles
 from ..checkpoint_format.position import input_digest, position
-from ..files import batch_folders
+from .batch_rows import BatchRows, RowsInFolders, RowsInObjects
 from .context import AttemptContext, held_if_unreadable
 
 
@@ -46,13 +45,14 @@ class BatchCommitter:
         self._stage = stage
         self._folder = folder
         self._output = output
+        in_folders = RowsInFolders(context, stage, folder, output)
+        in_objects = context.storage.objects is not None
+        self._rows: BatchRows = RowsInObjects(context, stage, folder) if in_objects else in_folders
+        self._in_folders = in_folders
         with held_if_unreadable():
             self._keeps_heads = heads.are_kept(context.backend)
         self._turn = threading.Lock()
         self._run = ""
-        self._plans = PlanFiles(folder / "ck")
-        self._staged: tuple[int, tuple[str, ...], str] | None = None
-        """The batch that was last put into a folder, its files, and the name of the folder."""
 
     @property
     def checkpoint(self) -> Path:
@@ -84,7 +84,7 @@ class BatchCommitter:
                 # Spark notes a batch once it was published: then a user may have moved it away.
                 self._publish(found[0], is_noted=committed >= found[0].batch)
                 return
-            newest = max(committed, *batch_folders.published(self._output), -1)
+            newest = max(committed, *self._rows.published(), -1)
             job_id = self._context.job_id
             generation = heads.generation_of(self._context.backend, job_id)
             head = StreamHead(job_id, self._stage, generation, newest)
@@ -112,8 +112,8 @@ class BatchCommitter:
                         "snapshot"
                     )
             if head.batch < committed:
-                moved = attrs.evolve(head, batch=committed, plan="", folder="")
-                self._move(record, moved)
+                moved = attrs.evolve(head, batch=committed, plan="")
+                self._move(record, self._rows.skipped(head, moved))
 
     def commit(self, batch: int, files: Sequence[str], run: str = "") -> None:
         """Commit a batch, and publish it. Durable and idempotent.
@@ -129,18 +129,16 @@ class BatchCommitter:
             Unavailable: nothing was changed.
             OutcomeUnknown: the batch may be committed; the call may be repeated.
         """
-        staging = self._folder / "staging"
         with self._turn, held_if_unreadable():
             if run != self._run:
                 raise LateCommit(f"batch {batch} is of an earlier run of stage {self._stage!r}")
             if self._keeps_heads:
-                self._commit(staging, batch, files)
+                self._commit(batch, files)
             elif files and not (self._output / f"batch={batch}").is_dir():
-                name = self._stage_files(staging, batch, files)
-                self._publish_staged(batch, name)
+                name = self._in_folders.stage_files(batch, files)
+                self._in_folders.publish_staged(batch, name)
             # Whatever else was staged is of a batch that counts already, and can never count.
-            with suppress(OSError):
-                batch_folders.sweep(staging)
+            self._rows.sweep()
 
     def ends_at(self, batch: int) -> Check | None:
         """Return the condition that the stage's output ends at `batch`, for the commit that marks
@@ -161,13 +159,13 @@ class BatchCommitter:
 
     # -- inside ----------------------------------------------------------------------------
 
-    def _commit(self, staging: Path, batch: int, files: Sequence[str]) -> None:
+    def _commit(self, batch: int, files: Sequence[str]) -> None:
         head, record = self._present()
         plan = input_digest(self.checkpoint, batch)
         again = head.batch == batch  # Spark has not noted the commit, and runs the batch again.
         if not again and head.batch != batch - 1:
             raise self._out_of_step(batch, head)
-        if again and (head.folder or not head.plan):
+        if again and (not head.plan or self._rows.has_rows(head)):
             if head.plan and plan and head.plan != plan:
                 raise JobHeld(
                     f"stage {self._stage!r}: batch {batch} is in its output, and was planned again "
@@ -175,14 +173,12 @@ class BatchCommitter:
                 )
             self._publish(head)
             return
+        if again and not files and head.plan == plan:
+            return
         # A batch without rows may have been planned again with some: nothing of it is published.
-        name = self._stage_files(staging, batch, files) if files else ""
-        moved = attrs.evolve(head, batch=batch, plan=plan, folder=name)
-        if moved != head:
-            # Spark syncs no plan, and what is planned again has to be what was committed.
-            with self._context.fenced_if_gone():
-                self._plans.make_durable(batch)
-            self._move(record, moved)
+        moved = self._rows.staged(head, attrs.evolve(head, batch=batch, plan=plan), files)
+        self._rows.before_commit(moved)
+        self._move(record, moved)
         self._publish(moved)
 
     def _head(self) -> tuple[StreamHead, Record] | None:
@@ -203,33 +199,6 @@ class BatchCommitter:
     def _move(self, record: Record, head: StreamHead) -> None:
         self._context.commit(Update(record.key, encode(head), record.version))
 
-    def _stage_files(self, staging: Path, batch: int, files: Sequence[str]) -> str:
-        """Put the files into a folder, once, and return its name."""
-        if self._staged is None or self._staged[:2] != (batch, tuple(files)):
-            name = f"batch={batch}.{self._context.runtime.token()}"
-            with self._context.fenced_if_gone():
-                batch_folders.stage(staging, files, name)
-            self._staged = batch, tuple(files), name
-        return self._staged[2]
-
     def _publish(self, head: StreamHead, *, is_noted: bool = False) -> None:
         """Publish the batch that the head names, if that has not happened yet."""
-        if head.folder:
-            self._publish_staged(head.batch, head.folder, is_noted=is_noted)
-
-    def _publish_staged(self, batch: int, folder: str, *, is_noted: bool = False) -> None:
-        try:
-            staged = self._folder / "staging" / folder
-            if batch_folders.publish(staged, self._output, batch) or is_noted:
-                return
-        except FileExistsError as error:
-            raise JobHeld(
-                f"stage {self._stage!r}: {error.filename} is not batch {batch} that was committed; "
-                "move it away"
-            ) from None
-        self._context.check()  # A newer leader has taken the folders.
-        raise JobHeld(
-            f"stage {self._stage!r}: the rows of batch {batch} are missing from {self._output}: "
-            "restore the job from a snapshot; if you have removed them, make an empty folder "
-            f"batch={batch} there"
-        )
+        self._rows.publish(head, is_noted=is_noted)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 
 import attrs
@@ -23,6 +24,7 @@ from . import scratch
 from .own_attempt import OwnAttempt
 from .reporter import OnReport, Reporter, ignore
 from .stage_timer import StageTimer
+from .uploads import Uploads
 
 
 @contextmanager
@@ -69,6 +71,14 @@ class AttemptContext:
     def epoch(self) -> int:
         """The epoch of the leader that started this attempt."""
         return self.fence.epoch
+
+    @cached_property
+    def uploads(self) -> Uploads:
+        """What this attempt writes into objects; only where the storage has objects."""
+        objects = self.storage.objects
+        assert objects is not None
+        token = self.runtime.token()
+        return Uploads(objects, self.job_id, self.epoch, self.attempt, token)
 
     @property
     def reporter(self) -> Reporter:

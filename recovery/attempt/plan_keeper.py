@@ -12,15 +12,21 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+import attrs
+
 from jrs.contract.errors import JobHeld
 from jrs.contract.operations import Record, create_or_update
 from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.heads import StreamPlan
+from jrs.records.objects import BatchManifest, StoredFile
 from jrs.store import heads
 
 from ..checkpoint_format import plan_files
 from ..checkpoint_format.plan_files import PlanFiles
+from ..files import copied_from
+from ..storage.copies import read_record
+from .checkpoint_upload import CheckpointUpload
 from .context import AttemptContext, held_if_unreadable
 
 
@@ -33,6 +39,7 @@ class PlanKeeper:
         self._checkpoint = checkpoint
         self._turn = threading.Lock()
         self._files = PlanFiles(checkpoint)
+        self._upload: CheckpointUpload | None = None
         with held_if_unreadable():
             self._keeps = heads.are_kept(context.backend)
             # A restore, which begins another generation, shuts this attempt out first.
@@ -76,20 +83,39 @@ class PlanKeeper:
             if before is not None and self._is_ours(before, batch):
                 self._context.check()
                 return
-            self._commit(batch, record)
+            self._commit(batch, before, record)
 
     # -- inside ----------------------------------------------------------------------------
 
-    def _commit(self, batch: int, record: Record | None) -> None:
+    def _commit(self, batch: int, before: StreamPlan | None, record: Record | None) -> None:
         context = self._context
-        with context.fenced_if_gone():
-            files = plan_files.texts(self._checkpoint, self._files.make_durable(batch))
-        made_by = (context.epoch, context.attempt)
         plan = StreamPlan(
-            context.job_id, self._stage, self._generation, batch, *made_by, files=files
+            context.job_id, self._stage, self._generation, batch, context.epoch, context.attempt
         )
+        with context.fenced_if_gone():
+            if context.storage.objects is not None:
+                plan = self._uploaded(plan, before)
+            else:
+                durable = self._files.make_durable(batch)
+                plan = attrs.evolve(plan, files=plan_files.texts(self._checkpoint, durable))
         key = keys.plan(context.job_id, self._stage)
         context.commit(create_or_update(key, encode(plan), record and record.version))
+
+    def _uploaded(self, plan: StreamPlan, before: StreamPlan | None) -> StreamPlan:
+        """Return a plan that names the checkpoint in objects."""
+        uploads = self._context.uploads
+        if self._upload is None:
+            known: tuple[StoredFile, ...] = ()
+            if before is not None and before.manifest is not None:
+                known = read_record(uploads.objects, BatchManifest, before.manifest).checkpoint
+            self._upload = CheckpointUpload(uploads.place, self._stage, self._checkpoint, known)
+        files = self._upload.put_planned(plan.batch)
+        manifest = BatchManifest(
+            plan.job_id, plan.stage, plan.generation, plan.batch, checkpoint=files
+        )
+        named, _ = uploads.put_batch(manifest, None)
+        copied_from.note(self._checkpoint.parent, plan.generation, named.name)
+        return attrs.evolve(plan, manifest=named)
 
     def _stored(self) -> tuple[StreamPlan | None, Record | None]:
         """Return the newest plan, unless it is of an earlier generation, and its record."""

@@ -48,6 +48,11 @@ class PlanFiles:
         return self._names
 
 
+def of_batch(checkpoint: Path, batch: int) -> list[str]:
+    """Return the files that plan a batch, relative to the checkpoint: those that there are."""
+    return [name for name in _of_batch(checkpoint, batch) if (checkpoint / name).is_file()]
+
+
 def texts(checkpoint: Path, names: Collection[str]) -> dict[str, str]:
     """Return the content of the first files, as many as are small enough together."""
     found: dict[str, str] = {}

@@ -1,0 +1,68 @@
+"""Uploads: what one attempt writes into the objects of its job, below a place of its own.
+
+Nothing of it counts before a record names it. An attempt that was shut out may go on uploading: no
+record will name that, and the leader removes it.
+"""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import attrs
+
+from jrs.contract.errors import InvalidInput
+from jrs.records.objects import BatchManifest, OutputManifest, StoredObject
+
+from ..storage.batches import follow
+from ..storage.copies import Place
+from ..storage.objects import Objects
+
+_NONCE = 12
+
+
+class Uploads:
+    """The uploads of one attempt.
+
+    Args:
+        token: random, so that no other attempt has the place.
+    """
+
+    def __init__(self, objects: Objects, job_id: str, epoch: int, attempt: int, token: str) -> None:
+        self.objects = objects
+        self.place = Place(objects, job_id, f"e{epoch}.a{attempt}.{token[:_NONCE]}")
+        self._job_id = job_id
+
+    def put_output(self, stage: str, folder: Path) -> StoredObject:
+        """Write the output of a batch stage; return its manifest, for the stage's record.
+
+        Raises:
+            InvalidInput: there is a link in it.
+            Unavailable: from the store; the call may be repeated.
+        """
+        files = {}
+        for path in sorted(folder.rglob("*")):
+            mode = path.lstat().st_mode
+            if stat.S_ISLNK(mode):
+                raise InvalidInput(f"{path} is a link, and objects have none: write the file")
+            if stat.S_ISREG(mode):
+                files[str(path.relative_to(folder))] = path
+        stored = self.place.put_files(stage, files)
+        return self.place.put_record(stage, OutputManifest(self._job_id, stage, stored))
+
+    def put_batch(
+        self, manifest: BatchManifest, before: tuple[BatchManifest, StoredObject] | None
+    ) -> tuple[StoredObject, BatchManifest]:
+        """Write the manifest of a batch, with all batches before it; return it, and how its head
+        names it.
+
+        Args:
+            before: the manifest that the head names, and how; None before the first batch.
+
+        Raises:
+            CorruptRecord: an earlier manifest is missing, or was changed.
+            Unavailable: from the store; the call may be repeated.
+        """
+        earlier = () if before is None else follow(self.objects, self.place, *before)
+        whole = attrs.evolve(manifest, earlier=earlier)
+        return self.place.put_record(manifest.stage, whole), whole
