@@ -62,6 +62,8 @@ class StorageRecord(Stored):
     recorded_at: float = 0.0
     recorded_by: str = ""
     """The master that recorded the storage first, or the user that adopted it."""
+    work: str = ""
+    """The folder of each host for copies, where the storage has objects."""
 
 
 @attrs.frozen

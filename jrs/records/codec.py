@@ -55,6 +55,8 @@ _TYPES: dict[type[Stored], tuple[str, int]] = {
     model.StreamRecord: ("stream", 1),
     model.Tombstone: ("tombstone", 1),
     objects.BatchManifest: ("batch", 1),
+    objects.ClosedInput: ("input", 1),
+    objects.InputListing: ("listing", 1),
     objects.MergedBatches: ("batches", 1),
     objects.OutputIndex: ("outputs", 1),
     objects.OutputManifest: ("output", 1),

@@ -19,6 +19,7 @@ STREAMS = "streams/"
 HEADS = "heads/"
 GENERATIONS = "generations/"
 PLANS = "plans/"
+INPUTS = "inputs/"
 STOPS = "stops/"
 CANCEL = "cancel/"
 SNAPSHOTS = "snapshots/"
@@ -44,6 +45,7 @@ PER_JOB = (
     HEADS,
     GENERATIONS,
     PLANS,
+    INPUTS,
     APPLICATIONS,
     CLEANUP,
     LEFT,
@@ -55,7 +57,7 @@ PER_JOB = (
 UNFINISHED = (JOBS, APPLICATIONS)
 """The prefixes of what was begun: jobs until they are cleaned up, applications until they end."""
 WHILE_IT_RUNS = (
-    *(ATTEMPTS, FENCES, STAGES, STREAMS, HEADS, PLANS, STOPS, CANCEL, CLEANUP, RESTORES),
+    *(ATTEMPTS, FENCES, STAGES, STREAMS, HEADS, PLANS, INPUTS, STOPS, CANCEL, CLEANUP, RESTORES),
 )
 """The prefixes whose records are removed once the job has ended and is cleaned up."""
 
@@ -86,6 +88,11 @@ def plan(job_id: str, name: str) -> str:
 
 def plans(job_id: str) -> str:
     return f"{PLANS}{job_id}/"
+
+
+def closed_input(job_id: str, stage: str, source: str) -> str:
+    """Return the key of an input that a stage reads; `source` names it, in a few characters."""
+    return f"{INPUTS}{job_id}/{stage}/{source}"
 
 
 def snapshot(job_id: str, number: int) -> str:

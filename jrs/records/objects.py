@@ -74,6 +74,33 @@ class OutputManifest(Stored):
 
 
 @attrs.frozen
+class InputListing(Stored):
+    """The files of a closed input, as they were listed when its stage was first started."""
+
+    job_id: str = attrs.field(validator=a_job_id)
+    stage: str
+    links: dict[str, str] = attrs.field(factory=dict)
+    """Where each file of the input leads to, by its path in the input's folder."""
+
+    def __attrs_post_init__(self) -> None:
+        super().__attrs_post_init__()
+        for path in self.links:
+            check_path(path, "the folder of the input")
+
+
+@attrs.frozen
+class ClosedInput(Stored):
+    """A closed input of a streaming stage: the same files for every attempt, on every host."""
+
+    job_id: str = attrs.field(validator=a_job_id)
+    stage: str
+    source: str
+    """The folder that it was made of."""
+    listing: StoredObject
+    """The `InputListing`."""
+
+
+@attrs.frozen
 class BatchFiles(Stored):
     """The files with the rows of one batch."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,10 +23,11 @@ from jrs.records.time_limits import check_limit
 from jrs.store import heads
 
 from ..files import publishing
-from . import collect_output
+from . import closed_input, collect_output
 from .context import AttemptContext, held_if_unreadable
 from .engine import NO_SPARK, SparkEngine, StreamSupervisor
 from .job import Build, FinishedStage, Job, Stage, Stream, T
+from .stage_outputs import outputs_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,6 +52,7 @@ class AttemptRun:
         self._draining = False
         self._serials: dict[tuple[str, ...], int] = {}
         self._numbering = threading.Lock()
+        self._outputs = outputs_of(context)
 
     # -- what the job's function does ------------------------------------------------------
 
@@ -76,12 +79,17 @@ class AttemptRun:
         if len({str(getattr(one, "name", one)) for one in stages}) < len(stages):
             raise InvalidInput(f"nothing can be published at {place}: a stage is named twice")
         before = self._begin(name, stages)
-        outputs = [(one, self._handles[one].output) for one in before]
+        if self.context.storage.objects is not None:
+            raise InvalidInput(
+                f"nothing can be published at {place}: the storage has objects, and no folder that "
+                "could be renamed; read the output with jrs.files or format('jrs')"
+            )
         if not self._is_finished(name):
             publishing.check(place, self.context.storage)  # Not after days of a stream.
 
         def collect(stage: Stage) -> Json:
             publishing.check(place, self.context.storage)
+            outputs = [(one, self._handles[one].output) for one in before]
             return collect_output.collect(outputs, stage.output)
 
         return self._run_once(name, collect, before, target=place)
@@ -107,10 +115,9 @@ class AttemptRun:
         if record is not None:
             self._records.append(record)
             self.context.reporter.skipped(name, record.attempt)
-            output = self.context.storage.published(self.context.job_id, name, temporary=False)
             result = record.result
             skipped = record.attempt < self.context.attempt
-            handle = Stream(name, output, lambda _: result, skipped=skipped)
+            handle = Stream(name, self.stream_output(name), lambda _: result, skipped=skipped)
         else:
             self.context.reporter.begun(name)
             if timeout is not None and self.context.timer is not None:
@@ -121,9 +128,12 @@ class AttemptRun:
         self._handles[name] = handle
         return handle
 
+    def stream_output(self, name: str) -> Callable[[], Path]:
+        """Return what returns the folder with the output of a stream, once it has finished."""
+        return lambda: self._outputs.of_stream(name, finished=self._is_finished(name))
+
     def close_input(self, stage: str, path: Path) -> str:
-        context = self.context
-        return str(context.storage.close_input(context.job_id, stage, path))
+        return str(closed_input.close(self.context, stage, path))
 
     def generation(self) -> int:
         with held_if_unreadable():
@@ -255,6 +265,7 @@ class AttemptRun:
             result = check_json(returned, f"the result of stage {name!r}")
             self._engine.check_output(self, staging)
             wrote = context.storage.make_durable(staging)
+            manifest = self._outputs.keep(name, staging) if wrote else None
             record = StageRecord(
                 job_id=context.job_id,
                 name=name,
@@ -268,6 +279,7 @@ class AttemptRun:
                 order=len(self._seen),
                 after=before,
                 target=None if target is None else str(target),
+                manifest=manifest,
             )
             self.commit_stages([record])
             context.reporter.finished(name, record.seconds)
@@ -276,8 +288,8 @@ class AttemptRun:
             context.reporter.skipped(name, record.attempt)
             ran = False
         if record.target is None:
-            context.storage.publish(record, context.epoch)
-            output = context.storage.published(context.job_id, name, temporary=record.temporary)
+            self._outputs.publish(record)
+            output = partial(self._outputs.folder, record)
         else:
             if target is not None and str(target) != record.target:
                 raise JobHeld(
@@ -285,9 +297,9 @@ class AttemptRun:
                     f"now names {target}: use another stage name for that"
                 )
             publishing.publish(context.storage, record, context.epoch)
-            output = Path(record.target)
+            output = partial(Path, record.target)
         if ran and record.published is not None:
-            context.reporter.published(name, output)
+            context.reporter.published(name, output())
         self._records.append(record)
         skipped = record.attempt < context.attempt
         handle: FinishedStage[T] = FinishedStage(record, output, skipped=skipped)

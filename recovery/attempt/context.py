@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 
 import attrs
+import tenacity
 
 from jrs.contract.backend import Backend
-from jrs.contract.errors import Conflict, CorruptRecord, Fenced, JobHeld
+from jrs.contract.errors import Conflict, CorruptRecord, Fenced, JobHeld, Unavailable
 from jrs.contract.leadership import Lifeline
 from jrs.contract.operations import Create, Fence, Update
 from jrs.contract.read_back import commit_again
@@ -25,6 +27,8 @@ from .own_attempt import OwnAttempt
 from .reporter import OnReport, Reporter, ignore
 from .stage_timer import StageTimer
 from .uploads import Uploads
+
+T = TypeVar("T")
 
 
 @contextmanager
@@ -84,6 +88,31 @@ class AttemptContext:
     def reporter(self) -> Reporter:
         """Reports the steps of the attempt's stages to its master."""
         return Reporter(self.on_report, now=self.runtime.now)
+
+    def until_stored(self, call: Callable[[], T]) -> T:
+        """Make a call to the storage until it answers; say that it waits.
+
+        Raises:
+            Fenced: this attempt's leader was replaced meanwhile.
+            Whatever else `call` raises.
+        """
+
+        def attempt() -> T:
+            self.check()
+            return call()
+
+        def say(state: tenacity.RetryCallState) -> None:
+            if state.outcome is not None:
+                self.reporter.waiting(str(state.outcome.exception()))
+
+        return tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type(Unavailable),
+            wait=tenacity.wait_exponential(multiplier=0.5, max=15.0),
+            stop=tenacity.stop_when_event_set(self.lost),
+            sleep=tenacity.sleep_using_event(self.lost),
+            before_sleep=say,
+            reraise=True,
+        )(attempt)
 
     def check(self) -> None:
         """Raise `Fenced` if this attempt's leader was replaced."""

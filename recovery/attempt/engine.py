@@ -7,7 +7,7 @@ The implementation is `jrs.recovery.spark.engine`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -44,6 +44,9 @@ class StreamHost(Protocol):
 
     def add_finished(self, records: Sequence[StageRecord]) -> None:
         """Add stages to those that this attempt has completed."""
+
+    def stream_output(self, name: str) -> Callable[[], Path]:
+        """Return what returns the folder with the output of a stream."""
 
     def report_damage(self, stage: str, why: str) -> None:
         """Record next to a stage's checkpoint that it cannot be loaded."""

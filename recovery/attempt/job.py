@@ -48,13 +48,25 @@ class Stage:
 class FinishedStage(Generic[T]):
     """A stage that has finished, in this attempt or an earlier one."""
 
-    def __init__(self, record: StageRecord, output: Path, *, skipped: bool) -> None:
+    def __init__(self, record: StageRecord, output: Callable[[], Path], *, skipped: bool) -> None:
         self.name = record.name
         self.skipped = skipped
         """Whether an earlier attempt finished the stage, so that this one did not run it."""
-        self.output = output
-        """The folder of its published output; it exists if the stage wrote any."""
+        self._output = output
         self._result: T = record.result
+
+    @property
+    def output(self) -> Path:
+        """The folder of its published output; it exists if the stage wrote any.
+
+        Where the storage has objects, this is a copy on this host. If an earlier attempt on another
+        host has written it, it is fetched now.
+
+        Raises:
+            JobHeld: an object is missing, or was changed.
+            Fenced: a newer leader exists.
+        """
+        return self._output()
 
     def result(self) -> T:
         """Return what the stage's function returned."""
@@ -101,14 +113,31 @@ class Stream:
     """A streaming stage that this attempt or an earlier one started."""
 
     def __init__(
-        self, name: str, output: Path, wait: Callable[[Stream], Json], *, skipped: bool = False
+        self,
+        name: str,
+        output: Callable[[], Path],
+        wait: Callable[[Stream], Json],
+        *,
+        skipped: bool = False,
     ) -> None:
         self.name = name
-        self.output = output
-        """The folder of its published output."""
+        self._output = output
         self.skipped = skipped
         """Whether an earlier attempt finished the stage, so that this one did not run it."""
         self._wait = wait
+
+    @property
+    def output(self) -> Path:
+        """The folder of its published output.
+
+        Where the storage has objects, this is a copy on this host, which is fetched now.
+
+        Raises:
+            WrongState: the storage has objects, and the stage has not finished.
+            JobHeld: an object is missing, or was changed.
+            Fenced: a newer leader exists.
+        """
+        return self._output()
 
     def result(self) -> Json:
         """Wait until the stage has finished and return its record: the number of its batches, and

@@ -30,6 +30,7 @@ KINDS = (
     EventKind.STAGE_SKIPPED,
     EventKind.BATCH,
     EventKind.PUBLISHED,
+    EventKind.WAITING,
 )
 """The kinds of events that attempts report."""
 
@@ -131,6 +132,10 @@ class Reporter:
     def published(self, stage: str, place: object) -> None:
         """Report that the output of a stage is in place."""
         self._report(EventKind.PUBLISHED, stage, f"stage {stage} is published at {place}")
+
+    def waiting(self, why: str) -> None:
+        """Report that the attempt waits for something that passes, or that somebody has to mend."""
+        self._report(EventKind.WAITING, "", f"its attempt waits: {why}")
 
     def _report(self, kind: EventKind, stage: str, message: str) -> None:
         self._send(StageReport(kind, stage, message, self._now()))

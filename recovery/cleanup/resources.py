@@ -108,6 +108,7 @@ def default_resources(backend: Backend, storage: JobStorage) -> list[Resource]:
         Records(backend, keys.STREAMS),
         Heads(backend),
         Records(backend, keys.PLANS),
+        Records(backend, keys.INPUTS),
         Records(backend, keys.CANCEL),
         Records(backend, keys.STOPS),
         Records(backend, keys.RESTORES),

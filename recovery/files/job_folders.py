@@ -8,6 +8,7 @@
     <storage>/<cluster>/<job>/in/<stage>/                   links to the files of a closed input
     <storage>/<cluster>/<job>/out/<stage>/                  published output; never removed here
     <storage>/<cluster>/<job>/tmp/<stage>/                  published, removed when the job ends
+    <storage>/<cluster>/<job>/copies/                       of output in objects, if that is there
     <storage>/<cluster>/<job>/logs/                         stdout and stderr of the attempts
     <storage>/<cluster>/.trash/                             folders that are being deleted
     <storage>/<cluster>/.storage/                           the marker; see `storage_identity`
@@ -19,7 +20,6 @@ epoch folder, so it fails for a process that no longer leads, whatever its clock
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import stat
@@ -182,34 +182,6 @@ class JobStorage:
         path = self.folder(job_id) / f"e{epoch}" / "streams" / stage / _DAMAGED
         path.unlink(missing_ok=True)
 
-    def close_input(self, job_id: str, stage: str, source: Path) -> Path:
-        """Return a folder of links to the files in `source` at the first call. Durable.
-
-        Raises:
-            InvalidInput: `source` is not a folder.
-        """
-        path = self.folder(job_id) / "in" / stage / hashlib.sha256(bytes(source)).hexdigest()[:16]
-        if path.is_dir():
-            return path
-        if not source.is_dir():
-            raise InvalidInput(f"stage {stage!r} cannot read {source}: not a folder on this host")
-        whole = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-        self.make_folder(whole)
-        root = source.resolve()
-        for found in sorted(root.rglob("*")):
-            place = found.relative_to(root)
-            if not found.is_file() or any(part[0] in "._" for part in place.parts):
-                continue
-            permissions.make((whole / place).parent, parents=True, exist_ok=True)
-            (whole / place).symlink_to(found)
-        sync_tree(whole)
-        try:
-            os.rename(whole, path)
-        except OSError:
-            self.discard(job_id, whole)  # An earlier attempt has closed the input.
-        sync_folder(path.parent)
-        return path
-
     def make_durable(self, staging: Path) -> bool:
         """Sync a whole staging folder, before its stage is recorded; return whether it is not
         empty.
@@ -229,6 +201,10 @@ class JobStorage:
     def published(self, job_id: str, stage: str, *, temporary: bool) -> Path:
         """Return the path of a stage's published output."""
         return self.folder(job_id) / ("tmp" if temporary else "out") / stage
+
+    def copies(self, job_id: str) -> Path:
+        """Return the folder of the copies of objects, which hold the job's output."""
+        return self.folder(job_id) / "copies"
 
     def publish(self, record: StageRecord, epoch: int) -> None:
         """Move a finished stage's staging folder into place, if that has not happened yet.
@@ -259,7 +235,7 @@ class JobStorage:
     def left_in_staging(self, job_id: str) -> list[Path]:
         """Return the job's epoch and temporary folders, which cleanup removes."""
         folder = self.folder(job_id)
-        others = [name for name in ("tmp", "in") if (folder / name).exists()]
+        others = [name for name in ("tmp", "in", "copies") if (folder / name).exists()]
         return [*epoch_folders.left(folder), *(folder / name for name in others)]
 
     def sweep(self, job_id: str) -> None:

@@ -33,7 +33,7 @@ from jrs.records.codec import decode, encode
 from jrs.store.cluster_format import is_at_least
 from jrs.store.masters import newest_epoch
 
-from ..storage.place import place_of
+from ..storage.place import WORK, place_of
 from .job_folders import JobStorage, storage_place
 from .storage_marker import FOLDER, marker_of
 
@@ -47,6 +47,7 @@ class StorageIdentity:
         self._backend = backend
         self._marked = marker_of(storage)
         self._path = str(storage.place)
+        self._work = str(storage.place.root) if storage.place.url else ""
 
     def check(self) -> None:
         """Check that this is the storage that the cluster has recorded, if it has recorded one.
@@ -110,10 +111,12 @@ class StorageIdentity:
             )
             self._put(record, fence)
         self._check_is(record)
+        self._check_work(record)
         if not record.marked and self._marker() is None:
             self._mark(record)
         self._marked.add_epoch(fence.epoch)
-        self._put(attrs.evolve(record, path=self._path, marked=True, epoch=fence.epoch), fence)
+        here = attrs.evolve(record, path=self._path, work=self._work)
+        self._put(attrs.evolve(here, marked=True, epoch=fence.epoch), fence)
 
     def adopt(self, by: str, now: float) -> StorageRecord:
         """Make this the storage of the cluster, whatever was recorded; return the new record.
@@ -187,6 +190,14 @@ class StorageIdentity:
                 f"{self._path} is not the storage of {self._here()}, but storage {marker.id[:8]} "
                 f"of cluster {marker.cluster!r} at {marker.backend}. The cluster's storage is "
                 f"{record.id[:8]} at {record.path}: name that with --storage or JRS_STORAGE"
+            )
+
+    def _check_work(self, record: StorageRecord) -> None:
+        # Spark records the paths of what it reads, and finds only those again.
+        if record.work and record.work != self._work:
+            raise InvalidInput(
+                f"the hosts of {self._here()} keep copies of its objects in {record.work}, and "
+                f"this one would in {self._work}: set {WORK}={Path(record.work).parent} here"
             )
 
     def _out_of_step(self, epoch: int | None) -> Iterator[str]:

@@ -34,6 +34,7 @@ from jrs.records.model import (
     StreamRecord,
     Tombstone,
 )
+from jrs.records.objects import ClosedInput
 from jrs.records.snapshots import RestoreRecord, SnapshotRecord
 from jrs.store import applications, attempt_fence, restores, result_index
 from jrs.store.jobs import JobCatalog
@@ -58,6 +59,7 @@ _KINDS: dict[str, type] = {
     keys.HEADS: StreamHead,
     keys.GENERATIONS: JobGeneration,
     keys.PLANS: StreamPlan,
+    keys.INPUTS: ClosedInput,
     keys.STOPS: StopRecord,
     keys.CANCEL: CancelRequest,
     keys.CLEANUP: CleanupJournal,

@@ -27,6 +27,8 @@ from ..snapshots import folders
 from ..snapshots.catalog import SnapshotCatalog
 from ..snapshots.restore import published_batches
 from ..snapshots.scheduled import take_scheduled_snapshot
+from ..storage.objects import Objects
+from .checkpoint_copies import CheckpointCopies
 from .context import LeaderContext
 from .take_over import take_over
 
@@ -39,6 +41,11 @@ class RecoveryPoints:
         self._storage = context.storage
         self._fence = context.fence
         self._emit = context.emit
+        self._copies: CheckpointCopies | None = None
+        if self._storage.objects is not None:
+            self._copies = CheckpointCopies(
+                self._backend, self._storage, self._storage.objects, self._fence, context.runtime
+            )
         self._catalog = SnapshotCatalog(
             context.backend, context.storage, now=context.runtime.now, spec_key=context.trust.key
         )
@@ -56,6 +63,9 @@ class RecoveryPoints:
         ):
             return
         folder = self._storage.folder(job_id)
+        if self._storage.objects is not None:
+            self._refuse_foreign_objects(job_id, self._storage.objects)
+            return
         listed = {record.key for record in records(keys.snapshots(job_id))}
         places = [folder / "out", *epoch_folders.of_job(folder).values()]
         found = [place.name for place in places if place.is_dir() and any(place.iterdir())]
@@ -71,6 +81,16 @@ class RecoveryPoints:
                 f"NUMBER; or move the folder away"
             )
 
+    def _refuse_foreign_objects(self, job_id: str, objects: Objects) -> None:
+        found = next(iter(objects.under(job_id)), None)
+        if found is not None:
+            raise JobHeld(
+                f"job {job_id!r} was never started, and {objects.url}/{job_id}/ has objects of an "
+                f"earlier life, or of somebody else, such as {found.name}: delete them, or submit "
+                "the job under another id"
+            )
+        self._storage.sweep(job_id)  # What is on this host are copies of objects that are gone.
+
     def ensure_recoverable(self, job_id: str) -> None:
         """Ensure that the job has a usable recovery point, once nothing of it runs.
 
@@ -81,8 +101,17 @@ class RecoveryPoints:
             Fenced: a newer leader exists.
             Unavailable, OutcomeUnknown: the call may be repeated.
         """
+        if self._copies is not None:
+            self._bring_copies(job_id, self._copies)
         self.complete_rescales(job_id)
         damage = dict(self._damage(job_id))
+        if damage and self._copies is not None:
+            # The copy on this host is damaged; the objects are not.
+            for stage, why in damage.items():
+                self._emit("damaged", job_id, f"the checkpoint of stage {stage!r}: {why}")
+                self._copies.forget(job_id, stage)
+            self._bring_copies(job_id, self._copies)
+            damage = dict(self._damage(job_id))
         if not damage:
             return
         for stage, why in damage.items():
@@ -104,6 +133,12 @@ class RecoveryPoints:
         )
         take_over(self._backend, self._storage, job_id, self._fence)
         self._emit("restored", job_id, f"resumes from snapshot {usable.record.number}")
+
+    def _bring_copies(self, job_id: str, copies: CheckpointCopies) -> None:
+        fetched = copies.bring(job_id)
+        if fetched:
+            what = ", ".join(fetched)
+            self._emit("restored", job_id, f"fetched from the storage: the checkpoint of {what}")
 
     def complete_rescales(self, job_id: str) -> None:
         """Complete the swap of checkpoints that a death interrupted, once nothing of the job runs.

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
+from jrs.contract.clock import Clock
 from jrs.contract.errors import Fenced, JrsError, OutcomeUnknown, Unavailable
 
 _AGAIN = 0.25
-"""Seconds until a commit is tried again that the backend did not answer."""
+"""Seconds until a commit is tried again that the backend or the storage did not answer."""
+_SAY = 30.0
+"""Seconds between two reports that a commit waits."""
 
 
 class Commits:
@@ -16,14 +20,22 @@ class Commits:
 
     Args:
         fail: called with the error of a commit that ends the attempt.
+        waiting: called now and then while a commit waits, with what it waits for.
     """
 
-    def __init__(self, fail: Callable[[BaseException], None]) -> None:
+    def __init__(
+        self,
+        fail: Callable[[BaseException], None],
+        waiting: Callable[[str], None],
+        clock: Clock = time.monotonic,
+    ) -> None:
         self._fail = fail
+        self._waiting = waiting
+        self._clock = clock
         self._closed = threading.Event()
 
     def carry_out(self, commit: Callable[[], None]) -> None:
-        """Call `commit` until the backend has answered.
+        """Call `commit` until the backend, and the storage, have answered.
 
         A leader that cannot reach the backend ends its attempts; until then the batch waits.
 
@@ -31,11 +43,15 @@ class Commits:
             Fenced: the attempt has ended meanwhile.
             JrsError: of `commit`; the attempt ends because of it.
         """
+        said_at: float | None = None
         while True:
             try:
                 commit()
                 return
-            except (Unavailable, OutcomeUnknown):
+            except (Unavailable, OutcomeUnknown) as error:
+                if said_at is None or self._clock() - said_at >= _SAY:
+                    said_at = self._clock()
+                    self._waiting(str(error))
                 if self._closed.wait(_AGAIN):
                     raise Fenced("the attempt has ended") from None
             except JrsError as error:

@@ -20,6 +20,7 @@ import pyspark
 from jrs.contract import mounts
 from jrs.contract.errors import InvalidInput
 
+from ..files.job_folders import JobStorage
 from .sink import FORMAT
 
 if TYPE_CHECKING:
@@ -50,11 +51,13 @@ _LOCAL = re.compile(r"file:(//[^/]*)?(?=/)")
 _TIMERS = re.compile(r"WithState.*, ProcessingTime(Timeout)?\b(?!#)")
 
 
-def check_writer(writer: DataStreamWriter, stage: str, storage: Path, *, bounded: bool) -> None:
+def check_writer(
+    writer: DataStreamWriter, stage: str, storage: JobStorage, *, bounded: bool
+) -> None:
     """Raise `InvalidInput`, with the reason, for a query that could not be recovered.
 
     Args:
-        storage: where its checkpoint is.
+        storage: where the files of its job are.
     """
     options = _peek(writer._jwrite, "extraOptions")
     source, mode = _peek(writer._jwrite, "source"), str(_peek(writer._jwrite, "outputMode"))
@@ -68,9 +71,11 @@ def check_writer(writer: DataStreamWriter, stage: str, storage: Path, *, bounded
         )
     elif source == "memory" and mode != "Complete":
         problem = "a memory sink forgets its rows with the driver: write to files instead"
-    elif source in _FILES and not mounts.fences_names(storage):
+    elif storage.objects is not None and (found := _problem_with_objects(writer, str(source))):
+        problem = found
+    elif source in _FILES and not mounts.fences_names(storage.root):
         problem = (
-            f"it writes with Spark's file sink, and {storage} is on an NFS that caches names, "
+            f"it writes with Spark's file sink, and {storage.root} is on an NFS that caches names, "
             "where a driver that was replaced may still plan a batch and write it: write with "
             f'format("{FORMAT}"), or mount the storage with lookupcache=none on every host'
         )
@@ -92,6 +97,44 @@ def check_writer(writer: DataStreamWriter, stage: str, storage: Path, *, bounded
         problem = "its trigger ends it by itself: call job.stream with bounded=True"
     if problem:
         raise InvalidInput(f"stage {stage!r} cannot be run: {problem}")
+
+
+def _problem_with_objects(writer: DataStreamWriter, sink: str) -> str:
+    """Return why a query cannot be run where its checkpoint is uploaded batch by batch; empty if
+    it can."""
+    if sink not in (FORMAT, "foreachBatch"):
+        return (
+            f"it writes with the sink {sink!r}, whose commits jrs does not see, and the storage "
+            "has objects, to which its checkpoint is uploaded before each commit: write with "
+            f'format("{FORMAT}") or foreachBatch'
+        )
+    if _cleans_source(writer):
+        return (
+            "it sets cleanSource, so that its source forgets what a batch has read before the "
+            "state of that batch is in the storage, which has objects: leave it out"
+        )
+    return ""
+
+
+def _cleans_source(writer: DataStreamWriter) -> bool:
+    """Return whether a file source of the query moves or deletes what it has read."""
+    for node in _nodes(writer):
+        if node.nodeName() == "StreamingRelation":
+            options = node.dataSource().options()
+            for name in str(options.keySet().mkString("\n")).splitlines():
+                if name.lower() == "cleansource" and str(_option(options, name)).lower() != "off":
+                    return True
+    return False
+
+
+def _nodes(writer: DataStreamWriter) -> Iterator[Any]:
+    """Yield the nodes of the query's plan."""
+    left = [_peek(writer._jwrite, "ds").queryExecution().analyzed()]
+    while left:
+        node = left.pop()
+        yield node
+        children = node.children()
+        left += [children.apply(number) for number in range(children.size())]
 
 
 def uses_sink(writer: DataStreamWriter) -> bool:
@@ -252,16 +295,12 @@ def holds_back(writer: DataStreamWriter) -> str | None:
 def keeps_one_partition(writer: DataStreamWriter) -> bool:
     """Return whether all state of the query is in one partition, however many there are: the state
     of an aggregation without a key, or of a limit."""
-    left = [_peek(writer._jwrite, "ds").queryExecution().analyzed()]
-    while left:
-        node = left.pop()
+    for node in _nodes(writer):
         kind = node.nodeName()
         if node.isStreaming() and (
             kind == "GlobalLimit" or (kind == "Aggregate" and node.groupingExpressions().isEmpty())
         ):
             return True
-        children = node.children()
-        left += [children.apply(number) for number in range(children.size())]
     return False
 
 

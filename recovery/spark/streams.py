@@ -73,7 +73,7 @@ class Streams:
         self._marks: list[StageRecord] = []
         """The records of the stages that are being marked as finished."""
         self._sinks: SinkServer | None = None
-        self._commits = Commits(self._fail)
+        self._commits = Commits(self._fail, self._context.reporter.waiting)
         self._supervisor = self._context.runtime.thread(self._supervise, "jrs-streams")
         self._supervisor.start()
 
@@ -99,7 +99,7 @@ class Streams:
                 f"stage {name!r} has to return df.writeStream…, not {type(writer).__name__}"
             )
         session = job.spark  # Not before `build`: the job's function configures the session.
-        queries.check_writer(writer, name, context.storage.root, bounded=bounded)
+        queries.check_writer(writer, name, context.storage, bounded=bounded)
         self._hold_back()
         place = StreamRecord(
             job.job_id, name, bounded, "", str(session.version), order=order, after=after
@@ -132,7 +132,7 @@ class Streams:
         if suspending:
             stage.suspend()  # The other stages were suspended before this one was known.
         self._wake.set()
-        return Stream(name, output, lambda stream: self._wait(stream.name))
+        return Stream(name, self._run.stream_output(name), lambda stream: self._wait(stream.name))
 
     def _wait(self, name: str) -> Json:
         """Wait until the stage has finished; return its recorded result."""
@@ -295,7 +295,8 @@ class Streams:
         context = self._context
         folder = context.storage.checkpoint(context.job_id, context.epoch, stage).parent
         committer = BatchCommitter(context, stage, folder, output)
-        context.storage.make_folder(output)
+        if context.storage.objects is None:
+            context.storage.make_folder(output)
         committer.begin()
         self._sink_server().add(stage, committer)
         return committer

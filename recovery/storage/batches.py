@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+import attrs
+
 from jrs.records.objects import (
     BatchFiles,
     BatchManifest,
@@ -60,6 +62,11 @@ def files_of(
         yield from ((one.batch, file) for file in one.files)
     if newest.batch > behind:
         yield from ((newest.batch, file) for file in newest.files)
+
+
+def in_batch(batch: int, file: StoredFile) -> StoredFile:
+    """Return a file with rows under its path in a stage's output: in the folder of its batch."""
+    return attrs.evolve(file, path=f"batch={batch}/{file.path}")
 
 
 def objects_of(objects: Objects, newest: BatchManifest) -> Iterator[str]:

@@ -72,7 +72,7 @@ def test_c2_workers_need_no_jrs(tmp_path: Path) -> None:
     """C2: the sink plans, writes and commits a batch in processes that cannot import jrs."""
     recorder = Recorder()
     failures: list[BaseException] = []
-    server = SinkServer(RUNTIME, Commits(failures.append))
+    server = SinkServer(RUNTIME, Commits(failures.append, print))
     server.add("sums", recorder)
     with sink_by_value():
         made = JrsSink(

@@ -16,6 +16,7 @@ from jrs.records.model import AttemptRecord, JobStatus, Tombstone
 from jrs.records.snapshots import SnapshotFormat
 from jrs.recovery.cleanup.job_cleanup import JobCleanup
 from jrs.recovery.cleanup.resources import default_resources
+from jrs.recovery.files import closed_inputs
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.snapshots import SnapshotCatalog, create, find_orphans, folders
 from jrs.store.opening import open_backend
@@ -72,12 +73,12 @@ def test_an_output_that_is_needed(
     output = expired(client, "old", storage)
     reader = FakeJob(memory, storage, "reader")
     if how == "link":
-        storage.close_input("reader", "hourly", output.parent)
+        closed_inputs.close(storage, "reader", "hourly", output.parent)
     elif how == "log":
         reader.query.source = output.parent.as_uri()
         reader.run(1)
     elif how == "closed":
-        storage.close_input("reader", "hourly", output.parent)
+        closed_inputs.close(storage, "reader", "hourly", output.parent)
         reader.run(1)
         SnapshotCatalog(memory, storage).create("reader")
         memory.commit(Delete(keys.JOBS + "reader"))

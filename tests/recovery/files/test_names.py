@@ -16,6 +16,7 @@ from jrs.contract.operations import Create, Fence, Op
 from jrs.records import keys
 from jrs.records.snapshots import SnapshotFormat
 from jrs.recovery.attempt.attempt_run import AttemptRun
+from jrs.recovery.files import closed_inputs
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.master import Master
 from jrs.recovery.snapshots import SnapshotCatalog
@@ -112,7 +113,7 @@ def test_of_a_job(disk: Disk, tmp_path: Path) -> None:
     (tmp_path / "input").mkdir()
     (tmp_path / "input" / "file").write_text("row")
     disk.unsynced.clear()
-    lead.storage.close_input("job", "batch", tmp_path / "input")
+    closed_inputs.close(lead.storage, "job", "batch", tmp_path / "input")
     rests_on(disk, "the closed input")
     lead.storage.take_over("job", lead.leadership.epoch + 1)
     rests_on(disk, "the epoch that was taken over")

@@ -15,6 +15,7 @@ from jrs.contract.operations import Create
 from jrs.records import keys
 from jrs.records.codec import encode
 from jrs.records.model import Failure, JobResult, JobStatus
+from jrs.recovery.files import closed_inputs
 from jrs.recovery.leader.retention import Retention
 from jrs.recovery.rules.retention import DAY, Ended, Kind, LogLimits, RetentionPolicy, is_due
 from tests.recovery.support import FaultyMemory, Leader, leader_context, spec
@@ -138,7 +139,7 @@ def test_an_output_that_is_read_stays(world: World) -> None:
     """The output of an ended job stays while an unfinished job has it as its closed input."""
     world.ended("source", 10)
     world.backend.commit(Create(keys.JOBS + "reader", encode(spec("reader"))))
-    world.storage.close_input("reader", "stage", world.storage.folder("source") / "out")
+    closed_inputs.close(world.storage, "reader", "stage", world.storage.folder("source") / "out")
     policy = RetentionPolicy(outputs=0, logs=None, failed_logs=None)
 
     assert world.retain(policy) == {}

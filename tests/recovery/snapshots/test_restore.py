@@ -30,7 +30,7 @@ from jrs.records.codec import decode, encode
 from jrs.records.model import AttemptRecord, JobSpec, StageRecord
 from jrs.records.snapshots import RestoreRecord, SnapshotFormat
 from jrs.recovery.checkpoint_format.relocation import relocate
-from jrs.recovery.files import epoch_folders
+from jrs.recovery.files import closed_inputs, epoch_folders
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.snapshots import SnapshotCatalog, find_orphans, folders
 from jrs.store import heads
@@ -249,7 +249,7 @@ def test_paths_as_java_writes_them(folder: str, uri: str, tmp_path: Path) -> Non
 def test_closed_input(catalog: SnapshotCatalog, job: FakeJob, tmp_path: Path) -> None:
     """The links of a closed input come along, and lead where they led."""
     data = put(tmp_path / "data" / "a.json", "{}").parent
-    folder = job.storage.close_input("job", "hourly", data)
+    folder = closed_inputs.close(job.storage, "job", "hourly", data)
     record = catalog.create("job")
 
     catalog.restore(record, as_job="new")

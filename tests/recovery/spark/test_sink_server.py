@@ -45,7 +45,7 @@ class Sink:
         self.committed: list[tuple[int, Sequence[str]]] = []
         self.errors: list[BaseException] = []
         self.failures: list[BaseException] = []
-        self.server = SinkServer(RUNTIME, Commits(self.failures.append))
+        self.server = SinkServer(RUNTIME, Commits(self.failures.append, print))
         self.server.add("sums", self)
 
     def commit(self, batch: int, files: Sequence[str], run: str = "") -> None:

@@ -1,0 +1,51 @@
+"""Closing the input of a streaming stage: each attempt reads what the first one found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from jrs.contract.operations import Create
+from jrs.records import keys
+from jrs.records.codec import decode, encode
+from jrs.records.objects import ClosedInput, InputListing
+
+from ..files import closed_inputs
+from ..storage.copies import read_record
+from .context import AttemptContext, held_if_unreadable
+
+
+def close(context: AttemptContext, stage: str, source: Path) -> Path:
+    """Return a folder of links to the files in `source` at the first call. Durable.
+
+    Raises:
+        InvalidInput: `source` is not a folder.
+        JobHeld: the record of an input that was closed cannot be read.
+        Fenced: this attempt was shut out.
+    """
+    storage, job_id = context.storage, context.job_id
+    if storage.objects is None:
+        return closed_inputs.close(storage, job_id, stage, source)
+    path = closed_inputs.place_of(storage, job_id, stage, source)
+    links = _recorded(context, stage, source, path.name)
+    if path.is_dir() and closed_inputs.links_in(path) != links:
+        storage.discard(job_id, path)  # Of an earlier life of the job, which this host has seen.
+    if not path.is_dir():
+        closed_inputs.make(storage, job_id, path, links)
+    return path
+
+
+def _recorded(context: AttemptContext, stage: str, source: Path, name: str) -> dict[str, str]:
+    """Return the links that are recorded for an input; record them first if none are."""
+    key, uploads = keys.closed_input(context.job_id, stage, name), context.uploads
+    with held_if_unreadable():
+        stored = context.backend.get(key)
+        if stored is not None:
+            known = decode(ClosedInput, stored.value, key).listing
+            return context.until_stored(
+                lambda: read_record(uploads.objects, InputListing, known).links
+            )
+    links = closed_inputs.links_to(stage, source)
+    listing = InputListing(context.job_id, stage, links)
+    named = context.until_stored(lambda: uploads.place.put_record(stage, listing))
+    context.commit(Create(key, encode(ClosedInput(context.job_id, stage, str(source), named))))
+    return links

@@ -1,0 +1,153 @@
+"""Where the output of finished stages is: in a job's folders, or in objects.
+
+With objects, functions still write to a folder and read from one. What they have written is
+uploaded before the stage's record names it. A folder with the output of an earlier attempt is made
+when it is asked for.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Protocol
+
+from jrs.contract.errors import WrongState
+from jrs.records.model import StageRecord
+from jrs.records.objects import BatchManifest, OutputManifest, StoredFile, StoredObject
+from jrs.store import heads
+
+from ..files.job_folders import sync_tree
+from ..storage.batches import files_of, in_batch
+from ..storage.copies import fetch, read_record
+from .context import AttemptContext, held_if_unreadable
+
+
+class StageOutputs(Protocol):
+    """The output of one job's finished stages."""
+
+    def keep(self, stage: str, staging: Path) -> StoredObject | None:
+        """Keep what a stage has written, before its record exists; return what the record names."""
+
+    def publish(self, record: StageRecord) -> None:
+        """Put the output of a finished stage in its place, if that has not happened. Idempotent."""
+
+    def folder(self, record: StageRecord) -> Path:
+        """Return the folder with the output of a finished stage; it exists if there is any."""
+
+    def of_stream(self, stage: str, *, finished: bool) -> Path:
+        """Return the folder with the output of a stream."""
+
+
+class OutputsInFolders:
+    """Output in the job's folders: renamed from staging once it is recorded."""
+
+    def __init__(self, context: AttemptContext) -> None:
+        self._context = context
+
+    def keep(self, stage: str, staging: Path) -> StoredObject | None:
+        return None
+
+    def publish(self, record: StageRecord) -> None:
+        self._context.storage.publish(record, self._context.epoch)
+
+    def folder(self, record: StageRecord) -> Path:
+        storage, job_id = self._context.storage, record.job_id
+        return storage.published(job_id, record.name, temporary=record.temporary)
+
+    def of_stream(self, stage: str, *, finished: bool) -> Path:
+        return self._context.storage.published(self._context.job_id, stage, temporary=False)
+
+
+class OutputsInObjects:
+    """Output in objects. Its copies on this host have the digest of their manifest in their name,
+    so that each is whole, and none is that of another output."""
+
+    def __init__(self, context: AttemptContext) -> None:
+        self._context = context
+        self._copies = context.storage.copies(context.job_id)
+
+    def keep(self, stage: str, staging: Path) -> StoredObject | None:
+        uploads = self._context.uploads
+        return self._context.until_stored(lambda: uploads.put_output(stage, staging))
+
+    def publish(self, record: StageRecord) -> None:
+        storage, context = self._context.storage, self._context
+        is_ours = (record.epoch, record.attempt) == (context.epoch, context.attempt)
+        if record.manifest is None or record.published is None or not is_ours:
+            return
+        staged = storage.folder(record.job_id) / f"e{context.epoch}" / record.published
+        target = self._copy_of(record.name, record.manifest)
+        if staged.is_dir() and not target.exists():
+            storage.make_folder(target.parent)
+            with context.fenced_if_gone():
+                os.rename(staged, target)
+
+    def folder(self, record: StageRecord) -> Path:
+        if record.manifest is None:
+            return self._copies / record.name
+        target = self._copy_of(record.name, record.manifest)
+        if not target.is_dir():
+            self._fetch(target, self._files(record.manifest))
+        return target
+
+    def of_stream(self, stage: str, *, finished: bool) -> Path:
+        if not finished:
+            raise WrongState(
+                f"stage {stage!r} has not finished, and its output is in objects: wait for it "
+                "with result(), or read what it has committed with "
+                "spark.read.format('jrs')"
+            )
+        context = self._context
+        with held_if_unreadable():
+            found = heads.stored(context.backend, context.job_id, stage)
+        head = None if found is None else found[0]
+        if head is None or head.manifest is None:
+            return self._copies / stage
+        target = self._copy_of(stage, head.manifest)
+        if not target.is_dir():
+            self._fetch(target, self._rows(head.manifest))
+        return target
+
+    # -- inside ----------------------------------------------------------------------------
+
+    def _copy_of(self, stage: str, named: StoredObject) -> Path:
+        return self._copies / f"{stage}.{named.sha256[:16]}"
+
+    def _files(self, named: StoredObject) -> tuple[StoredFile, ...]:
+        objects = self._context.uploads.objects
+        with held_if_unreadable():
+            return self._context.until_stored(
+                lambda: read_record(objects, OutputManifest, named).files
+            )
+
+    def _rows(self, named: StoredObject) -> list[StoredFile]:
+        objects = self._context.uploads.objects
+
+        def read() -> list[StoredFile]:
+            newest = read_record(objects, BatchManifest, named)
+            return [in_batch(batch, one) for batch, one in files_of(objects, newest)]
+
+        with held_if_unreadable():
+            return self._context.until_stored(read)
+
+    def _fetch(self, target: Path, files: Iterable[StoredFile]) -> None:
+        context, wanted = self._context, list(files)
+        building = target.with_name(f".{target.name}.{context.runtime.token()}")
+
+        def copy() -> None:
+            context.storage.discard(context.job_id, building)
+            context.storage.make_folder(building)
+            fetch(context.uploads.objects, wanted, building)
+
+        with held_if_unreadable():
+            context.until_stored(copy)
+        sync_tree(building)
+        with context.fenced_if_gone():
+            os.rename(building, target)
+
+
+def outputs_of(context: AttemptContext) -> StageOutputs:
+    """Return the output of the finished stages of an attempt's job."""
+    in_objects = context.storage.objects is not None
+    return OutputsInObjects(context) if in_objects else OutputsInFolders(context)

@@ -1,0 +1,69 @@
+"""Closed inputs: folders of links to the files that a stage found when it first started."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+
+from jrs.contract.errors import InvalidInput
+
+from . import permissions
+from .job_folders import JobStorage, sync_folder, sync_tree
+
+
+def place_of(storage: JobStorage, job_id: str, stage: str, source: Path) -> Path:
+    """Return the folder for the links to the files in `source`; it need not exist."""
+    return storage.folder(job_id) / "in" / stage / hashlib.sha256(bytes(source)).hexdigest()[:16]
+
+
+def close(storage: JobStorage, job_id: str, stage: str, source: Path) -> Path:
+    """Return a folder of links to the files in `source` at the first call. Durable.
+
+    Raises:
+        InvalidInput: `source` is not a folder.
+    """
+    path = place_of(storage, job_id, stage, source)
+    if not path.is_dir():
+        make(storage, job_id, path, links_to(stage, source))
+    return path
+
+
+def links_to(stage: str, source: Path) -> dict[str, str]:
+    """Return where the links to the files in `source` lead to now, by their paths in the input.
+
+    Raises:
+        InvalidInput: `source` is not a folder.
+    """
+    if not source.is_dir():
+        raise InvalidInput(f"stage {stage!r} cannot read {source}: not a folder on this host")
+    root = source.resolve()
+    found = {}
+    for path in sorted(root.rglob("*")):
+        place = path.relative_to(root)
+        if path.is_file() and not any(part[0] in "._" for part in place.parts):
+            found[str(place)] = str(path)
+    return found
+
+
+def links_in(folder: Path) -> dict[str, str]:
+    """Return where the links of a closed input lead to, by their paths in its folder."""
+    links = (path for path in sorted(folder.rglob("*")) if path.is_symlink())
+    return {str(path.relative_to(folder)): os.readlink(path) for path in links}
+
+
+def make(storage: JobStorage, job_id: str, path: Path, links: Mapping[str, str]) -> None:
+    """Make the folder of a closed input, unless it exists. Durable."""
+    whole = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    storage.make_folder(whole)
+    for name, leads_to in links.items():
+        permissions.make((whole / name).parent, parents=True, exist_ok=True)
+        (whole / name).symlink_to(leads_to)
+    sync_tree(whole)
+    try:
+        os.rename(whole, path)
+    except OSError:
+        storage.discard(job_id, whole)  # An earlier attempt has closed the input.
+    sync_folder(path.parent)

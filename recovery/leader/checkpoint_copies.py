@@ -1,0 +1,102 @@
+"""Bringing the checkpoints of a job to this host, where the storage has objects.
+
+The head of a stream names the manifest of its newest batch, and so the checkpoint. What is on this
+host is only a copy, perhaps one of long ago: it is kept if it continues from that manifest, and is
+fetched otherwise.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+
+from jrs.contract.backend import Backend
+from jrs.contract.errors import CorruptRecord, JobHeld
+from jrs.contract.operations import Fence
+from jrs.contract.runtime import RUNTIME, Runtime
+from jrs.records import keys
+from jrs.records.codec import decode
+from jrs.records.heads import StreamPlan
+from jrs.records.model import StreamRecord
+from jrs.records.objects import BatchManifest, StoredObject
+from jrs.store import heads
+
+from ..files import copied_from
+from ..files.job_folders import JobStorage
+from ..storage.copies import fetch, read_record
+from ..storage.objects import Objects
+
+
+@attrs.frozen
+class CheckpointCopies:
+    """The copies of the checkpoints of one leader's jobs."""
+
+    _backend: Backend
+    _storage: JobStorage
+    _objects: Objects
+    _fence: Fence
+    _runtime: Runtime = RUNTIME
+
+    def bring(self, job_id: str) -> list[str]:
+        """Have the checkpoints of a job's unfinished streams on this host; return the stages whose
+        checkpoint was fetched.
+
+        The job's attempt is shut out, and its folder is taken over. Idempotent.
+
+        Raises:
+            JobHeld: an object is missing, or was changed; or a record cannot be read.
+            Unavailable: from the backend or the storage; the call may be repeated.
+        """
+        try:
+            streams = self._streams(job_id)
+            for left in streams.glob(".*"):
+                self._storage.discard(job_id, left)  # A death has left it half fetched.
+            wanted = list(self._wanted(job_id))
+            return [one[0] for one in wanted if self._bring(job_id, *one)]
+        except CorruptRecord as error:
+            raise JobHeld(str(error)) from None
+
+    def forget(self, job_id: str, stage: str) -> None:
+        """Let the checkpoint on this host count for nothing: it was found to be damaged."""
+        copied_from.forget(self._streams(job_id) / stage)
+        self._storage.forget_damage(job_id, self._fence.epoch, stage)
+
+    # -- inside ----------------------------------------------------------------------------
+
+    def _streams(self, job_id: str) -> Path:
+        return self._storage.folder(job_id) / f"e{self._fence.epoch}" / "streams"
+
+    def _wanted(self, job_id: str) -> Iterator[tuple[str, int, StoredObject | None]]:
+        """Yield the stages that have begun and not finished: their generation and manifest."""
+        generation = heads.generation_of(self._backend, job_id)
+        for stored in self._backend.scan(keys.streams(job_id)):
+            stage = decode(StreamRecord, stored.value, stored.key).name
+            if self._backend.get(keys.stage(job_id, stage)) is None:
+                yield stage, generation, self._named(job_id, stage, generation)
+
+    def _named(self, job_id: str, stage: str, generation: int) -> StoredObject | None:
+        head = heads.stored(self._backend, job_id, stage)
+        if head is not None:
+            return head[0].manifest
+        stored = self._backend.get(keys.plan(job_id, stage))
+        plan = None if stored is None else decode(StreamPlan, stored.value, stored.key)
+        return None if plan is None or plan.generation != generation else plan.manifest
+
+    def _bring(self, job_id: str, stage: str, generation: int, named: StoredObject | None) -> bool:
+        folder = self._streams(job_id) / stage
+        if named is not None and copied_from.continues(folder, generation, named.name):
+            return False
+        if named is None:
+            self._storage.discard(job_id, folder)  # No batch counts: the query begins again.
+            return False
+        manifest = read_record(self._objects, BatchManifest, named)
+        building = folder.with_name(f".{stage}.{self._runtime.token()}")
+        self._storage.make_folder(building / "ck")
+        fetch(self._objects, manifest.checkpoint, building / "ck")
+        copied_from.note(building, generation, named.name)
+        self._storage.discard(job_id, folder)
+        os.rename(building, folder)
+        return True
