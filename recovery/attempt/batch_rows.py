@@ -154,7 +154,7 @@ class RowsInObjects:
             staged = {name: self._folder / "staging" / name for name in files}
             with self._context.fenced_if_gone():
                 checkpoint = self._upload(head).put_planned(moved.batch)
-                rows = self._context.uploads.place.put_files(self._stage, staged)
+                rows = self._context.uploads.place.put_files(f"{self._stage}/rows", staged)
             self._moved = head, tuple(files), self._named(head, moved, rows, checkpoint)
         return self._moved[2]
 

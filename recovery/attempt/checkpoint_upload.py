@@ -85,7 +85,7 @@ class CheckpointUpload:
                 there[name] = known[0], seen[name]
             else:
                 missing[name] = path
-        for one in self._place.put_files(self._stage, missing, together=True):
+        for one in self._place.put_files(f"{self._stage}/ck", missing, together=True):
             there[one.path] = one, seen[one.path]
         # Exactly these: what no manifest names any more may be removed at any time.
         self._known = there

@@ -47,8 +47,8 @@ class Uploads:
                 raise InvalidInput(f"{path} is a link, and objects have none: write the file")
             if stat.S_ISREG(mode):
                 files[str(path.relative_to(folder))] = path
-        stored = self.place.put_files(stage, files)
-        return self.place.put_record(stage, OutputManifest(self._job_id, stage, stored))
+        stored = self.place.put_files(f"{stage}/out", files)
+        return self.place.put_record(f"{stage}/out", OutputManifest(self._job_id, stage, stored))
 
     def put_batch(
         self, manifest: BatchManifest, before: tuple[BatchManifest, StoredObject] | None
@@ -65,4 +65,4 @@ class Uploads:
         """
         earlier = () if before is None else follow(self.objects, self.place, *before)
         whole = attrs.evolve(manifest, earlier=earlier)
-        return self.place.put_record(manifest.stage, whole), whole
+        return self.place.put_record(f"{manifest.stage}/batch", whole), whole

@@ -25,6 +25,8 @@ from ..snapshots import convert, delete, folders, manifest
 from ..snapshots.blobs import Blobs
 from ..snapshots.index import SnapshotIndex
 from ..snapshots.references import jobs_in_use
+from ..storage.objects import Objects
+from .object_garbage import ObjectGarbage
 
 
 @attrs.frozen
@@ -77,6 +79,9 @@ class GarbageCollector:
             if job.has_ended:
                 for path in self._storage.left_in_staging(job_id):
                     self._discard(job_id, path, "left over by a job that has ended")
+        if self._storage.objects is not None:
+            for job_id, job in known.items():
+                self._objects(job_id, job, self._storage.objects)
         self._outputs(known)
         for job_id, job in known.items():
             if job.has_ended and not self._dry_run:
@@ -149,6 +154,23 @@ class GarbageCollector:
                 self._left.append(f"{path}: a job or a snapshot still needs it")
             else:
                 self._discard(job_id, path, "the output of an expired job", aged=True)
+
+    def _objects(self, job_id: str, job: _Known, objects: Objects) -> None:
+        """Remove what no record names; of a job that was expired, all."""
+        if not job.exists:
+            return
+        expired = job.expired_at is not None and job.expired_at <= self._until
+        garbage = ObjectGarbage(self._backend, objects)
+        why = "the output of an expired job" if expired else "no record names it"
+        try:
+            found = list(objects.under(job_id) if expired else garbage.unnamed(job_id))
+            found = [one for one in found if expired or one.modified <= self._until]
+            if not self._dry_run:
+                objects.delete(one.name for one in found)
+        except (CorruptRecord, Unavailable) as error:
+            self._left.append(f"{objects.url}/{job_id}: {error}")
+            return
+        self._removed += [Garbage(f"{objects.url}/{one.name}", one.size, why) for one in found]
 
     def _blobs(self) -> None:
         blobs = Blobs(self._storage)

@@ -13,6 +13,7 @@ from ..files.job_folders import JobStorage
 from ..processes import left_running
 from ..rules.resource import Resource
 from .half_published import HalfPublished
+from .job_objects import JobObjects
 from .sink_logs import SinkLogs
 from .snapshots import KeptForRetry, Snapshots
 
@@ -95,9 +96,13 @@ def default_resources(backend: Backend, storage: JobStorage) -> list[Resource]:
 
     The spec comes last by convention: a dirty result alone keeps the job from being started.
     """
+    objects = storage.objects
+    files: Resource = (
+        KeptForRetry(backend, storage) if objects is None else JobObjects(backend, objects)
+    )
     return [
         Processes(backend),
-        KeptForRetry(backend, storage),
+        files,
         HalfPublished(backend),
         Staging(storage),
         SinkLogs(storage),

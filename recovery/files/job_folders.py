@@ -272,11 +272,11 @@ class JobStorage:
                 path.unlink(missing_ok=True)
 
     def jobs(self) -> Iterator[str]:
-        """Yield the ids of the jobs that have a folder; folders with other names are not jrs's."""
+        """Yield the ids of the jobs that have a folder, or objects; others are not jrs's."""
+        found = set() if self.objects is None else set(self.objects.folders())
         if self.root.is_dir():
-            for path in sorted(self.root.iterdir()):
-                if path.is_dir() and _is_job_id(path.name):
-                    yield path.name
+            found.update(path.name for path in self.root.iterdir() if path.is_dir())
+        yield from sorted(filter(_is_job_id, found))
 
     def epochs(self, job_id: str) -> Iterator[int]:
         """Yield the epochs for which the job has a folder, in place or withdrawn, in no order."""

@@ -21,15 +21,19 @@ from jrs.records.snapshots import SnapshotRecord
 from jrs.store import applications, restores, result_order
 from jrs.store.result_store import JobResultStore
 
+from ..cleanup.object_garbage import ObjectGarbage
 from ..files import logs
 from ..rules.retention import Ended, Kind, RetentionPolicy, is_due, shortest_age
 from ..snapshots import delete
 from ..snapshots.index import SnapshotIndex
 from ..snapshots.references import jobs_in_use
+from ..storage.objects import Objects
 from .context import LeaderContext
 
 _SHORTEST, _LONGEST = 5.0, 3600.0
 """Seconds between two passes: a tenth of the shortest age, within these."""
+_OBJECTS = 300.0
+"""Seconds between two passes, at most, where the storage has objects."""
 _PAUSE = 0.01
 """Seconds between two removals."""
 _NAMES = 1000
@@ -52,6 +56,7 @@ class Retention:
         self._storage = context.storage
         self._results = JobResultStore(context.backend, now=context.runtime.now)
         self._snapshots = SnapshotIndex(context.backend, context.storage)
+        self._objects = context.storage.objects
         self._over = threading.Event()
         self._thread = context.runtime.thread(self._run, "jrs-retention")
 
@@ -76,6 +81,8 @@ class Retention:
         if self._policy.results is not None:
             self._retain_results(now - self._policy.results, removed)
         self._retain_logs(now, removed)
+        if self._objects is not None:
+            self._sweep_objects(self._objects)
         return removed
 
     # -- inside ----------------------------------------------------------------------------
@@ -83,6 +90,8 @@ class Retention:
     def _run(self) -> None:
         shortest = shortest_age(self._policy)
         pause = _LONGEST if shortest is None else min(_LONGEST, max(_SHORTEST, shortest / 10))
+        if self._objects is not None:
+            pause = min(pause, _OBJECTS)
         first = min(pause, 60.0)  # A new leader has more urgent work.
         while not self._over.wait(first):
             first = pause
@@ -115,12 +124,11 @@ class Retention:
             job = None if self._is_over() else self._ended(job_id)
             if job is None:
                 continue
-            output = self._storage.folder(job_id) / "out"
-            if is_due(self._policy, Kind.OUTPUTS, job, now) and output.is_dir():
+            if is_due(self._policy, Kind.OUTPUTS, job, now) and self._has_output(job_id):
                 used = self._used() if used is None else used
                 if job_id not in used:
                     self._check_fence()
-                    self._storage.discard(job_id, output)
+                    self._remove_output(job_id)
                     self._count(Kind.OUTPUTS, removed)
             if is_due(self._policy, Kind.SNAPSHOTS, job, now):
                 for record in self._of_the_system(job_id):
@@ -129,6 +137,30 @@ class Retention:
                     except (SnapshotInUse, Unavailable):
                         continue  # It is being read, or its storage is not mounted: next time.
                     self._count(Kind.SNAPSHOTS, removed)
+
+    def _has_output(self, job_id: str) -> bool:
+        if self._objects is not None:
+            return next(iter(self._objects.under(job_id)), None) is not None
+        return (self._storage.folder(job_id) / "out").is_dir()
+
+    def _remove_output(self, job_id: str) -> None:
+        if self._objects is not None:
+            self._objects.delete(one.name for one in self._objects.under(job_id))
+        else:
+            self._storage.discard(job_id, self._storage.folder(job_id) / "out")
+
+    def _sweep_objects(self, objects: Objects) -> None:
+        """Remove what the streams of unfinished jobs have replaced in objects."""
+        garbage = ObjectGarbage(self._backend, objects)
+        for record in self._backend.scan(keys.JOBS):
+            if self._is_over():
+                return
+            try:
+                found = [one.name for one in garbage.replaced(keys.job_of(record.key))]
+            except CorruptRecord:
+                continue  # The job is held, and says why.
+            self._check_fence()
+            objects.delete(found)
 
     def _retain_results(self, horizon: float, removed: Counter[Kind]) -> None:
         """Expire the clean results of jobs that ended before `horizon`."""

@@ -69,11 +69,12 @@ def in_batch(batch: int, file: StoredFile) -> StoredFile:
     return attrs.evolve(file, path=f"batch={batch}/{file.path}")
 
 
-def objects_of(objects: Objects, newest: BatchManifest) -> Iterator[str]:
-    """Yield the objects that a manifest names, and those that they name: rows, checkpoint and
-    other manifests. Raises as `files_of`."""
+def objects_of(objects: Objects, newest: BatchManifest, *, checkpoint: bool) -> Iterator[str]:
+    """Yield the objects that a manifest names, and those that they name: rows, other manifests and,
+    if wanted, the checkpoint. Raises as `files_of`."""
     yield from (one.object for one in newest.files)
-    yield from (one.object for one in newest.checkpoint)
+    if checkpoint:
+        yield from (one.object for one in newest.checkpoint)
     yield from _names(objects, newest.earlier)
 
 
@@ -97,7 +98,7 @@ def _merged(
     batches = tuple(_below(objects, some, -1)) if level == 0 else ()
     earlier = () if level == 0 else tuple(some)
     merged = MergedBatches(newest.job_id, newest.stage, batches, earlier)
-    named = place.put_record(newest.stage, merged)
+    named = place.put_record(f"{newest.stage}/merged", merged)
     return EarlierBatches(some[0].first, some[-1].last, level + 1, named)
 
 

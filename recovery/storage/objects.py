@@ -122,11 +122,24 @@ class Objects:
                 for one in page:
                     yield Listed(one["path"], one["size"], one["last_modified"].timestamp())
 
-    def folders(self) -> list[str]:
-        """Return the first parts of the names: the ids of the jobs, and what else is there."""
-        with self._errors("LIST", ""):
-            found = self._open().list_with_delimiter(None)
-            return sorted(prefix.rstrip("/") for prefix in found["common_prefixes"])
+    def folders(self, prefix: str = "") -> list[str]:
+        """Return the names that continue, up to their next ``/``, below a prefix: with none, the
+        ids of the jobs, and what else is there. Raises as `under`."""
+        with self._errors("LIST", prefix):
+            found = self._open().list_with_delimiter(prefix or None)
+            return sorted(one.rstrip("/") for one in found["common_prefixes"])
+
+    def stat(self, name: str) -> Listed | None:
+        """Return an object as a listing would have it; None if it does not exist. Raises as
+        `get`."""
+        with self._errors("HEAD", name):
+            try:
+                found = self._open().head(name)
+            except FileNotFoundError as error:
+                if "NoSuchBucket" in str(error):
+                    raise
+                return None
+            return Listed(name, found["size"], found["last_modified"].timestamp())
 
     def delete(self, names: Iterable[str]) -> None:
         """Delete objects; those that do not exist are passed over.

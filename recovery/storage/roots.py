@@ -1,0 +1,99 @@
+"""What the records of a job name in objects, and what is left that nothing names.
+
+Only a leader, or an operator, removes objects; and only those that no record names, and none will.
+An attempt that runs has written objects which its next record is about to name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import attrs
+
+from jrs.contract.backend import Backend
+from jrs.records import keys
+from jrs.records.codec import decode
+from jrs.records.heads import StreamHead, StreamPlan
+from jrs.records.objects import (
+    BatchManifest,
+    ClosedInput,
+    OutputIndex,
+    OutputManifest,
+    StoredObject,
+)
+from jrs.records.stages import StageRecord
+
+from .batches import objects_of
+from .copies import read_record
+from .objects import Objects
+
+
+@attrs.frozen
+class Named:
+    """What the records of a job name, by kind."""
+
+    outputs: dict[str, StoredObject] = attrs.field(factory=dict)
+    """The manifests of finished batch stages, by the name of the stage."""
+    temporary: dict[str, StoredObject] = attrs.field(factory=dict)
+    """The same, of output that only later stages need."""
+    streams: dict[str, StoredObject] = attrs.field(factory=dict)
+    """The manifests that the heads of streams name."""
+    plans: dict[str, StoredObject] = attrs.field(factory=dict)
+    """The manifests of the batches that functions of `foreachBatch` were called for."""
+    inputs: list[StoredObject] = attrs.field(factory=list)
+    """The listings of closed inputs."""
+
+    @classmethod
+    def by_records(cls, backend: Backend, job_id: str) -> Named:
+        """Return what the records of a job name now.
+
+        Raises:
+            CorruptRecord: a record cannot be read, so it is not known what it names.
+            Unavailable: the backend did not answer.
+        """
+        found = cls()
+        for stored in backend.scan(keys.stages(job_id)):
+            stage = decode(StageRecord, stored.value, stored.key)
+            if stage.manifest is not None:
+                kept = found.temporary if stage.temporary else found.outputs
+                kept[stage.name] = stage.manifest
+        for stored in backend.scan(keys.heads(job_id)):
+            head = decode(StreamHead, stored.value, stored.key)
+            if head.manifest is not None:
+                found.streams[head.stage] = head.manifest
+        for stored in backend.scan(keys.plans(job_id)):
+            plan = decode(StreamPlan, stored.value, stored.key)
+            if plan.manifest is not None:
+                found.plans[plan.stage] = plan.manifest
+        for stored in backend.scan(f"{keys.INPUTS}{job_id}/"):
+            found.inputs.append(decode(ClosedInput, stored.value, stored.key).listing)
+        return found
+
+    @classmethod
+    def by_index(cls, index: OutputIndex) -> Named:
+        """Return what is kept of a job that has ended."""
+        return cls(outputs=dict(index.stages), streams=dict(index.streams))
+
+    def objects(self, objects: Objects, *, checkpoints: bool) -> Iterator[str]:
+        """Yield the names of all objects that count.
+
+        Args:
+            checkpoints: whether those of the streams' checkpoints do.
+
+        Raises:
+            CorruptRecord: a manifest is missing, or was changed.
+            Unavailable: from the store.
+        """
+        for named in (*self.outputs.values(), *self.temporary.values()):
+            yield named.name
+            yield from (one.object for one in read_record(objects, OutputManifest, named).files)
+        for named in (*self.streams.values(), *self.plans.values()):
+            yield named.name
+            newest = read_record(objects, BatchManifest, named)
+            yield from objects_of(objects, newest, checkpoint=checkpoints)
+        yield from (named.name for named in self.inputs)
+
+
+def index_of(job_id: str) -> str:
+    """Return the name of the object that lists the output of a job that has ended."""
+    return f"{job_id}/outputs"
