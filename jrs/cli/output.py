@@ -39,9 +39,10 @@ def files_command(
     """
     with connect(place, storage=storage) as client:
         found = client.job(job_id).files(stage, since)
+    files = [one.url for one in found.objects] or [str(path) for path in found.paths]
     if as_json:
-        echo_json({"files": [str(path) for path in found.paths], "cursor": found.cursor})
+        echo_json({"files": files, "cursor": found.cursor})
     else:
-        for path in found.paths:
-            echo(str(path))
+        for file in files:
+            echo(file)
     return 0

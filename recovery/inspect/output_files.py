@@ -32,10 +32,9 @@ from jrs.store.jobs import JobCatalog, JobView
 from jrs.store.opening import open_backend
 from jrs.store.result_store import JobResultStore
 
-from ..checkpoint_format.sink_log import SINK_LOG
-from ..files import batch_folders
 from ..files.job_folders import JobStorage
 from ..files.storage_identity import needed_storage
+from .stage_output import Files, OutputInFolder, OutputInObjects, OutputObject, StageOutput
 
 _TRIES = 100
 """Looks at an output that changes each time, before giving up."""
@@ -48,13 +47,35 @@ class OutputFiles:
     """Files of a stage's output that count.
 
     Attributes:
-        paths: absolute; those of a stream in the order of its batches.
         cursor: for the next look, as `since`. Empty if there is none: the stage has no output yet,
             the job's result was expired, or the cluster's format is older than 6.
+        objects: the files, where the storage has objects; those of a stream in the order of its
+            batches.
     """
 
-    paths: tuple[Path, ...]
+    _paths: tuple[Path, ...]
     cursor: str = ""
+    objects: tuple[OutputObject, ...] = ()
+
+    @classmethod
+    def of(cls, found: Files, cursor: str) -> OutputFiles:
+        """Return files of either kind, with their cursor."""
+        paths = tuple(one for one in found if isinstance(one, Path))
+        return cls(paths, cursor, tuple(one for one in found if isinstance(one, OutputObject)))
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The files' paths, absolute; those of a stream in the order of its batches.
+
+        Raises:
+            WrongState: they are objects: use `objects`.
+        """
+        if self.objects:
+            raise WrongState(
+                f"the files are objects, such as {self.objects[0].url}: use .objects, or read them "
+                "with spark.read.format('jrs')"
+            )
+        return self._paths
 
 
 def files(
@@ -95,8 +116,9 @@ def output_files(
         )
     for _ in range(_TRIES):
         before = _state(backend, job_id, stage)
-        look = _Look(backend, storage, JobCatalog(backend).view(job_id), stage, since)
         try:
+            output = _output(backend, storage, job_id, stage)
+            look = _Look(backend, output, JobCatalog(backend).view(job_id), stage, since)
             found = look.files()
         except FileNotFoundError:
             continue  # A restore, or the output's owner, takes it away.
@@ -114,6 +136,12 @@ def _state(backend: Backend, job_id: str, stage: str) -> tuple[object, ...]:
     return spec and spec.version, head and head.generation
 
 
+def _output(backend: Backend, storage: JobStorage, job_id: str, stage: str) -> StageOutput:
+    if storage.objects is not None:
+        return OutputInObjects(backend, storage.objects, job_id, stage)
+    return OutputInFolder(storage.published(job_id, stage, temporary=False))
+
+
 def _head(backend: Backend, job_id: str, stage: str) -> StreamHead | None:
     found = heads.stored(backend, job_id, stage)
     return None if found is None else found[0]
@@ -124,7 +152,7 @@ class _Look:
     """One look at the output of a stage."""
 
     _backend: Backend
-    _storage: JobStorage
+    _output: StageOutput
     _view: JobView
     _stage: str
     _since: str
@@ -141,7 +169,7 @@ class _Look:
                 f"the result of job {self._view.job_id!r} was expired, and with it what "
                 f"{self._since} stands for: look without a cursor"
             )
-        if (self._output() / SINK_LOG).exists():
+        if self._output.has_sink_log(anywhere=False):
             raise self._has_log()
         finished = self._finished()
         found = None
@@ -155,12 +183,12 @@ class _Look:
 
     def _of_stream(self) -> OutputFiles | None:
         """Return the files of a stream; None if the stage is none, or has committed no rows."""
-        head, output = _head(self._backend, self._view.job_id, self._stage), self._output()
-        published = sorted(batch_folders.published(output))
+        head, output = _head(self._backend, self._view.job_id, self._stage), self._output
         cursor = _STREAM.fullmatch(self._since)
-        if head is None and not published and (cursor is None or self._view.entry is None):
+        empty = head is None and not output.has_batches()
+        if empty and (cursor is None or self._view.entry is None):
             return None
-        if head is None and not published and _files(output):
+        if empty and output.files():
             return None  # A batch stage of a job that has ended.
         kept = heads.are_kept(self._backend)
         if cursor is not None and not kept:
@@ -181,7 +209,7 @@ class _Look:
             if head is None
             else head.generation
         )
-        newest = _newest(head, published)
+        newest = output.newest(head)
         behind = -1
         if self._since:
             if cursor is None or int(cursor["generation"]) != generation:
@@ -191,17 +219,15 @@ class _Look:
                     "beginning, without a cursor"
                 )
             behind = int(cursor["batch"])
-        batches = [batch for batch in published if behind < batch <= newest]
-        paths = [path for batch in batches for path in _files(output / f"batch={batch}")]
         place = f"g{generation}.b{max(newest, behind)}" if kept else ""
-        return OutputFiles(tuple(paths), place)
+        return OutputFiles.of(output.rows(behind, newest), place)
 
     def _of_batch_stage(self, finished: StageSummary | None) -> OutputFiles:
         """Return the files of a finished stage: all of them, or none if they were returned before.
 
         A stage that has not finished has none.
         """
-        job_id, stage, output = self._view.job_id, self._stage, self._output()
+        job_id, stage, output = self._view.job_id, self._stage, self._output
         has_ended = self._view.entry is not None
         record = next((one for one in self._view.stages if one.name == stage), None)
         if record is not None and (record.temporary or record.target is not None):
@@ -209,9 +235,9 @@ class _Look:
             raise WrongState(f"the output of stage {stage!r} of job {job_id!r} is {where}")
         if finished is None and not has_ended:
             return OutputFiles((), self._since)
-        if record is not None and record.published is not None and not output.is_dir():
+        if record is not None and record.published is not None and not output.exists():
             return OutputFiles((), self._since)  # It is recorded, and about to be published.
-        if finished is None and not output.is_dir():
+        if finished is None and not output.exists():
             raise NotFound(f"job {job_id!r} has ended, and no stage {stage!r} of it has output")
         # The result of a job with many stages leaves older ones out.
         cursor = self._since if finished is None else f"e{finished.epoch}.a{finished.attempt}"
@@ -222,9 +248,9 @@ class _Look:
             )
         if self._since:
             return OutputFiles((), cursor)
-        if any(output.glob(f"**/{SINK_LOG}")):
+        if output.has_sink_log(anywhere=True):
             raise self._has_log()
-        return OutputFiles(tuple(_files(output)), cursor or "e0.a0")
+        return OutputFiles.of(output.files(), cursor or "e0.a0")
 
     def _has_log(self) -> WrongState:
         return WrongState(
@@ -234,34 +260,9 @@ class _Look:
 
     # -- what is known of the stage --------------------------------------------------------
 
-    def _output(self) -> Path:
-        return self._storage.published(self._view.job_id, self._stage, temporary=False)
-
     def _finished(self) -> StageSummary | None:
         """Return what is known of the stage's end; None if it has not finished."""
         entry = self._view.entry
         ended = entry.result.stages if entry is not None and entry.result is not None else ()
         summaries = [*(record.summary() for record in self._view.stages), *ended]
         return next((one for one in summaries if one.name == self._stage), None)
-
-
-def _newest(head: StreamHead | None, published: list[int]) -> int:
-    """Return the newest batch whose files will not change."""
-    if head is None:
-        return max(published, default=-1)
-    if head.batch in published or not (head.folder or head.plan):
-        return head.batch
-    # Its rows are about to be published; or it has none, and may be planned again with some.
-    return head.batch - 1
-
-
-def _files(folder: Path) -> list[Path]:
-    """Return the files below a folder, in order, without those that Spark takes for hidden."""
-    if not folder.is_dir():
-        return []
-    found = sorted(path for path in folder.rglob("*") if path.is_file())
-    return [path for path in found if not _is_hidden(path.relative_to(folder))]
-
-
-def _is_hidden(path: Path) -> bool:
-    return any(part[0] in "._" for part in path.parts)

@@ -1,0 +1,172 @@
+"""The output of one stage, as a reader finds it: in a folder, or in objects."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+import attrs
+
+from jrs.contract.backend import Backend
+from jrs.records import keys
+from jrs.records.codec import decode
+from jrs.records.heads import StreamHead
+from jrs.records.objects import BatchManifest, OutputManifest, StoredObject
+from jrs.records.stages import StageRecord
+
+from ..checkpoint_format.sink_log import SINK_LOG
+from ..cleanup.job_objects import index_in
+from ..files import batch_folders
+from ..storage.batches import files_of, in_batch
+from ..storage.copies import read_record
+from ..storage.objects import Objects
+
+
+@attrs.frozen
+class OutputObject:
+    """A file of a stage's output that is an object.
+
+    Attributes:
+        url: such as ``s3://bucket/…``.
+        name: the file's path in the output, such as ``batch=3/part-….parquet``.
+        size: in bytes.
+    """
+
+    url: str
+    name: str
+    size: int
+
+
+Files = Sequence[Path] | Sequence[OutputObject]
+
+
+class StageOutput(Protocol):
+    """The output of one stage."""
+
+    def exists(self) -> bool:
+        """Return whether there is any."""
+
+    def has_sink_log(self, *, anywhere: bool) -> bool:
+        """Return whether a sink of Spark's has written it: at its top, or anywhere below."""
+
+    def has_batches(self) -> bool:
+        """Return whether there are batches of the sink of jrs."""
+
+    def newest(self, head: StreamHead | None) -> int:
+        """Return the newest batch whose files will not change; -1 if there is none."""
+
+    def rows(self, behind: int, newest: int) -> Files:
+        """Return the files of the batches after `behind`, up to `newest`, in their order."""
+
+    def files(self) -> Files:
+        """Return all files, without those that Spark takes for hidden."""
+
+
+class OutputInFolder:
+    """Output in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._batches = sorted(batch_folders.published(folder))
+
+    def exists(self) -> bool:
+        return self._folder.is_dir()
+
+    def has_sink_log(self, *, anywhere: bool) -> bool:
+        if not anywhere:
+            return (self._folder / SINK_LOG).exists()
+        return any(self._folder.glob(f"**/{SINK_LOG}"))
+
+    def has_batches(self) -> bool:
+        return bool(self._batches)
+
+    def newest(self, head: StreamHead | None) -> int:
+        if head is None:
+            return max(self._batches, default=-1)
+        if head.batch in self._batches or not (head.folder or head.plan):
+            return head.batch
+        # Its rows are about to be published; or it has none, and may be planned again with some.
+        return head.batch - 1
+
+    def rows(self, behind: int, newest: int) -> list[Path]:
+        batches = [batch for batch in self._batches if behind < batch <= newest]
+        return [path for one in batches for path in _files(self._folder / f"batch={one}")]
+
+    def files(self) -> list[Path]:
+        return _files(self._folder)
+
+
+class OutputInObjects:
+    """Output in objects, as the records name it, or what the job has left when it ended."""
+
+    def __init__(self, backend: Backend, objects: Objects, job_id: str, stage: str) -> None:
+        self._objects = objects
+        self._stream: StoredObject | None = None
+        self._stage: StoredObject | None = None
+        head, stored = backend.get(keys.head(job_id, stage)), backend.get(keys.stage(job_id, stage))
+        if head is not None:
+            self._stream = decode(StreamHead, head.value, head.key).manifest
+        if stored is not None:
+            self._stage = decode(StageRecord, stored.value, stored.key).manifest
+        if head is None and stored is None:
+            index = index_in(objects, job_id)
+            if index is not None:
+                self._stream = index.streams.get(stage)
+                self._stage = index.stages.get(stage)
+        self._read: BatchManifest | None = None
+
+    def exists(self) -> bool:
+        return self._stage is not None or self._stream is not None
+
+    def has_sink_log(self, *, anywhere: bool) -> bool:
+        return anywhere and any(SINK_LOG in Path(one.name).parts for one in self._all())
+
+    def has_batches(self) -> bool:
+        return self._stream is not None
+
+    def newest(self, head: StreamHead | None) -> int:
+        if self._stream is None:
+            return -1
+        newest = self._newest(self._stream)
+        # A batch without rows may be planned again with some.
+        may_change = head is not None and head.plan and not newest.files
+        return newest.batch - 1 if may_change else newest.batch
+
+    def rows(self, behind: int, newest: int) -> list[OutputObject]:
+        if self._stream is None:
+            return []
+        found = files_of(self._objects, self._newest(self._stream), behind=behind)
+        named = [in_batch(batch, one) for batch, one in found if batch <= newest]
+        return [self._described(one.object, one.path, one.size) for one in named]
+
+    def files(self) -> list[OutputObject]:
+        return [one for one in self._all() if not _is_hidden(Path(one.name))]
+
+    # -- inside ----------------------------------------------------------------------------
+
+    def _newest(self, named: StoredObject) -> BatchManifest:
+        if self._read is None:
+            self._read = read_record(self._objects, BatchManifest, named)
+        return self._read
+
+    def _all(self) -> list[OutputObject]:
+        if self._stage is None:
+            return []
+        files = read_record(self._objects, OutputManifest, self._stage).files
+        return [self._described(one.object, one.path, one.size) for one in files]
+
+    def _described(self, name: str, path: str, size: int) -> OutputObject:
+        return OutputObject(f"{self._objects.url}/{name}", path, size)
+
+
+def _files(folder: Path) -> list[Path]:
+    """Return the files below a folder, in order, without those that Spark takes for hidden."""
+    if not folder.is_dir():
+        return []
+    found = sorted(path for path in folder.rglob("*") if path.is_file())
+    return [path for path in found if not _is_hidden(path.relative_to(folder))]
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(part[0] in "._" for part in path.parts)
