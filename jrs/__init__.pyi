@@ -44,6 +44,7 @@ from .contract.errors import ResultExists as ResultExists
 from .contract.errors import ResultExpired as ResultExpired
 from .contract.errors import ResultIsDirty as ResultIsDirty
 from .contract.errors import SnapshotInUse as SnapshotInUse
+from .contract.errors import StorageRefused as StorageRefused
 from .contract.errors import TooLarge as TooLarge
 from .contract.errors import Unavailable as Unavailable
 from .contract.errors import UnsupportedVersion as UnsupportedVersion
@@ -88,6 +89,7 @@ from .records.model import StopRecord as StopRecord
 from .records.model import StopState as StopState
 from .records.model import Tombstone as Tombstone
 from .records.not_finished import JobNotFinished as JobNotFinished
+from .records.objects import StoredObject as StoredObject
 from .records.obstacles import Obstacle as Obstacle
 from .records.on_result import OnResult as OnResult
 from .records.policies import Keep as Keep
@@ -122,6 +124,7 @@ from .recovery.inspect.history import HistoryEntry as HistoryEntry
 from .recovery.inspect.history import HistoryKind as HistoryKind
 from .recovery.inspect.output_files import OutputFiles as OutputFiles
 from .recovery.inspect.output_files import files as files
+from .recovery.inspect.stage_output import OutputObject as OutputObject
 from .recovery.leader.trust import Trust as Trust
 from .recovery.master import Master as Master
 from .recovery.rules.decision import Action as Action

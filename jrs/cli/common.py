@@ -18,10 +18,10 @@ from jrs.contract import texts
 from jrs.contract.credentials import SPEC_KEY_FILE
 from jrs.contract.errors import InvalidInput
 from jrs.contract.mounts import STORAGE
+from jrs.contract.storage_place import checked
 from jrs.contract.texts import did_you_mean, printable, shown
 from jrs.records.codec import to_plain
 from jrs.records.signing import SpecKey
-from jrs.recovery.storage.place import place_of
 
 EXIT_DIFFERS = 1
 EXIT_REFUSED = 2
@@ -104,8 +104,8 @@ class StorageType(click.Path):
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         if "://" not in str(value):
             return super().convert(value, param, ctx)
-        place = place_of(value)
-        return place.url or super().convert(place.root, param, ctx)
+        named = checked(value)
+        return named if isinstance(named, str) else super().convert(named, param, ctx)
 
 
 def _storage_option(*, exists: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

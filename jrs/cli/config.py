@@ -23,8 +23,8 @@ from jrs.cli.common import (
 )
 from jrs.cli.settings import NAME, path_of_settings, settings
 from jrs.contract.errors import InvalidInput
+from jrs.contract.storage_place import checked
 from jrs.contract.texts import redacted
-from jrs.recovery.storage.place import place_of
 
 _TEMPLATE = """\
 # Settings of the jrs commands that run in this folder, or with JRS_CONFIG={name}.
@@ -83,7 +83,7 @@ def init_command(place: ClusterRef, path: Path, storage: str | Path | None) -> i
         name=path,
         backend=_line("backend", place.backend, "file:///var/lib/jrs"),
         cluster=_line("cluster", None if place.cluster == "default" else place.cluster, "default"),
-        storage=_line("storage", None if storage is None else str(place_of(storage)),
+        storage=_line("storage", None if storage is None else str(checked(storage)),
                       "/srv/jrs-files"),
     )  # fmt: skip
     try:

@@ -12,10 +12,10 @@ from jrs.contract.backend import Backend
 from jrs.contract.errors import InvalidInput, NoSuchCluster, WrongState
 from jrs.contract.mounts import reach_problem
 from jrs.contract.registry import opener_of
+from jrs.contract.storage_place import place_of
 from jrs.contract.texts import redacted
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.files.storage_identity import StorageIdentity, recorded_storage
-from jrs.recovery.storage.place import place_of
 from jrs.store.before_migration import obstacles, refuse
 from jrs.store.copying import Contents, survey
 from jrs.store.masters import newest_epoch

@@ -29,7 +29,8 @@
     │   ├── CannotStartHere       this host lacks what the job needs; another host may have it
     │   └── Canceled              the application was canceled: its main has to end
     ├── Unavailable               nothing was changed; retry later
-    │   └── WrongAddress          no server answers there: correct the URL or the certificates
+    │   ├── WrongAddress          no server answers there: correct the URL or the certificates
+    │   └── StorageRefused        the storage refuses it: credentials, permissions, bucket or clock
     ├── OutcomeUnknown            the write may or may not have happened: read back, then decide
     └── JobNotFinished            a job ended FAILED or CANCELED; ``.result`` holds what happened
 """
@@ -213,6 +214,12 @@ class Unavailable(JrsError):
 class WrongAddress(Unavailable):
     """No server can be reached under this URL or with these certificates. Waiting does not help:
     correct the URL, the certificates or the name resolution."""
+
+
+class StorageRefused(Unavailable):
+    """The storage of objects refuses the call: its credentials are wrong, lack a permission, the
+    bucket does not exist, or the clock of this host is wrong. Repeating helps once that is mended.
+    """
 
 
 class OutcomeUnknown(JrsError):

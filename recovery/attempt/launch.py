@@ -9,12 +9,12 @@ import attrs
 
 from jrs.contract.backend import Backend
 from jrs.contract.operations import Check, Fence
+from jrs.contract.storage_place import StoragePlace
 from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.model import AttemptRecord, JobSpec
 
 from ..files.job_folders import JobStorage
-from ..storage.place import StoragePlace
 from . import host
 from .context import AttemptContext
 from .own_attempt import OwnAttempt

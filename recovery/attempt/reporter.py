@@ -134,7 +134,7 @@ class Reporter:
         self._report(EventKind.PUBLISHED, stage, f"stage {stage} is published at {place}")
 
     def waiting(self, why: str) -> None:
-        """Report that the attempt waits for something that passes, or that somebody has to mend."""
+        """Report that the attempt waits for something that passes or has to be mended."""
         self._report(EventKind.WAITING, "", f"its attempt waits: {why}")
 
     def _report(self, kind: EventKind, stage: str, message: str) -> None:

@@ -1,6 +1,6 @@
 """Uploads: what one attempt writes into the objects of its job, below a place of its own.
 
-Nothing of it counts before a record names it. An attempt that was shut out may go on uploading: no
+Nothing of it counts before a record names it. An attempt that was shut out may still upload: no
 record will name that, and the leader removes it.
 """
 

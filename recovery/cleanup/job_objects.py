@@ -52,7 +52,7 @@ class JobObjects(Resource):
     # -- inside ----------------------------------------------------------------------------
 
     def _index(self, job_id: str) -> OutputIndex:
-        """Return the list of the job's output; write it at the first call. Whoever writes it writes
+        """Return the list of the job's output; write it at the first call. Each leader writes
         the same: nothing of the job changes any more."""
         found = index_in(self._objects, job_id)
         if found is None:

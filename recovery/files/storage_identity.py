@@ -27,13 +27,13 @@ from jrs.contract.backend import Backend
 from jrs.contract.errors import CorruptRecord, InvalidInput, WrongState
 from jrs.contract.operations import Fence, create_or_update
 from jrs.contract.read_back import commit_and_read_back
+from jrs.contract.storage_place import WORK, place_of
 from jrs.records import keys
 from jrs.records.cluster import StorageMarker, StorageRecord
 from jrs.records.codec import decode, encode
 from jrs.store.cluster_format import is_at_least
 from jrs.store.masters import newest_epoch
 
-from ..storage.place import WORK, place_of
 from .job_folders import JobStorage, storage_place
 from .storage_marker import FOLDER, marker_of
 

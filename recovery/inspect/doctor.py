@@ -16,6 +16,7 @@ from jrs.contract.backend import Backend, Diagnostic
 from jrs.contract.errors import Conflict, Fenced, InvalidInput, JrsError, Unavailable
 from jrs.contract.mounts import filesystem_of, storage_problem
 from jrs.contract.operations import EPOCH_KEY, Check, Create, Delete, Fence, Update
+from jrs.contract.storage_place import StoragePlace
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import EpochRecord
@@ -23,7 +24,6 @@ from jrs.records.model import EpochRecord
 from ..files import epoch_folders
 from ..files.job_folders import storage_place
 from ..storage.objects import Objects
-from ..storage.place import StoragePlace
 from ..storage.probe import probe
 
 COMMITS = 100

@@ -31,11 +31,13 @@ class OutputObject:
         url: such as ``s3://bucket/…``.
         name: the file's path in the output, such as ``batch=3/part-….parquet``.
         size: in bytes.
+        options: how its store is reached, such as ``region=…``, as the storage's URL says.
     """
 
     url: str
     name: str
     size: int
+    options: str = ""
 
 
 Files = Sequence[Path] | Sequence[OutputObject]
@@ -157,7 +159,7 @@ class OutputInObjects:
         return [self._described(one.object, one.path, one.size) for one in files]
 
     def _described(self, name: str, path: str, size: int) -> OutputObject:
-        return OutputObject(f"{self._objects.url}/{name}", path, size)
+        return OutputObject(f"{self._objects.url}/{name}", path, size, self._objects.options)
 
 
 def _files(folder: Path) -> list[Path]:

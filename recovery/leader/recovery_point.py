@@ -86,7 +86,7 @@ class RecoveryPoints:
         if found is not None:
             raise JobHeld(
                 f"job {job_id!r} was never started, and {objects.url}/{job_id}/ has objects of an "
-                f"earlier life, or of somebody else, such as {found.name}: delete them, or submit "
+                f"earlier life, or of another owner, such as {found.name}: delete them, or submit "
                 "the job under another id"
             )
         self._storage.sweep(job_id)  # What is on this host are copies of objects that are gone.

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from ..files.sync import sync
-from .source import OutputReader, paths_of, schema_of
+from .source import OutputReader, Part, parts_of, schema_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,15 +48,15 @@ class JrsSink(DataSource):
     def name(cls) -> str:
         return FORMAT
 
-    _paths: list[str] | None = None
+    _parts: list[Part] | None = None
     """The files that were chosen. Spark keeps them from `schema` on for all scans of a table."""
 
     def schema(self) -> Any:
-        self._paths = paths_of(self.options)
-        return schema_of(self._paths)
+        self._parts = parts_of(self.options)
+        return schema_of(self._parts)
 
     def reader(self, schema: Any) -> OutputReader:
-        return OutputReader(paths_of(self.options) if self._paths is None else self._paths, schema)
+        return OutputReader(parts_of(self.options) if self._parts is None else self._parts, schema)
 
     def streamWriter(self, schema: Any, overwrite: bool) -> _Writer:
         where = self.options

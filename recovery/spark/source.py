@@ -2,7 +2,7 @@
 
 The files are chosen where Spark plans the query, on the driver, which needs jrs. Executors get this
 module by value, as they get the sink (see `by_value`); they need pyspark and pyarrow, and see the
-jobs' files.
+jobs' files. If these are objects, they need obstore, and credentials of their own.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import parse_qsl
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
@@ -28,19 +29,30 @@ BATCH = "batch"
 """The column with the number of a stream's batch."""
 
 
-class _File(InputPartition):
+class Part(NamedTuple):
     """One Parquet file."""
+
+    name: str
+    """Its path, or its path in the output if it is an object."""
+    url: str = ""
+    """Of the object; empty if it is a file that executors see."""
+    options: str = ""
+    """How its store is reached, as the query of a URL. Credentials are the executor's own."""
+
+
+class _File(InputPartition):
+    """A part, as Spark sends it."""
 
 
 class OutputReader(DataSourceReader):
     """Reads Parquet files, each as one partition."""
 
-    def __init__(self, paths: Sequence[str], schema: StructType) -> None:
-        self._paths = paths
+    def __init__(self, parts: Sequence[Part], schema: StructType) -> None:
+        self._parts = parts
         self._schema = schema
 
     def partitions(self) -> Sequence[InputPartition]:
-        return [_File(path) for path in self._paths]
+        return [_File(tuple(part)) for part in self._parts]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one file with the columns of the schema; runs in an executor."""
@@ -50,8 +62,9 @@ class OutputReader(DataSourceReader):
         if partition is None or partition.value is None:
             return  # What Spark passes where there are no partitions.
         wanted = _arrow(self._schema)
-        batch = _batch_of(partition.value)
-        with pq.ParquetFile(partition.value, coerce_int96_timestamp_unit="us") as file:
+        part = Part(*partition.value)
+        batch = _batch_of(part.name)
+        with pq.ParquetFile(_opened(part), coerce_int96_timestamp_unit="us") as file:
             present = [name for name in file.schema_arrow.names if name in wanted.names]
             for rows in file.iter_batches(columns=present):
                 columns = []
@@ -64,7 +77,7 @@ class OutputReader(DataSourceReader):
                 yield pa.RecordBatch.from_arrays(columns, schema=wanted)
 
 
-def schema_of(paths: Sequence[str]) -> StructType:
+def schema_of(parts: Sequence[Part]) -> StructType:
     """Return the schema of the newest file, with the batch of a stream as a column.
 
     Every column may be null, as in Spark's own sources: older files may lack it.
@@ -73,9 +86,9 @@ def schema_of(paths: Sequence[str]) -> StructType:
     from pyspark.sql.pandas.types import from_arrow_schema
     from pyspark.sql.types import LongType, StructType
 
-    if not paths:
+    if not parts:
         raise ValueError("there are no files yet, so the columns are not known: give .schema(…)")
-    stored = pq.read_schema(paths[-1])
+    stored = pq.read_schema(_opened(parts[-1]))
     described = (stored.metadata or {}).get(_OF_SPARK)
     if described is not None:
         found = StructType.fromJson(json.loads(described))
@@ -84,12 +97,12 @@ def schema_of(paths: Sequence[str]) -> StructType:
     nullable = StructType()
     for field in found.fields:
         nullable = nullable.add(field.name, field.dataType, nullable=True)
-    if _batch_of(paths[-1]) is not None and BATCH not in found.names:
+    if _batch_of(parts[-1].name) is not None and BATCH not in found.names:
         nullable = nullable.add(BATCH, LongType())
     return nullable
 
 
-def paths_of(options: Mapping[str, str]) -> list[str]:
+def parts_of(options: Mapping[str, str]) -> list[Part]:
     """Return the files that count now; runs on the driver's side."""
     unknown = sorted({name.lower() for name in options}.difference(_OPTIONS))
     missing = [name for name in _NEEDED if not options.get(name)]
@@ -106,8 +119,12 @@ def paths_of(options: Mapping[str, str]) -> list[str]:
         cluster=options.get("cluster", "default"),
         storage=options.get("storage"),
     )
-    paths = [path for path in found.paths if below is None or path.parent.name == below]
-    folders = {path.parent.name for path in paths if _batch_of(str(path)) is None}
+    if found.objects:
+        parts = [Part(one.name, one.url, one.options) for one in found.objects]
+    else:
+        parts = [Part(str(path)) for path in found.paths]
+    parts = [part for part in parts if below in (None, _folder_of(part.name))]
+    folders = {_folder_of(part.name) for part in parts if _batch_of(part.name) is None}
     if any("=" in folder for folder in folders):
         raise ValueError(
             f"stage {stage!r} has a partitioned table: read it with spark.read.parquet(…)"
@@ -117,12 +134,31 @@ def paths_of(options: Mapping[str, str]) -> list[str]:
             f"stage {stage!r} has several tables: choose one, with option('folder', …): "
             f"{', '.join(sorted(folders)[:5])}"
         )
-    return [str(path) for path in paths]
+    return parts
 
 
-def _batch_of(path: str) -> int | None:
+def _opened(part: Part) -> Any:
+    """Return what pyarrow reads: a path, or the content of an object, which is read whole."""
+    if not part.url:
+        return part.name
+    import pyarrow as pa
+    from obstore.store import from_url
+
+    options = dict(parse_qsl(part.options))
+    insecure = options.get("endpoint", "").startswith("http://")
+    folder, _, name = part.url.rpartition("/")
+    opening: Any = from_url
+    store = opening(folder, client_options={"allow_http": insecure}, **options)
+    return pa.BufferReader(bytes(store.get(name).bytes()))
+
+
+def _folder_of(name: str) -> str:
+    return Path(name).parent.name
+
+
+def _batch_of(name: str) -> int | None:
     """Return the number of the batch that a file belongs to; None for a file of no stream."""
-    found = _BATCH.fullmatch(Path(path).parent.name)
+    found = _BATCH.fullmatch(_folder_of(name))
     return int(found[1]) if found else None
 
 

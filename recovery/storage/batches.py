@@ -38,7 +38,7 @@ def follow(
 
     Raises:
         CorruptRecord: a manifest that has to be merged is missing, or was changed.
-        Unavailable, AccessRefused: from the store; the call may be repeated.
+        Unavailable, StorageRefused: from the store; the call may be repeated.
     """
     if not before.files:
         return before.earlier
@@ -56,7 +56,7 @@ def files_of(
 
     Raises:
         CorruptRecord: a manifest is missing, or was changed.
-        Unavailable, AccessRefused: from the store.
+        Unavailable, StorageRefused: from the store.
     """
     for one in _below(objects, newest.earlier, behind):
         yield from ((one.batch, file) for file in one.files)

@@ -72,7 +72,7 @@ class Place:
 
         Raises:
             FileNotFoundError: one of the files is gone.
-            Unavailable, AccessRefused: from the store; the call may be repeated.
+            Unavailable, StorageRefused: from the store; the call may be repeated.
         """
         alone, small = dict(files), {}
         if together:
@@ -108,7 +108,7 @@ def read_record(objects: Objects, kind: type[S], named: StoredObject) -> S:
 
     Raises:
         CorruptRecord: it is missing, or is not what the record named.
-        Unavailable, AccessRefused: from the store.
+        Unavailable, StorageRefused: from the store.
     """
     content = objects.get(named.name)
     where = f"{objects.url}/{named.name}"
@@ -125,7 +125,7 @@ def fetch(objects: Objects, files: Iterable[StoredFile], folder: Path) -> None:
     Raises:
         CorruptRecord: an object is missing, or was changed.
         FileExistsError: one of the files exists.
-        Unavailable, AccessRefused: from the store; begin again, with an empty folder.
+        Unavailable, StorageRefused: from the store; begin again, with an empty folder.
     """
     wanted: dict[str, list[StoredFile]] = {}
     for one in files:
@@ -152,7 +152,7 @@ def contents(objects: Objects, files: Sequence[StoredFile]) -> list[bytes]:
 
     Raises:
         CorruptRecord: the object is missing, or was changed.
-        Unavailable, AccessRefused: from the store.
+        Unavailable, StorageRefused: from the store.
     """
     found = {one.path: b"" for one in files}  # No range is empty.
     some = [one for one in files if 0 < one.size <= ONE_PUT]

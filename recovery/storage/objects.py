@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import attrs
 
-from jrs.contract.errors import InvalidInput, Unavailable
+from jrs.contract.errors import InvalidInput, StorageRefused, Unavailable
 from jrs.contract.texts import printable
 
 ONE_PUT = 16 * 1024 * 1024
@@ -44,11 +44,6 @@ _HINTS = {
 }
 
 
-class AccessRefused(Unavailable):
-    """The store refuses the call: wrong credentials, no permission, no such bucket, or a clock that
-    is wrong. Somebody has to mend that."""
-
-
 @attrs.frozen
 class Listed:
     """An object in a listing."""
@@ -63,14 +58,15 @@ class Objects:
     """The objects of one cluster. Safe for use by many threads.
 
     Args:
-        url: in its plain form; see `place.check_url`.
+        url: in its plain form; see `jrs.contract.storage_place`.
         cluster: the names of its objects are below it.
         store: of obstore, for tests; None opens that of the URL.
     """
 
     def __init__(self, url: str, cluster: str, store: Any = None) -> None:
         self.url = f"{url.partition('?')[0]}/{cluster}"
-        self._from = f"{self.url}?{urlsplit(url).query}"
+        self.options = urlsplit(url).query
+        """How the store is reached, as the query of a URL."""
         self._store = store
         self._lock = threading.Lock()
 
@@ -79,7 +75,7 @@ class Objects:
 
         Raises:
             Unavailable: it is not known to be written; the call may be repeated.
-            AccessRefused: the same, and it will not help.
+            StorageRefused: the same, and it will not help.
         """
         with self._errors("PUT", name):
             self._open().put(name, content, chunk_size=ONE_PUT, max_concurrency=_PARTS)
@@ -88,7 +84,7 @@ class Objects:
         """Return the content of an object; None if it does not exist.
 
         Raises:
-            Unavailable, AccessRefused: from the store.
+            Unavailable, StorageRefused: from the store.
         """
         with self._errors("GET", name):
             try:
@@ -115,7 +111,7 @@ class Objects:
         """Yield the objects whose names begin with ``<prefix>/``, in pages.
 
         Raises:
-            Unavailable, AccessRefused: from the store.
+            Unavailable, StorageRefused: from the store.
         """
         with self._errors("LIST", prefix):
             for page in self._open().list(prefix or None, chunk_size=_PAGE):
@@ -145,7 +141,7 @@ class Objects:
         """Delete objects; those that do not exist are passed over.
 
         Raises:
-            Unavailable, AccessRefused: some may be left; the call may be repeated.
+            Unavailable, StorageRefused: some may be left; the call may be repeated.
         """
         wanted = list(names)
         for first in range(0, len(wanted), _PAGE):
@@ -170,7 +166,7 @@ class Objects:
     def _open(self) -> Any:
         with self._lock:
             if self._store is None:
-                self._store = _store_of(self._from)
+                self._store = _store_of(self.url, self.options)
             return self._store
 
     @contextmanager
@@ -191,18 +187,17 @@ class Objects:
             why = printable(why or text.partition("\n")[0].rpartition(" - ")[2][:300])
             if code in _HINTS or (status and status[1][:3] in ("401", "403")):
                 hint = _HINTS.get(code, _HINTS["AccessDenied"])
-                raise AccessRefused(f"{where}: {why}; {hint}") from None
+                raise StorageRefused(f"{where}: {why}; {hint}") from None
             raise Unavailable(f"{where}: {why}") from None
 
 
-def _store_of(url: str) -> Any:
+def _store_of(url: str, query: str) -> Any:
     try:
         from obstore import store as stores
     except ImportError as error:
         raise InvalidInput(
             "a storage of objects needs obstore: pip install 'jrs[objects]'"
         ) from error
-    plain, _, query = url.partition("?")
     options: dict[str, Any] = dict(parse_qsl(query))
     client = {
         "timeout": _TIMEOUT,
@@ -213,7 +208,7 @@ def _store_of(url: str) -> Any:
     retries = {"max_retries": _RETRIES, "retry_timeout": _PATIENCE}
     try:
         opening: Any = stores.from_url  # Typed by the scheme, which is a variable here.
-        return opening(plain, client_options=client, retry_config=retries, **options)
+        return opening(url, client_options=client, retry_config=retries, **options)
     except Exception as error:
         text = printable(str(error).partition("\n")[0][:300])
-        raise InvalidInput(f"the storage {plain} cannot be opened: {text}") from None
+        raise InvalidInput(f"the storage {url} cannot be opened: {text}") from None

@@ -7,10 +7,10 @@ needed, so none is probed.
 
 from __future__ import annotations
 
-from jrs.contract.errors import InvalidInput, Unavailable
+from jrs.contract.errors import InvalidInput, StorageRefused, Unavailable
 from jrs.contract.runtime import RUNTIME, Runtime
 
-from .objects import AccessRefused, Objects
+from .objects import Objects
 
 _ROUNDS = 3
 
@@ -25,7 +25,7 @@ def probe(objects: Objects, runtime: Runtime = RUNTIME) -> None:
     try:
         for _ in range(_ROUNDS):
             _round(objects, f".storage/probe/{runtime.token()}")
-    except AccessRefused as error:
+    except StorageRefused as error:
         raise InvalidInput(f"jobs cannot keep their files in {objects.url}: {error}") from None
     except Unavailable as error:
         raise Unavailable(f"the storage does not answer: {error}") from None

@@ -19,12 +19,14 @@ RUNS = STORE | {
     "jrs.recovery.attempt",
     "jrs.recovery.rules",
     "jrs.recovery.spark",
+    "jrs.recovery.storage",
 }
 """The rooms that an attempt needs."""
 CLIENT = {
     "jrs.client",
     *(f"jrs.recovery.{name}" for name in ("attempt", "checkpoint_format", "cleanup", "files")),
     *(f"jrs.recovery.{name}" for name in ("inspect", "processes", "rules", "snapshots", "spark")),
+    "jrs.recovery.storage",
 }
 """The rooms that a client needs, which does by itself whatever needs no leader."""
 
@@ -34,13 +36,13 @@ PROCESSES = {
         "import jrs; jrs.JobResultStore; jrs.JobResult",
         STORE,
         {"cattrs"},
-        46,
+        47,
     ),
     "a client": (
         "import jrs; jrs.connect; jrs.Client",
         STORE | CLIENT,
         {"cattrs", "tenacity"},
-        167,
+        182,
     ),
     "the writer of a base": (
         "import jrs.backends.file.base_writer",
@@ -69,13 +71,13 @@ PROCESSES = {
         "import jrs.recovery.process_attempt",
         RUNS,
         {"cattrs", "tenacity"},
-        133,
+        145,
     ),
     "a master": (
         "import jrs.cli.master",
         RUNS | {"jrs.cli", "jrs.recovery.cleanup", "jrs.recovery.leader", "jrs.recovery.rules"},
         {"cattrs", "click", "tenacity"},
-        196,
+        216,
     ),
 }
 """A program; the rooms of ours that it loads; the heavy packages; and the most modules of ours."""

@@ -19,6 +19,7 @@ from jrs.records import (
     heads,
     lineage,
     model,
+    objects,
     obstacles,
     policies,
     snapshots,
@@ -53,8 +54,34 @@ mains = st.builds(
     st.dictionaries(st.text(), json_values, max_size=3), st.text(), seconds, whole, error=st.text(),
 )  # fmt: skip
 
+names = st.from_regex(r"[a-z]{1,9}/data/[a-z0-9]{1,9}/[a-z0-9]{1,9}", fullmatch=True)
+digests = st.from_regex(r"[0-9a-f]{64}", fullmatch=True)
+paths = st.from_regex(r"[a-z=]{1,9}(/[a-z0-9]{1,9}){0,2}", fullmatch=True)
+stored = st.builds(objects.StoredObject, names, whole, digests)
+stored_files = st.lists(
+    st.builds(objects.StoredFile, paths, names, whole, digests, whole), max_size=3
+).map(tuple)
+earlier = st.lists(st.builds(objects.EarlierBatches, whole, whole, whole, stored), max_size=3).map(
+    tuple
+)
+by_name = st.dictionaries(st.text(), stored, max_size=3)
+
 STORED: dict[type, st.SearchStrategy[Any]] = {
     applications.ApplicationRecord: mains,
+    objects.BatchManifest: st.builds(
+        objects.BatchManifest, job_ids, st.text(), whole, whole, stored_files, stored_files, earlier
+    ),
+    objects.ClosedInput: st.builds(objects.ClosedInput, job_ids, st.text(), st.text(), stored),
+    objects.InputListing: st.builds(
+        objects.InputListing, job_ids, st.text(), st.dictionaries(paths, st.text(), max_size=3)
+    ),
+    objects.MergedBatches: st.builds(
+        objects.MergedBatches, job_ids, st.text(),
+        st.lists(st.builds(objects.BatchFiles, whole, stored_files), max_size=2).map(tuple),
+        earlier,
+    ),
+    objects.OutputIndex: st.builds(objects.OutputIndex, job_ids, by_name, by_name),
+    objects.OutputManifest: st.builds(objects.OutputManifest, job_ids, st.text(), stored_files),
     cluster.ClosedRecord: st.builds(
         cluster.ClosedRecord, st.text(), st.text(), st.booleans(), st.text(), seconds, st.text()
     ),

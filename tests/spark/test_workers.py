@@ -17,7 +17,7 @@ from jrs.recovery.spark.by_value import sink_by_value
 from jrs.recovery.spark.commits import Commits
 from jrs.recovery.spark.sink import JrsSink
 from jrs.recovery.spark.sink_server import SinkServer
-from jrs.recovery.spark.source import OutputReader
+from jrs.recovery.spark.source import OutputReader, Part
 
 WORKER = """
 import sys
@@ -100,7 +100,7 @@ def test_c2_readers_need_no_jrs(tmp_path: Path) -> None:
     path = tmp_path / "part-1.parquet"
     pq.write_table(pa.table({"word": ["wind", "rain"]}), path)
     with sink_by_value():
-        made = OutputReader([str(path)], StructType().add("word", StringType()))
+        made = OutputReader([Part(str(path))], StructType().add("word", StringType()))
         sent = cloudpickle.dumps(made)  # type: ignore[no-untyped-call]
 
     assert python(READER, sent) == b""

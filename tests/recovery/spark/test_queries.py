@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import attrs
 import pytest
 
 from jrs.contract.errors import InvalidInput
+from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.spark import queries
 
 FIELDS = ["extraOptions", "source", "outputMode", "trigger"]
@@ -58,7 +60,8 @@ class Writer:
 
 
 def check(fields: list[str]) -> None:
-    queries.check_writer(SimpleNamespace(_jwrite=Writer(fields)), "s", Path("/"), bounded=False)  # type: ignore[arg-type]
+    writer: Any = SimpleNamespace(_jwrite=Writer(fields))
+    queries.check_writer(writer, "s", JobStorage(Path("/"), "c"), bounded=False)
 
 
 @pytest.mark.parametrize("missing", FIELDS)

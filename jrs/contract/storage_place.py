@@ -56,6 +56,13 @@ def place_of(named: str | Path) -> StoragePlace:
     return StoragePlace(_work_folder() / name, url)
 
 
+def checked(named: str | Path) -> str | Path:
+    """Return what a user has named in its plain form: a folder, or the URL of objects. Raises as
+    `place_of`."""
+    place = place_of(named)
+    return place.url or place.root
+
+
 def check_url(url: str) -> str:
     """Return the URL of objects in its plain form.
 

@@ -1,0 +1,75 @@
+"""A store of objects in memory, which can be made to fail."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from obstore.exceptions import GenericError
+from obstore.store import MemoryStore
+
+from jrs.contract.storage_place import StoragePlace
+from jrs.recovery.files.job_folders import JobStorage
+from jrs.recovery.storage.objects import Objects
+
+URL = "s3://bucket/prefix"
+
+
+class Store:
+    """A store in memory that counts its calls and can refuse them.
+
+    Attributes:
+        refuse: called with the name of each method and its arguments; what it raises the call
+            raises.
+    """
+
+    def __init__(self) -> None:
+        self.calls: Counter[str] = Counter()
+        self.refuse: Callable[[str, tuple[Any, ...]], None] = lambda method, arguments: None
+        self._store = MemoryStore()
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._store, name)
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            self.calls[name] += 1
+            self.refuse(name, arguments)
+            return method(*arguments, **options)
+
+        return call
+
+    def fail(self, times: int, method: str = "put", text: str = "503 Slow Down") -> None:
+        """Have the next calls of a method fail, as a store that is overloaded."""
+        left = [times]
+
+        def refuse(name: str, arguments: tuple[Any, ...]) -> None:
+            if name == method and left[0] > 0:
+                left[0] -= 1
+                raise GenericError(f"Server returned non-2xx status code: {text}: <Error/>")
+
+        self.refuse = refuse
+
+    def names(self) -> list[str]:
+        return sorted(one["path"] for page in self._store.list() for one in page)
+
+    def damage(self, name: str) -> None:
+        """Flip a bit of an object."""
+        content = bytearray(self._store.get(name).bytes())
+        content[len(content) // 2] ^= 1
+        self._store.put(name, bytes(content))
+
+    def remove(self, name: str) -> None:
+        self._store.delete(name)
+
+
+def objects(store: Store | None = None) -> Objects:
+    return Objects(URL, "test", store or Store())
+
+
+def storage(root: Path, store: Store, cluster: str = "test") -> JobStorage:
+    """Return the storage of a cluster whose objects are in `store`."""
+    found = JobStorage(StoragePlace(root, URL), cluster)
+    found.objects = Objects(URL, cluster, store)
+    return found

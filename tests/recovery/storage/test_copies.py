@@ -1,0 +1,128 @@
+"""Files into objects and back: many at a time, small ones together, never believed unseen."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from jrs.contract.errors import CorruptRecord, Unavailable
+from jrs.records.objects import OutputManifest, StoredFile
+from jrs.recovery.storage import copies
+from jrs.recovery.storage import objects as objects_module
+from jrs.recovery.storage.copies import Place, fetch, read_record
+from tests.recovery.storage.support import Store, objects
+
+
+@pytest.fixture
+def store() -> Store:
+    return Store()
+
+
+@pytest.fixture
+def place(store: Store) -> Place:
+    return Place(objects(store), "job", "e1.a1.ff")
+
+
+def written(folder: Path, **files: bytes) -> dict[str, Path]:
+    found = {}
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        found[f"below/{name}"] = path
+    return found
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_there_and_back(place: Place, store: Store, tmp_path: Path, together: bool) -> None:
+    """Empty files, too, which no range of an object can be asked for."""
+    wanted = {"a": b"", "b": b"rows", "c": os.urandom(100_000), "d": b""}
+    stored = place.put_files("stage/ck", written(tmp_path / "in", **wanted), together=together)
+    fetch(objects(store), stored, tmp_path / "out")
+
+    assert [one.path for one in stored] == ["below/a", "below/b", "below/c", "below/d"]
+    for name, content in wanted.items():
+        assert (tmp_path / "out" / "below" / name).read_bytes() == content
+    assert store.calls["put"] == (1 if together else 4)
+    assert store.calls["get_ranges"] == (1 if together else 2)
+
+
+def test_a_large_file_is_read_in_pieces(
+    place: Place, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that no request takes long, and no file has to fit into memory."""
+    for module in (copies, objects_module):
+        monkeypatch.setattr(module, "ONE_PUT", 1000)
+    monkeypatch.setattr(copies, "_SMALL", 10)
+    content = os.urandom(4500)
+    stored = place.put_files("stage/out", written(tmp_path / "in", a=content))
+    fetch(objects(store), stored, tmp_path / "out")
+
+    assert (tmp_path / "out/below/a").read_bytes() == content
+    assert store.calls["get_ranges"] == 5
+    assert copies.contents(objects(store), stored) == [content]
+    store.damage(stored[0].object)
+    with pytest.raises(CorruptRecord, match="was changed"):
+        fetch(objects(store), stored, tmp_path / "again")
+
+
+def test_packs_have_a_size(
+    place: Place, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copies, "_PACK", 1000)
+    files = written(tmp_path, **{f"f{number}": b"x" * 400 for number in range(7)})
+    place.put_files("stage/ck", files, together=True)
+
+    assert store.calls["put"] == 3
+
+
+@pytest.mark.parametrize("how", ["damage", "remove"])
+@pytest.mark.parametrize("together", [True, False])
+def test_an_object_that_was_changed(
+    place: Place, store: Store, tmp_path: Path, how: str, together: bool
+) -> None:
+    """A byte that was changed, and an object that another user has deleted: one clear line."""
+    stored = place.put_files("s/ck", written(tmp_path / "in", a=b"rows"), together=together)
+    getattr(store, how)(f"{stored[0].object}")
+
+    with pytest.raises(CorruptRecord, match=r"s3://bucket/prefix/test/job/data/e1.a1.ff/s/ck/0-"):
+        fetch(objects(store), stored, tmp_path / "out")
+
+
+@pytest.mark.parametrize("how", ["damage", "remove"])
+def test_a_manifest_that_was_changed(place: Place, store: Store, how: str) -> None:
+    named = place.put_record("s/out", OutputManifest("job", "s"))
+    assert read_record(objects(store), OutputManifest, named) == OutputManifest("job", "s")
+    getattr(store, how)(named.name)
+
+    with pytest.raises(CorruptRecord, match="a record name"):
+        read_record(objects(store), OutputManifest, named)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["job/../other/data/a/b", "/job/data/a/b", "job/data/a", "job/data/a/../b", "job/a/b", ""],
+)
+def test_a_name_that_leads_out_of_its_place(name: str) -> None:
+    with pytest.raises(ValueError, match="not the name of an object"):
+        StoredFile("a", name, 1, "0" * 64)
+
+
+@pytest.mark.parametrize("path", ["../a", "/a", "a/../../b", "a//b", "."])
+def test_a_path_that_leads_out_of_its_folder(path: str) -> None:
+    with pytest.raises(ValueError, match=r"leads out|absolute"):
+        StoredFile(path, "job/data/a/b", 1, "0" * 64)
+
+
+def test_no_name_is_used_twice(place: Place, store: Store, tmp_path: Path) -> None:
+    """Also after a try that failed: what it wrote may still arrive."""
+    files = written(tmp_path, a=b"1", b=b"2")
+    store.fail(1)
+    with pytest.raises(Unavailable, match=r"PUT s3://.*: 503 Slow Down"):
+        place.put_files("s/out", files)
+    place.put_files("s/out", files)
+
+    assert len(store.names()) == store.calls["put"] - 1
+    assert len(set(store.names())) == 3
