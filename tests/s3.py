@@ -17,9 +17,10 @@ import attrs
 
 from jrs.contract.storage_place import check_url
 from jrs.recovery.storage.objects import Objects
-from jrs.testing.polling import until
-from jrs.testing.servers.ports import free_port
-from tests.s3_server import BUCKET
+from jrs.testing.servers.ports import Ports
+from tests.support import until
+
+BUCKET = "bucket"
 
 KEYS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "not-a-secret"}
 
@@ -57,7 +58,8 @@ class S3:
 @contextmanager
 def serving(log: Path) -> Iterator[S3]:
     """Run a server with one bucket, and give this process and its children the keys to it."""
-    port = free_port()
+    ports = Ports()
+    port = ports.take()
     with log.open("wb") as out:
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.s3_server", str(port)],
@@ -68,7 +70,7 @@ def serving(log: Path) -> Iterator[S3]:
     before = {name: os.environ.get(name) for name in KEYS}
     os.environ.update(KEYS)
     try:
-        until(lambda: _makes_bucket(port) or process.poll() is not None, timeout=120)
+        until(lambda: _makes_bucket(port) or process.poll() is not None, "S3 answers", 120)
         assert process.poll() is None, log.read_text()
         yield S3(port)
     finally:
@@ -79,6 +81,7 @@ def serving(log: Path) -> Iterator[S3]:
                 os.environ[name] = value
         process.kill()
         process.wait()
+        ports.close()
 
 
 def _makes_bucket(port: int) -> bool:

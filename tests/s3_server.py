@@ -20,8 +20,6 @@ import attrs
 from moto.server import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import run_simple
 
-BUCKET = "bucket"
-
 
 @attrs.define
 class Faults:
@@ -59,9 +57,9 @@ class Server:
             return [b""]
         if path == "/_requests":
             with self._lock:
-                found, self._requests = self._requests, Counter()
+                counted, self._requests = self._requests, Counter()
             start_response("200 OK", [("Content-Type", "application/json")])
-            return [json.dumps(found).encode()]
+            return [json.dumps(counted).encode()]
         with self._lock:
             self._requests[method] += 1
         faults = self._faults

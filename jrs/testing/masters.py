@@ -30,6 +30,7 @@ from typing import Self
 import attrs
 
 from jrs.contract.clock import Deadline
+from jrs.contract.storage_place import place_of
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import EpochRecord
@@ -135,7 +136,7 @@ class Masters:
         url: str,
         *,
         cluster: str = "default",
-        storage: Path | None = None,
+        storage: str | Path | None = None,
         ttl: float = 5.0,
         resources: Sequence[str] = (),
         options: Sequence[str] = (),
@@ -147,7 +148,8 @@ class Masters:
         self.backend = open_backend(url, cluster=cluster)
         self.all: list[MasterProcess] = []
         self.events: list[MasterEvent] = []
-        self._storage = storage or self.backend.default_storage
+        named = storage or self.backend.default_storage
+        self._storage = None if named is None else place_of(named).root
         self._marks = {marks.mark_of_cluster(self.backend.url, cluster)}
         self._arguments = ["--cluster", cluster, "master", "--ttl", str(ttl)]
         if storage is not None:

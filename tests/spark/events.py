@@ -10,12 +10,14 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import attrs
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jrs import JobSpec
+from jrs import JobSpec, OutputFiles, connect
 from jrs.records.model import Json
 from jrs.records.policies import RestartPolicy
+from jrs.recovery.files.job_folders import JobStorage
 from jrs.store.jobs import JobCatalog
 
 from .conftest import Cluster
@@ -157,16 +159,28 @@ def submit(
 
 def published(cluster: Cluster, job_id: str, stage: str) -> Rows:
     """Return the rows that a stage has published, in order; a row twice is there twice."""
+    if cluster.storage.objects is not None:
+        with connect(cluster.masters.url) as client:
+            return in_order(rows_in(client.job(job_id).files(stage), cluster.storage))
     out = cluster.storage.folder(job_id) / "out" / stage
     return in_order(rows_of(out.glob("batch=*/*.parquet")))
 
 
-def rows_of(paths: Iterable[Path]) -> Rows:
+def rows_in(files: OutputFiles, storage: JobStorage) -> Rows:
+    """Return the rows of a stage's output, in the order of its files."""
+    objects = storage.objects
+    if objects is None:
+        return rows_of(files.paths)
+    contents = (objects.get(one.url.removeprefix(f"{objects.url}/")) for one in files.objects)
+    return rows_of(pa.BufferReader(content) for content in contents if content is not None)
+
+
+def rows_of(files: Iterable[Path | pa.BufferReader]) -> Rows:
     """Return the rows of Parquet files, in the order of the files."""
     return [
         tuple(row.values())
-        for path in paths
-        for row in pq.read_table(path, partitioning=None).to_pylist()
+        for file in files
+        for row in pq.read_table(file, partitioning=None).to_pylist()
     ]
 
 

@@ -16,7 +16,7 @@ from jrs.store.stops import JobStops
 
 from . import events, mixed
 from .conftest import Cluster
-from .events import EXPECTED, Rows, in_order, published, rows_of, submit
+from .events import EXPECTED, Rows, in_order, published, rows_in, submit
 from .support import BOUND, left_over, watchdogs
 from .test_kills import ran_again
 
@@ -31,18 +31,25 @@ class Follower:
     """Reads the output of a stream while its leaders die, each time what is new since the last."""
 
     def __init__(self, cluster: Cluster, stage: str) -> None:
-        self._client = Client(cluster.masters.backend, storage=cluster.storage.root.parent)
+        self._client = Client(cluster.masters.backend)
+        self._storage = cluster.storage
         self._stage = stage
         self._cursor = ""
         self.rows: Rows = []
 
     def follow(self) -> None:
         new = self._client.job(JOB).files(self._stage, since=self._cursor)
-        self.rows += rows_of(new.paths)
+        self.rows += rows_in(new, self._storage)
         self._cursor = new.cursor
 
 
-def one_run(cluster: Cluster, chance: random.Random, folder: Path, kills: int) -> int:
+def one_run(
+    cluster: Cluster,
+    chance: random.Random,
+    folder: Path,
+    kills: int,
+    after_kill: Callable[[], None] = lambda: None,
+) -> int:
     """Kill leaders at random moments, ask for a drain at one of them; return how many died."""
     source, more, journal = folder / "in", folder / "more", folder / "journal"
     read = events.write(source, 4)
@@ -71,6 +78,7 @@ def one_run(cluster: Cluster, chance: random.Random, folder: Path, kills: int) -
         if not cluster.is_clean(JOB):
             masters.leader().kill()
             killed += 1
+            after_kill()
             masters.start(f"after-{killed}")
     cluster.until_clean(JOB)
     result = cluster.results.wait(JOB, 0)

@@ -1,0 +1,40 @@
+"""Jobs without Spark for tests whose storage has objects."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import jrs
+
+
+def pipeline(job: jrs.Job, stages: int, gate: str = "") -> dict[str, Any]:
+    """Write a file in each stage, and read those of all earlier ones."""
+    done: list[jrs.FinishedStage[int]] = []
+    for number in range(stages):
+
+        def write(stage: jrs.Stage, number: int = number) -> int:
+            before = [int((one.output / "n.txt").read_text()) for one in done]
+            (stage.output / "n.txt").write_text(str(number + sum(before)))
+            wait_for(gate, number)
+            return number
+
+        done.append(job.stage(f"s{number}", write, temporary=number % 2 == 1))
+    return {"sum": sum(int((one.output / "n.txt").read_text()) for one in done)}
+
+
+def wait_for(gate: str, number: int) -> None:
+    """Wait in a stage until the test lets it continue, if it has a gate."""
+    closed = Path(f"{gate}.{number}.closed")
+    while gate and closed.exists():
+        Path(f"{gate}.{number}.reached").touch()
+        time.sleep(0.01)
+
+
+def expected(stages: int) -> int:
+    """Return what `pipeline` sums up."""
+    values: list[int] = []
+    for number in range(stages):
+        values.append(number + sum(values))
+    return sum(values)

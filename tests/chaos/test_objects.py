@@ -1,0 +1,178 @@
+"""Masters whose jobs keep their files in objects: killed, on other hosts, and without the store."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import jrs
+from jrs.contract.storage_place import WORK, place_of
+from jrs.records.model import JobSpec
+from jrs.store.jobs import JobCatalog
+from jrs.store.result_store import JobResultStore
+from jrs.testing.masters import Masters
+from tests.chaos.objects import expected
+from tests.s3 import S3, serving
+from tests.support import in_long_form
+
+STAGES = 6
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
+    with serving(tmp_path_factory.mktemp("s3") / "log") as server:
+        yield server
+        server.fail()
+
+
+@pytest.fixture
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(WORK, str(tmp_path / "work"))
+    return tmp_path / "work"
+
+
+@pytest.fixture
+def masters(s3: S3, work: Path, tmp_path: Path) -> Iterator[Masters]:
+    with Masters((tmp_path / "store").as_uri(), storage=s3.url(), ttl=5.0) as running:
+        yield running
+
+
+def submit(masters: Masters, job_id: str, gate: Path | None = None) -> None:
+    arguments = {"stages": STAGES, "gate": str(gate or "")}
+    JobCatalog(masters.backend).submit(JobSpec(job_id, "tests.chaos.objects:pipeline", arguments))
+
+
+def result(masters: Masters, job_id: str) -> object:
+    return JobResultStore(masters.backend).wait(job_id, 120).payload
+
+
+def storage_of(masters: Masters) -> str:
+    return masters._arguments[masters._arguments.index("--storage") + 1]
+
+
+def output(masters: Masters, job_id: str, stage: str) -> tuple[str, ...]:
+    with jrs.connect(masters.url) as client:
+        return tuple(one.url for one in client.job(job_id).files(stage).objects)
+
+
+def test_a_job_and_what_stays_of_it(masters: Masters, s3: S3, work: Path) -> None:
+    """Its output stays, also when nothing is left on the host; `gc` finds nothing more."""
+    masters.start("m1")
+    submit(masters, "job")
+    assert result(masters, "job") == {"sum": expected(STAGES)}
+    masters.event(lambda one: one.kind == "clean", "it is cleaned up")
+
+    objects = s3.objects(storage_of(masters))
+    names = [one.name for one in objects.under("job")]
+    # Of three stages that are not temporary: a file and its manifest each; and the index.
+    assert len(names) == 3 * 2 + 1
+    (url,) = output(masters, "job", "s4")
+    assert objects.get(url.removeprefix(f"{objects.url}/")) == b"15"
+    shutil.rmtree(work)
+    assert output(masters, "job", "s4") == (url,)
+    with jrs.connect(masters.url) as client:
+        assert client.gc(older_than=0).removed == ()
+        assert client.fsck().left_over == ()
+        client.expire("job")
+        assert len(client.gc(older_than=0).removed) == len(names)
+    assert list(objects.under("job")) == []
+
+
+@pytest.mark.parametrize("loses", ["nothing", "its host"])
+def test_the_leader_is_killed_in_every_stage(
+    masters: Masters, work: Path, tmp_path: Path, loses: str
+) -> None:
+    """Each stage runs once, on whatever host: what it wrote is fetched from the objects."""
+    gate = tmp_path / "gate"
+    for number in range(STAGES):
+        Path(f"{gate}.{number}.closed").touch()
+    for name in ("m1", "m2"):
+        masters.start(name)
+    submit(masters, "job", gate)
+    kills = in_long_form(STAGES, 2)
+    for number in range(STAGES):
+        reached = Path(f"{gate}.{number}.reached")
+        if number < kills:
+            masters.until(reached.exists, f"stage {number} has begun")
+            leader = masters.leader()
+            leader.kill()
+            if loses == "its host":
+                shutil.rmtree(work, ignore_errors=True)
+            masters.start(f"m{number + 3}")
+        Path(f"{gate}.{number}.closed").unlink()
+    assert result(masters, "job") == {"sum": expected(STAGES)}
+
+    finished = [one.stage for one in masters.events if one.kind == "stage-finished"]
+    assert sorted(set(finished)) == [f"s{number}" for number in range(STAGES)]
+    with jrs.connect(masters.url) as client:
+        entry = client.job("job").status()
+    assert entry == "FINISHED"
+
+
+def test_a_store_that_is_away(masters: Masters, s3: S3, tmp_path: Path) -> None:
+    """503 in the middle of a stage: the attempt waits and says so, and nothing is lost."""
+    gate = tmp_path / "gate"
+    Path(f"{gate}.2.closed").touch()
+    masters.start("m1")
+    submit(masters, "job", gate)
+    masters.until(Path(f"{gate}.2.reached").exists, "its third stage has begun")
+    s3.fail(status=503)
+    Path(f"{gate}.2.closed").unlink()
+    try:
+        waits = masters.event(
+            lambda one: one.kind == "waiting" and "503" in one.message, "the attempt waits", 120
+        )
+    finally:
+        s3.fail()
+
+    assert "PUT s3://bucket/" in waits.message
+    assert result(masters, "job") == {"sum": expected(STAGES)}
+
+
+def test_wrong_keys_in_the_middle_of_a_job(masters: Masters, s3: S3, tmp_path: Path) -> None:
+    """Somebody may be rotating them: that is a wait, too, with what to mend."""
+    gate = tmp_path / "gate"
+    Path(f"{gate}.1.closed").touch()
+    masters.start("m1")
+    submit(masters, "job", gate)
+    masters.until(Path(f"{gate}.1.reached").exists, "its second stage has begun")
+    s3.fail(status=403, code="RequestTimeTooSkewed")
+    Path(f"{gate}.1.closed").unlink()
+    try:
+        masters.event(
+            lambda one: one.kind == "waiting" and "set the clock" in one.message, "it waits", 120
+        )
+    finally:
+        s3.fail()
+    assert result(masters, "job") == {"sum": expected(STAGES)}
+
+
+def test_another_work_folder_is_refused(masters: Masters, s3: S3, tmp_path: Path) -> None:
+    """Spark records paths, so that all hosts keep their copies in the same folder."""
+    masters.start("m1")
+    masters.event(lambda one: one.kind == "leading", "it leads")
+    masters.leader().kill()
+    masters._environment[WORK] = str(tmp_path / "elsewhere")
+    masters.start("m2")
+    waits = masters.event(lambda one: one.kind == "waiting", "it does not lead")
+
+    assert f"set {WORK}={tmp_path / 'work'} here" in waits.message
+    assert place_of(storage_of(masters)).root.parent == tmp_path / "work"
+
+
+def test_objects_of_an_earlier_life(masters: Masters, s3: S3) -> None:
+    """A prefix with objects that no record names: the job is held, and they stay."""
+    objects = s3.objects(storage_of(masters))
+    objects.put("job/data/e9.a9.ffff/s0/out/0-n.txt", b"of another owner")
+    masters.start("m1")
+    submit(masters, "job")
+    held = masters.event(lambda one: one.kind == "held", "it is held")
+
+    assert "has objects of an earlier life" in held.message
+    objects.delete(["job/data/e9.a9.ffff/s0/out/0-n.txt"])
+    with jrs.connect(masters.url) as client:
+        client.job("job").resume()
+    assert result(masters, "job") == {"sum": expected(STAGES)}

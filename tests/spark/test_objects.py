@@ -1,0 +1,73 @@
+"""Streams whose storage has objects, their leaders killed -9, on hosts that are lost with them."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from jrs.contract.storage_place import WORK, place_of
+from jrs.recovery.files.job_folders import JobStorage
+from jrs.testing.masters import Masters
+from tests.s3 import S3, serving
+
+from .conftest import Cluster
+from .test_stream_kills import IN_ONE_RUN, JOB, one_run
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
+    with serving(tmp_path_factory.mktemp("s3") / "log") as server:
+        yield server
+
+
+@pytest.fixture
+def new_on_objects(
+    s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[str], Cluster]]:
+    """Make clusters whose jobs keep their files in objects."""
+    monkeypatch.setenv(WORK, str(tmp_path / "work"))
+    made: list[Masters] = []
+
+    def make(name: str) -> Cluster:
+        url = s3.url()
+        masters = Masters((tmp_path / name / "store").as_uri(), storage=url)
+        made.append(masters)
+        return Cluster(masters, JobStorage(place_of(url), masters.backend.cluster))
+
+    yield make
+    for masters in made:
+        masters.close()
+
+
+def rounds(
+    new_on_objects: Callable[[str], Cluster], folder: Path, *, kills: int, seed: int
+) -> None:
+    """Kill leaders until so many are dead. Every other one takes with it what is on its host."""
+    chance, done = random.Random(seed), 0
+    while done < kills:
+        cluster, died = new_on_objects(f"run-{done}"), [done]
+
+        def lose_host(cluster: Cluster = cluster, died: list[int] = died) -> None:
+            died[0] += 1
+            if died[0] % 2:
+                shutil.rmtree(cluster.storage.folder(JOB), ignore_errors=True)
+
+        most = min(IN_ONE_RUN, kills - done)
+        done += one_run(cluster, chance, folder / str(done), most, lose_host)
+        cluster.masters.close()
+
+
+def test_three_kills(new_on_objects: Callable[[str], Cluster], tmp_path: Path) -> None:
+    """A9: each row once, each stage once, whatever host the next attempt is on: 3 kills."""
+    rounds(new_on_objects, tmp_path, kills=3, seed=5)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_fifty_kills(new_on_objects: Callable[[str], Cluster], tmp_path: Path) -> None:
+    """A9: each row once, each stage once, whatever host the next attempt is on: 50 kills."""
+    rounds(new_on_objects, tmp_path, kills=50, seed=50)
