@@ -57,12 +57,13 @@ _TYPES: dict[type[Stored], tuple[str, int]] = {
     objects.BatchManifest: ("batch", 1),
     objects.ClosedInput: ("input", 1),
     objects.InputListing: ("listing", 1),
+    objects.JobReferences: ("references", 1),
     objects.MergedBatches: ("batches", 1),
     objects.OutputIndex: ("outputs", 1),
     objects.OutputManifest: ("output", 1),
     snapshots.Manifest: ("manifest", 1),
     snapshots.RestoreRecord: ("restore", 1),
-    snapshots.SnapshotRecord: ("snapshot", 1),
+    snapshots.SnapshotRecord: ("snapshot", 2),
 }
 """Every stored type, its name and the newest version that this code can act on."""
 

@@ -20,6 +20,7 @@ HEADS = "heads/"
 GENERATIONS = "generations/"
 PLANS = "plans/"
 INPUTS = "inputs/"
+REFERENCES = "references/"
 STOPS = "stops/"
 CANCEL = "cancel/"
 SNAPSHOTS = "snapshots/"
@@ -46,6 +47,7 @@ PER_JOB = (
     GENERATIONS,
     PLANS,
     INPUTS,
+    REFERENCES,
     APPLICATIONS,
     CLEANUP,
     LEFT,
@@ -57,7 +59,20 @@ PER_JOB = (
 UNFINISHED = (JOBS, APPLICATIONS)
 """The prefixes of what was begun: jobs until they are cleaned up, applications until they end."""
 WHILE_IT_RUNS = (
-    *(ATTEMPTS, FENCES, STAGES, STREAMS, HEADS, PLANS, INPUTS, STOPS, CANCEL, CLEANUP, RESTORES),
+    *(
+        ATTEMPTS,
+        FENCES,
+        STAGES,
+        STREAMS,
+        HEADS,
+        PLANS,
+        INPUTS,
+        REFERENCES,
+        STOPS,
+        CANCEL,
+        CLEANUP,
+        RESTORES,
+    ),
 )
 """The prefixes whose records are removed once the job has ended and is cleaned up."""
 

@@ -101,6 +101,14 @@ class ClosedInput(Stored):
 
 
 @attrs.frozen
+class JobReferences(Stored):
+    """Counts what has changed which objects of a job are named; see `jrs.store.references`."""
+
+    job_id: str = attrs.field(validator=a_job_id)
+    changes: int = 0
+
+
+@attrs.frozen
 class BatchFiles(Stored):
     """The files with the rows of one batch."""
 

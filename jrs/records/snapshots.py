@@ -14,6 +14,7 @@ import attrs
 
 from jrs.contract.errors import InvalidInput
 from jrs.records.checks import a_job_id, check_path, check_stage_name
+from jrs.records.objects import StoredObject
 from jrs.records.stored import Stored
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -126,6 +127,11 @@ class Manifest(Stored):
     files: tuple[SnapshotFile, ...] = ()
     links: dict[str, str] = attrs.field(factory=dict)
     """The closed inputs of its stages: links ``in/<stage>/…`` and the target of each."""
+    heads: dict[str, StoredObject] = attrs.field(factory=dict)
+    """Where the storage has objects: what the heads of the streams named, by stage. It has no files
+    of its own then."""
+    plans: dict[str, StoredObject] = attrs.field(factory=dict)
+    """The same, for the calls of functions of `foreachBatch`."""
 
     def check(self) -> None:
         """Raise `InvalidInput` if a path could lead out of the snapshot, or out of the folder of
@@ -179,6 +185,12 @@ class SnapshotRecord(Stored):
     taken_by: TakenBy = TakenBy.UNKNOWN
     at_end: bool = False
     """Whether the cleanup of the ended job took it, so that the job can be retried."""
+    objects: StoredObject | None = None
+    """The object with its manifest, where the storage has objects."""
+
+    def least_reader(self) -> int:
+        # Others would look for its folder.
+        return 1 if self.objects is None else 2
 
     @property
     def is_systems(self) -> bool:

@@ -27,7 +27,8 @@ from jrs.contract.operations import (
 from jrs.contract.read_back import commit_and_read_back
 from jrs.records import keys
 from jrs.records.codec import decode, encode
-from jrs.records.heads import JobGeneration, StreamHead
+from jrs.records.heads import JobGeneration, StreamHead, StreamPlan
+from jrs.records.objects import StoredObject
 from jrs.store import cluster_format, restores
 
 SINCE_FORMAT = 6
@@ -89,7 +90,13 @@ def _generation(stored: Record | None) -> int:
 
 
 def restored_ops(
-    backend: Backend, job_id: str, batches: Mapping[str, int | None], *, least: int = 0
+    backend: Backend,
+    job_id: str,
+    batches: Mapping[str, int | None],
+    *,
+    least: int = 0,
+    manifests: Mapping[str, StoredObject] | None = None,
+    plans: Mapping[str, StoredObject] | None = None,
 ) -> list[Op]:
     """Return the operations that begin a new generation of a job: they move its heads to the
     batches of a snapshot, and write again those that cannot be read.
@@ -97,6 +104,8 @@ def restored_ops(
     Args:
         batches: the batch of each stage in the snapshot; None for one that had not committed any.
         least: the generation is at least this.
+        manifests: what the heads name, where the storage has objects.
+        plans: the same, of the plans for functions of `foreachBatch`.
     """
     if not are_kept(backend):
         return []
@@ -105,8 +114,16 @@ def restored_ops(
     for record in backend.scan(keys.heads(job_id)):
         stage = record.key.removeprefix(keys.heads(job_id))
         batch = batches.get(stage)
-        moved = StreamHead(job_id, stage, generation, -1 if batch is None else batch)
+        named = (manifests or {}).get(stage)
+        newest = -1 if batch is None else batch
+        moved = StreamHead(job_id, stage, generation, newest, manifest=named)
         ops.append(Update(record.key, encode(moved), record.version))
+    for stage, named in (plans or {}).items():
+        key = keys.plan(job_id, stage)
+        stored = backend.get(key)
+        batch = batches.get(stage)
+        plan = StreamPlan(job_id, stage, generation, batch or 0, 0, 0, manifest=named)
+        ops.append(create_or_update(key, encode(plan), stored and stored.version))
     return ops
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import attrs
 
 from jrs.contract.backend import Backend
-from jrs.contract.errors import CorruptRecord, InvalidInput, SnapshotInUse, Unavailable
+from jrs.contract.errors import Conflict, CorruptRecord, InvalidInput, SnapshotInUse, Unavailable
 from jrs.contract.texts import shown
 from jrs.records import keys
 from jrs.records.codec import decode
@@ -163,10 +163,17 @@ class GarbageCollector:
         garbage = ObjectGarbage(self._backend, objects)
         why = "the output of an expired job" if expired else "no record names it"
         try:
-            found = list(objects.under(job_id) if expired else garbage.unnamed(job_id))
-            found = [one for one in found if expired or one.modified <= self._until]
-            if not self._dry_run:
-                objects.delete(one.name for one in found)
+            if not expired:
+                found = garbage.sweep_unnamed(
+                    job_id, self._until, ended=job.has_ended, dry_run=self._dry_run
+                )
+            else:
+                found = list(objects.under(job_id))
+                if not self._dry_run:
+                    objects.delete(one.name for one in found)
+        except Conflict:
+            self._left.append(f"{objects.url}/{job_id}: a snapshot is taken of it now")
+            return
         except (CorruptRecord, Unavailable) as error:
             self._left.append(f"{objects.url}/{job_id}: {error}")
             return

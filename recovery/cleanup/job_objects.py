@@ -62,12 +62,14 @@ class JobObjects(Resource):
         return found
 
     def _of_records(self, job_id: str) -> OutputIndex:
-        named = Named.by_records(self._backend, job_id)
+        named = Named.by_records(self._backend, self._objects, job_id)
         return OutputIndex(job_id, named.outputs, named.streams)
 
     def _doomed(self, job_id: str, index: OutputIndex) -> Iterator[str]:
         kept = {index_of(job_id)}
         kept.update(Named.by_index(index).objects(self._objects, checkpoints=False))
+        snapshots = Named.by_snapshots(self._backend, self._objects, job_id)
+        kept.update(snapshots.objects(self._objects, checkpoints=True))
         for one in self._objects.under(job_id):
             if one.name not in kept:
                 yield one.name

@@ -12,12 +12,15 @@ from collections.abc import Iterator
 import attrs
 
 from jrs.contract.backend import Backend
+from jrs.contract.operations import Create, Fence, Update
+from jrs.contract.read_back import commit_and_read_back
 from jrs.records import keys
 from jrs.records.objects import BatchManifest, StoredObject
+from jrs.store import references
 
 from ..storage.copies import read_record
 from ..storage.objects import Listed, Objects
-from ..storage.roots import Named
+from ..storage.roots import Named, index_of
 from .job_objects import index_in
 
 _MARGIN = 60.0
@@ -27,26 +30,78 @@ _LIVE = re.compile(rb"([0-9]+)\.([0-9]+)\.[0-9a-f]+")
 
 @attrs.frozen
 class ObjectGarbage:
-    """Finds objects that no record of a job names, and none will."""
+    """Finds and removes objects that no record of a job names, and none will."""
 
     _backend: Backend
     _objects: Objects
 
-    def replaced(self, job_id: str) -> Iterator[Listed]:
-        """Yield parts of checkpoints that a job's streams have replaced, and manifests that were
-        merged. In O(attempts and what is found): the rows are not listed.
+    def sweep_replaced(self, job_id: str, fence: Fence | None) -> list[Listed]:
+        """Remove parts of checkpoints that a job's streams have replaced, and manifests that were
+        merged; return them. In O(attempts and what is found): the rows are not listed.
 
         Raises:
             CorruptRecord: it is not known what counts.
-            Unavailable: from the backend or the store.
+            Conflict: a snapshot is taken at this moment, or another process sweeps: try later.
+            Fenced: a newer leader exists.
+            Unavailable, OutcomeUnknown: from the backend or the store; the call may be repeated.
         """
+        mine = references.next_op(self._backend, job_id)
+        found = list(self._replaced(job_id))
+        self._remove(found, mine, fence)
+        return found
+
+    def sweep_unnamed(
+        self, job_id: str, until: float, *, ended: bool, dry_run: bool
+    ) -> list[Listed]:
+        """Remove all objects of a job that no record names, or find them only; return them. While
+        an attempt runs, only what `sweep_replaced` does.
+
+        Args:
+            until: only what was written before, in seconds since 1970.
+            ended: whether the job has ended: no record can name any more then.
+
+        Raises:
+            As `sweep_replaced`.
+        """
+        mine = references.next_op(self._backend, job_id)
+        listed = list(self._objects.under(job_id))
+        if self._live(job_id) is not None:
+            found = list(self._replaced(job_id))
+        else:
+            kept = set(self._kept(job_id))
+            found = [one for one in listed if one.name not in kept]
+        found = [one for one in found if one.modified <= until]
+        if ended and not dry_run:
+            self._objects.delete(one.name for one in found)
+        elif not dry_run:
+            self._remove(found, mine, None)
+        return found
+
+    # -- inside ----------------------------------------------------------------------------
+
+    def _remove(self, found: list[Listed], mine: Create | Update, fence: Fence | None) -> None:
+        if found:
+            # From here on no snapshot can name them that did not before.
+            commit_and_read_back(self._backend, mine, fence=fence)
+            self._objects.delete(one.name for one in found)
+
+    def _kept(self, job_id: str) -> Iterator[str]:
+        named = Named.by_records(self._backend, self._objects, job_id)
+        yield index_of(job_id)
+        yield from named.objects(self._objects, checkpoints=True)
+        index = index_in(self._objects, job_id)
+        if index is not None:
+            yield from Named.by_index(index).objects(self._objects, checkpoints=False)
+
+    def _replaced(self, job_id: str) -> Iterator[Listed]:
         listed = list(self._batches(job_id))  # First: what comes later is not in the listing.
         live = self._live(job_id)
-        named = Named.by_records(self._backend, job_id)
+        named = Named.by_records(self._backend, self._objects, job_id)
         kept: set[str] = set()
         since: dict[str, float] = {}
-        for stage, newest in (*named.streams.items(), *named.plans.items()):
+        for newest in (*named.streams.values(), *named.plans.values(), *named.pinned):
             kept |= {newest.name, *self._named_by(newest)}
+        for stage, newest in (*named.streams.items(), *named.plans.items()):
             found = self._objects.stat(newest.name)
             since[stage] = 0.0 if found is None else found.modified
         for stage, one in listed:
@@ -54,22 +109,6 @@ class ObjectGarbage:
             until = since.get(stage, 0.0) - _MARGIN
             if one.name not in kept and (not is_live or one.modified < until):
                 yield one
-
-    def unnamed(self, job_id: str) -> Iterator[Listed]:
-        """Yield all objects of an ended job, or of a job that does not run now, that no record
-        names. Raises as `replaced`."""
-        listed = list(self._objects.under(job_id))
-        if self._live(job_id) is not None:
-            yield from self.replaced(job_id)
-            return
-        named = Named.by_records(self._backend, job_id)
-        kept = {f"{job_id}/outputs", *named.objects(self._objects, checkpoints=True)}
-        index = index_in(self._objects, job_id)
-        if index is not None:
-            kept.update(Named.by_index(index).objects(self._objects, checkpoints=False))
-        yield from (one for one in listed if one.name not in kept)
-
-    # -- inside ----------------------------------------------------------------------------
 
     def _batches(self, job_id: str) -> Iterator[tuple[str, Listed]]:
         """Yield the parts of checkpoints, and the manifests of single batches, with their stage."""

@@ -114,6 +114,7 @@ def default_resources(backend: Backend, storage: JobStorage) -> list[Resource]:
         Heads(backend),
         Records(backend, keys.PLANS),
         Records(backend, keys.INPUTS),
+        Records(backend, keys.REFERENCES),
         Records(backend, keys.CANCEL),
         Records(backend, keys.STOPS),
         Records(backend, keys.RESTORES),

@@ -34,7 +34,7 @@ from jrs.records.model import (
     StreamRecord,
     Tombstone,
 )
-from jrs.records.objects import ClosedInput
+from jrs.records.objects import ClosedInput, JobReferences
 from jrs.records.snapshots import RestoreRecord, SnapshotRecord
 from jrs.store import applications, attempt_fence, restores, result_index
 from jrs.store.jobs import JobCatalog
@@ -60,6 +60,7 @@ _KINDS: dict[str, type] = {
     keys.GENERATIONS: JobGeneration,
     keys.PLANS: StreamPlan,
     keys.INPUTS: ClosedInput,
+    keys.REFERENCES: JobReferences,
     keys.STOPS: StopRecord,
     keys.CANCEL: CancelRequest,
     keys.CLEANUP: CleanupJournal,

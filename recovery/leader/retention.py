@@ -13,7 +13,7 @@ import threading
 from collections import Counter
 from pathlib import Path
 
-from jrs.contract.errors import CorruptRecord, Fenced, SnapshotInUse, Unavailable
+from jrs.contract.errors import Conflict, CorruptRecord, Fenced, SnapshotInUse, Unavailable
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import ResultState, Tombstone
@@ -156,11 +156,11 @@ class Retention:
             if self._is_over():
                 return
             try:
-                found = [one.name for one in garbage.replaced(keys.job_of(record.key))]
+                garbage.sweep_replaced(keys.job_of(record.key), self._context.fence)
+            except Conflict:
+                continue  # A snapshot is being taken: the next pass sweeps.
             except CorruptRecord:
                 continue  # The job is held, and says why.
-            self._check_fence()
-            objects.delete(found)
 
     def _retain_results(self, horizon: float, removed: Counter[Kind]) -> None:
         """Expire the clean results of jobs that ended before `horizon`."""

@@ -36,7 +36,7 @@ from jrs.records.snapshots import (
 from jrs.store import restores
 
 from ..files import transfer
-from . import convert, create, delete, folders, logical, move, restore
+from . import convert, create, delete, folders, in_objects, logical, move, restore
 from .index import SnapshotIndex, SnapshotRef
 from .open import places
 from .restore import Restored
@@ -197,6 +197,7 @@ class SnapshotCatalog(SnapshotIndex):
             Unavailable: the disk is full, and the copy was removed; or the storage that it was
                 moved from is not mounted: it is listed where it is, and `fsck` names what is left.
         """
+        self._refuse("moving a snapshot")
         return move.move(self, job_id, which, to_root, fence, progress)
 
     def convert(
@@ -222,6 +223,7 @@ class SnapshotCatalog(SnapshotIndex):
             Fenced: a newer leader exists.
             OutcomeUnknown: repeat the call.
         """
+        self._refuse("converting a snapshot")
         return convert.convert(self, job_id, which, to, fence, progress)
 
     def export(
@@ -239,6 +241,7 @@ class SnapshotCatalog(SnapshotIndex):
             InvalidInput: the folder exists, or its parent does not.
             Unavailable: the disk is full; the folder is not created.
         """
+        self._refuse("exporting a snapshot")
         return move.export(self, job_id, which, path, progress)
 
     def restore(
@@ -313,6 +316,7 @@ class SnapshotCatalog(SnapshotIndex):
             CorruptRecord: the job could not be restarted from its stored state.
             Unavailable, Fenced, OutcomeUnknown: as `create` and `restore`.
         """
+        self._refuse("a fork")
         restore.check_free(self.backend, as_job)
         taken = self.create(job_id, taken_by=TakenBy.SYSTEM, fence=fence, progress=progress)
         try:
@@ -339,6 +343,11 @@ class SnapshotCatalog(SnapshotIndex):
         return restore.finish(self, check_job_id(job_id), fence, is_stopped)
 
     # -- inside ----------------------------------------------------------------------------
+
+    def _refuse(self, what: str) -> None:
+        """Raise `WrongState` where the storage has objects."""
+        if self.storage.objects is not None:
+            raise in_objects.refuse(what)
 
     def _check_unlisted(self, folder: Path) -> None:
         """Raise `InvalidInput` for a listed snapshot's folder: name its number to use it up."""

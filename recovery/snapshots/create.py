@@ -42,7 +42,7 @@ from jrs.store.transitions import RestoreEvent
 
 from ..files import epoch_folders, permissions, transfer
 from ..files.job_folders import JobStorage
-from . import contents, folders, logical, manifest
+from . import contents, create_in_objects, folders, in_objects, logical, manifest
 from .blobs import Blobs
 from .contents import Contents, Item
 from .index import SnapshotIndex
@@ -85,6 +85,13 @@ def create(
 ) -> SnapshotRecord:
     """Take a snapshot and list it; see `SnapshotCatalog.create`."""
     backend, storage = catalog.backend, catalog.storage
+    if storage.objects is not None:
+        if request.batches:
+            raise in_objects.refuse("pinning an older batch")
+        how = request.format
+        return create_in_objects.create(
+            catalog, storage.objects, job_id, name, how, request.taken_by, fence
+        )
     if fence is not None and not backend.is_current(fence):
         raise Fenced(f"epoch {fence.epoch} was replaced: no snapshot of job {job_id!r}")
     known = catalog.list(job_id)

@@ -69,6 +69,14 @@ def remove(
             if current.created_at != record.created_at:
                 return  # It is gone, and its number is another snapshot's.
             record = current
+        if storage.objects is not None:
+            # Its objects may be those of other snapshots, or of the job: a sweep removes the rest.
+            if stored is not None:
+                try:
+                    backend.commit(Delete(key, stored.version), fence=fence)
+                except Conflict:
+                    continue
+            return
         for place in places(storage, record):
             check_mounted(place, record)
         with ExitStack() as held:

@@ -17,6 +17,7 @@ from jrs.records.snapshots import Manifest, SnapshotRecord
 
 from ..files import transfer
 from ..files.job_folders import JobStorage
+from . import in_objects
 from .open import check, opened
 
 SnapshotRef = int | str
@@ -87,7 +88,10 @@ class SnapshotIndex:
             NoSuchSnapshot: the job has no such snapshot.
             DamagedSnapshot: its manifest is missing or damaged.
         """
-        with opened(self.storage, self.get(job_id, which)) as found:
+        record = self.get(job_id, which)
+        if self.storage.objects is not None:
+            return in_objects.manifest_of(self.storage.objects, record)
+        with opened(self.storage, record) as found:
             return found.manifest
 
     def verify(
@@ -110,6 +114,9 @@ class SnapshotIndex:
             Unavailable: its storage is missing.
         """
         record = self.get(job_id, which)
+        if self.storage.objects is not None:
+            in_objects.check(self.storage.objects, record, thorough=thorough, progress=progress)
+            return record
         with opened(self.storage, record) as found:
             check(str(record), found, thorough=thorough, progress=progress)
         return record

@@ -50,7 +50,8 @@ from jrs.store.result_store import JobResultStore
 from ..checkpoint_format import relocation, sink_log
 from ..files import batch_folders, epoch_folders, permissions, transfer
 from ..files.job_folders import JobStorage
-from . import folders, from_stage, outside, swap
+from ..storage.objects import Objects
+from . import folders, from_stage, in_objects, outside, swap
 from .index import SnapshotIndex
 from .open import OpenSnapshot, check, opened
 from .swap import SPEC, RestoreRequest
@@ -104,6 +105,8 @@ def finish(
 def restore(catalog: SnapshotIndex, request: RestoreRequest) -> Restored:
     """Restore a job from a snapshot; see `SnapshotCatalog.restore`."""
     storage = catalog.storage
+    if storage.objects is not None:
+        return _restore_objects(catalog, storage.objects, request)
     with opened(storage, request.source) as found:
         whole, job_id = found, check_job_id(request.as_job or found.manifest.job_id)
         _check_restorable(found, job_id)
@@ -133,6 +136,23 @@ def restore(catalog: SnapshotIndex, request: RestoreRequest) -> Restored:
     if request.claim:
         swap.use_up(catalog, request)
     return Restored(job_id, folder, stages, found.manifest.number, found.manifest.job_id)
+
+
+def _restore_objects(catalog: SnapshotIndex, objects: Objects, request: RestoreRequest) -> Restored:
+    """Restore a job whose files are objects: its heads name those of the snapshot."""
+    source = request.source
+    if isinstance(source, Path) or request.as_job not in (None, source.job_id) or request.fork:
+        raise in_objects.refuse("a restore as another job, or from a folder,")
+    found, job_id = in_objects.manifest_of(objects, source), source.job_id
+    guards = swap.suspended_guards(catalog.backend, job_id)
+    before = _check_startable(catalog, found, job_id, request)
+    if not request.accept_published:
+        outside.check_accepted(catalog.backend, found)
+    in_objects.check(objects, source, thorough=False, progress=request.progress)
+    reserved = swap.reserve(catalog, found, job_id, before, guards, request)
+    swap.commit(catalog, found, job_id, guards, reserved, request)
+    folder = catalog.storage.folder(job_id)
+    return Restored(job_id, folder, found.stages, found.number, found.job_id)
 
 
 # -- checks --------------------------------------------------------------------------------

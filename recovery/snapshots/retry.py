@@ -38,7 +38,7 @@ from jrs.store import cluster_format, restores
 from jrs.store.result_store import JobResultStore
 
 from ..files import transfer
-from . import restore
+from . import in_objects, restore
 from .index import SnapshotIndex
 from .open import opened
 from .swap import SPEC, RestoreRequest
@@ -73,6 +73,8 @@ class RetryRequest:
 def retry(catalog: SnapshotIndex, job_id: str, request: RetryRequest) -> str:
     """Retry a job; return the new job's id. See `JobHandle.retry`."""
     backend = catalog.backend
+    if catalog.storage.objects is not None:
+        raise in_objects.refuse("a retry")
     if not cluster_format.is_at_least(backend, SINCE_FORMAT):
         raise WrongState(
             f"a retry needs cluster format {SINCE_FORMAT}, and this cluster has "

@@ -16,6 +16,7 @@ from jrs.records.snapshots import Manifest, TakenBy
 from ..checkpoint_format.checkpoint import commit_of
 from ..checkpoint_format.position import position
 from ..checkpoint_format.unreadable import UnreadableCheckpoint
+from . import create_in_objects
 from .catalog import SnapshotCatalog
 from .retention import retain
 
@@ -67,6 +68,8 @@ def _is_anything_new(
         known = catalog.manifest(job_id, newest[0].number)
     except (JrsError, OSError):
         return True  # Nothing can be restored from it now.
+    if catalog.storage.objects is not None:
+        return create_in_objects.is_anything_new(catalog, job_id, known)
     prefix = keys.stages(job_id)
     finished = {record.key.removeprefix(prefix) for record in catalog.backend.scan(prefix)}
     recorded = {name.removeprefix(keys.STAGES) for name in known.records if _is_of_stage(name)}

@@ -41,7 +41,7 @@ from jrs.records.lineage import Descendant, Lineage, LineageKind
 from jrs.records.model import EpochRecord, JobSpec, StageRecord, StreamRecord
 from jrs.records.snapshots import Manifest, RestoreRecord, SnapshotRecord
 from jrs.records.stages import TAKEN_OVER
-from jrs.store import attempt_fence, cluster_format, heads, restores
+from jrs.store import attempt_fence, cluster_format, heads, references, restores
 from jrs.store.result_store import JobResultStore
 
 from ..files import epoch_folders, transfer
@@ -284,7 +284,8 @@ def commit(
             if f"{kind}/" == keys.STAGES:
                 if job_id != found.job_id:
                     data = with_fields(data, name, attempt=TAKEN_OVER)
-                data = _without_output(catalog, job_id, data, name)
+                if catalog.storage.objects is None:
+                    data = _without_output(catalog, job_id, data, name)
             wanted[f"{kind}/{job_id}/{stage}"] = data
     stored = backend.get(keys.JOBS + job_id)
     spec = restores.spec_of(stored) or _spec_in(catalog, found, job_id, request)
@@ -306,7 +307,11 @@ def commit(
         batches = {one.name: one.batch for one in found.stages}
         # A snapshot that is only a folder may be of another cluster, with generations of its own.
         least = int(catalog.now()) if isinstance(request.source, Path) else 0
-        ops += heads.restored_ops(backend, job_id, batches, least=least)
+        ops += heads.restored_ops(
+            backend, job_id, batches, least=least, manifests=found.heads, plans=found.plans
+        )
+        if catalog.storage.objects is not None:
+            ops.append(references.next_op(backend, job_id))
     last: list[Op] = [*guards]
     if request.claim and isinstance(request.source, SnapshotRecord):
         entry = backend.get(keys.snapshot(request.source.job_id, request.source.number))

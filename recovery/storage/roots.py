@@ -21,6 +21,7 @@ from jrs.records.objects import (
     OutputManifest,
     StoredObject,
 )
+from jrs.records.snapshots import Manifest, SnapshotRecord
 from jrs.records.stages import StageRecord
 
 from .batches import objects_of
@@ -41,15 +42,19 @@ class Named:
     plans: dict[str, StoredObject] = attrs.field(factory=dict)
     """The manifests of the batches that functions of `foreachBatch` were called for."""
     inputs: list[StoredObject] = attrs.field(factory=list)
-    """The listings of closed inputs."""
+    """The listings of closed inputs, and the manifests of snapshots."""
+    pinned: list[StoredObject] = attrs.field(factory=list)
+    """What heads and plans named when a snapshot was taken."""
+    kept: list[StoredObject] = attrs.field(factory=list)
+    """The manifests of the output of stages that a snapshot has."""
 
     @classmethod
-    def by_records(cls, backend: Backend, job_id: str) -> Named:
-        """Return what the records of a job name now.
+    def by_records(cls, backend: Backend, objects: Objects, job_id: str) -> Named:
+        """Return what the records of a job name now, its snapshots among them.
 
         Raises:
             CorruptRecord: a record cannot be read, so it is not known what it names.
-            Unavailable: the backend did not answer.
+            Unavailable: from the backend or the store.
         """
         found = cls()
         for stored in backend.scan(keys.stages(job_id)):
@@ -67,7 +72,28 @@ class Named:
                 found.plans[plan.stage] = plan.manifest
         for stored in backend.scan(f"{keys.INPUTS}{job_id}/"):
             found.inputs.append(decode(ClosedInput, stored.value, stored.key).listing)
+        snapshots = cls.by_snapshots(backend, objects, job_id)
+        found.inputs.extend(snapshots.inputs)
+        return attrs.evolve(found, pinned=snapshots.pinned, kept=snapshots.kept)
+
+    @classmethod
+    def by_snapshots(cls, backend: Backend, objects: Objects, job_id: str) -> Named:
+        """Return what the snapshots of a job name. Raises as `by_records`."""
+        found = cls()
+        for stored in backend.scan(keys.snapshots(job_id)):
+            snapshot = decode(SnapshotRecord, stored.value, stored.key)
+            if snapshot.objects is not None:
+                found._add(read_record(objects, Manifest, snapshot.objects), snapshot.objects)
         return found
+
+    def _add(self, snapshot: Manifest, named: StoredObject) -> None:
+        self.inputs.append(named)
+        self.pinned.extend((*snapshot.heads.values(), *snapshot.plans.values()))
+        for key, text in snapshot.records.items():
+            if key.startswith(keys.STAGES):
+                stage = decode(StageRecord, text.encode("ascii", "surrogateescape"), key)
+                if stage.manifest is not None:
+                    self.kept.append(stage.manifest)
 
     @classmethod
     def by_index(cls, index: OutputIndex) -> Named:
@@ -84,13 +110,17 @@ class Named:
             CorruptRecord: a manifest is missing, or was changed.
             Unavailable: from the store.
         """
-        for named in (*self.outputs.values(), *self.temporary.values()):
+        for named in (*self.outputs.values(), *self.temporary.values(), *self.kept):
             yield named.name
             yield from (one.object for one in read_record(objects, OutputManifest, named).files)
         for named in (*self.streams.values(), *self.plans.values()):
             yield named.name
             newest = read_record(objects, BatchManifest, named)
             yield from objects_of(objects, newest, checkpoint=checkpoints)
+        for named in self.pinned:
+            yield named.name
+            newest = read_record(objects, BatchManifest, named)
+            yield from objects_of(objects, newest, checkpoint=True)
         yield from (named.name for named in self.inputs)
 
 

@@ -72,6 +72,7 @@ STORED: dict[type, st.SearchStrategy[Any]] = {
         objects.BatchManifest, job_ids, st.text(), whole, whole, stored_files, stored_files, earlier
     ),
     objects.ClosedInput: st.builds(objects.ClosedInput, job_ids, st.text(), st.text(), stored),
+    objects.JobReferences: st.builds(objects.JobReferences, job_ids, whole),
     objects.InputListing: st.builds(
         objects.InputListing, job_ids, st.text(), st.dictionaries(paths, st.text(), max_size=3)
     ),

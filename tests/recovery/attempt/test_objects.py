@@ -19,27 +19,27 @@ from jrs.contract.errors import (
     Unavailable,
     WrongState,
 )
-from jrs.contract.operations import Create, Delete, Update
+from jrs.contract.operations import Delete, Update
 from jrs.records import keys
-from jrs.records.codec import encode
-from jrs.records.heads import StreamHead
-from jrs.records.model import StageRecord, StreamRecord
-from jrs.records.objects import BatchManifest
+from jrs.records.model import StageRecord
 from jrs.recovery.attempt.attempt_run import AttemptRun
 from jrs.recovery.attempt.plan_keeper import PlanKeeper
 from jrs.recovery.checkpoint_format import checkpoint
 from jrs.recovery.checkpoint_format.position import position
 from jrs.recovery.files import copied_from
-from jrs.recovery.leader.checkpoint_copies import CheckpointCopies
-from jrs.recovery.leader.take_over import take_over
-from jrs.recovery.storage.batches import files_of
-from jrs.recovery.storage.copies import contents, read_record
-from jrs.store import attempt_fence, heads
-from tests.recovery.attempt.stream_attempt import PART, Attempt
+from tests.recovery.attempt.objects_attempt import (
+    Stream,
+    begin,
+    head,
+    lead_on,
+    manifest,
+    rows,
+)
+from tests.recovery.attempt.stream_attempt import PART
 from tests.recovery.lead import Lead
 from tests.recovery.snapshots.fabricate import put
-from tests.recovery.storage.support import Store, objects, storage
-from tests.recovery.support import CLUSTER, FaultyMemory
+from tests.recovery.storage.support import Store, objects
+from tests.recovery.support import FaultyMemory
 
 
 @pytest.fixture
@@ -49,70 +49,7 @@ def store() -> Store:
 
 @pytest.fixture
 def lead(memory: FaultyMemory, tmp_path: Path, store: Store) -> Lead:
-    made = Lead(memory, tmp_path / "work")
-    made.storage = storage(tmp_path / "work", store, CLUSTER)
-    return made
-
-
-def copies(lead: Lead) -> CheckpointCopies:
-    assert lead.storage.objects is not None
-    return CheckpointCopies(lead.backend, lead.storage, lead.storage.objects, lead.leadership.fence)
-
-
-def head(lead: Lead) -> StreamHead:
-    found = heads.stored(lead.backend, "job", "sums")
-    assert found is not None
-    return found[0]
-
-
-def manifest(lead: Lead) -> BatchManifest:
-    named = head(lead).manifest
-    assert named is not None
-    assert lead.storage.objects is not None
-    return read_record(lead.storage.objects, BatchManifest, named)
-
-
-def rows(lead: Lead) -> dict[int, str]:
-    """Return the rows that count, by their batch."""
-    assert lead.storage.objects is not None
-    found = files_of(lead.storage.objects, manifest(lead))
-    return {batch: contents(lead.storage.objects, [one])[0].decode() for batch, one in found}
-
-
-class Stream(Attempt):
-    """An attempt whose stream runs batches, as Spark does."""
-
-    def batch(self, text: str = "rows", *, noted: bool = True) -> int:
-        """Run one batch; `noted`: Spark notes it once its sink has it."""
-        batch = position(self.query.ck).committed + 1
-        self.query.batch = batch - 1
-        if position(self.query.ck).planned < batch:
-            self.plan()
-        files = [f"{PART}{batch % 10}.parquet"]
-        (self.staging / files[0]).write_text(f"{text} {batch}")
-        self.committer.commit(batch, files)
-        if noted:
-            self.query.commit()
-        return batch
-
-    def lose_host(self) -> None:
-        shutil.rmtree(self.lead.folder)
-
-    def next(self, attempt: int) -> Stream:
-        """Return the next attempt, as its leader lets it in."""
-        attempt_fence.shut_out(self.lead.backend, "job", self.lead.leadership.fence)
-        take_over(self.lead.backend, self.lead.storage, "job", self.lead.leadership.fence)
-        copies(self.lead).bring("job")
-        return begin(self.lead, attempt)
-
-
-def begin(lead: Lead, attempt: int = 1) -> Stream:
-    if lead.backend.get(keys.stream("job", "sums")) is None:
-        record = StreamRecord("job", "sums", False, "p", "4")
-        lead.backend.commit(Create(keys.stream("job", "sums"), encode(record)))
-    made = Stream(lead, attempt)
-    object.__setattr__(made.context, "storage", lead.storage)
-    return made
+    return lead_on(memory, tmp_path / "work", store)
 
 
 # -- streams -----------------------------------------------------------------------------------

@@ -1,0 +1,144 @@
+"""Taking a snapshot where the storage has objects: what the records name at one moment."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+
+from jrs.contract.errors import Conflict, CorruptRecord, InvalidInput, NoSuchJob, Unavailable
+from jrs.contract.operations import Create, Fence
+from jrs.contract.read_back import commit_and_read_back
+from jrs.records import keys
+from jrs.records.codec import decode, encode
+from jrs.records.heads import StreamHead, StreamPlan
+from jrs.records.model import StreamRecord
+from jrs.records.objects import StoredObject
+from jrs.records.snapshots import Manifest, SnapshotFormat, SnapshotRecord, SnapshotStage, TakenBy
+from jrs.store import heads, references, restores
+from jrs.store.transitions import RestoreEvent
+
+from ..storage.copies import Place
+from ..storage.objects import Objects
+from . import contents as job_contents
+from .in_objects import files_in
+from .index import SnapshotIndex
+
+_TRIES = 30
+
+
+def create(
+    catalog: SnapshotIndex,
+    objects: Objects,
+    job_id: str,
+    name: str | None,
+    format: SnapshotFormat,
+    taken_by: TakenBy,
+    fence: Fence | None,
+) -> SnapshotRecord:
+    """Take a snapshot and list it; see `SnapshotCatalog.create`."""
+    if format is not SnapshotFormat.LINK:
+        raise InvalidInput(
+            f"the storage has objects, where a snapshot has no format {format.value!r}: use 'link'"
+        )
+    backend = catalog.backend
+    for attempt in range(_TRIES):
+        if attempt:
+            catalog.sleep(0.01 * attempt)
+        mine = references.next_op(backend, job_id)
+        same_generation = heads.same_generation(backend, job_id)
+        if not restores.is_possible(backend, job_id, RestoreEvent.SNAPSHOT):
+            raise Unavailable(f"job {job_id!r} is being restored: no snapshot is taken of it")
+        known = catalog.list(job_id)
+        if name is not None and any(each.name == name for each in known):
+            raise InvalidInput(f"job {job_id!r} has a snapshot named {name!r} already")
+        number = max((each.number for each in known), default=0) + 1
+        described = _described(catalog, job_id, number, name)
+        if described is None:
+            continue
+        record = _listed(objects, described, taken_by)
+        create_record = Create(keys.snapshot(job_id, number), encode(record))
+        try:
+            commit_and_read_back(backend, create_record, mine, same_generation, fence=fence)
+        except Conflict as error:
+            if error.op == same_generation:
+                raise Unavailable(
+                    "the job was restored while its snapshot was taken, so nothing is listed; try "
+                    "again"
+                ) from None
+            continue  # Another snapshot, or a sweep, was faster.
+        return record
+    raise Unavailable(f"job {job_id!r} changes faster than a snapshot can be taken; try again")
+
+
+def is_anything_new(catalog: SnapshotIndex, job_id: str, known: Manifest) -> bool:
+    """Return whether a batch or a stage was committed since a snapshot was taken."""
+    described = _described(catalog, job_id, known.number, known.name)
+    if described is None:
+        return True
+    return (described.heads, described.plans, described.records) != (
+        known.heads, known.plans, known.records
+    )  # fmt: skip
+
+
+# -- inside --------------------------------------------------------------------------------
+
+
+def _described(
+    catalog: SnapshotIndex, job_id: str, number: int, name: str | None
+) -> Manifest | None:
+    """Return what a job's records name at one moment; None if they have changed meanwhile."""
+    backend = catalog.backend
+    records = job_contents.read_records(backend, job_id)
+    if not records:
+        raise NoSuchJob(f"there is no job {job_id!r}, or nothing is left of it")
+    before = _heads(catalog, job_id), _plans(catalog, job_id)
+    if _heads(catalog, job_id) != before[0] or _plans(catalog, job_id) != before[1]:
+        return None
+    if job_contents.read_records(backend, job_id) != records:
+        return None
+    named, plans = before
+    stages = []
+    for key, text in records.items():
+        if key.startswith(keys.STREAMS):
+            stage = decode(StreamRecord, text.encode("ascii", "surrogateescape"), key).name
+            head, plan = named.get(stage), plans.get(stage)
+            batch = head.batch if head is not None else None if plan is None else plan.batch
+            stages.append(SnapshotStage(stage, None if batch == -1 else batch))
+    return Manifest(
+        job_id, number, SnapshotFormat.LINK, catalog.now(),
+        str(catalog.storage.folder(job_id)), name,
+        stages=tuple(stages), records=records,
+        heads=_manifests(named), plans=_manifests(plans),
+    )  # fmt: skip
+
+
+def _heads(catalog: SnapshotIndex, job_id: str) -> dict[str, StreamHead]:
+    scanned = catalog.backend.scan(keys.heads(job_id))
+    found = (decode(StreamHead, one.value, one.key) for one in scanned)
+    return {head.stage: head for head in found}
+
+
+def _plans(catalog: SnapshotIndex, job_id: str) -> dict[str, StreamPlan]:
+    scanned = catalog.backend.scan(keys.plans(job_id))
+    found = (decode(StreamPlan, one.value, one.key) for one in scanned)
+    generation = heads.generation_of(catalog.backend, job_id)
+    return {plan.stage: plan for plan in found if plan.generation == generation}
+
+
+def _manifests(found: Mapping[str, StreamHead | StreamPlan]) -> dict[str, StoredObject]:
+    return {stage: one.manifest for stage, one in found.items() if one.manifest is not None}
+
+
+def _listed(objects: Objects, described: Manifest, taken_by: TakenBy) -> SnapshotRecord:
+    """Write a snapshot's manifest; return its entry in the catalogue."""
+    try:
+        files = list(files_in(objects, described, rows=False))
+    except CorruptRecord as error:
+        raise CorruptRecord(f"job {described.job_id!r} cannot be in a snapshot: {error}") from None
+    place = Place(objects, described.job_id, f"s{described.number}.{uuid.uuid4().hex[:12]}")
+    named = place.put_record("snapshot", described)
+    return SnapshotRecord(
+        described.job_id, described.number, described.format, described.created_at,
+        named.sha256, len(files), sum(one.size for one in files), 0, described.name,
+        stages=described.stages, taken_by=taken_by, objects=named,
+    )  # fmt: skip

@@ -1,0 +1,376 @@
+"""Snapshots where the storage has objects: records that name what nobody removes meanwhile."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jrs.contract.errors import (
+    Conflict,
+    DamagedSnapshot,
+    InvalidInput,
+    NoSuchJob,
+    OutcomeUnknown,
+    Unavailable,
+    WrongState,
+)
+from jrs.contract.operations import Create, Delete, Update
+from jrs.contract.read_back import commit_and_read_back
+from jrs.records import keys
+from jrs.records.codec import decode, encode
+from jrs.records.heads import StreamHead, StreamPlan
+from jrs.records.model import AttemptRecord, JobSpec, StageRecord, StopMode, StopRecord, StopState
+from jrs.records.snapshots import RestoreRecord, SnapshotFormat, SnapshotRecord, TakenBy
+from jrs.recovery.attempt.attempt_run import AttemptRun
+from jrs.recovery.attempt.plan_keeper import PlanKeeper
+from jrs.recovery.checkpoint_format.position import position
+from jrs.recovery.cleanup.object_garbage import ObjectGarbage
+from jrs.recovery.snapshots import SnapshotCatalog, create_in_objects
+from jrs.recovery.snapshots.scheduled import take_scheduled_snapshot
+from jrs.recovery.storage import batches as batches_module
+from jrs.store import attempt_fence, heads, references
+from tests.recovery.attempt.objects_attempt import (
+    Stream,
+    begin,
+    copies,
+    head,
+    lead_on,
+    manifest,
+    rows,
+)
+from tests.recovery.lead import Lead
+from tests.recovery.storage.support import Store
+from tests.recovery.support import FaultyMemory
+
+
+@pytest.fixture
+def store() -> Store:
+    return Store()
+
+
+@pytest.fixture
+def lead(memory: FaultyMemory, tmp_path: Path, store: Store) -> Lead:
+    made = lead_on(memory, tmp_path / "work", store)
+    memory.commit(Create(keys.JOBS + "job", encode(JobSpec("job", "m:f"))))
+    return made
+
+
+@pytest.fixture
+def catalog(lead: Lead) -> SnapshotCatalog:
+    return SnapshotCatalog(lead.backend, lead.storage, sleep=lambda seconds: None)
+
+
+def suspend(lead: Lead) -> None:
+    backend = lead.backend
+    attempt_fence.shut_out(backend, "job", lead.leadership.fence)
+    backend.commit(Create(keys.ATTEMPTS + "job", encode(AttemptRecord("job"))))
+    stop = StopRecord("job", StopMode.SUSPEND, StopState.DONE)
+    backend.commit(Create(keys.STOPS + "job", encode(stop)))
+
+
+def sweep(lead: Lead, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Remove what streams have replaced, however new it is."""
+    assert lead.storage.objects is not None
+    monkeypatch.setattr("jrs.recovery.cleanup.object_garbage._MARGIN", -3600.0)
+    garbage = ObjectGarbage(lead.backend, lead.storage.objects)
+    return [one.name for one in garbage.sweep_replaced("job", lead.leadership.fence)]
+
+
+def run(stream: Stream, count: int) -> None:
+    for _ in range(count):
+        stream.batch()
+
+
+def test_a_snapshot_costs_one_object_and_one_commit(
+    lead: Lead, catalog: SnapshotCatalog, store: Store, memory: FaultyMemory
+) -> None:
+    stream = begin(lead)
+    run(stream, 4)
+    before = store.calls["put"]
+    record = catalog.create("job", name="first")
+
+    assert store.calls["put"] == before + 1
+    assert (record.number, record.name, record.stages[0].batch) == (1, "first", 3)
+    assert record.files == len(manifest(lead).checkpoint)
+    assert catalog.list("job") == [record]
+    assert catalog.verify("job", "first") == record
+    assert catalog.create("job").number == 2
+
+
+def test_a4_a_restore_takes_batches_back(
+    lead: Lead, catalog: SnapshotCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A4: the head names what it named then; the numbers of batches are used again, in another
+    generation; and what the old ones had written is not in the output."""
+    stream = begin(lead)
+    run(stream, 3)
+    record = catalog.create("job")
+    run(stream, 5)
+    sweep(lead, monkeypatch)
+    suspend(lead)
+    restored = catalog.restore(record)
+
+    assert restored.job_id == "job"
+    assert (head(lead).generation, head(lead).batch) == (2, 2)
+    assert lead.backend.get(keys.RESTORES + "job") is None
+    again = stream.next(2)
+    assert position(again.query.ck).planned == 2
+    again.batch()
+    for _ in range(3):
+        again.batch("other rows")
+    assert rows(lead) == {
+        **{batch: f"rows {batch}" for batch in range(3)},
+        **{batch: f"other rows {batch}" for batch in range(3, 6)},
+    }
+
+
+def test_a_restore_leaves_what_was_finished_then(lead: Lead, catalog: SnapshotCatalog) -> None:
+    """Of finished stages, those of the snapshot; and their output is fetched as ever."""
+    begin(lead)
+
+    def write(stage: Any) -> str:
+        (stage.output / "a").write_text(stage.name)
+        return str(stage.name)
+
+    AttemptRun(lead.context(1)).job.stage("early", write)
+    record = catalog.create("job")
+    AttemptRun(lead.context(1)).job.stage("late", write)
+    suspend(lead)
+    catalog.restore(record)
+    stages = [one.key for one in lead.backend.scan(keys.stages("job"))]
+    shutil.rmtree(lead.folder)
+
+    assert stages == [keys.stage("job", "early")]
+    done = AttemptRun(lead.context(2)).job.stage("early", write)
+    assert (done.output / "a").read_text() == "early"
+
+
+def test_a6_a_restore_of_what_a_function_was_called_for(
+    lead: Lead, catalog: SnapshotCatalog
+) -> None:
+    """A6, A4: the next call is for the batch of the snapshot, in a new generation."""
+    begin(lead)
+    lead.backend.commit(Delete(keys.head("job", "sums")))
+    stream = Stream(lead, uses_sink=False)
+    keeper = PlanKeeper(stream.context, "sums", stream.query.ck)
+    stream.query.start()
+    for batch in range(4):
+        stream.query.plan()
+        keeper.keep(batch)
+        stream.query.commit()
+        if batch == 1:
+            record = catalog.create("job")
+    suspend(lead)
+    with pytest.raises(WrongState, match="called its function for batches 2 to 3"):
+        catalog.restore(record)
+    catalog.restore(record, accept_published=True)
+    stored = lead.backend.get(keys.plan("job", "sums"))
+    assert stored is not None
+    plan = decode(StreamPlan, stored.value, stored.key)
+    assert (plan.generation, plan.batch) == (2, 1)
+    stream.lose_host()
+    lead.storage.take_over("job", lead.leadership.epoch)
+    copies(lead).bring("job")
+
+    checkpoint = lead.storage.checkpoint("job", lead.leadership.epoch, "sums")
+    assert (position(checkpoint).committed, position(checkpoint).planned) == (0, 1)
+
+
+def test_a7_what_a_snapshot_names_stays(
+    lead: Lead, catalog: SnapshotCatalog, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A7: a sweep removes what the stream has replaced, and nothing that a snapshot names; once
+    that is deleted, the next sweep does."""
+    monkeypatch.setattr(batches_module, "WIDTH", 4)
+    stream = begin(lead)
+    run(stream, 5)
+    record = catalog.create("job")
+    run(stream, 30)
+    checkpoints = [name for name in store.names() if "/ck/" in name]
+    swept = sweep(lead, monkeypatch)
+
+    assert catalog.verify("job", 1) == record
+    assert len(swept) > 30
+    assert not set(swept) & {one.object for one in manifest(lead).checkpoint}
+    assert len(rows(lead)) == 35
+    catalog.remove(record)
+    more = sweep(lead, monkeypatch)
+    assert more
+    left = [name for name in store.names() if "/ck/" in name]
+    assert set(left) == {one.object for one in manifest(lead).checkpoint}
+    assert len(left) < len(checkpoints)
+    assert sweep(lead, monkeypatch) == []
+
+
+@pytest.mark.parametrize("first", ["the sweep", "the snapshot"])
+def test_a7_a_sweep_at_the_same_moment(
+    lead: Lead,
+    catalog: SnapshotCatalog,
+    monkeypatch: pytest.MonkeyPatch,
+    first: str,
+) -> None:
+    """A7: the snapshot has read the head, the stream moves on, and a sweep comes before it is
+    listed, or between its own reading and its commit: one of the two reads again."""
+    stream = begin(lead)
+    run(stream, 5)
+    taken: list[SnapshotRecord] = []
+    once = [True]
+
+    def meanwhile(kind: Callable[..., Any], act: Callable[[], Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            if once.pop() if once else False:
+                act()
+            return kind(*arguments, **options)
+
+        return call
+
+    def another() -> None:
+        run(stream, 3)
+        sweep(lead, monkeypatch)
+
+    if first == "the sweep":
+        module = "jrs.recovery.snapshots.create_in_objects._listed"
+        monkeypatch.setattr(module, meanwhile(create_in_objects._listed, another))
+        taken.append(catalog.create("job"))
+    else:
+
+        def snapshot() -> None:
+            taken.append(catalog.create("job"))
+
+        name = "jrs.recovery.cleanup.object_garbage.commit_and_read_back"
+        monkeypatch.setattr(name, meanwhile(commit_and_read_back, snapshot))
+        run(stream, 3)
+        with pytest.raises(Conflict):
+            sweep(lead, monkeypatch)
+
+    assert catalog.verify("job", taken[0].number) == taken[0]
+
+
+def test_a_restore_that_died_is_finished(
+    lead: Lead, catalog: SnapshotCatalog, memory: FaultyMemory
+) -> None:
+    stream = begin(lead)
+    run(stream, 2)
+    record = catalog.create("job")
+    run(stream, 2)
+    suspend(lead)
+    memory.fault(keys.HEADS, Unavailable, kind=Update, times=1)
+    with pytest.raises(Unavailable):
+        catalog.restore(record)
+    stored = lead.backend.get(keys.RESTORES + "job")
+    assert stored is not None
+    assert decode(RestoreRecord, stored.value, stored.key).source == "1"
+    with pytest.raises(Unavailable, match="being restored"):
+        catalog.create("job")
+    catalog.finish_restore("job")
+
+    assert head(lead).batch == 1
+    assert lead.backend.get(keys.RESTORES + "job") is None
+
+
+@pytest.mark.parametrize("applied", [True, False])
+def test_an_outcome_that_is_unknown(
+    lead: Lead, catalog: SnapshotCatalog, memory: FaultyMemory, applied: bool
+) -> None:
+    run(begin(lead), 2)
+    memory.fault(keys.SNAPSHOTS, OutcomeUnknown, kind=Create, after=applied, times=1)
+    try:
+        catalog.create("job")
+    except OutcomeUnknown:
+        assert not applied
+        catalog.create("job")
+
+    assert [one.number for one in catalog.list("job")] == [1]
+
+
+@pytest.mark.parametrize("how", ["damage", "remove"])
+def test_a_damaged_snapshot_changes_nothing(
+    lead: Lead, catalog: SnapshotCatalog, store: Store, how: str
+) -> None:
+    stream = begin(lead)
+    run(stream, 3)
+    record = catalog.create("job")
+    assert record.objects is not None
+    run(stream, 2)
+    suspend(lead)
+    checkpoint = manifest(lead).checkpoint[0].object
+    before = head(lead)
+    getattr(store, how)(record.objects.name)
+    for call in (lambda: catalog.verify("job", 1), lambda: catalog.restore(record)):
+        with pytest.raises(DamagedSnapshot):
+            call()
+    assert head(lead) == before
+    second = catalog.create("job")
+    getattr(store, how)(checkpoint)
+    with pytest.raises(DamagedSnapshot, match="/ck/"):
+        catalog.verify("job", second.number)
+
+
+def test_what_is_not_possible(lead: Lead, catalog: SnapshotCatalog, tmp_path: Path) -> None:
+    run(begin(lead), 2)
+    record = catalog.create("job")
+    for call in (
+        lambda: catalog.fork("job", "copy"),
+        lambda: catalog.restore(record, as_job="copy"),
+        lambda: catalog.restore(tmp_path),
+        lambda: catalog.move("job", 1, tmp_path),
+        lambda: catalog.export("job", 1, tmp_path / "out"),
+        lambda: catalog.convert("job", 1, SnapshotFormat.FULL),
+        lambda: catalog.create("job", batches={"sums": 0}),
+    ):
+        with pytest.raises(WrongState, match="not possible where the storage has objects"):
+            call()
+    for how in (SnapshotFormat.FULL, SnapshotFormat.CAS):
+        with pytest.raises(InvalidInput, match="use 'link'"):
+            catalog.create("job", format=how)
+    with pytest.raises(NoSuchJob):
+        catalog.create("nosuch")
+    with pytest.raises(InvalidInput, match="already"):
+        catalog.create("job", name="a")
+        catalog.create("job", name="a")
+    assert lead.backend.get(keys.JOBS + "copy") is None
+
+
+def test_scheduled_snapshots(lead: Lead, catalog: SnapshotCatalog) -> None:
+    """U9: none if nothing was committed since the newest."""
+    stream = begin(lead)
+    run(stream, 2)
+    policy = JobSpec("job", "m:f").snapshots
+    fence = lead.leadership.fence
+
+    assert take_scheduled_snapshot(catalog, "job", policy, fence) == "snapshot 1 is taken"
+    assert take_scheduled_snapshot(catalog, "job", policy, fence) == ""
+    run(stream, 1)
+    assert take_scheduled_snapshot(catalog, "job", policy, fence) == "snapshot 2 is taken"
+    assert [one.taken_by for one in catalog.list("job")] == [TakenBy.SYSTEM] * 2
+
+
+def test_the_references_count(lead: Lead) -> None:
+    """Of two operations that were taken, one fails."""
+    one, other = (references.next_op(lead.backend, "job") for _ in range(2))
+    lead.backend.commit(one)
+    with pytest.raises(Conflict):
+        lead.backend.commit(other)
+    lead.backend.commit(references.next_op(lead.backend, "job"))
+
+
+def test_records_of_stages_are_those_of_then(lead: Lead, catalog: SnapshotCatalog) -> None:
+    """A stream that has finished since runs again; its mark is taken back with it."""
+    stream = begin(lead)
+    run(stream, 2)
+    record = catalog.create("job")
+    run(stream, 1)
+    mark = StageRecord("job", "sums", None, 1, 1, 0.0, 0.0)
+    lead.backend.commit(Create(keys.stage("job", "sums"), encode(mark)))
+    suspend(lead)
+    catalog.restore(record)
+
+    assert lead.backend.get(keys.stage("job", "sums")) is None
+    found = heads.stored(lead.backend, "job", "sums")
+    assert found is not None
+    assert isinstance(found[0], StreamHead)
+    assert found[0].batch == 1
