@@ -47,6 +47,8 @@ def find_orphans(backend: Backend, storage: JobStorage) -> Iterator[str]:
 
 def _of_records(storage: JobStorage, records: list[SnapshotRecord]) -> Iterator[str]:
     for record in records:
+        if record.objects is not None:
+            continue  # It has no folder; `jrs snapshot verify` reads its objects.
         folder = folders.listed(place(storage, record), record)
         if not folder.is_dir():
             yield (

@@ -29,7 +29,7 @@ from jrs.recovery.attempt.attempt_run import AttemptRun
 from jrs.recovery.attempt.plan_keeper import PlanKeeper
 from jrs.recovery.checkpoint_format.position import position
 from jrs.recovery.cleanup.object_garbage import ObjectGarbage
-from jrs.recovery.snapshots import SnapshotCatalog, create_in_objects
+from jrs.recovery.snapshots import SnapshotCatalog, create_in_objects, find_orphans
 from jrs.recovery.snapshots.scheduled import take_scheduled_snapshot
 from jrs.recovery.storage import batches as batches_module
 from jrs.store import attempt_fence, heads, references
@@ -98,6 +98,7 @@ def test_a_snapshot_costs_one_object_and_one_commit(
     assert record.files == len(manifest(lead).checkpoint)
     assert catalog.list("job") == [record]
     assert catalog.verify("job", "first") == record
+    assert list(find_orphans(lead.backend, lead.storage)) == []
     assert catalog.create("job").number == 2
 
 
