@@ -3,7 +3,7 @@
     python -m tests.s3_server PORT
 
 Requests to ``/_faults`` set what fails: a JSON object with the fields of `Faults`. Those to
-``/_requests`` return how many requests of each method there were, and begin to count anew.
+``/_requests`` return how many requests of each method there were, and begin to count again.
 """
 
 from __future__ import annotations

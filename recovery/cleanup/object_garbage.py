@@ -65,7 +65,7 @@ class ObjectGarbage:
         """
         mine = references.next_op(self._backend, job_id)
         listed = list(self._objects.under(job_id))
-        if self._live(job_id) is not None:
+        if not ended and self._live(job_id) is not None:
             found = list(self._replaced(job_id))
         else:
             kept = set(self._kept(job_id))

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -133,7 +136,7 @@ def test_a_store_that_is_away(masters: Masters, s3: S3, tmp_path: Path) -> None:
 
 
 def test_wrong_keys_in_the_middle_of_a_job(masters: Masters, s3: S3, tmp_path: Path) -> None:
-    """Somebody may be rotating them: that is a wait, too, with what to mend."""
+    """An operator may be rotating them: that is a wait, too, with what to mend."""
     gate = tmp_path / "gate"
     Path(f"{gate}.1.closed").touch()
     masters.start("m1")
@@ -176,3 +179,36 @@ def test_objects_of_an_earlier_life(masters: Masters, s3: S3) -> None:
     with jrs.connect(masters.url) as client:
         client.job("job").resume()
     assert result(masters, "job") == {"sum": expected(STAGES)}
+
+
+@pytest.mark.parametrize(
+    ("faults", "bucket", "says"),
+    [
+        ({}, "nosuchbucket", "create the bucket, or name another one"),
+        ({"status": 403, "code": "SignatureDoesNotMatch"}, "", "correct the credentials"),
+        ({"status": 403, "code": "AccessDenied", "methods": ["POST"]}, "", "list and delete"),
+        ({"stale": True}, "", "just written cannot be read; name the store itself"),
+        ({"status": 503}, "", "the storage does not answer"),
+    ],
+)
+def test_a_store_that_cannot_be_used(
+    s3: S3, work: Path, tmp_path: Path, faults: dict[str, Any], bucket: str, says: str
+) -> None:
+    """A master refuses it in one line, before it campaigns; and so does `jrs doctor`."""
+    url = (tmp_path / "store").as_uri()
+    storage = s3.url(bucket=bucket) if bucket else s3.url()
+    s3.fail(**faults)
+    try:
+        for command in (["master"], ["doctor", "--create"]):
+            done = subprocess.run(
+                [sys.executable, "-m", "jrs", "--backend", url, *command, "--storage", storage],
+                capture_output=True,
+                text=True,
+                timeout=120,
+            )
+            told = done.stderr if command == ["master"] else done.stdout
+            assert says in " ".join(told.split()), done
+            if command == ["master"]:
+                assert (done.returncode, len(told.splitlines())) == (2, 1)
+    finally:
+        s3.fail()

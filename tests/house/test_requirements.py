@@ -60,11 +60,14 @@ REQUIREMENTS = {
     "R6": "state is moved after its cluster has failed",
 }
 FAULTS = {
+    "A1": "an attempt writes below a place of its own, which nobody else uses",
     "A2": "what an attempt commits checks the fence of that attempt, also within one epoch",
     "A3": "an unknown outcome deletes nothing, and no batch is taken for another one",
     "A4": "a restore moves the head back and begins a generation",
     "A5": "every batch moves the head, also one without rows, and one that spreads the state",
     "A6": "a plan is durable before a function is called by it, and so is each later call's",
+    "A7": "what a snapshot names is not removed by a sweep, also at the same moment",
+    "A9": "what a host needs to resume a stream is in objects before a batch counts",
     "B1": "one process writes the next base, and no leader loses its lead meanwhile",
     "B2": "a job that ends its master's process ends few masters, and is found out",
     "B3": "no text is too long for a job to end, and no job has too many stages",

@@ -1,0 +1,233 @@
+"""What becomes of a job's objects: its output stays, and all else goes, once it has ended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jrs.contract.errors import Fenced, Unavailable
+from jrs.contract.operations import Create, Delete, Fence
+from jrs.records import keys
+from jrs.records.codec import encode
+from jrs.records.model import JobSpec, StageRecord
+from jrs.recovery.attempt.attempt_run import AttemptRun
+from jrs.recovery.cleanup.job_objects import JobObjects, index_in
+from jrs.recovery.cleanup.object_garbage import ObjectGarbage
+from jrs.recovery.cleanup.resources import default_resources
+from jrs.recovery.inspect.output_files import output_files
+from jrs.recovery.rules.resource import GivenUp
+from jrs.recovery.snapshots import SnapshotCatalog
+from jrs.recovery.storage.objects import Objects
+from jrs.store import attempt_fence
+from tests.recovery.attempt.objects_attempt import begin, head, lead_on, manifest
+from tests.recovery.lead import Lead
+from tests.recovery.storage.support import Store
+from tests.recovery.support import FaultyMemory
+
+
+@pytest.fixture
+def store() -> Store:
+    return Store()
+
+
+@pytest.fixture
+def lead(memory: FaultyMemory, tmp_path: Path, store: Store) -> Lead:
+    made = lead_on(memory, tmp_path / "work", store)
+    memory.commit(Create(keys.JOBS + "job", encode(JobSpec("job", "m:f"))))
+    return made
+
+
+@pytest.fixture
+def objects(lead: Lead) -> Objects:
+    assert lead.storage.objects is not None
+    return lead.storage.objects
+
+
+@pytest.fixture
+def cleaner(lead: Lead, objects: Objects) -> JobObjects:
+    return JobObjects(lead.backend, objects)
+
+
+def write(stage: Any) -> str:
+    (stage.output / "a.txt").write_text(stage.name)
+    return str(stage.name)
+
+
+def run(lead: Lead) -> None:
+    """Run a job with two batch stages, one of them temporary, and a stream."""
+    stream = begin(lead)
+    for _ in range(5):
+        stream.batch()
+    attempt = AttemptRun(lead.context(1))
+    attempt.job.stage("kept", write)
+    attempt.job.stage("gone", write, temporary=True)
+
+
+def clean(lead: Lead, cleaner: JobObjects, *, records: bool = True) -> None:
+    cleaner.clean_fenced("job", lead.leadership.fence)
+    if records:
+        for prefix in (keys.stages("job"), keys.heads("job"), keys.JOBS, keys.streams("job")):
+            for record in list(lead.backend.scan(prefix)):
+                lead.backend.commit(Delete(record.key))
+
+
+def test_the_output_stays(lead: Lead, cleaner: JobObjects, objects: Objects, store: Store) -> None:
+    run(lead)
+    rows = {one.object for one in manifest(lead).files}
+    checkpoint = {one.object for one in manifest(lead).checkpoint}
+    clean(lead, cleaner)
+    left = store.names()
+
+    assert "job/outputs" in left
+    assert rows < set(left)
+    assert not checkpoint & set(left)
+    assert not any("/gone/" in name or "/ck/" in name for name in left)
+    index = index_in(objects, "job")
+    assert index is not None
+    assert (list(index.stages), list(index.streams)) == (["kept"], ["sums"])
+    assert cleaner.describe("job") == []
+
+
+def test_a_pass_that_died_is_repeated(lead: Lead, cleaner: JobObjects, store: Store) -> None:
+    """Also after the records are gone: the list of the output was written first."""
+    run(lead)
+    store.fail(1, "delete")
+    with pytest.raises(Unavailable):
+        clean(lead, cleaner)
+    clean(lead, cleaner)
+    before = store.names()
+    clean(lead, cleaner)
+
+    assert store.names() == before
+
+
+def test_a_record_that_cannot_be_read_keeps_everything(
+    lead: Lead, cleaner: JobObjects, store: Store
+) -> None:
+    """It is not known what it names: the cleanup continues without the objects, and says so."""
+    run(lead)
+    before = store.names()
+    lead.backend.commit(Create(keys.stage("job", "damaged"), b"?"))
+    with pytest.raises(GivenUp, match="all objects of the job are kept"):
+        clean(lead, cleaner)
+
+    assert store.names() == before
+    assert cleaner.describe("job")
+
+
+def test_a_replaced_leader_deletes_nothing(lead: Lead, cleaner: JobObjects, store: Store) -> None:
+    run(lead)
+    before = store.names()
+    old = Fence(0, lead.leadership.fence.version - 1)
+    with pytest.raises(Fenced):
+        cleaner.clean_fenced("job", old)
+
+    assert set(store.names()) == {*before, "job/outputs"}
+
+
+def test_a_job_without_objects(lead: Lead, cleaner: JobObjects, store: Store) -> None:
+    clean(lead, cleaner)
+
+    assert store.names() == []
+    assert "objects" in {one.name for one in default_resources(lead.backend, lead.storage)}
+
+
+def test_a7_a_snapshot_of_the_user_stays(lead: Lead, cleaner: JobObjects, store: Store) -> None:
+    """A7: what it names is not removed with the job."""
+    run(lead)
+    catalog = SnapshotCatalog(lead.backend, lead.storage)
+    record = catalog.create("job")
+    clean(lead, cleaner)
+
+    assert catalog.verify("job", 1) == record
+
+
+def test_late_objects_of_a_job_that_has_ended(
+    lead: Lead, cleaner: JobObjects, objects: Objects, store: Store
+) -> None:
+    """What an attempt that was shut out uploads behind the cleanup, `gc` finds and removes."""
+    run(lead)
+    clean(lead, cleaner)
+    before = store.names()
+    late = "job/data/e1.a1.ffff/sums/rows/9-part.parquet"
+    objects.put(late, b"a zombie's")
+    garbage = ObjectGarbage(lead.backend, objects)
+    ever = float("inf")
+    assert garbage.sweep_unnamed("job", 0.0, ended=True, dry_run=False) == []
+    found = garbage.sweep_unnamed("job", ever, ended=True, dry_run=True)
+    assert [one.name for one in found] == [late]
+    assert late in store.names()
+    garbage.sweep_unnamed("job", ever, ended=True, dry_run=False)
+
+    assert store.names() == before
+    assert lead.backend.get(keys.REFERENCES + "job") is None
+
+
+def test_a2_a_sweep_leaves_what_a_living_attempt_is_about_to_name(
+    lead: Lead, objects: Objects, store: Store
+) -> None:
+    """A2: its uploads are named by no record yet. Those of attempts that were shut out never will
+    be."""
+    stream = begin(lead)
+    for _ in range(3):
+        stream.batch()
+    uploads = stream.context.uploads
+    uploads.place.put_record("sums/ck", manifest(lead))
+    uploads.place.put_record("report/out", manifest(lead))
+    about = {name for name in store.names() if name.endswith("-manifest")}
+    garbage = ObjectGarbage(lead.backend, objects)
+    ever = float("inf")
+    assert garbage.sweep_unnamed("job", ever, ended=False, dry_run=False) == []
+    assert about <= set(store.names())
+    attempt_fence.shut_out(lead.backend, "job", lead.leadership.fence)
+    swept = {one.name for one in garbage.sweep_unnamed("job", ever, ended=False, dry_run=False)}
+
+    assert {name for name in about if "/batch/" not in name} <= swept
+    assert {one.object for one in manifest(lead).checkpoint} <= set(store.names())
+
+
+# -- reading it ----------------------------------------------------------------------------------
+
+
+def test_files_while_it_runs_and_after_its_end(lead: Lead, cleaner: JobObjects) -> None:
+    """The same objects, by the records and by the list that is left; hidden files are left out."""
+    run(lead)
+
+    def files(stage: str, since: str = "") -> Any:
+        return output_files(lead.backend, lead.storage, "job", stage, since)
+
+    found = files("sums")
+    assert [one.name.partition("/")[0] for one in found.objects] == [
+        f"batch={batch}" for batch in range(5)
+    ]
+    assert found.cursor == "g1.b4"
+    assert files("sums", "g1.b2").objects == found.objects[3:]
+    assert files("sums", found.cursor).objects == ()
+    assert [one.name for one in files("kept").objects] == ["a.txt"]
+    assert all(one.url.startswith("s3://bucket/prefix/") for one in found.objects)
+    with pytest.raises(Exception, match=r"are objects, such as s3://.*use \.objects"):
+        _ = found.paths
+
+
+def test_a_batch_without_rows_may_change(lead: Lead) -> None:
+    """It may be planned again with some: the cursor does not pass it."""
+    stream = begin(lead)
+    stream.batch()
+    stream.plan()
+    stream.committer.commit(1, [])
+    found = output_files(lead.backend, lead.storage, "job", "sums", "")
+
+    assert head(lead).batch == 1
+    assert found.cursor == "g1.b0"
+
+
+def test_a_stage_that_has_not_finished(lead: Lead) -> None:
+    begin(lead)
+    found = output_files(lead.backend, lead.storage, "job", "kept", "")
+    assert (found.objects, found.paths) == ((), ())
+    record = StageRecord("job", "empty", None, 1, 1, 0.0, 0.0)
+    lead.backend.commit(Create(keys.stage("job", "empty"), encode(record)))
+
+    assert output_files(lead.backend, lead.storage, "job", "empty", "").objects == ()
