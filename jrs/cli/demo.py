@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
-from jrs.cli.common import ClusterRef, with_cluster
+from jrs.cli.common import ClusterRef, StorageType, with_cluster
 from jrs.contract.errors import InvalidInput
 
 
@@ -15,9 +17,13 @@ from jrs.contract.errors import InvalidInput
     type=click.IntRange(min=0),
     help="With --streaming: repeat the random choices of the run that printed this seed.",
 )
+@click.option("--storage", type=StorageType(), metavar="FOLDER|URL",
+              help="Where the jobs keep their files.  [default: a temporary folder]")  # fmt: skip
 @click.option("--keep", is_flag=True, help="Keep the folder with all data and logs.")
 @with_cluster
-def demo_command(place: ClusterRef, streaming: bool, seed: int | None, keep: bool) -> int:
+def demo_command(
+    place: ClusterRef, streaming: bool, seed: int | None, storage: str | Path | None, keep: bool
+) -> int:
     """Run PySpark jobs on three masters, kill leaders, and compare the results.
 
     The data are the flights of New York's airports in 2013. Needs Java 17 and jrs[demo].
@@ -36,11 +42,12 @@ def demo_command(place: ClusterRef, streaming: bool, seed: int | None, keep: boo
     jrs demo --streaming            with a live display on a terminal
     jrs demo --backend etcd         with an etcd that the demo starts; zookeeper likewise
     jrs demo --backend etcd://…     with a running server
+    jrs demo --storage s3://…       with files in objects
     """
     from jrs.demo import run, run_streaming
 
     if streaming:
-        return run_streaming(place.backend, keep=keep, seed=seed)
+        return run_streaming(place.backend, storage=storage, keep=keep, seed=seed)
     if seed is not None:
         raise InvalidInput("--seed needs --streaming: the batch demo makes no random choices")
-    return run(place.backend, keep=keep)
+    return run(place.backend, storage=storage, keep=keep)

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 from jrs.contract.backend import Backend
 from jrs.contract.errors import NoSuchJob
+from jrs.contract.storage_place import place_of
 from jrs.demo.screen import Screen
 from jrs.demo.setting import Setting
 from jrs.records.model import JobResult, JobSpec, ResultState, StageRecord, StageSummary
+from jrs.records.objects import BatchManifest, OutputManifest
+from jrs.recovery.cleanup.job_objects import index_in
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.processes import marks
+from jrs.recovery.storage.batches import files_of, in_batch
+from jrs.recovery.storage.copies import fetch, read_record
 from jrs.store.jobs import JobCatalog
 from jrs.store.result_store import JobResultStore
 from jrs.testing.masters import MasterEvent, MasterProcess, Masters
@@ -47,11 +53,10 @@ class Scene:
         """The stages that have finished, by job and name."""
         self._again: set[tuple[str, str]] = set()
         """Those of them that began again."""
-        files = setting.folder / "files"
         self.masters = Masters(
             setting.url,
             cluster=cluster,
-            storage=files,
+            storage=setting.storage,
             ttl=_TTL,
             resources=resources,
             environment=environment,
@@ -60,7 +65,8 @@ class Scene:
         self.backend: Backend = self.masters.backend
         self.catalog = JobCatalog(self.backend)
         self.results = JobResultStore(self.backend)
-        self.storage = JobStorage(files, cluster)
+        self.storage = JobStorage(place_of(setting.storage), cluster)
+        self._copies = setting.folder / "copies" / cluster
 
     def __enter__(self) -> Scene:
         return self
@@ -103,6 +109,21 @@ class Scene:
         """Return whether the stage has files in staging, so that it is half done."""
         staged = self.storage.folder(job_id).glob(f"e*/{stage}.*/**/*")
         return any(path.is_file() for path in staged)
+
+    def output(self, job_id: str) -> Path:
+        """Return the folder with the output of a job that has ended; of objects, with copies."""
+        objects, folder = self.storage.objects, self._copies / job_id
+        if objects is None:
+            return self.storage.folder(job_id) / "out"
+        index = None if folder.exists() else index_in(objects, job_id)
+        if index is not None:
+            for stage, named in index.stages.items():
+                fetch(objects, read_record(objects, OutputManifest, named).files, folder / stage)
+            for stage, named in index.streams.items():
+                newest = read_record(objects, BatchManifest, named)
+                rows = [in_batch(batch, one) for batch, one in files_of(objects, newest)]
+                fetch(objects, rows, folder / stage)
+        return folder
 
     def said(self, kind: str, epoch: int, job_id: str = "") -> MasterEvent:
         """Wait for the event and return it."""

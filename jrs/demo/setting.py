@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
 import signal
@@ -16,9 +17,11 @@ import attrs
 
 from jrs.contract.errors import InvalidInput
 from jrs.contract.operations import Delete
+from jrs.contract.storage_place import WORK, place_of
 from jrs.contract.texts import redacted
 from jrs.demo import data
 from jrs.demo.screen import Screen
+from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.spark.session import require_java
 from jrs.store.opening import open_backend
 from jrs.testing.servers import ServerMissing, find_etcd, find_zookeeper
@@ -41,11 +44,14 @@ class Setting:
     screen: Screen
     clusters: tuple[str, ...]
     """The clusters that the demo may use; only these are cleaned up."""
+    storage: str | Path
+    """Where their jobs keep their files."""
 
 
 def perform(
     play: Callable[[Setting], list[str]],
     backend: str | None,
+    storage: str | Path | None = None,
     *,
     clusters: tuple[str, ...],
     title: str,
@@ -56,6 +62,8 @@ def perform(
     Args:
         play: shows all differences that it has found, and returns them.
         backend: a URL, or the name of a server that the demo starts and stops; None for a folder.
+        storage: a folder or the URL of objects for the files of the jobs; None for a folder of the
+            demo's own.
         clusters: the names of the clusters; each name gets a random suffix.
         keep: whether the folder stays. It also stays if something is wrong.
 
@@ -70,10 +78,11 @@ def perform(
         _require_processes(given, clusters[0])
     folder = Path(tempfile.mkdtemp(prefix="jrs-demo-"))
     screen = Screen()
+    files = storage or folder / "files"
     try:
-        with _terminable(), _reachable(backend, folder) as url, screen:
-            screen.say(f"{title}: backend {redacted(url)}, files in {folder}")
-            differences = play(Setting(url, folder, screen, clusters))
+        with _terminable(), _copies_in(folder), _reachable(backend, folder) as url, screen:
+            screen.say(f"{title}: backend {redacted(url)}, files in {storage or folder}")
+            differences = play(Setting(url, folder, screen, clusters, files))
         keep = keep or bool(differences)
         return 1 if differences else 0
     except (TimeoutError, Stuck) as error:
@@ -85,6 +94,8 @@ def perform(
             shutil.rmtree(folder, ignore_errors=True)
             if given:
                 _forget(given, clusters)
+            if storage:
+                _forget_files(storage, clusters)
         elif backend in _SERVERS:
             screen.say(f"\nThe files are kept in {folder}; the demo's own server is gone")
         else:
@@ -129,6 +140,30 @@ def _forget(url: str, clusters: tuple[str, ...]) -> None:
         with open_backend(url, cluster=cluster) as backend:
             for record in list(backend.scan("")):
                 backend.commit(Delete(record.key))
+
+
+def _forget_files(storage: str | Path, clusters: tuple[str, ...]) -> None:
+    """Remove the files of the demo's jobs from a storage that is not its own."""
+    for cluster in clusters:
+        kept = JobStorage(place_of(storage), cluster)
+        if kept.objects is not None:
+            kept.objects.delete(one.name for one in kept.objects.under())
+        else:
+            shutil.rmtree(kept.root, ignore_errors=True)
+
+
+@contextmanager
+def _copies_in(folder: Path) -> Iterator[None]:
+    """Have this host's copies of objects in a folder of the demo's own."""
+    before = os.environ.get(WORK)
+    os.environ[WORK] = str(folder / "work")
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[WORK]
+        else:
+            os.environ[WORK] = before
 
 
 @contextmanager

@@ -30,9 +30,9 @@ JOBS = {
 }
 
 
-def tell(backend: str | None, *, keep: bool) -> int:
+def tell(backend: str | None, storage: str | Path | None, *, keep: bool) -> int:
     """Run the demo; see `jrs.demo.run`."""
-    return perform(_play, backend, clusters=("calm", "demo"), title="jrs demo", keep=keep)
+    return perform(_play, backend, storage, clusters=("calm", "demo"), title="jrs demo", keep=keep)
 
 
 def _play(setting: Setting) -> list[str]:
@@ -81,7 +81,7 @@ class _Held(Scene):
     def _output(self) -> dict[str, str]:
         found: dict[str, str] = {}
         for job_id in JOBS:
-            out = self.storage.folder(job_id) / "out"
+            out = self.output(job_id)
             for path in sorted(out.rglob("[!._]*")):
                 if path.is_file():
                     # Spark: part-00000-<random>-c000.csv

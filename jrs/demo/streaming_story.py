@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 import secrets
 import time
+from pathlib import Path
 
 import attrs
 from rich.table import Table
@@ -46,7 +47,7 @@ class _Plan:
         return cls((first, second), suspend, rescale, last)
 
 
-def tell(backend: str | None, *, keep: bool, seed: int | None) -> int:
+def tell(backend: str | None, storage: str | Path | None, *, keep: bool, seed: int | None) -> int:
     """Run the streaming demo; see `jrs.demo.run_streaming`."""
     chosen = secrets.randbelow(_SEEDS) if seed is None else seed
 
@@ -54,7 +55,7 @@ def tell(backend: str | None, *, keep: bool, seed: int | None) -> int:
         return _play(setting, _Plan.of(chosen))
 
     title = f"jrs demo --streaming --seed {chosen}"
-    return perform(play, backend, clusters=("streams",), title=title, keep=keep)
+    return perform(play, backend, storage, clusters=("streams",), title=title, keep=keep)
 
 
 def _play(setting: Setting, plan: _Plan) -> list[str]:
@@ -206,10 +207,10 @@ def _compare(scene: Scene, differences: list[str]) -> int:
     for column in table.columns[1:]:
         column.justify = "right"
     rows = 0
-    tables = scene.storage.published(BATCH, BATCH, temporary=False)
+    tables = scene.output(BATCH) / BATCH
     for name in STREAMS:
         expected = comparison.read(tables / name)
-        found = comparison.read(scene.storage.published(JOB, name, temporary=False))
+        found = comparison.read(scene.output(JOB) / name)
         missing, more = (expected - found).total(), (found - expected).total()
         counts = (found.total(), expected.total(), missing, more)
         table.add_row(name, *(f"{count:,}" for count in counts))
