@@ -132,6 +132,8 @@ class Manifest(Stored):
     of its own then."""
     plans: dict[str, StoredObject] = attrs.field(factory=dict)
     """The same, for the calls of functions of `foreachBatch`."""
+    inputs: dict[str, str] = attrs.field(factory=dict)
+    """The records of closed inputs in stored form, by ``<stage>/<input>``."""
 
     def check(self) -> None:
         """Raise `InvalidInput` if a path could lead out of the snapshot, or out of the folder of

@@ -159,9 +159,12 @@ class RowsInObjects:
         return self._moved[2]
 
     def skipped(self, head: StreamHead, moved: StreamHead) -> StreamHead:
-        with self._context.fenced_if_gone():
-            checkpoint = self._upload(head).put_complete(moved.batch)
-        return self._named(head, moved, (), checkpoint)
+        def upload() -> StreamHead:
+            with self._context.fenced_if_gone():
+                checkpoint = self._upload(head).put_complete(moved.batch)
+            return self._named(head, moved, (), checkpoint)
+
+        return self._context.until_stored(upload)  # No commit of the sink, which would wait.
 
     def before_commit(self, moved: StreamHead) -> None:
         if moved.manifest is not None:

@@ -96,13 +96,11 @@ def default_resources(backend: Backend, storage: JobStorage) -> list[Resource]:
 
     The spec comes last by convention: a dirty result alone keeps the job from being started.
     """
-    objects = storage.objects
-    files: Resource = (
-        KeptForRetry(backend, storage) if objects is None else JobObjects(backend, objects)
-    )
+    in_objects = [] if storage.objects is None else [JobObjects(backend, storage.objects)]
     return [
         Processes(backend),
-        files,
+        KeptForRetry(backend, storage),
+        *in_objects,
         HalfPublished(backend),
         Staging(storage),
         SinkLogs(storage),

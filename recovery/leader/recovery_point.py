@@ -24,6 +24,7 @@ from ..checkpoint_format.position import position
 from ..files import epoch_folders
 from ..files.rescaled_checkpoint import complete_interrupted_rescale
 from ..snapshots import folders
+from ..snapshots.adopt import PREFIX
 from ..snapshots.catalog import SnapshotCatalog
 from ..snapshots.restore import published_batches
 from ..snapshots.scheduled import take_scheduled_snapshot
@@ -82,11 +83,12 @@ class RecoveryPoints:
             )
 
     def _refuse_foreign_objects(self, job_id: str, objects: Objects) -> None:
-        found = next(iter(objects.under(job_id)), None)
-        if found is not None:
+        ours = f"{job_id}/data/{PREFIX}."
+        found = [one for one in objects.under(job_id) if not one.name.startswith(ours)][:1]
+        for one in found:
             raise JobHeld(
                 f"job {job_id!r} was never started, and {objects.url}/{job_id}/ has objects of an "
-                f"earlier life, or of another owner, such as {found.name}: delete them, or submit "
+                f"earlier life, or of another owner, such as {one.name}: delete them, or submit "
                 "the job under another id"
             )
         self._storage.sweep(job_id)  # What is on this host are copies of objects that are gone.

@@ -137,6 +137,9 @@ class Retention:
                     except (SnapshotInUse, Unavailable):
                         continue  # It is being read, or its storage is not mounted: next time.
                     self._count(Kind.SNAPSHOTS, removed)
+                    if self._objects is not None:
+                        garbage = ObjectGarbage(self._backend, self._objects)
+                        garbage.sweep_unnamed(job_id, now, ended=True, dry_run=False)
 
     def _has_output(self, job_id: str) -> bool:
         if self._objects is not None:

@@ -316,7 +316,6 @@ class SnapshotCatalog(SnapshotIndex):
             CorruptRecord: the job could not be restarted from its stored state.
             Unavailable, Fenced, OutcomeUnknown: as `create` and `restore`.
         """
-        self._refuse("a fork")
         restore.check_free(self.backend, as_job)
         taken = self.create(job_id, taken_by=TakenBy.SYSTEM, fence=fence, progress=progress)
         try:

@@ -90,8 +90,9 @@ def create(
             raise in_objects.refuse("pinning an older batch")
         how = request.format
         return create_in_objects.create(
-            catalog, storage.objects, job_id, name, how, request.taken_by, fence
-        )
+            catalog, storage.objects, job_id, name, how, request.taken_by, fence,
+            at_end=request.at_end,
+        )  # fmt: skip
     if fence is not None and not backend.is_current(fence):
         raise Fenced(f"epoch {fence.epoch} was replaced: no snapshot of job {job_id!r}")
     known = catalog.list(job_id)

@@ -34,6 +34,8 @@ def create(
     format: SnapshotFormat,
     taken_by: TakenBy,
     fence: Fence | None,
+    *,
+    at_end: bool = False,
 ) -> SnapshotRecord:
     """Take a snapshot and list it; see `SnapshotCatalog.create`."""
     if format is not SnapshotFormat.LINK:
@@ -55,7 +57,7 @@ def create(
         described = _described(catalog, job_id, number, name)
         if described is None:
             continue
-        record = _listed(objects, described, taken_by)
+        record = _listed(objects, described, taken_by, at_end)
         create_record = Create(keys.snapshot(job_id, number), encode(record))
         try:
             commit_and_read_back(backend, create_record, mine, same_generation, fence=fence)
@@ -108,7 +110,7 @@ def _described(
         job_id, number, SnapshotFormat.LINK, catalog.now(),
         str(catalog.storage.folder(job_id)), name,
         stages=tuple(stages), records=records,
-        heads=_manifests(named), plans=_manifests(plans),
+        heads=_manifests(named), plans=_manifests(plans), inputs=_inputs(catalog, job_id),
     )  # fmt: skip
 
 
@@ -125,11 +127,21 @@ def _plans(catalog: SnapshotIndex, job_id: str) -> dict[str, StreamPlan]:
     return {plan.stage: plan for plan in found if plan.generation == generation}
 
 
+def _inputs(catalog: SnapshotIndex, job_id: str) -> dict[str, str]:
+    prefix = f"{keys.INPUTS}{job_id}/"
+    return {
+        one.key.removeprefix(prefix): one.value.decode("ascii", "surrogateescape")
+        for one in catalog.backend.scan(prefix)
+    }
+
+
 def _manifests(found: Mapping[str, StreamHead | StreamPlan]) -> dict[str, StoredObject]:
     return {stage: one.manifest for stage, one in found.items() if one.manifest is not None}
 
 
-def _listed(objects: Objects, described: Manifest, taken_by: TakenBy) -> SnapshotRecord:
+def _listed(
+    objects: Objects, described: Manifest, taken_by: TakenBy, at_end: bool
+) -> SnapshotRecord:
     """Write a snapshot's manifest; return its entry in the catalogue."""
     try:
         files = list(files_in(objects, described, rows=False))
@@ -140,5 +152,5 @@ def _listed(objects: Objects, described: Manifest, taken_by: TakenBy) -> Snapsho
     return SnapshotRecord(
         described.job_id, described.number, described.format, described.created_at,
         named.sha256, len(files), sum(one.size for one in files), 0, described.name,
-        stages=described.stages, taken_by=taken_by, objects=named,
+        stages=described.stages, taken_by=taken_by, at_end=at_end, objects=named,
     )  # fmt: skip

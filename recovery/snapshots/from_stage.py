@@ -30,7 +30,11 @@ def without(found: OpenSnapshot, stage: str) -> OpenSnapshot:
             user's own, where something still is.
         CorruptRecord: a record in the snapshot cannot be read.
     """
-    manifest = found.manifest
+    return attrs.evolve(found, manifest=without_stage(found.manifest, stage))
+
+
+def without_stage(manifest: Manifest, stage: str) -> Manifest:
+    """Return the manifest of a snapshot without a stage and those after it; see `without`."""
     stages, streams = dict(_stages(manifest)), dict(_streams(manifest))
     order = {each.name: _LAST for each in manifest.stages}
     order |= {name: record.order or _LAST for name, record in streams.items()}
@@ -51,7 +55,7 @@ def without(found: OpenSnapshot, stage: str) -> OpenSnapshot:
                 f"stage {name!r} of job {manifest.job_id!r} would publish at {target} again, which "
                 "exists: move it away first"
             )
-    kept = attrs.evolve(
+    return attrs.evolve(
         manifest,
         stages=tuple(each for each in manifest.stages if each.name not in gone),
         records={
@@ -63,8 +67,12 @@ def without(found: OpenSnapshot, stage: str) -> OpenSnapshot:
             for path, target in manifest.links.items()
             if Path(path).parts[1] not in gone
         },
+        heads={name: named for name, named in manifest.heads.items() if name not in gone},
+        plans={name: named for name, named in manifest.plans.items() if name not in gone},
+        inputs={
+            key: text for key, text in manifest.inputs.items() if key.partition("/")[0] not in gone
+        },
     )
-    return attrs.evolve(found, manifest=kept)
 
 
 # -- inside --------------------------------------------------------------------------------

@@ -94,7 +94,7 @@ def refuse(what: str) -> WrongState:
     """Return the error of what snapshots in objects cannot do."""
     return WrongState(
         f"{what} is not possible where the storage has objects: snapshots there can be created, "
-        "listed, verified, deleted, and restored as the job that they were taken of"
+        "listed, verified, deleted and restored"
     )
 
 

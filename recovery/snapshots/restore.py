@@ -52,6 +52,7 @@ from ..files import batch_folders, epoch_folders, permissions, transfer
 from ..files.job_folders import JobStorage
 from ..storage.objects import Objects
 from . import folders, from_stage, in_objects, outside, swap
+from .adopt import adopt
 from .index import SnapshotIndex
 from .open import OpenSnapshot, check, opened
 from .swap import SPEC, RestoreRequest
@@ -139,19 +140,30 @@ def restore(catalog: SnapshotIndex, request: RestoreRequest) -> Restored:
 
 
 def _restore_objects(catalog: SnapshotIndex, objects: Objects, request: RestoreRequest) -> Restored:
-    """Restore a job whose files are objects: its heads name those of the snapshot."""
+    """Restore a job whose files are objects: its heads name those of the snapshot, or copies."""
     source = request.source
-    if isinstance(source, Path) or request.as_job not in (None, source.job_id) or request.fork:
-        raise in_objects.refuse("a restore as another job, or from a folder,")
-    found, job_id = in_objects.manifest_of(objects, source), source.job_id
-    guards = swap.suspended_guards(catalog.backend, job_id)
-    before = _check_startable(catalog, found, job_id, request)
-    if not request.accept_published:
-        outside.check_accepted(catalog.backend, found)
-    in_objects.check(objects, source, thorough=False, progress=request.progress)
-    reserved = swap.reserve(catalog, found, job_id, before, guards, request)
-    swap.commit(catalog, found, job_id, guards, reserved, request)
+    if isinstance(source, Path):
+        raise in_objects.refuse("a restore from a folder")
+    found = in_objects.manifest_of(objects, source)
+    job_id = check_job_id(request.as_job or found.job_id)
     folder = catalog.storage.folder(job_id)
+    if request.left is None:
+        swap.check_key(catalog, found, job_id)
+    with _building(catalog.storage, job_id):
+        guards = swap.suspended_guards(catalog.backend, job_id)
+        before = _check_startable(catalog, found, job_id, request)
+        if job_id == found.job_id and not request.accept_published:
+            outside.check_accepted(catalog.backend, found)
+        if stage := _from_stage(before, found, job_id, request):
+            found = from_stage.without_stage(found, stage)
+        in_objects.check(objects, source, thorough=False, progress=request.progress)
+        if job_id != found.job_id:
+            # Before the reservation: what a death leaves of it nothing names.
+            found = adopt(objects, found, job_id, folder, fork=request.fork)
+        reserved = swap.reserve(catalog, found, job_id, before, guards, request)
+        swap.commit(catalog, found, job_id, guards, reserved, request)
+    if request.claim:
+        swap.use_up(catalog, request)
     return Restored(job_id, folder, found.stages, found.number, found.job_id)
 
 

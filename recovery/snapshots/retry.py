@@ -38,9 +38,8 @@ from jrs.store import cluster_format, restores
 from jrs.store.result_store import JobResultStore
 
 from ..files import transfer
-from . import in_objects, restore
+from . import restore
 from .index import SnapshotIndex
-from .open import opened
 from .swap import SPEC, RestoreRequest
 
 SINCE_FORMAT = 5
@@ -73,8 +72,6 @@ class RetryRequest:
 def retry(catalog: SnapshotIndex, job_id: str, request: RetryRequest) -> str:
     """Retry a job; return the new job's id. See `JobHandle.retry`."""
     backend = catalog.backend
-    if catalog.storage.objects is not None:
-        raise in_objects.refuse("a retry")
     if not cluster_format.is_at_least(backend, SINCE_FORMAT):
         raise WrongState(
             f"a retry needs cluster format {SINCE_FORMAT}, and this cluster has "
@@ -145,10 +142,10 @@ def _wait_until_kept(catalog: SnapshotIndex, job_id: str, timeout: float) -> Non
 
 
 def _retry_from(catalog: SnapshotIndex, record: SnapshotRecord, request: RetryRequest) -> str:
-    with opened(catalog.storage, record) as found:
-        if SPEC not in found.manifest.records:
-            raise DamagedSnapshot(str(record), ("it has no spec: there is nothing to start",))
-        before = decode(JobSpec, found.manifest.records[SPEC].encode("ascii"), SPEC)
+    records = catalog.manifest(record.job_id, record.number).records
+    if SPEC not in records:
+        raise DamagedSnapshot(str(record), ("it has no spec: there is nothing to start",))
+    before = decode(JobSpec, records[SPEC].encode("ascii"), SPEC)
     lineage = Lineage(record.job_id, LineageKind.RETRY, record.number, request.from_stage)
     spec = _spec(before, lineage, request)
     request.check(spec)

@@ -312,6 +312,11 @@ def commit(
         )
         if catalog.storage.objects is not None:
             ops.append(references.next_op(backend, job_id))
+    elif catalog.storage.objects is not None:
+        batches = {one.name: one.batch for one in found.stages}
+        ops += heads.adopted_ops(job_id, batches, found.heads, found.plans)
+        ops += [Create(f"{keys.INPUTS}{job_id}/{key}", text.encode(*_AS_STORED))
+                for key, text in found.inputs.items()]  # fmt: skip
     last: list[Op] = [*guards]
     if request.claim and isinstance(request.source, SnapshotRecord):
         entry = backend.get(keys.snapshot(request.source.job_id, request.source.number))

@@ -56,7 +56,7 @@ class Place:
     def put_record(self, what: str, value: Stored) -> StoredObject:
         """Write a stored value as an object of its own, and return how records name it."""
         content = encode(value)
-        name = self._name(what, "manifest")
+        name = self.name(what, "manifest")
         self._objects.put(name, content)
         return StoredObject(name, len(content), sha256_of(content))
 
@@ -85,12 +85,12 @@ class Place:
 
     def _put_one(self, what: str, path: str, real: Path) -> list[StoredFile]:
         size, digest = real.stat().st_size, sha256_of(real)
-        name = self._name(what, real.name)
+        name = self.name(what, real.name)
         self._objects.put(name, real if size > _SMALL else real.read_bytes())
         return [StoredFile(path, name, size, digest)]
 
     def _put_pack(self, what: str, files: Sequence[tuple[str, Path]]) -> list[StoredFile]:
-        name, content, found = self._name(what, "pack"), bytearray(), []
+        name, content, found = self.name(what, "pack"), bytearray(), []
         for path, real in files:
             data = real.read_bytes()
             found.append(StoredFile(path, name, len(data), sha256_of(data), offset=len(content)))
@@ -98,7 +98,8 @@ class Place:
         self._objects.put(name, bytes(content))
         return found
 
-    def _name(self, what: str, ending: str) -> str:
+    def name(self, what: str, ending: str) -> str:
+        """Return a name that nothing else has, another one at each call."""
         safe = _UNSAFE.sub("-", ending).lstrip("._=-")[-100:].lstrip("._=-") or "file"
         return f"{self.prefix}/{what}/{next(self._numbers):x}-{safe}"
 

@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import attrs
 
-from jrs.contract.errors import InvalidInput, StorageRefused, Unavailable
+from jrs.contract.errors import CorruptRecord, InvalidInput, StorageRefused, Unavailable
 from jrs.contract.texts import printable
 
 ONE_PUT = 16 * 1024 * 1024
@@ -137,6 +137,21 @@ class Objects:
                 return None
             return Listed(name, found["size"], found["last_modified"].timestamp())
 
+    def copy(self, source: str, target: str) -> None:
+        """Have the store copy an object. Durable when it returns.
+
+        Raises:
+            CorruptRecord: it does not exist.
+            Unavailable, StorageRefused: from the store; the call may be repeated.
+        """
+        with self._errors("COPY", source):
+            try:
+                self._open().copy(source, target)
+            except FileNotFoundError as error:
+                if "NoSuchBucket" in str(error):
+                    raise
+                raise CorruptRecord(f"{self.url}/{source} is missing") from None
+
     def delete(self, names: Iterable[str]) -> None:
         """Delete objects; those that do not exist are passed over.
 
@@ -174,7 +189,7 @@ class Objects:
         """Turn every error of the store into one of jrs, in one line without secrets."""
         try:
             yield
-        except GeneratorExit:
+        except (GeneratorExit, CorruptRecord):
             raise
         except Exception as error:
             text = str(error)

@@ -89,6 +89,9 @@ class Named:
     def _add(self, snapshot: Manifest, named: StoredObject) -> None:
         self.inputs.append(named)
         self.pinned.extend((*snapshot.heads.values(), *snapshot.plans.values()))
+        for key, text in snapshot.inputs.items():
+            stored = text.encode("ascii", "surrogateescape")
+            self.inputs.append(decode(ClosedInput, stored, key).listing)
         for key, text in snapshot.records.items():
             if key.startswith(keys.STAGES):
                 stage = decode(StageRecord, text.encode("ascii", "surrogateescape"), key)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from jrs.contract.errors import (
     Conflict,
     DamagedSnapshot,
     InvalidInput,
+    JobHeld,
     NoSuchJob,
     OutcomeUnknown,
     Unavailable,
@@ -20,19 +22,39 @@ from jrs.contract.errors import (
 )
 from jrs.contract.operations import Create, Delete, Update
 from jrs.contract.read_back import commit_and_read_back
+from jrs.contract.runtime import RUNTIME
 from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.heads import StreamHead, StreamPlan
-from jrs.records.model import AttemptRecord, JobSpec, StageRecord, StopMode, StopRecord, StopState
+from jrs.records.model import (
+    AttemptRecord,
+    Failure,
+    JobResult,
+    JobSpec,
+    JobStatus,
+    StageRecord,
+    StopMode,
+    StopRecord,
+    StopState,
+)
+from jrs.records.objects import BatchManifest, ClosedInput
 from jrs.records.snapshots import RestoreRecord, SnapshotFormat, SnapshotRecord, TakenBy
 from jrs.recovery.attempt.attempt_run import AttemptRun
 from jrs.recovery.attempt.plan_keeper import PlanKeeper
+from jrs.recovery.checkpoint_format import metadata
 from jrs.recovery.checkpoint_format.position import position
+from jrs.recovery.cleanup.job_cleanup import JobCleanup
 from jrs.recovery.cleanup.object_garbage import ObjectGarbage
+from jrs.recovery.cleanup.resources import default_resources
+from jrs.recovery.leader.recovery_point import RecoveryPoints
+from jrs.recovery.leader.trust import Trust
 from jrs.recovery.snapshots import SnapshotCatalog, create_in_objects, find_orphans
+from jrs.recovery.snapshots.retry import RetryRequest, retry
 from jrs.recovery.snapshots.scheduled import take_scheduled_snapshot
 from jrs.recovery.storage import batches as batches_module
+from jrs.recovery.storage.copies import contents, read_record
 from jrs.store import attempt_fence, heads, references
+from jrs.store.result_store import JobResultStore
 from tests.recovery.attempt.objects_attempt import (
     Stream,
     begin,
@@ -313,10 +335,8 @@ def test_a_damaged_snapshot_changes_nothing(
 
 def test_what_is_not_possible(lead: Lead, catalog: SnapshotCatalog, tmp_path: Path) -> None:
     run(begin(lead), 2)
-    record = catalog.create("job")
+    catalog.create("job")
     for call in (
-        lambda: catalog.fork("job", "copy"),
-        lambda: catalog.restore(record, as_job="copy"),
         lambda: catalog.restore(tmp_path),
         lambda: catalog.move("job", 1, tmp_path),
         lambda: catalog.export("job", 1, tmp_path / "out"),
@@ -333,7 +353,105 @@ def test_what_is_not_possible(lead: Lead, catalog: SnapshotCatalog, tmp_path: Pa
     with pytest.raises(InvalidInput, match="already"):
         catalog.create("job", name="a")
         catalog.create("job", name="a")
-    assert lead.backend.get(keys.JOBS + "copy") is None
+
+
+def other(lead: Lead, job_id: str) -> dict[int, str]:
+    """Return the rows of the stream of another job, by their batch."""
+    found = heads.stored(lead.backend, job_id, "sums")
+    assert found is not None
+    assert found[0].manifest is not None
+    assert lead.storage.objects is not None
+    newest = read_record(lead.storage.objects, BatchManifest, found[0].manifest)
+    named = batches_module.files_of(lead.storage.objects, newest)
+    return {batch: contents(lead.storage.objects, [one])[0].decode() for batch, one in named}
+
+
+@pytest.mark.parametrize("batches", [1, 4, 70])
+def test_a_fork_needs_nothing_of_its_job(
+    lead: Lead, catalog: SnapshotCatalog, store: Store, batches: int
+) -> None:
+    """It has copies, with ids of its own for its queries: also once all of the old job is gone."""
+    stream = begin(lead)
+    run(stream, batches)
+    AttemptRun(lead.context(1)).job.stage(
+        "ingest", lambda stage: (stage.output / "a").write_text("rows")
+    )
+    restored = catalog.fork("job", "copy")
+    assert restored.job_id == "copy"
+    assert catalog.list("job") == []
+    for name in store.names():
+        if name.startswith("job/"):
+            store.remove(name)
+
+    everything = {batch: f"rows {batch}" for batch in range(batches)}
+    assert other(lead, "copy") == everything
+    found = heads.stored(lead.backend, "copy", "sums")
+    assert found is not None
+    assert (found[0].generation, found[0].batch) == (1, batches - 1)
+    lead.storage.take_over("copy", lead.leadership.epoch)
+    assert copies(lead).bring("copy") == ["sums"]
+    checkpoint = lead.storage.checkpoint("copy", lead.leadership.epoch, "sums")
+    assert position(checkpoint).planned == batches - 1
+    assert metadata.read(checkpoint / "metadata").id != stream.query.id
+    (stored,) = lead.backend.scan(keys.stages("copy"))
+    stage = decode(StageRecord, stored.value, stored.key)
+    assert stage.manifest is not None
+    assert stage.manifest.name.startswith("copy/data/r.")
+
+
+def test_a_fork_reads_its_own_input(lead: Lead, catalog: SnapshotCatalog, tmp_path: Path) -> None:
+    """Spark's logs name the links of a closed input by their paths, which are the new job's."""
+    source = tmp_path / "in"
+    source.mkdir()
+    for number in range(3):
+        (source / f"f{number}.json").write_text("{}")
+    stream = begin(lead)
+    closed = AttemptRun(stream.context).close_input("sums", source)
+    stream.query.source = Path(closed).as_uri()
+    run(stream, 2)
+    catalog.fork("job", "copy")
+    lead.storage.take_over("copy", lead.leadership.epoch)
+    copies(lead).bring("copy")
+    log = lead.storage.checkpoint("copy", lead.leadership.epoch, "sums") / "sources/0/1"
+
+    assert f"/copy/in/sums/{Path(closed).name}/f1.json" in log.read_text()
+    (stored,) = lead.backend.scan(f"{keys.INPUTS}copy/")
+    assert decode(ClosedInput, stored.value, stored.key).listing.name.startswith("copy/")
+
+
+def test_u3_a_job_that_failed_is_retried(
+    lead: Lead, catalog: SnapshotCatalog, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """U3: its cleanup keeps what a retry takes over, by one small object; the retry has copies."""
+    stream = begin(lead)
+    run(stream, 3)
+    fence = lead.leadership.fence
+    result = JobResult("job", JobStatus.FAILED, failure=Failure("exception", "it failed"))
+    JobResultStore(lead.backend).create_dirty(result, fence)
+    cleanup = JobCleanup(lead.backend, default_resources(lead.backend, lead.storage))
+    assert cleanup.run("job", fence).problems == {}
+    assert [one.at_end for one in catalog.list("job")] == [True]
+    new_id = retry(catalog, "job", RetryRequest())
+
+    assert new_id == "job.2"
+    assert other(lead, "job.2") == {batch: f"rows {batch}" for batch in range(3)}
+    again = retry(catalog, "job", RetryRequest(from_stage="sums", as_job="afresh"))
+    assert heads.stored(lead.backend, again, "sums") is None
+    assert not any(name.startswith("afresh/") for name in store.names())
+
+
+def test_a_copy_that_died_is_no_earlier_life(lead: Lead, store: Store) -> None:
+    """What a fork copied before its death nothing names; the id can be used all the same."""
+    context: Any = SimpleNamespace(
+        backend=lead.backend, storage=lead.storage, fence=lead.leadership.fence, emit=print,
+        runtime=RUNTIME, trust=Trust(),
+    )  # fmt: skip
+    points = RecoveryPoints(context)
+    store.put("job/data/r.ffff/sums/rows/0-part", b"half a copy")
+    points.refuse_foreign_files("job")
+    store.put("job/data/e7.a1.ffff/sums/rows/0-part", b"of an earlier life")
+    with pytest.raises(JobHeld, match="has objects of an earlier life"):
+        points.refuse_foreign_files("job")
 
 
 def test_scheduled_snapshots(lead: Lead, catalog: SnapshotCatalog) -> None:

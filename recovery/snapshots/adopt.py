@@ -1,0 +1,154 @@
+"""Giving another job what a snapshot in objects names: copies, so that neither job needs the other.
+
+Rows and the output of stages are copied by the store itself. Checkpoints go through this host,
+since some of their files hold paths of the job, and the id of the query.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator
+from itertools import groupby
+from pathlib import Path
+
+import attrs
+
+from jrs.contract.errors import CorruptRecord, DamagedSnapshot
+from jrs.records import keys
+from jrs.records.codec import decode, encode, to_plain, with_fields
+from jrs.records.model import StageRecord
+from jrs.records.objects import (
+    BatchFiles,
+    BatchManifest,
+    ClosedInput,
+    EarlierBatches,
+    InputListing,
+    MergedBatches,
+    OutputManifest,
+    StoredFile,
+    StoredObject,
+)
+from jrs.records.snapshots import Manifest
+
+from ..checkpoint_format import relocation
+from ..storage.batches import WIDTH, files_of
+from ..storage.copies import Place, fetch, read_record, side_by_side
+from ..storage.objects import Objects
+
+PREFIX = "r"
+"""The names of places for copies begin with it; those of attempts with another letter."""
+_AS_STORED = ("ascii", "surrogateescape")
+
+
+def adopt(objects: Objects, found: Manifest, job_id: str, folder: Path, *, fork: bool) -> Manifest:
+    """Return the manifest of a snapshot for another job, which names copies.
+
+    Args:
+        folder: of the other job, on each host.
+        fork: its queries get new ids.
+
+    Raises:
+        DamagedSnapshot: an object is missing, or was changed.
+        Unavailable: from the store; begin again. What was copied nothing names.
+    """
+    one = _Adoption(objects, found, job_id, str(folder), fork)
+    try:
+        return attrs.evolve(
+            found,
+            heads={stage: one.batch(stage, named) for stage, named in found.heads.items()},
+            plans={stage: one.batch(stage, named) for stage, named in found.plans.items()},
+            inputs={key: one.input(text) for key, text in found.inputs.items()},
+            records={key: one.record(key, text) for key, text in found.records.items()},
+        )
+    except CorruptRecord as error:
+        what = f"snapshot {found.number} of job {found.job_id!r}"
+        raise DamagedSnapshot(what, (str(error),)) from None
+
+
+class _Adoption:
+    def __init__(
+        self, objects: Objects, found: Manifest, job_id: str, folder: str, fork: bool
+    ) -> None:
+        self._objects = objects
+        self._job_id = job_id
+        self._old, self._new = found.root, folder
+        self._fork = fork
+        self._place = Place(objects, job_id, f"{PREFIX}.{uuid.uuid4().hex[:12]}")
+
+    def batch(self, stage: str, named: StoredObject) -> StoredObject:
+        """Copy all that the manifest of a batch names; return the manifest of the copies."""
+        newest = read_record(self._objects, BatchManifest, named)
+        earlier = [one for one in files_of(self._objects, newest) if one[0] < newest.batch]
+        rows = self._copied(f"{stage}/rows", [file for _, file in earlier])
+        merged = self._merged(stage, list(zip((batch for batch, _ in earlier), rows, strict=True)))
+        files = tuple(self._copied(f"{stage}/rows", list(newest.files)))
+        checkpoint = self._checkpoint(stage, newest)
+        whole = BatchManifest(
+            self._job_id, stage, 1, newest.batch, files, checkpoint, tuple(merged)
+        )
+        return self._place.put_record(f"{stage}/batch", whole)
+
+    def record(self, key: str, text: str) -> str:
+        """Return a record of the job; that of a stage names the copies of its output."""
+        if not key.startswith(keys.STAGES):
+            return text
+        data = text.encode(*_AS_STORED)
+        named = decode(StageRecord, data, key).manifest
+        if named is None:
+            return text
+        stage = key.removeprefix(keys.STAGES)
+        files = read_record(self._objects, OutputManifest, named).files
+        copies = OutputManifest(
+            self._job_id, stage, tuple(self._copied(f"{stage}/out", list(files)))
+        )
+        manifest = to_plain(self._place.put_record(f"{stage}/out", copies))
+        return with_fields(data, key, manifest=manifest).decode(*_AS_STORED)
+
+    def input(self, text: str) -> str:
+        """Return the record of a closed input, with a listing of the other job's own."""
+        known = decode(ClosedInput, text.encode(*_AS_STORED), "the closed input")
+        links = read_record(self._objects, InputListing, known.listing).links
+        listing = InputListing(self._job_id, known.stage, links)
+        named = self._place.put_record(f"{known.stage}/in", listing)
+        closed = ClosedInput(self._job_id, known.stage, known.source, named)
+        return encode(closed).decode(*_AS_STORED)
+
+    # -- inside ----------------------------------------------------------------------------
+
+    def _copied(self, what: str, files: list[StoredFile]) -> list[StoredFile]:
+        """Have the store copy the objects of files, each of which has its own."""
+        copies = [
+            attrs.evolve(one, object=self._place.name(what, one.object.rpartition("/")[2]))
+            for one in files
+        ]
+
+        def copying(old: str, new: str) -> Callable[[], None]:
+            return lambda: self._objects.copy(old, new)
+
+        pairs = zip(files, copies, strict=True)
+        side_by_side([copying(old.object, new.object) for old, new in pairs])
+        return copies
+
+    def _merged(self, stage: str, rows: list[tuple[int, StoredFile]]) -> Iterator[EarlierBatches]:
+        batches = [
+            BatchFiles(batch, tuple(file for _, file in group))
+            for batch, group in groupby(rows, key=lambda one: one[0])
+        ]
+        for first in range(0, len(batches), WIDTH):
+            some = tuple(batches[first : first + WIDTH])
+            merged = MergedBatches(self._job_id, stage, some)
+            named = self._place.put_record(f"{stage}/merged", merged)
+            yield EarlierBatches(some[0].batch, some[-1].batch, 1, named)
+
+    def _checkpoint(self, stage: str, newest: BatchManifest) -> tuple[StoredFile, ...]:
+        with tempfile.TemporaryDirectory(prefix="jrs-adopt-") as work:
+            top = Path(work)
+            fetch(self._objects, newest.checkpoint, top)
+            for one in newest.checkpoint:
+                if relocation.holds_paths(f"streams/{stage}/ck/{one.path}"):
+                    relocation.relocate(top / one.path, self._old, self._new)
+            if self._fork and (top / "metadata").is_file():
+                relocation.give_new_id(top / "metadata")
+            files = {one.path: top / one.path for one in newest.checkpoint}
+            return self._place.put_files(f"{stage}/ck", files, together=True)
