@@ -9,8 +9,11 @@ from typing import Any
 import jrs
 
 
-def pipeline(job: jrs.Job, stages: int, gate: str = "") -> dict[str, Any]:
-    """Write a file in each stage, and read those of all earlier ones."""
+def pipeline(job: jrs.Job, stages: int, gate: str = "", fault: str = "") -> dict[str, Any]:
+    """Write a file in each stage, and read those of all earlier ones.
+
+    The fourth stage fails for as long as the file `fault` is there.
+    """
     done: list[jrs.FinishedStage[int]] = []
     for number in range(stages):
 
@@ -18,6 +21,8 @@ def pipeline(job: jrs.Job, stages: int, gate: str = "") -> dict[str, Any]:
             before = [int((one.output / "n.txt").read_text()) for one in done]
             (stage.output / "n.txt").write_text(str(number + sum(before)))
             wait_for(gate, number)
+            if number == 3 and fault and Path(fault).exists():
+                raise ValueError("there is a fault")
             return number
 
         done.append(job.stage(f"s{number}", write, temporary=number % 2 == 1))

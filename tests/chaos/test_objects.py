@@ -43,8 +43,8 @@ def masters(s3: S3, work: Path, tmp_path: Path) -> Iterator[Masters]:
         yield running
 
 
-def submit(masters: Masters, job_id: str, gate: Path | None = None) -> None:
-    arguments = {"stages": STAGES, "gate": str(gate or "")}
+def submit(masters: Masters, job_id: str, gate: Path | None = None, **more: str) -> None:
+    arguments = {"stages": STAGES, "gate": str(gate or ""), **more}
     JobCatalog(masters.backend).submit(JobSpec(job_id, "tests.chaos.objects:pipeline", arguments))
 
 
@@ -113,6 +113,28 @@ def test_the_leader_is_killed_in_every_stage(
     with jrs.connect(masters.url) as client:
         entry = client.job("job").status()
     assert entry == "FINISHED"
+
+
+def test_u3_a_job_that_failed_is_retried(
+    masters: Masters, s3: S3, work: Path, tmp_path: Path
+) -> None:
+    """U3: on another host, and once all of the old job is gone: the retry has copies of the stages
+    that had finished."""
+    fault = tmp_path / "fault"
+    fault.touch()
+    masters.start("m1")
+    submit(masters, "job", fault=str(fault))
+    masters.until(lambda: JobResultStore(masters.backend).has_clean("job"), "it is clean")
+    shutil.rmtree(work)
+    fault.unlink()
+    with jrs.connect(masters.url) as client:
+        new = client.job("job").retry(as_id="again")
+        objects = s3.objects(storage_of(masters))
+        objects.delete(one.name for one in objects.under("job"))
+        assert new.result(timeout=120).payload == {"sum": expected(STAGES)}
+
+    finished = [one.stage for one in masters.events if one.kind == "stage-finished"]
+    assert sorted(finished) == sorted(f"s{number}" for number in range(STAGES))
 
 
 def test_a_store_that_is_away(masters: Masters, s3: S3, tmp_path: Path) -> None:
