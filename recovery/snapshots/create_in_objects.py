@@ -5,8 +5,15 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 
-from jrs.contract.errors import Conflict, CorruptRecord, InvalidInput, NoSuchJob, Unavailable
-from jrs.contract.operations import Create, Fence
+from jrs.contract.errors import (
+    Conflict,
+    CorruptRecord,
+    InvalidInput,
+    NoSuchJob,
+    Unavailable,
+    WrongState,
+)
+from jrs.contract.operations import Absent, Create, Fence
 from jrs.contract.read_back import commit_and_read_back
 from jrs.records import keys
 from jrs.records.codec import decode, encode
@@ -59,9 +66,16 @@ def create(
             continue
         record = _listed(objects, described, taken_by, at_end)
         create_record = Create(keys.snapshot(job_id, number), encode(record))
+        running = [] if at_end else [Absent(keys.RESULTS + job_id)]
         try:
-            commit_and_read_back(backend, create_record, mine, same_generation, fence=fence)
+            commit_and_read_back(
+                backend, create_record, mine, same_generation, *running, fence=fence
+            )
         except Conflict as error:
+            if error.op in running:
+                raise WrongState(
+                    f"job {job_id!r} has ended: no snapshot is taken of what its cleanup removes"
+                ) from None
             if error.op == same_generation:
                 raise Unavailable(
                     "the job was restored while its snapshot was taken, so nothing is listed; try "

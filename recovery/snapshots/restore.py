@@ -44,7 +44,7 @@ from jrs.records.snapshots import (
     SnapshotRecord,
     SnapshotStage,
 )
-from jrs.store import restores
+from jrs.store import references, restores
 from jrs.store.result_store import JobResultStore
 
 from ..checkpoint_format import relocation, sink_log
@@ -144,8 +144,10 @@ def _restore_objects(catalog: SnapshotIndex, objects: Objects, request: RestoreR
     source = request.source
     if isinstance(source, Path):
         raise in_objects.refuse("a restore from a folder")
+    job_id = check_job_id(request.as_job or source.job_id)
+    # First: what is read from here on no sweep removes, or this restore fails.
+    mine = references.next_op(catalog.backend, job_id)
     found = in_objects.manifest_of(objects, source)
-    job_id = check_job_id(request.as_job or found.job_id)
     folder = catalog.storage.folder(job_id)
     if request.left is None:
         swap.check_key(catalog, found, job_id)
@@ -161,7 +163,7 @@ def _restore_objects(catalog: SnapshotIndex, objects: Objects, request: RestoreR
             # Before the reservation: what a death leaves of it nothing names.
             found = adopt(objects, found, job_id, folder, fork=request.fork)
         reserved = swap.reserve(catalog, found, job_id, before, guards, request)
-        swap.commit(catalog, found, job_id, guards, reserved, request)
+        swap.commit(catalog, found, job_id, guards, reserved, request, [mine])
     if request.claim:
         swap.use_up(catalog, request)
     return Restored(job_id, folder, found.stages, found.number, found.job_id)

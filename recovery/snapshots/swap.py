@@ -6,7 +6,7 @@ From the reservation to the commit a `RestoreRecord` is stored; see `jrs.store.r
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,7 @@ from jrs.records.lineage import Descendant, Lineage, LineageKind
 from jrs.records.model import EpochRecord, JobSpec, StageRecord, StreamRecord
 from jrs.records.snapshots import Manifest, RestoreRecord, SnapshotRecord
 from jrs.records.stages import TAKEN_OVER
-from jrs.store import attempt_fence, cluster_format, heads, references, restores
+from jrs.store import attempt_fence, cluster_format, heads, restores
 from jrs.store.result_store import JobResultStore
 
 from ..files import epoch_folders, transfer
@@ -271,8 +271,13 @@ def commit(
     guards: list[Op],
     reserved: Record,
     request: RestoreRequest,
+    also: Sequence[Op] = (),
 ) -> None:
-    """Store the records and, with the last of them, remove the restore."""
+    """Store the records and, with the last of them, remove the restore.
+
+    Args:
+        also: more operations of the last commit.
+    """
     backend = catalog.backend
     wanted = {}
     for name, text in found.records.items():
@@ -310,14 +315,12 @@ def commit(
         ops += heads.restored_ops(
             backend, job_id, batches, least=least, manifests=found.heads, plans=found.plans
         )
-        if catalog.storage.objects is not None:
-            ops.append(references.next_op(backend, job_id))
     elif catalog.storage.objects is not None:
         batches = {one.name: one.batch for one in found.stages}
         ops += heads.adopted_ops(job_id, batches, found.heads, found.plans)
         ops += [Create(f"{keys.INPUTS}{job_id}/{key}", text.encode(*_AS_STORED))
                 for key, text in found.inputs.items()]  # fmt: skip
-    last: list[Op] = [*guards]
+    last: list[Op] = [*guards, *also]
     if request.claim and isinstance(request.source, SnapshotRecord):
         entry = backend.get(keys.snapshot(request.source.job_id, request.source.number))
         if entry is not None:

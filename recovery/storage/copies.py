@@ -25,7 +25,9 @@ T = TypeVar("T")
 S = TypeVar("S", bound=Stored)
 
 _AT_ONCE = 32
-"""Requests in flight."""
+"""Requests in flight, of small files."""
+_LARGE_AT_ONCE = 4
+"""Large files that are read or written at once, each in parts."""
 _SMALL = 1024 * 1024
 """Bytes of a file that is put into an object with others."""
 _PACK = 8 * 1024 * 1024
@@ -78,9 +80,13 @@ class Place:
         if together:
             small = {path: real for path, real in files.items() if real.stat().st_size <= _SMALL}
             alone = {path: real for path, real in files.items() if path not in small}
-        calls = [_call(self._put_one, what, path, real) for path, real in alone.items()]
-        calls += [_call(self._put_pack, what, pack) for pack in _packs(small)]
-        found = itertools.chain.from_iterable(side_by_side(calls))
+        calls = [_call(self._put_pack, what, pack) for pack in _packs(small)]
+        large: list[Callable[[], list[StoredFile]]] = []
+        for path, real in alone.items():
+            kind = large if real.stat().st_size > _SMALL else calls
+            kind.append(_call(self._put_one, what, path, real))
+        stored = (*side_by_side(calls), *side_by_side(large, _LARGE_AT_ONCE))
+        found = itertools.chain.from_iterable(stored)
         return tuple(sorted(found, key=lambda one: one.path))
 
     def _put_one(self, what: str, path: str, real: Path) -> list[StoredFile]:
@@ -133,7 +139,13 @@ def fetch(objects: Objects, files: Iterable[StoredFile], folder: Path) -> None:
         wanted.setdefault(one.object, []).append(one)
     for above in sorted({(folder / one.path).parent for group in wanted.values() for one in group}):
         above.mkdir(parents=True, exist_ok=True)
-    side_by_side([_call(_fetch_from, objects, group, folder) for group in wanted.values()])
+    calls: list[Callable[[], None]] = []
+    large: list[Callable[[], None]] = []
+    for group in wanted.values():
+        kind = large if group[0].size > ONE_PUT else calls
+        kind.append(_call(_fetch_from, objects, group, folder))
+    side_by_side(calls)
+    side_by_side(large, _LARGE_AT_ONCE)
 
 
 def _fetch_from(objects: Objects, files: Sequence[StoredFile], folder: Path) -> None:
@@ -198,11 +210,11 @@ def _new_file(path: Path) -> BinaryIO:
     return os.fdopen(os.open(path, flags, 0o600), "wb")
 
 
-def side_by_side(calls: Sequence[Callable[[], T]]) -> list[T]:
+def side_by_side(calls: Sequence[Callable[[], T]], most: int = _AT_ONCE) -> list[T]:
     """Make calls in threads, and return what they return; the first error once all have ended."""
     if len(calls) < 2:
         return [call() for call in calls]
-    with ThreadPoolExecutor(min(_AT_ONCE, len(calls)), thread_name_prefix="jrs-objects") as pool:
+    with ThreadPoolExecutor(min(most, len(calls)), thread_name_prefix="jrs-objects") as pool:
         futures = [pool.submit(call) for call in calls]
     return [future.result() for future in futures]
 

@@ -15,6 +15,7 @@ from jrs.contract.errors import (
     DamagedSnapshot,
     InvalidInput,
     JobHeld,
+    JobIsRunning,
     NoSuchJob,
     OutcomeUnknown,
     Unavailable,
@@ -48,7 +49,7 @@ from jrs.recovery.cleanup.object_garbage import ObjectGarbage
 from jrs.recovery.cleanup.resources import default_resources
 from jrs.recovery.leader.recovery_point import RecoveryPoints
 from jrs.recovery.leader.trust import Trust
-from jrs.recovery.snapshots import SnapshotCatalog, create_in_objects, find_orphans
+from jrs.recovery.snapshots import SnapshotCatalog, create_in_objects, find_orphans, swap
 from jrs.recovery.snapshots.retry import RetryRequest, retry
 from jrs.recovery.snapshots.scheduled import take_scheduled_snapshot
 from jrs.recovery.storage import batches as batches_module
@@ -399,6 +400,49 @@ def test_a_fork_needs_nothing_of_its_job(
     assert stage.manifest.name.startswith("copy/data/r.")
 
 
+def test_a7_a_sweep_next_to_a_fork(
+    lead: Lead, catalog: SnapshotCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A7: its copies are named by its last commit; a sweep before that makes the commit fail, and
+    a repeat copies again."""
+    run(begin(lead), 3)
+    record = catalog.create("job")
+    reserve = swap.reserve
+
+    def swept(*arguments: Any) -> Any:
+        reserved = reserve(*arguments)
+        assert lead.storage.objects is not None
+        garbage = ObjectGarbage(lead.backend, lead.storage.objects)
+        assert garbage.sweep_unnamed("copy", float("inf"), ended=False, dry_run=False)
+        return reserved
+
+    with monkeypatch.context() as patch:
+        patch.setattr(swap, "reserve", swept)
+        with pytest.raises(JobIsRunning, match="until you repeat the restore"):
+            catalog.restore(record, as_job="copy")
+    catalog.finish_restore("copy")
+
+    assert other(lead, "copy") == {batch: f"rows {batch}" for batch in range(3)}
+
+
+def test_a_job_that_has_ended_meanwhile(
+    lead: Lead, catalog: SnapshotCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its cleanup removes what such a snapshot would name."""
+    run(begin(lead), 2)
+    listed = create_in_objects._listed
+
+    def ended(*arguments: Any) -> SnapshotRecord:
+        result = JobResult("job", JobStatus.FINISHED)
+        JobResultStore(lead.backend).create_dirty(result, lead.leadership.fence)
+        return listed(*arguments)
+
+    monkeypatch.setattr(create_in_objects, "_listed", ended)
+    with pytest.raises(WrongState, match="has ended"):
+        catalog.create("job")
+    assert catalog.list("job") == []
+
+
 def test_a_fork_reads_its_own_input(lead: Lead, catalog: SnapshotCatalog, tmp_path: Path) -> None:
     """Spark's logs name the links of a closed input by their paths, which are the new job's."""
     source = tmp_path / "in"
@@ -431,6 +475,8 @@ def test_u3_a_job_that_failed_is_retried(
     cleanup = JobCleanup(lead.backend, default_resources(lead.backend, lead.storage))
     assert cleanup.run("job", fence).problems == {}
     assert [one.at_end for one in catalog.list("job")] == [True]
+    with pytest.raises((NoSuchJob, WrongState)):
+        catalog.create("job")
     new_id = retry(catalog, "job", RetryRequest())
 
     assert new_id == "job.2"
