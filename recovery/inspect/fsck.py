@@ -46,6 +46,7 @@ from ..files.job_folders import JobStorage
 from ..files.storage_identity import StorageIdentity
 from ..rules.decision import Action
 from ..snapshots import find_orphans
+from . import object_check
 from .explain import Explainer
 
 _KINDS: dict[str, type] = {
@@ -106,6 +107,7 @@ def fsck(backend: Backend, folders: JobStorage | None) -> FsckReport:
         damaged += unreadable(backend)
         if folders is not None:
             damaged += StorageIdentity(backend, folders).problems()
+            damaged += object_check.missing(backend, folders)
         left += left_over(backend, folders)
         left += _index(backend)
         held += _held(backend)

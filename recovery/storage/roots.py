@@ -103,6 +103,13 @@ class Named:
         """Return what is kept of a job that has ended."""
         return cls(outputs=dict(index.stages), streams=dict(index.streams))
 
+    def manifests(self) -> Iterator[StoredObject]:
+        """Yield what the records themselves name."""
+        for kind in (self.outputs, self.temporary, self.streams, self.plans):
+            yield from kind.values()
+        for more in (self.inputs, self.pinned, self.kept):
+            yield from more
+
     def objects(self, objects: Objects, *, checkpoints: bool) -> Iterator[str]:
         """Yield the names of all objects that count.
 

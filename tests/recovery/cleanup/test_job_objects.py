@@ -16,6 +16,8 @@ from jrs.recovery.attempt.attempt_run import AttemptRun
 from jrs.recovery.cleanup.job_objects import JobObjects, index_in
 from jrs.recovery.cleanup.object_garbage import ObjectGarbage
 from jrs.recovery.cleanup.resources import default_resources
+from jrs.recovery.inspect.fsck import fsck
+from jrs.recovery.inspect.object_check import missing
 from jrs.recovery.inspect.output_files import output_files
 from jrs.recovery.rules.resource import GivenUp
 from jrs.recovery.snapshots import SnapshotCatalog
@@ -231,3 +233,22 @@ def test_a_stage_that_has_not_finished(lead: Lead) -> None:
     lead.backend.commit(Create(keys.stage("job", "empty"), encode(record)))
 
     assert output_files(lead.backend, lead.storage, "job", "empty", "").objects == ()
+
+
+# -- checking it ---------------------------------------------------------------------------------
+
+
+def test_fsck_names_what_is_missing(
+    lead: Lead, cleaner: JobObjects, store: Store, objects: Objects
+) -> None:
+    """While the job runs, and once it has ended."""
+    run(lead)
+    SnapshotCatalog(lead.backend, lead.storage).create("job")
+    assert list(missing(lead.backend, lead.storage)) == []
+    manifests = [name for name in store.names() if name.endswith("-manifest") and "/out/" in name]
+    store.remove(manifests[0])
+    assert [line.split(" ")[0] for line in missing(lead.backend, lead.storage)] == [
+        f"{objects.url}/{manifests[0]}"
+    ] * 2  # The job names it, and its snapshot.
+    damaged = fsck(lead.backend, lead.storage).damaged
+    assert any("is missing; job 'job' needs it" in line for line in damaged)
