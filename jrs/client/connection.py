@@ -15,11 +15,18 @@ import attrs
 
 from jrs.contract.backend import Backend
 from jrs.contract.errors import CorruptRecord, InvalidInput, WrongState
+from jrs.contract.storage_place import place_of
+from jrs.records import keys
 from jrs.records.cluster import StorageRecord
 from jrs.records.signing import SpecKey
 from jrs.recovery.attempt import entry_point as entry_points
 from jrs.recovery.files.job_folders import JobStorage, storage_place
-from jrs.recovery.files.storage_identity import StorageIdentity, known_storage, needed_storage
+from jrs.recovery.files.storage_identity import (
+    StorageIdentity,
+    known_storage,
+    needed_storage,
+    recorded_storage,
+)
 from jrs.recovery.snapshot_catalog import SnapshotCatalog
 from jrs.store.jobs import JobCatalog
 from jrs.store.masters import Registry
@@ -89,8 +96,20 @@ class Connection:
                 f"master {running[0].name!r} runs on {running[0].host}: stop all masters first; a "
                 "killed master counts as running for a while"
             )
+        recorded = recorded_storage(self.backend)
+        if recorded is not None and bool(place_of(recorded.path).url) != bool(place.url):
+            self._check_no_jobs(recorded.path)
         identity = StorageIdentity(self.backend, JobStorage(place, self.backend.cluster))
         return identity.adopt(caller(), time.time())
+
+    def _check_no_jobs(self, before: str) -> None:
+        """Raise `WrongState` if a job has not ended: its files are of the other kind."""
+        left = next(self.backend.scan(keys.JOBS, limit=1), None)
+        if left is not None:
+            raise WrongState(
+                f"job {keys.job_of(left.key)!r} has not ended, and its files are in {before}: "
+                "folders and objects are not converted into each other; let all jobs end first"
+            )
 
     def snapshots(self) -> SnapshotCatalog:
         """Return the catalogue of snapshots.

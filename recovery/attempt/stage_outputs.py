@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
-from jrs.contract.errors import WrongState
+from jrs.contract.errors import JobHeld, WrongState
 from jrs.records.model import StageRecord
 from jrs.records.objects import BatchManifest, OutputManifest, StoredFile, StoredObject
 from jrs.store import heads
@@ -49,6 +49,11 @@ class OutputsInFolders:
         return None
 
     def publish(self, record: StageRecord) -> None:
+        if record.manifest is not None:
+            raise JobHeld(
+                f"stage {record.name!r} has its output in objects, and the storage is a folder: "
+                "name the storage that it was begun with"
+            )
         self._context.storage.publish(record, self._context.epoch)
 
     def folder(self, record: StageRecord) -> Path:
@@ -84,6 +89,11 @@ class OutputsInObjects:
                 os.rename(staged, target)
 
     def folder(self, record: StageRecord) -> Path:
+        if record.manifest is None and record.published is not None:
+            raise JobHeld(
+                f"stage {record.name!r} has its output in a folder, and the storage has objects: "
+                "name the storage that it was begun with"
+            )
         if record.manifest is None:
             return self._copies / record.name
         target = self._copy_of(record.name, record.manifest)

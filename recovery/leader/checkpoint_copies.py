@@ -79,6 +79,11 @@ class CheckpointCopies:
 
     def _named(self, job_id: str, stage: str, generation: int) -> StoredObject | None:
         head = heads.stored(self._backend, job_id, stage)
+        if head is not None and head[0].manifest is None and head[0].batch >= 0:
+            raise JobHeld(
+                f"stage {stage!r} has committed batch {head[0].batch} to a folder, and the storage "
+                "has objects: name the storage that it was begun with"
+            )
         if head is not None:
             return head[0].manifest
         stored = self._backend.get(keys.plan(job_id, stage))

@@ -15,11 +15,12 @@ import jrs
 from jrs.contract.storage_place import WORK, place_of
 from jrs.records.model import JobSpec
 from jrs.store.jobs import JobCatalog
+from jrs.store.masters import Registry
 from jrs.store.result_store import JobResultStore
 from jrs.testing.masters import Masters
 from tests.chaos.objects import expected
 from tests.s3 import S3, serving
-from tests.support import in_long_form
+from tests.support import in_long_form, until
 
 STAGES = 6
 
@@ -186,6 +187,20 @@ def test_another_work_folder_is_refused(masters: Masters, s3: S3, tmp_path: Path
 
     assert f"set {WORK}={tmp_path / 'work'} here" in waits.message
     assert place_of(storage_of(masters)).root.parent == tmp_path / "work"
+
+
+def test_u4_a_cluster_stays_with_its_kind_of_storage(masters: Masters, tmp_path: Path) -> None:
+    """U4: while a job has files there, objects are not exchanged for a folder."""
+    masters.start("m1")
+    masters.event(lambda one: one.kind == "leading", "it leads")
+    masters.leader().stop()
+    submit(masters, "job")
+    until(lambda: not Registry(masters.backend).running(), "the master is gone")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    with jrs.connect(masters.url, storage=folder) as client:
+        with pytest.raises(jrs.WrongState, match="not converted into each other"):
+            client.adopt_storage()
 
 
 def test_objects_of_an_earlier_life(masters: Masters, s3: S3) -> None:

@@ -19,17 +19,21 @@ from jrs.contract.errors import (
     Unavailable,
     WrongState,
 )
-from jrs.contract.operations import Delete, Update
+from jrs.contract.operations import Create, Delete, Update
 from jrs.records import keys
+from jrs.records.codec import encode
+from jrs.records.heads import StreamHead
 from jrs.records.model import StageRecord
 from jrs.recovery.attempt.attempt_run import AttemptRun
 from jrs.recovery.attempt.plan_keeper import PlanKeeper
 from jrs.recovery.checkpoint_format import checkpoint
 from jrs.recovery.checkpoint_format.position import position
 from jrs.recovery.files import copied_from
+from jrs.recovery.files.job_folders import JobStorage
 from tests.recovery.attempt.objects_attempt import (
     Stream,
     begin,
+    copies,
     head,
     lead_on,
     manifest,
@@ -39,7 +43,7 @@ from tests.recovery.attempt.stream_attempt import PART
 from tests.recovery.lead import Lead
 from tests.recovery.snapshots.fabricate import put
 from tests.recovery.storage.support import Store, objects
-from tests.recovery.support import FaultyMemory
+from tests.recovery.support import CLUSTER, FaultyMemory
 
 
 @pytest.fixture
@@ -484,3 +488,23 @@ def test_nothing_is_written_outside_of_the_attempts_place(lead: Lead, store: Sto
     assert len(places) == 2
     assert all(place.startswith(f"job/data/e{lead.leadership.epoch}.a") for place in places)
     assert objects(store).folders() == ["job"]
+
+
+def test_a_job_that_was_begun_in_folders_is_held(lead: Lead, tmp_path: Path) -> None:
+    """And the other way round: its output is not taken for missing."""
+    begin(lead)
+    old = _finished("ingest")
+    lead.backend.commit(
+        Create(keys.stage("job", "ingest"), encode(attrs.evolve(old, published="ingest.1")))
+    )
+    done = run(lead).job.stage("ingest", not_again)
+    refused(lambda: done.output, JobHeld, "has its output in a folder")
+    (record,) = lead.backend.scan(keys.heads("job"))
+    moved = StreamHead("job", "sums", 1, 4, "plan", "batch=4.ff")
+    lead.backend.commit(Update(record.key, encode(moved), record.version))
+    refused(lambda: copies(lead).bring("job"), JobHeld, "has committed batch 4 to a folder")
+
+    job = run(lead).job
+    job.stage("kept", write)
+    lead.storage = JobStorage(tmp_path / "folders", CLUSTER)
+    refused(lambda: run(lead).job.stage("kept", write), JobHeld, "has its output in objects")
