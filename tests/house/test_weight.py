@@ -42,7 +42,7 @@ PROCESSES = {
         "import jrs; jrs.connect; jrs.Client",
         STORE | CLIENT,
         {"cattrs", "tenacity"},
-        184,
+        186,
     ),
     "the writer of a base": (
         "import jrs.backends.file.base_writer",

@@ -86,7 +86,9 @@ def test_a_row_that_differs_in_any_stream_is_a_difference(
         for folder in (tables / name, folders[name]):
             folder.mkdir(parents=True)
             pq.write_table(pa.table({"carrier": [name, "x"]}), folder / "part-0.parquet")
-    scene: Any = SimpleNamespace(storage=storage, screen=Screen())
+    scene: Any = SimpleNamespace(
+        output=lambda job_id: storage.folder(job_id) / "out", screen=Screen()
+    )
     found: list[str] = []
 
     assert _compare(scene, found) == 2 * len(STREAMS)

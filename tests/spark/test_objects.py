@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
+import subprocess
+import sys
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,6 +15,7 @@ import pytest
 
 from jrs.contract.storage_place import WORK, place_of
 from jrs.recovery.files.job_folders import JobStorage
+from jrs.recovery.storage.objects import Objects
 from jrs.testing.masters import Masters
 from tests.s3 import S3, serving
 
@@ -71,3 +76,23 @@ def test_three_kills(new_on_objects: Callable[[str], Cluster], tmp_path: Path) -
 def test_fifty_kills(new_on_objects: Callable[[str], Cluster], tmp_path: Path) -> None:
     """A9: each row once, each stage once, whatever host the next attempt is on: 50 kills."""
     rounds(new_on_objects, tmp_path, kills=50, seed=50)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("which", [[], ["--streaming", "--seed", "3"]])
+def test_the_demos(s3: S3, tmp_path: Path, which: list[str]) -> None:
+    """Both demos with their files in objects, of which they leave none."""
+    prefix = uuid.uuid4().hex
+    url = s3.url(prefix)
+    done = subprocess.run(
+        [sys.executable, "-m", "jrs", "demo", *which, "--storage", url],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        timeout=1500,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "EQUAL: all" in done.stdout
+    assert list(Objects(url.replace(f"/{prefix}", ""), prefix).under()) == []
