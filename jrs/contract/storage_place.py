@@ -19,6 +19,13 @@ SCHEMES = ("s3", "gs", "abfss")
 OPTIONS = ("endpoint", "region", "virtual_hosted_style_request")
 """What the URL of objects may say besides their place. Credentials are no part of it."""
 
+CREDENTIALS = {
+    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    "gs": "GOOGLE_SERVICE_ACCOUNT",
+    "abfss": "AZURE_STORAGE_ACCOUNT_KEY",
+}
+"""The environment variables that the credentials of each kind of store are in."""
+
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 
 
@@ -77,7 +84,7 @@ def check_url(url: str) -> str:
     if parts.password is not None or (parts.username is not None and parts.scheme != "abfss"):
         raise InvalidInput(
             "the URL of a storage has no room for credentials: set the environment variables of "
-            f"the store instead, such as {_VARIABLES.get(parts.scheme, 'AWS_ACCESS_KEY_ID')}"
+            f"the store instead, such as {CREDENTIALS.get(parts.scheme, CREDENTIALS['s3'])}"
         )
     if parts.scheme not in SCHEMES:
         known = ", ".join(f"{scheme}://" for scheme in SCHEMES)
@@ -95,13 +102,6 @@ def check_url(url: str) -> str:
     path = "/".join(part for part in parts.path.split("/") if part)
     plain = f"{parts.scheme}://{parts.netloc}/{path}".rstrip("/")
     return f"{plain}?{parts.query}" if parts.query else plain
-
-
-_VARIABLES = {
-    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
-    "gs": "GOOGLE_SERVICE_ACCOUNT",
-    "abfss": "AZURE_STORAGE_ACCOUNT_KEY",
-}
 
 
 def _work_folder() -> Path:

@@ -16,11 +16,13 @@ from pathlib import Path
 import attrs
 
 from jrs.contract.backend import Backend
-from jrs.contract.errors import CorruptRecord, InvalidInput
+from jrs.contract.errors import CorruptRecord, InvalidInput, NoSuchJob, WrongState
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import StageRecord
 from jrs.records.snapshots import SnapshotStage
+from jrs.store.result_store import JobResultStore
+from jrs.store.stored_result import how_it_ended
 
 from ..checkpoint_format import checkpoint, relocation
 from ..checkpoint_format.file_logs import LoggedFile
@@ -67,6 +69,17 @@ def read_records(backend: Backend, job_id: str) -> dict[str, str]:
             name = record.key.removeprefix(f"{prefix}{job_id}/")
             found[f"{prefix}{name}"] = record.value.decode("ascii", "surrogateescape")
     return found
+
+
+def nothing_left(backend: Backend, job_id: str) -> NoSuchJob | WrongState:
+    """Return the error of a job of which there is nothing to take a snapshot of: it has ended, or
+    there never was one."""
+    entry = JobResultStore(backend).get(job_id)
+    if entry is None:
+        return NoSuchJob(f"there is no job {job_id!r}")
+    return WrongState(
+        f"job {job_id!r} {how_it_ended(entry)}; nothing is left to take a snapshot of"
+    )
 
 
 @contextmanager

@@ -18,10 +18,8 @@ from jrs.contract.errors import (
     Fenced,
     InvalidInput,
     JrsError,
-    NoSuchJob,
     OutcomeUnknown,
     Unavailable,
-    WrongState,
 )
 from jrs.contract.operations import Absent, Check, Create, Fence
 from jrs.contract.read_back import commit_and_read_back
@@ -36,8 +34,6 @@ from jrs.records.snapshots import (
     check_snapshot_name,
 )
 from jrs.store import heads, restores
-from jrs.store.result_store import JobResultStore
-from jrs.store.stored_result import how_it_ended
 from jrs.store.transitions import RestoreEvent
 
 from ..files import epoch_folders, permissions, transfer
@@ -101,12 +97,7 @@ def create(
     if epoch_folders.in_place(storage.folder(job_id)) is None and not contents.read_records(
         backend, job_id
     ):
-        entry = JobResultStore(backend).get(job_id)
-        if entry is not None:
-            raise WrongState(
-                f"job {job_id!r} {how_it_ended(entry)}; nothing is left to take a snapshot of"
-            )
-        raise NoSuchJob(f"there is no job {job_id!r}")
+        raise contents.nothing_left(backend, job_id)
     remove_left_overs(storage, job_id)
     parent = _parent(storage, known) if request.format.is_restorable else None
     with ExitStack() as held:

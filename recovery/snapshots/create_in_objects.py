@@ -9,7 +9,6 @@ from jrs.contract.errors import (
     Conflict,
     CorruptRecord,
     InvalidInput,
-    NoSuchJob,
     Unavailable,
     WrongState,
 )
@@ -106,7 +105,7 @@ def _described(
     backend = catalog.backend
     records = job_contents.read_records(backend, job_id)
     if not records:
-        raise NoSuchJob(f"there is no job {job_id!r}, or nothing is left of it")
+        raise job_contents.nothing_left(backend, job_id)
     before = _heads(catalog, job_id), _plans(catalog, job_id)
     if _heads(catalog, job_id) != before[0] or _plans(catalog, job_id) != before[1]:
         return None

@@ -18,6 +18,7 @@ from urllib.parse import parse_qsl, urlsplit
 import attrs
 
 from jrs.contract.errors import CorruptRecord, InvalidInput, StorageRefused, Unavailable
+from jrs.contract.storage_place import CREDENTIALS
 from jrs.contract.texts import printable
 
 ONE_PUT = 16 * 1024 * 1024
@@ -189,7 +190,7 @@ class Objects:
         """Turn every error of the store into one of jrs, in one line without secrets."""
         try:
             yield
-        except (GeneratorExit, CorruptRecord):
+        except (GeneratorExit, CorruptRecord, InvalidInput):
             raise
         except Exception as error:
             text = str(error)
@@ -226,4 +227,7 @@ def _store_of(url: str, query: str) -> Any:
         return opening(url, client_options=client, retry_config=retries, **options)
     except Exception as error:
         text = printable(str(error).partition("\n")[0][:300])
-        raise InvalidInput(f"the storage {url} cannot be opened: {text}") from None
+        variables = CREDENTIALS[url.partition(":")[0]]
+        raise InvalidInput(
+            f"the storage {url} cannot be opened: {text}; credentials are taken from {variables}"
+        ) from None

@@ -475,7 +475,9 @@ def test_u3_a_job_that_failed_is_retried(
     cleanup = JobCleanup(lead.backend, default_resources(lead.backend, lead.storage))
     assert cleanup.run("job", fence).problems == {}
     assert [one.at_end for one in catalog.list("job")] == [True]
-    with pytest.raises((NoSuchJob, WrongState)):
+    for prefix in (keys.STAGES, keys.STREAMS, keys.JOBS):
+        assert list(lead.backend.scan(f"{prefix}job")) == []
+    with pytest.raises(WrongState, match="nothing is left to take a snapshot of"):
         catalog.create("job")
     new_id = retry(catalog, "job", RetryRequest())
 

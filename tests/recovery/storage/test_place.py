@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from jrs.contract.errors import InvalidInput, StorageRefused, Unavailable
 from jrs.contract.storage_place import StoragePlace, place_of
+from jrs.recovery.storage.objects import Objects
 from jrs.recovery.storage.probe import probe
 from tests.recovery.storage.support import Store, objects
 
@@ -104,3 +106,15 @@ def test_a_store_that_does_not_answer() -> None:
     with pytest.raises(Unavailable, match="does not answer") as raised:
         probe(objects(store))
     assert not isinstance(raised.value, StorageRefused)
+
+
+def test_a_store_that_cannot_be_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without keys, and without the package: what is missing, and no word of an outage."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "not-a-secret")
+    with pytest.raises(InvalidInput, match="Missing AccessKeyId; credentials are taken from AWS_"):
+        probe(Objects("s3://bucket/a?region=eu-west-1", "test"))
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    with pytest.raises(InvalidInput, match=r"pip install 'jrs\[objects\]'"):
+        probe(Objects("s3://bucket/a", "test"))
