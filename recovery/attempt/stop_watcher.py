@@ -8,6 +8,7 @@ from stopping.
 from __future__ import annotations
 
 import threading
+import traceback
 
 from jrs.contract.errors import Fenced, JrsError, Unavailable
 from jrs.records.model import StopMode, StopRecord, StopState
@@ -39,6 +40,7 @@ class StopWatcher:
         self._context = run.context
         self._stops = JobStops(self._context.backend, now=self._context.runtime.now)
         self._over = threading.Event()
+        self._said = ""
         self._thread = self._context.runtime.thread(self._watch, "jrs-stop-watch")
 
     def __enter__(self) -> StopWatcher:
@@ -74,6 +76,16 @@ class StopWatcher:
                 return  # Every further write of this attempt is refused as well.
             except (JrsError, OSError):
                 continue  # The next check begins again; a request is not lost.
+            except Exception as error:
+                self._say(error)  # A fault: without this thread, the job could not be stopped.
+
+    def _say(self, error: Exception) -> None:
+        """Report why a stop is not carried out, once for each reason."""
+        why = f"a stop is not carried out: {type(error).__name__}: {error}"
+        if why != self._said:
+            self._said = why
+            traceback.print_exception(error)
+            self._context.reporter.waiting(why)
 
     def _begin(self, stop: StopRecord) -> None:
         if stop.mode is StopMode.SUSPEND:
