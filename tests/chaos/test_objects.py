@@ -53,6 +53,11 @@ def result(masters: Masters, job_id: str) -> object:
     return JobResultStore(masters.backend).wait(job_id, 120).payload
 
 
+def finished(masters: Masters) -> list[str]:
+    """Return the stages that have finished, as far as the masters have told."""
+    return [one.stage for one in masters.events if one.kind == "stage-finished"]
+
+
 def storage_of(masters: Masters) -> str:
     return masters._arguments[masters._arguments.index("--storage") + 1]
 
@@ -109,8 +114,8 @@ def test_the_leader_is_killed_in_every_stage(
         Path(f"{gate}.{number}.closed").unlink()
     assert result(masters, "job") == {"sum": expected(STAGES)}
 
-    finished = [one.stage for one in masters.events if one.kind == "stage-finished"]
-    assert sorted(set(finished)) == [f"s{number}" for number in range(STAGES)]
+    every = [f"s{number}" for number in range(STAGES)]
+    masters.until(lambda: sorted(set(finished(masters))) == every, "each stage has finished")
     with jrs.connect(masters.url) as client:
         entry = client.job("job").status()
     assert entry == "FINISHED"
@@ -134,8 +139,9 @@ def test_u3_a_job_that_failed_is_retried(
         objects.delete(one.name for one in objects.under("job"))
         assert new.result(timeout=120).payload == {"sum": expected(STAGES)}
 
-    finished = [one.stage for one in masters.events if one.kind == "stage-finished"]
-    assert sorted(finished) == sorted(f"s{number}" for number in range(STAGES))
+    every = [f"s{number}" for number in range(STAGES)]
+    masters.until(lambda: len(finished(masters)) >= STAGES, "each stage has finished")
+    assert sorted(finished(masters)) == every
 
 
 def test_a_store_that_is_away(masters: Masters, s3: S3, tmp_path: Path) -> None:
