@@ -98,7 +98,8 @@ def test_the_leader_is_killed_in_every_stage(
     gate = tmp_path / "gate"
     for number in range(STAGES):
         Path(f"{gate}.{number}.closed").touch()
-    for name in ("m1", "m2"):
+    # A host is lost with all of its masters.
+    for name in ("m1", "m2") if loses == "nothing" else ("m1",):
         masters.start(name)
     submit(masters, "job", gate)
     kills = in_long_form(STAGES, 2)
@@ -114,8 +115,10 @@ def test_the_leader_is_killed_in_every_stage(
         Path(f"{gate}.{number}.closed").unlink()
     assert result(masters, "job") == {"sum": expected(STAGES)}
 
-    every = [f"s{number}" for number in range(STAGES)]
-    masters.until(lambda: sorted(set(finished(masters))) == every, "each stage has finished")
+    result_of = JobResultStore(masters.backend).wait("job", 0)
+    assert [one.name for one in result_of.stages] == [f"s{number}" for number in range(STAGES)]
+    # A leader that was killed may not have told the end of a stage; what was told is over.
+    assert len(set(finished(masters))) == len(finished(masters))
     with jrs.connect(masters.url) as client:
         entry = client.job("job").status()
     assert entry == "FINISHED"

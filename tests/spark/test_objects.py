@@ -59,6 +59,9 @@ def rounds(
         def lose_host(cluster: Cluster = cluster, died: list[int] = died) -> None:
             died[0] += 1
             if died[0] % 2:
+                for master in cluster.masters.all:
+                    if master.alive:
+                        master.kill()
                 shutil.rmtree(cluster.storage.folder(JOB), ignore_errors=True)
 
         most = min(IN_ONE_RUN, kills - done)
