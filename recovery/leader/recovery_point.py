@@ -84,12 +84,13 @@ class RecoveryPoints:
 
     def _refuse_foreign_objects(self, job_id: str, objects: Objects) -> None:
         ours = f"{job_id}/data/{PREFIX}."
-        found = [one for one in objects.under(job_id) if not one.name.startswith(ours)][:1]
-        for one in found:
+        listed = objects.under(job_id)
+        foreign = next((one for one in listed if not one.name.startswith(ours)), None)
+        if foreign is not None:
             raise JobHeld(
                 f"job {job_id!r} was never started, and {objects.url}/{job_id}/ has objects of an "
-                f"earlier life, or of another owner, such as {one.name}: delete them, or submit "
-                "the job under another id"
+                f"earlier life, or of another owner, such as {foreign.name}: delete them, or "
+                "submit the job under another id"
             )
         self._storage.sweep(job_id)  # What is on this host are copies of objects that are gone.
 

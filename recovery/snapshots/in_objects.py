@@ -9,11 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from jrs.contract.errors import (
-    CorruptRecord,
-    DamagedSnapshot,
-    WrongState,
-)
+from jrs.contract.errors import CorruptRecord, DamagedSnapshot, WrongState
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import StageRecord
@@ -22,8 +18,6 @@ from jrs.records.snapshots import Manifest, SnapshotRecord
 
 from ..storage.copies import contents, read_record
 from ..storage.objects import Objects
-
-_TRIES = 30
 
 
 def manifest_of(objects: Objects, record: SnapshotRecord) -> Manifest:

@@ -91,8 +91,7 @@ class Objects:
             try:
                 return bytes(self._open().get(name).bytes())
             except FileNotFoundError as error:
-                if "NoSuchBucket" in str(error):
-                    raise
+                _raise_without_bucket(error)
                 return None
 
     def parts(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[bytes] | None:
@@ -103,8 +102,7 @@ class Objects:
             try:
                 found = self._open().get_ranges(name, starts=starts, lengths=lengths)
             except FileNotFoundError as error:
-                if "NoSuchBucket" in str(error):
-                    raise
+                _raise_without_bucket(error)
                 return None
             return [bytes(part) for part in found]
 
@@ -133,8 +131,7 @@ class Objects:
             try:
                 found = self._open().head(name)
             except FileNotFoundError as error:
-                if "NoSuchBucket" in str(error):
-                    raise
+                _raise_without_bucket(error)
                 return None
             return Listed(name, found["size"], found["last_modified"].timestamp())
 
@@ -149,8 +146,7 @@ class Objects:
             try:
                 self._open().copy(source, target)
             except FileNotFoundError as error:
-                if "NoSuchBucket" in str(error):
-                    raise
+                _raise_without_bucket(error)
                 raise CorruptRecord(f"{self.url}/{source} is missing") from None
 
     def delete(self, names: Iterable[str]) -> None:
@@ -166,8 +162,7 @@ class Objects:
                 try:
                     self._open().delete(some)
                 except FileNotFoundError as error:
-                    if "NoSuchBucket" in str(error):
-                        raise
+                    _raise_without_bucket(error)
                     self._delete_each(some)
 
     # -- inside ----------------------------------------------------------------------------
@@ -205,6 +200,12 @@ class Objects:
                 hint = _HINTS.get(code, _HINTS["AccessDenied"])
                 raise StorageRefused(f"{where}: {why}; {hint}") from None
             raise Unavailable(f"{where}: {why}") from None
+
+
+def _raise_without_bucket(error: FileNotFoundError) -> None:
+    """Raise the error again if the whole bucket is missing, not only the object."""
+    if "NoSuchBucket" in str(error):
+        raise error
 
 
 def _store_of(url: str, query: str) -> Any:
