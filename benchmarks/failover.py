@@ -6,15 +6,17 @@ Two masters on the file backend; a windowed aggregation over Spark's rate source
 RocksDB. The leader is killed with all that it runs, and it is measured when the next one leads and
 has decided, when its attempt's session is ready and its query is started, and when the first batch
 is committed; of that, how long its tasks took, which begin by loading the state. Each run is made
-with each of three JVMs in turn: as Spark starts it, with the archive of classes that jrs makes, and
-with that and one compiler instead of two. What the third costs a job that runs for long is measured
-next to it, in rows a second.
+with each of four JVMs in turn: as Spark starts it, with the archive of classes that jrs makes, with
+that and one compiler instead of two, and with that and a warm standby (``jrs master --warm 1``).
+What one compiler costs a job that runs for long is measured next to it, in rows a second; and of
+the warm process, its memory (PSS of Python, JVM and watchdog) and processor time while it waits.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import tempfile
 import time
@@ -30,14 +32,19 @@ from jrs.testing.masters import Masters
 
 HERE = Path(__file__)
 NONE = "-Xshare:auto"
+WARM = "shared classes, warm"
 JVMS = {
     "as Spark starts it": ("off", NONE),
     "shared classes": ("", NONE),
     "and one compiler": ("", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"),
+    WARM: ("", NONE),
 }
 """What is set for the archive of classes, and the options of the JVM."""
+WAITS = 60.0
+"""Seconds for which the warm process is watched while it waits."""
 STEPS = ("elected", "decided", "attempt begun", "session ready", "query started", "batch committed")
 LOADING = "of it, with state"
+MEMORY, SHARE = "it waits, MB", "it waits, %"
 ROWS = 20_000_000
 
 
@@ -102,7 +109,7 @@ def masters_of(folder: Path, archive: str) -> Masters:
     return Masters((folder / "store").as_uri(), storage=folder / "files", environment=environment)
 
 
-def trial(folder: Path, archive: str, java: str) -> dict[str, float]:
+def trial(folder: Path, archive: str, java: str, *, warm: bool) -> dict[str, float]:
     """Kill one leader; return the seconds to each step."""
     notes = folder / "notes"
     with masters_of(folder, archive) as masters:
@@ -112,9 +119,10 @@ def trial(folder: Path, archive: str, java: str) -> dict[str, float]:
         )
         ran = folder / "files" / masters.backend.cluster / "counts"
         masters.until(lambda: committed(ran) >= 2, "it runs", 120.0)
-        masters.start("second")
+        second = masters.start("second", options=["--warm", "1"] if warm else [])
         leader = masters.leader()
         time.sleep(1.0)  # The second has registered, and waits for its turn.
+        waiting = waits(masters, second.process.pid) if warm else {}
         killed, before = leader.kill(), committed(ran)
         masters.until(lambda: committed(ran, "e2") > before, "it continues", 120.0)
         done = time.time()
@@ -128,7 +136,40 @@ def trial(folder: Path, archive: str, java: str) -> dict[str, float]:
     moments = [said["elected"], said["decision"], said["attempt"], of_attempt["session ready"],
                of_attempt["query started"], done]  # fmt: skip
     found = dict(zip(STEPS, (moment - killed for moment in moments), strict=True))
-    return {**found, LOADING: of_attempt[LOADING]}
+    return {**found, LOADING: of_attempt[LOADING], **waiting}
+
+
+def waits(masters: Masters, master: int) -> dict[str, float]:
+    """Return what a warm process costs while it waits: memory, and the share of a core."""
+    masters.until(lambda: any(e.kind == "warm" for e in masters.events), "it is warm", 300.0)
+    pids = descendants(master)
+    before, began = sum(map(busy, pids)), time.monotonic()
+    time.sleep(WAITS)
+    share = (sum(map(busy, pids)) - before) / (time.monotonic() - began)
+    return {MEMORY: sum(map(pss, pids)) / 1e6, SHARE: 100 * share}
+
+
+def descendants(process: int) -> list[int]:
+    found: list[int] = []
+    for children in Path(f"/proc/{process}/task").glob("*/children"):
+        for child in map(int, children.read_text().split()):
+            found += [child, *descendants(child)]
+    return found
+
+
+def busy(process: int) -> float:
+    """Return the seconds of processor time that a process has had."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def pss(process: int) -> int:
+    """Return the bytes of memory of a process, those that it shares by its share."""
+    try:
+        lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+    except ProcessLookupError:
+        return 0  # It has ended.
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
 
 
 def noted(notes: Path) -> dict[str, float]:
@@ -153,22 +194,24 @@ def main() -> None:
     for _ in range(options.runs):
         for name, (archive, java) in JVMS.items():
             with tempfile.TemporaryDirectory(prefix="jrs-failover-") as folder:
-                seconds[name].append(trial(Path(folder, "kill"), archive, java))
-                rows[name].append(steady(Path(folder, "steady"), archive, java))
+                warm = name == WARM
+                seconds[name].append(trial(Path(folder, "kill"), archive, java, warm=warm))
+                if not warm:
+                    rows[name].append(steady(Path(folder, "steady"), archive, java))
     if options.json:
         print(json.dumps({"seconds": seconds, "rows a second": rows}, indent=2))
         return
     print(f"seconds from kill -9 of the leader to …, median of {options.runs} (min to max)")
     print(" " * 18, "   ".join(f"{name:26}" for name in JVMS))
-    for step in (*STEPS, LOADING):
+    for step in (*STEPS, LOADING, MEMORY, SHARE):
         cells = []
         for name in JVMS:
-            found = [run[step] for run in seconds[name]]
+            found = [run.get(step, 0.0) for run in seconds[name]]
             middle, least, most = statistics.median(found), min(found), max(found)
             cells.append(f"{f'{middle:.2f} ({least:.2f} to {most:.2f})':26}")
         print(f"  {step:16}", "   ".join(cells))
     first = statistics.median(rows[next(iter(JVMS))])
-    ratios = (f"{statistics.median(rows[name]) / first:.2f}" for name in JVMS)
+    ratios = (f"{statistics.median(rows[name]) / first:.2f}" for name in JVMS if name != WARM)
     print(f"  {'rows/s, warm':16}", "   ".join(f"{ratio:26}" for ratio in ratios))
 
 

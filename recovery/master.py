@@ -23,25 +23,25 @@ from jrs.contract.errors import (
     WrongState,
 )
 from jrs.contract.leadership import Leadership
-from jrs.contract.mounts import check_storage
 from jrs.contract.runtime import RUNTIME, Runtime
 from jrs.records import keys
 from jrs.records.checks import check_master_name
 from jrs.records.model import RunnerKind
 from jrs.records.policies import check_count
-from jrs.store import cluster_format, heads
+from jrs.store import cluster_format
 from jrs.store.masters import Registration, Registry, newest_epoch
 
 from . import process_attempt, run_hook
 from .attempt.runners import Runner
 from .attempt.runners.process import ProcessRunner
 from .attempt.runners.thread import ThreadRunner
+from .attempt.runners.warm_pool import WarmPool
 from .cleanup.job_cleanup import CleanupPolicy, JobCleanup
 from .cleanup.on_result import Notification
 from .cleanup.resources import default_resources
-from .files import epoch_folders
-from .files.job_folders import JobStorage, storage_place
+from .files import permissions
 from .files.storage_identity import StorageIdentity
+from .leader import usable_storage, warm_plans
 from .leader.admission import default_slots
 from .leader.context import LeaderContext
 from .leader.dispatcher import Dispatcher
@@ -50,13 +50,11 @@ from .leader.retention import Retention
 from .leader.switchover import Switchovers
 from .leader.trust import Trust
 from .processes import marks
-from .rules.events import Event, Report, notify
+from .rules.events import Event, EventKind, Report, notify
 from .rules.resource import Resource
 from .rules.retention import RetentionPolicy
 from .spark import class_data
 from .spark.engine import ENGINE
-from .storage.objects import Objects
-from .storage.probe import probe
 
 EXIT_DEPOSED = 76
 """Exit status of a replaced leader that ended itself because an attempt in it did not end."""
@@ -120,6 +118,8 @@ class Master:
             only logs are removed.
         prepare: make the archive of Spark's classes that sessions of this host and user request;
             see ``jrs prepare``.
+        warm: how many processes with a Spark session are prepared for the next attempts of jobs,
+            while this master leads and while it does not; see docs/operating.md.
         runtime: the clocks, the randomness and the threads, for tests that drive them.
 
     Raises:
@@ -144,32 +144,19 @@ class Master:
         max_attempts: int | None = None,
         retention: RetentionPolicy = RetentionPolicy(),  # noqa: B008 - it cannot be changed
         prepare: bool = False,
+        warm: int = 0,
         runtime: Runtime = RUNTIME,
     ) -> None:
         backend.check_ttl(ttl)
         if max_attempts is not None:
             check_count("max_attempts", max_attempts)
-        place = storage_place(backend, storage)
-        if place is None:
-            raise InvalidInput(
-                "storage is missing: name a folder that all masters share: --storage FOLDER "
-                "(or storage=…, or JRS_STORAGE)"
-            )
-        root, folders = place.root, JobStorage(place, backend.cluster)
-        if folders.objects is not None:
-            _check_objects(backend, folders.objects)
+        if warm:
+            warm_plans.check(backend, warm)
+        folders = usable_storage.find(backend, storage)
         identity = StorageIdentity(backend, folders)
         with suppress(CorruptRecord):  # It waits for an operator; see `_check_storage`.
             identity.check()
-        check_storage(root, renewed=_are_folders_renewed(backend))
-        try:
-            folders.make()
-        except OSError as error:
-            raise InvalidInput(
-                f"jobs cannot keep their files in {root}: {error.strerror}; name another folder"
-            ) from None
-        if not os.access(folders.root, os.W_OK | os.X_OK):
-            raise InvalidInput(f"jobs cannot keep their files in {root}: no permission")
+        usable_storage.make(backend, folders)
         try:
             marks.check_visible()
         except Unavailable as error:
@@ -193,8 +180,14 @@ class Master:
         self._handed_over = threading.Event()
         self._turns = 0
         self._registry = Registry(backend, now=runtime.now)
+        shared, program = permissions.is_shared(folders.root), process_attempt.PROGRAM
+        wanted = partial(warm_plans.wanted, backend, shared=shared)
+        said = partial(self._emit, EventKind.WARM, 0)
+        self._warm = WarmPool(warm, program, wanted, said, runtime) if warm else None
         self._runners: dict[RunnerKind, Runner] = {
-            RunnerKind.PROCESS: ProcessRunner(url, process_attempt.PROGRAM, retention.limits),
+            RunnerKind.PROCESS: ProcessRunner(
+                url, program, retention.limits, self._warm, shared=shared
+            ),
             RunnerKind.THREAD: ThreadRunner(hold=ttl / 2, engine=ENGINE),
         }
 
@@ -213,7 +206,7 @@ class Master:
         )
         switchovers = Switchovers(self.backend, self.name, registration, stop, self._runtime)
         try:
-            with switchovers, self._preparing():
+            with switchovers, self._preparing(), self._warm or nullcontext():
                 self._campaign(registration, switchovers, stop, lead)
         finally:
             registration.close()
@@ -375,23 +368,3 @@ class Master:
 
     def _emit(self, kind: str, epoch: int, message: str) -> None:
         notify(self._report, Event(kind, "", message, epoch, self._runtime.now()))
-
-
-def _check_objects(backend: Backend, objects: Objects) -> None:
-    """Raise `InvalidInput` unless jobs can keep their files in these objects."""
-    if not heads.are_kept(backend):
-        raise InvalidInput(
-            f"a storage of objects needs format {heads.SINCE_FORMAT} of cluster "
-            f"{backend.cluster!r}: jrs cluster-format --raise"
-        )
-    try:
-        probe(objects)
-    except Unavailable as error:
-        raise InvalidInput(str(error)) from None
-
-
-def _are_folders_renewed(backend: Backend) -> bool:
-    try:
-        return epoch_folders.are_renewed(backend)
-    except CorruptRecord:
-        return False  # It waits for an operator; see `_check_storage`.

@@ -1,9 +1,10 @@
 """The program of an attempt in a process of its own: it joins the attempt and Spark.
 
-It reads its launch from standard input, written by its watchdog, and tells the watchdog the time
-limits of its stages through the descriptor LIMITS:
+Its standard input is a socket by which its watchdog passes the launch to it, and before that, if
+the process starts ahead of an attempt, the plan by which it prepares itself. It tells the watchdog
+the time limits of its stages through the descriptor LIMITS:
 
-    python -m jrs.recovery.process_attempt LIMITS < launch
+    python -m jrs.recovery.process_attempt LIMITS < socket
 """
 
 from __future__ import annotations
@@ -21,33 +22,45 @@ from jrs.store.opening import open_backend
 
 from .attempt.host import module_paths
 from .attempt.launch import EXIT_CANNOT_START, EXIT_DIED, EXIT_FENCED, EXIT_JVM_DIED, Launch
+from .attempt.launch_socket import Kind, LaunchSocket, read
 from .attempt.run import AttemptDied, JvmDied, run_attempt
 from .attempt.stage_timer import StageTimer
+from .attempt.warm_plan import WarmPlan
 from .spark.engine import ENGINE
 
 PROGRAM = "jrs.recovery.process_attempt"
 """The module that ``python -m`` runs for an attempt."""
 
 
-def _forget_input() -> None:
-    """Keep processes that inherit standard input from reading the launch again."""
-    null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-    os.dup2(null, sys.stdin.fileno())
-    os.close(null)
+def _launched(watchdog: LaunchSocket) -> tuple[Launch, int]:
+    """Return the launch and the descriptor of the pipe for reports.
+
+    The lifeline's pipe, if there is one, stays open until this process ends.
+    """
+    message = watchdog.receive()
+    if message is not None and message.kind is Kind.PLAN:
+        ENGINE.prepare(WarmPlan.from_line(read(message.descriptors[0])))
+        message.close()
+        watchdog.send(Kind.READY)
+        message = watchdog.receive()
+    if message is None:
+        sys.exit(EXIT_DIED)  # The watchdog has died, and the kernel ends this process.
+    watchdog.close()
+    line, reports, *_ = message.descriptors
+    return Launch.from_line(read(line)), reports
 
 
 def main() -> None:
-    """Run the attempt described on standard input; the exit status reports how it ended."""
+    """Run the attempt of the launch; the exit status reports how it ended."""
     timer = StageTimer(int(sys.argv.pop()), time.monotonic)
-    launch = Launch.from_line(sys.stdin.buffer.readline())
-    _forget_input()
+    launch, reports = _launched(LaunchSocket.inherited())
     masks.hide(launch.job_secrets.values())
     os.environ.update(launch.job_secrets)
     with credentials.lent(launch.secrets):
         opened = open_backend(launch.backend, cluster=launch.cluster, create=False)
     with opened as backend:
         try:
-            context = attrs.evolve(launch.context(backend), timer=timer)
+            context = attrs.evolve(launch.context(backend, reports), timer=timer)
             sys.path[:0] = module_paths(context.spec.settings.py_files)
             run_attempt(context, engine=ENGINE)
             status = 0

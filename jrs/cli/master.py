@@ -71,6 +71,10 @@ from jrs.store.opening import open_backend
 @click.option("--prepare", is_flag=True,
               help="Make the archive that Spark starts faster with, as jrs prepare does, when this "
               "host is idle.")  # fmt: skip
+@click.option("--warm", type=click.IntRange(0, MOST), metavar="N", default=from_file("warm", 0),
+              show_default=True,
+              help="Keep N processes with a Spark session prepared for jobs that run: a job that "
+              "fails over, or is tried again, then starts without waiting for Spark.")  # fmt: skip
 @click.option("--allow-entry", "allowed", multiple=True, metavar="PATTERN",
               help="Run only jobs whose module or file matches this shell pattern, such as 'etl.*' "
               "or '/opt/jobs/*'; hold other jobs. Repeatable.")  # fmt: skip
@@ -88,6 +92,7 @@ def master_command(
     cleanup_max_delay: float,
     retained: tuple[str, ...],
     prepare: bool,
+    warm: int,
     allowed: tuple[str, ...],
     spec_key: SpecKey | None,
     as_json: bool,
@@ -128,7 +133,7 @@ def master_command(
             master = Master(
                 backend, url=url, storage=storage, ttl=ttl, name=name, resources=found,
                 cleanup_policy=policy, report=report, max_attempts=max_attempts, trust=trust,
-                retention=retention, prepare=prepare,
+                retention=retention, prepare=prepare, warm=warm,
             )  # fmt: skip
             credentials.take()  # The master has read them; its children must not inherit them.
             master.run(stop)

@@ -60,7 +60,7 @@ def place_of(named: str | Path) -> StoragePlace:
     url = check_url(text)
     # Options may change, and the copies are still those of the same objects.
     name = hashlib.sha256(url.partition("?")[0].encode()).hexdigest()[:16]
-    return StoragePlace(_work_folder() / name, url)
+    return StoragePlace(work_folder() / name, url)
 
 
 def checked(named: str | Path) -> str | Path:
@@ -104,6 +104,6 @@ def check_url(url: str) -> str:
     return f"{plain}?{parts.query}" if parts.query else plain
 
 
-def _work_folder() -> Path:
+def work_folder() -> Path:
     named = os.environ.get(WORK)
     return Path(named).absolute() if named else Path(f"/var/tmp/jrs-{os.getuid()}")

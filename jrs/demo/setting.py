@@ -22,7 +22,7 @@ from jrs.contract.texts import redacted
 from jrs.demo import data
 from jrs.demo.screen import Screen
 from jrs.recovery.files.job_folders import JobStorage
-from jrs.recovery.spark.session import require_java
+from jrs.recovery.spark.configuration import require_java
 from jrs.store.opening import open_backend
 from jrs.testing.servers import ServerMissing, find_etcd, find_zookeeper
 

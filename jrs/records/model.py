@@ -331,6 +331,9 @@ class AttemptRecord(Stored):
     """Why masters could not start the job, the newest last."""
     spark: SparkApplication | None = None
     """What it runs on a Spark cluster; None if it uses none, or has not reached it."""
+    session: dict[str, str] | None = None
+    """The configuration that the job gives its Spark session, so that a session can be prepared for
+    the next attempt; None if the job has started none, or the configuration may hold secrets."""
 
     @property
     def could_not_start(self) -> bool:

@@ -162,7 +162,12 @@ class Masters:
         self._readers: list[threading.Thread] = []
 
     def start(
-        self, name: str, *, url: str | None = None, prefix: Sequence[str] = ()
+        self,
+        name: str,
+        *,
+        url: str | None = None,
+        prefix: Sequence[str] = (),
+        options: Sequence[str] = (),
     ) -> MasterProcess:
         """Start one more.
 
@@ -170,11 +175,13 @@ class Masters:
             url: the backend's URL for this master alone, for example through a proxy.
             prefix: a command that runs the following command in place of itself, for example on
                 another host.
+            options: further arguments of ``jrs master``, for this master alone.
         """
         if url is not None:
             with open_backend(url, cluster=self.cluster) as backend:
                 self._marks.add(marks.mark_of_cluster(backend.url, self.cluster))
         arguments = ["--backend", url or self.url, *self._arguments, "--name", name, "--json"]
+        arguments += options
         master = MasterProcess(name, arguments, self._environment, prefix)
         reader = threading.Thread(
             target=self._read, args=(master,), name=f"read-{name}", daemon=True

@@ -18,7 +18,7 @@ from ..files.job_folders import JobStorage
 from . import host
 from .context import AttemptContext
 from .own_attempt import OwnAttempt
-from .reporter import PipeReporter, ignore
+from .reporter import PipeReporter
 
 EXIT_DIED = 70
 """The function raised and the restart policy counts that as a death."""
@@ -32,7 +32,7 @@ EXIT_FENCED = 75
 
 @attrs.frozen
 class Launch:
-    """The parameters of a process attempt, passed over a pipe: other users can read arguments."""
+    """The parameters of a process attempt, passed over a socket: other users can read arguments."""
 
     backend: str = attrs.field(repr=False)
     cluster: str
@@ -48,8 +48,12 @@ class Launch:
     """The version of the record that lets the attempt write; None if there is no such record."""
     first_started_at: float
     mark: str
-    reports: int = -1
-    """The descriptor of the pipe for reports to the master; -1 if there is none."""
+    stdout: str = ""
+    """The file for what the attempt prints on its standard output."""
+    stderr: str = ""
+    """The same for its standard error."""
+    log_limit: int = 0
+    """The most bytes of each of them."""
     record: str | None = None
     """The stored form of the attempt's record."""
     secrets: dict[str, str] = attrs.field(factory=dict, repr=False)
@@ -68,7 +72,12 @@ class Launch:
     def from_line(cls, line: bytes) -> Launch:
         return cls(**json.loads(line))
 
-    def context(self, backend: Backend) -> AttemptContext:
+    def context(self, backend: Backend, reports: int) -> AttemptContext:
+        """Return the attempt's context.
+
+        Args:
+            reports: the descriptor of the pipe for reports to the master.
+        """
         spec = decode(JobSpec, self.spec.encode(), "launch")
         record = self.record and decode(AttemptRecord, self.record.encode(), "launch")
         own = self.attempt_fence
@@ -81,7 +90,7 @@ class Launch:
             storage=JobStorage(StoragePlace(Path(self.storage), self.objects), self.cluster),
             first_started_at=self.first_started_at,
             mark=self.mark,
-            on_report=PipeReporter(self.reports) if self.reports >= 0 else ignore,
+            on_report=PipeReporter(reports),
             own=OwnAttempt(record or None),
         )
 
@@ -91,13 +100,15 @@ def launch_of(
     url: str,
     secrets: dict[str, str],
     job_secrets: dict[str, str],
-    reports: int,
+    logs: tuple[Path, Path],
+    log_limit: int,
 ) -> Launch:
     """Return what another process needs to run the attempt of `context`.
 
     Args:
         job_secrets: the job's own, by the names of environment variables.
-        reports: the descriptor of the pipe through which the attempt reports to its master.
+        logs: the files for its standard output and its standard error.
+        log_limit: the most bytes of each of them.
 
     Raises:
         CannotStartHere: this host does not have the job's interpreter.
@@ -120,6 +131,8 @@ def launch_of(
         python=host.interpreter_of(context.spec) if settings.python else "",
         env=settings.env,
         job_secrets=job_secrets,
-        reports=reports,
+        stdout=str(logs[0]),
+        stderr=str(logs[1]),
+        log_limit=log_limit,
         record=None if record is None else encode(record).decode(),
     )

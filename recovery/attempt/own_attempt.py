@@ -54,6 +54,18 @@ class OwnAttempt:
         if self._add(backend, fence, spark=spark):
             self._stored = spark
 
+    def starts_session(
+        self, backend: Backend, fence: Fence, session: dict[str, str] | None
+    ) -> None:
+        """Record the configuration of the job's session, so that one can be prepared for the next
+        attempt.
+
+        Raises:
+            Fenced: a newer leader exists, or the attempt was shut out.
+        """
+        if self.record is not None and self.record.session != session:
+            self._add(backend, fence, session=session)
+
     def ended(self, at: float, how: str) -> tuple[tuple[AttemptSummary, ...], int]:
         """Return the attempts for the job's result, this one with its end, and the number of older
         ones left out."""

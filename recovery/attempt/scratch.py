@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from jrs.contract.errors import CannotStartHere
+from jrs.contract.storage_place import work_folder
 
 VARIABLE = "JRS_SCRATCH"
 _held: dict[Path, int] = {}
@@ -49,6 +50,12 @@ def make(mark: str) -> Path | None:
         if other not in _held:
             _remove_unheld(other)
     return folder
+
+
+def place_without_job() -> dict[str, str]:
+    """Return the environment of a process that needs a place before it has a job: what
+    ``JRS_SCRATCH`` names, or the folder for what a host keeps of jobs."""
+    return {VARIABLE: os.environ.get(VARIABLE) or str(work_folder())}
 
 
 def remove(mark: str) -> None:

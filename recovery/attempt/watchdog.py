@@ -1,22 +1,22 @@
-r"""The watchdog: a tiny program that ties the lifetime of one attempt to its master's.
+"""The watchdog: a tiny program that ties the lifetime of one attempt to its master's.
 
-It reads the launch from its standard input, a pipe whose other end only the master holds, and
-starts the attempt as ``python -m PROGRAM``. Then it waits for four things: the attempt's end, the
-end of the pipe, the end of the leadership, and the time limit of a stage. The kernel closes the
-pipe however the master dies.
-UNTIL is the descriptor of the moment at which the leadership is over (see `Lifeline`): a master
-that is stopped, or cut off, no longer moves that moment. The watchdog imports nothing that could
-block it: a job's Python may be stopped, or stuck in C code, and still ends with its master.
+Its standard input is a socket whose other end only the master holds. From there it takes the launch
+and starts the attempt as ``python -m PROGRAM``. If a plan comes before the launch, the attempt's
+process is started at once, and prepares itself by the plan until the launch comes.
+
+Then it waits for four things: the attempt's end, the end of the socket, the end of the leadership,
+and the time limit of a stage. The kernel closes the socket however the master dies. The launch
+brings the descriptor of the moment at which the leadership is over (see `Lifeline`): a master that
+is stopped, or cut off, no longer moves that moment. The watchdog imports nothing that could block
+it: a job's Python may be stopped, or stuck in C code, and still ends with its master.
 
 It is the parent of every process that the attempt leaves behind: it reaps them, and ends only when
-all of them have ended. If the watchdog itself is killed, the kernel kills the attempt. HELD is the
-lifeline's pipe, which it shares with the attempt. What these processes print passes through it into
-the files STDOUT and STDERR, of at most LIMIT bytes each, with the job's secrets masked. REPORTS is
-the writing end of the pipe through which the attempt reports to its master; only the attempt keeps
-it. Its last word, on its standard output, reports how the attempt ended.
+all of them have ended. If the watchdog itself is killed, the kernel kills the attempt. It shares
+the lifeline's pipe with the attempt. What these processes print passes through it into the job's
+logs, with the job's secrets masked. Its last word, on its standard output, reports how the attempt
+ended.
 
-    python -m jrs.recovery.attempt.watchdog \
-        PROGRAM OLD_MARK STDOUT STDERR LIMIT REPORTS [UNTIL HELD] < pipe > word
+    python -m jrs.recovery.attempt.watchdog PROGRAM [OLD_MARK] < socket > word
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any
 
 import attrs
 
@@ -42,13 +42,18 @@ from jrs.contract.errors import Unavailable
 from ..files.log_writer import Pump
 from ..processes import marks, prctl
 from . import scratch
+from .launch_socket import Kind, LaunchSocket, Message, read
 from .stage_timer import StageLimits
+from .warm_wait import wait_for_launch
 
 _LEFT = 60.0
 """Seconds to wait for the processes that the attempt has left; they are killed repeatedly."""
 
 _DRAINED = 5.0
 """Seconds to wait until the rest of the attempt's output is written: a disk may hang."""
+
+_SAID = 1024
+"""Characters of the end of its stderr that a last word has."""
 
 _ROUND = 0.02
 """Seconds between two rounds of killing, if nothing has ended meanwhile."""
@@ -66,6 +71,10 @@ class Word:
     """Whether the watchdog ended it because the leadership was over."""
     timed_out: str = ""
     """Which stage the watchdog ended it for; empty if none ran longer than its limit."""
+    launched: bool = True
+    """Whether the attempt was passed its launch: it may have ended before."""
+    said: str = ""
+    """The end of its stderr, if it was not."""
 
     def to_line(self) -> bytes:
         return json.dumps(attrs.asdict(self)).encode()
@@ -75,61 +84,100 @@ class Word:
         return cls(**json.loads(line))
 
 
-def main() -> None:
-    program, mark, out, err, limit, reporting, *line = sys.argv[1:]
-    reports = int(reporting)
-    until, held = (int(line[0]), int(line[1])) if line else (None, None)
-    prctl.adopt_orphans()
-    launch = sys.stdin.buffer.readline()
-    if not launch.endswith(b"\n"):
-        return  # The master died before it could pass a launch.
-    given = json.loads(launch)
-    masks.hide(given["job_secrets"].values())
-    ended, ended_writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-    signal.set_wakeup_fd(ended_writer)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    watchdog = os.getpid()
-    told, teller = os.pipe2(os.O_CLOEXEC)
-    limits = StageLimits(told)
-    pump = Pump(int(limit), Path(out), Path(err))
-    stdout, stderr = pump.ends
-    with _in_memory(launch) as stdin:
-        attempt = subprocess.Popen(
-            [given["python"] or sys.executable, "-m", program, str(teller)],
-            stdin=stdin,
+class _Attempt:
+    """The attempt's process.
+
+    Args:
+        python: the interpreter; empty for this one.
+        env: environment variables of the job's own settings.
+        old_mark: the mark by which masters of earlier versions find it.
+    """
+
+    def __init__(self, program: str, python: str, env: dict[str, str], old_mark: str = "") -> None:
+        told, teller = os.pipe2(os.O_CLOEXEC)
+        self.limits = StageLimits(told)
+        self.pump = Pump(streams=2)
+        stdout, stderr = self.pump.ends
+        self.socket, inherited = LaunchSocket.pair()
+        watchdog = os.getpid()
+        self.process = subprocess.Popen(
+            [python or sys.executable, "-m", program, str(teller)],
+            stdin=inherited.fileno(),
             stdout=stdout,
             stderr=stderr,
-            env=_environment(given["env"], mark),
-            pass_fds=(teller, reports) if held is None else (teller, reports, held),
+            env=_environment(env, old_mark),
+            pass_fds=(teller,),
             # Called in this process's only thread, which lives as long as the process.
             preexec_fn=lambda: prctl.die_with(watchdog),
         )
-    os.close(teller)
-    os.close(reports)
-    pump.start()  # After the fork: until then, this process has one thread.
-    lapsed, timed_out = _watch(attempt, until, ended, limits)
-    clean = _end(attempt, ended, Deadline.after(_LEFT))
+        os.close(teller)
+        inherited.close()
+        self.pump.start()  # After the fork: until then, this process has one thread.
+
+    def launch(self, launch: Message, given: dict[str, Any]) -> int | None:
+        """Pass the launch on; return the descriptor of the end of the leadership, if it has one."""
+        masks.hide(given["job_secrets"].values())
+        self.pump.write_to(given["log_limit"], Path(given["stdout"]), Path(given["stderr"]))
+        line, reports, *lifeline = launch.descriptors
+        self.socket.send(Kind.LAUNCH, line, reports, *lifeline[1:])
+        os.close(line)
+        os.close(reports)  # Only the attempt keeps it.
+        return lifeline[0] if lifeline else None
+
+
+def main() -> None:
+    program, *old_mark = sys.argv[1:]
+    prctl.adopt_orphans()
+    master = LaunchSocket.inherited()
+    message = master.receive()
+    if message is None:
+        return  # The master died before it could pass a launch.
+    ended, ended_writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    signal.set_wakeup_fd(ended_writer)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    given = json.loads(read(message.descriptors[0]))
+    attempt = _Attempt(program, given["python"], given["env"], *old_mark)
+    launch: Message | None = message
+    if message.kind is Kind.PLAN:
+        attempt.socket.send(Kind.PLAN, *message.descriptors)
+        message.close()
+        launch = wait_for_launch(
+            master, attempt.socket, ended, lambda: _reap(attempt.process) and _lives(attempt)
+        )
+    lapsed, timed_out = False, ""
+    if launch is not None:
+        until = attempt.launch(launch, json.loads(read(launch.descriptors[0])))
+        lapsed, timed_out = _watch(attempt, master, until, ended)
+    clean = _end(attempt.process, ended, Deadline.after(_LEFT))
     if clean:
-        scratch.remove(given["mark"])
-    pump.join(_DRAINED)  # Before the last word: the master then reads the end of the log.
+        scratch.remove(os.environ[marks.MARK])
+    attempt.pump.join(_DRAINED)  # Before the last word: the master then reads the end of the log.
+    launched = launch is not None
+    said = "" if launched else attempt.pump.kept(1).decode(errors="replace")[-_SAID:]
+    word = Word(attempt.process.returncode, clean, lapsed, timed_out, launched, said)
     with suppress(BrokenPipeError):  # The master is dead.
-        os.write(sys.stdout.fileno(), Word(attempt.returncode, clean, lapsed, timed_out).to_line())
+        os.write(sys.stdout.fileno(), word.to_line())
 
 
-def _environment(given: dict[str, str], mark: str) -> dict[str, str]:
+def _lives(attempt: _Attempt) -> bool:
+    return attempt.process.returncode is None
+
+
+def _environment(given: dict[str, str], old_mark: str) -> dict[str, str]:
     """Return the attempt's environment: the job's own variables, and what makes it find jrs."""
     paths = (given.get("PYTHONPATH", ""), os.environ.get("PYTHONPATH", ""))
     path = os.pathsep.join(filter(None, paths))
-    return {**os.environ, **given, "PYTHONPATH": path, marks.OLD_MARK: mark}
+    old = {marks.OLD_MARK: old_mark} if old_mark else {}
+    return {**os.environ, **given, "PYTHONPATH": path, **old}
 
 
 def _watch(
-    attempt: subprocess.Popen[bytes], until: int | None, ended: int, limits: StageLimits
+    attempt: _Attempt, master: LaunchSocket, until: int | None, ended: int
 ) -> tuple[bool, str]:
     """Wait until the attempt has ended, or has to; return whether its leadership is over, and which
     stage has run for too long."""
-    pipe = sys.stdin.fileno()
-    while attempt.returncode is None:
+    limits, socket = attempt.limits, master.fileno()
+    while _lives(attempt):
         left = _left(until)
         if left == 0:
             return True, ""  # Another master may start the job again from now on.
@@ -141,9 +189,9 @@ def _watch(
                 return False, why
             waits.append(due - time.monotonic())
         told = [limits.descriptor] if limits.is_open else []
-        if pipe in _wait([pipe, *told, ended], max(0.0, min(waits)) if waits else None):
+        if socket in _wait([socket, *told, ended], max(0.0, min(waits)) if waits else None):
             return False, ""  # The master died, or wants the attempt to end.
-        _reap(attempt)
+        _reap(attempt.process)
     return False, ""
 
 
@@ -194,14 +242,6 @@ def _left(until: int | None) -> float | None:
         return None
     (moment,) = struct.unpack("d", os.pread(until, 8, 0))
     return max(0.0, float(moment) - lease_time())
-
-
-def _in_memory(line: bytes) -> BinaryIO:
-    """Return a file to read `line` from: unlike a pipe, it never blocks its writer."""
-    file = os.fdopen(os.memfd_create("launch"), "w+b")
-    file.write(line)
-    file.seek(0)
-    return file
 
 
 if __name__ == "__main__":

@@ -25,6 +25,8 @@ from jrs.contract import masks
 PARTS = 4
 """The parts of a stream that are kept: the first, and the newest of the others."""
 _CHUNK = 256 * 1024
+_KEPT = 64 * 1024
+"""Bytes that are kept of a stream whose log is not known yet."""
 
 
 def part_path(stream: Path, number: int) -> Path:
@@ -114,17 +116,19 @@ class LogWriter:
 class Pump:
     """Moves what an attempt prints from its pipes to its logs, in a thread; masks its secrets.
 
-    A disk that hangs holds up this thread, and not the process that ends the attempt.
+    A disk that hangs holds up this thread, and not the process that ends the attempt. What is
+    printed before the logs are known is kept, up to 64 KiB of each stream.
     """
 
-    def __init__(self, limit: int, *streams: Path) -> None:
-        self._writers: dict[int, tuple[masks.Stream, LogWriter]] = {}
+    def __init__(self, streams: int) -> None:
+        self._streams: dict[int, _Output] = {}
         self.ends: list[int] = []
         """For the attempt: the ends of the pipes to write to, in the order of the streams."""
-        for stream in streams:
+        for _ in range(streams):
             reader, writer = os.pipe2(os.O_CLOEXEC)
-            self._writers[reader] = (masks.Stream(), LogWriter(stream, limit))
+            self._streams[reader] = _Output()
             self.ends.append(writer)
+        self._outputs = [*self._streams.values()]
         self._thread = threading.Thread(target=self._run, name="jrs-logs", daemon=True)
 
     def start(self) -> None:
@@ -133,19 +137,56 @@ class Pump:
             os.close(end)
         self._thread.start()
 
+    def write_to(self, limit: int, *streams: Path) -> None:
+        """Write each stream to a log of at most `limit` bytes, from what was kept on."""
+        for output, stream in zip(self._outputs, streams, strict=True):
+            output.write_to(LogWriter(stream, limit))
+
+    def kept(self, stream: int) -> bytes:
+        """Return what was kept of a stream whose log is not known."""
+        return self._outputs[stream].kept
+
     def join(self, seconds: float) -> None:
         """Wait until every process that has inherited an end has closed it."""
         self._thread.join(seconds)
 
     def _run(self) -> None:
-        while self._writers:
-            ready, _, _ = select.select([*self._writers], [], [])
+        while self._streams:
+            ready, _, _ = select.select([*self._streams], [], [])
             for reader in ready:
-                stream, writer = self._writers[reader]
+                output = self._streams[reader]
                 if data := os.read(reader, _CHUNK):
-                    writer.write(stream.feed(data))
+                    output.feed(data)
                     continue
-                writer.write(stream.rest())
-                writer.close()
+                output.close()
                 os.close(reader)
-                del self._writers[reader]
+                del self._streams[reader]
+
+
+class _Output:
+    """One stream: kept until its log is known, then written there. Safe for use by many threads."""
+
+    def __init__(self) -> None:
+        self.kept = b""
+        self._masked = masks.Stream()
+        self._log: LogWriter | None = None
+        self._lock = threading.Lock()
+
+    def write_to(self, log: LogWriter) -> None:
+        with self._lock:
+            self._log = log
+            if self.kept:
+                log.write(self._masked.feed(self.kept))
+
+    def feed(self, data: bytes) -> None:
+        with self._lock:
+            if self._log is None:
+                self.kept = (self.kept + data)[-_KEPT:]
+            else:
+                self._log.write(self._masked.feed(data))
+
+    def close(self) -> None:
+        with self._lock:
+            if self._log is not None:
+                self._log.write(self._masked.rest())
+                self._log.close()

@@ -59,10 +59,9 @@ def _share(path: Path) -> None:
 
 
 @contextmanager
-def shared_by_children(folder: Path) -> Iterator[None]:
-    """Let the group change what processes make that are started meanwhile, if `folder` is shared
-    with it."""
-    if not is_shared(folder):
+def for_children(*, shared: bool) -> Iterator[None]:
+    """Let the group change what processes make that are started meanwhile, if `shared`."""
+    if not shared:
         yield
         return
     before = os.umask(0o007)

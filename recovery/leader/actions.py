@@ -134,11 +134,11 @@ class Actions:
         if kind is not spec.runner:
             how = " in a process of its own: a leader died while the job ran in its process"
         self._emit("attempt", job_id, f"attempt {record.attempt} starts{how}")
-        self._attempts.begin(
-            job_id,
-            lambda ended: self._run(context, function, ended),
-            on_end,
-        )
+        try:
+            self._attempts.begin(job_id, lambda ended: self._run(context, function, ended), on_end)
+        except BaseException:
+            self._context.runners[kind].release(record.mark)
+            raise
         return record.used
 
     def time_out(self, spec: JobSpec, why: str) -> RestartPlan | None:

@@ -94,10 +94,31 @@ class AttemptRecords:
         if guards is None:
             return None
         before, version = self.newest(job_id)
+        kind = suspects.runner_of(spec, before.suspicion if before else 0)
+        runner = self._context.runners[kind]
+        reserved = runner.reserve(spec, before)
+        try:
+            begun = self._begin(spec, before, version, kind, reserved, guards)
+        except BaseException:
+            runner.release(reserved or "")
+            raise
+        if begun is None and reserved is not None:
+            runner.release(reserved)
+        return begun
+
+    def _begin(
+        self,
+        spec: JobSpec,
+        before: AttemptRecord | None,
+        version: int | None,
+        kind: RunnerKind,
+        reserved: str | None,
+        guards: list[Op],
+    ) -> tuple[AttemptRecord, Fence] | None:
+        job_id = spec.job_id
         # What could not be started was no attempt: its number is used again.
         counted = before is not None and not before.could_not_start
         earlier, left_out = _earlier(before) if before else ((), 0)
-        kind = suspects.runner_of(spec, before.suspicion if before else 0)
         record = AttemptRecord(
             job_id=job_id,
             attempt=before.attempt + counted if before else 1,
@@ -112,13 +133,14 @@ class AttemptRecords:
             unheard=before.unheard if before else (),
             used=used_time.used(before, spec.timeout, self._now()),
             counted_at=self._now(),
-            mark=self._context.runtime.token(),
+            mark=reserved or self._context.runtime.token(),
             earlier_marks=left_running.marks_after(before),
             obstacles=self._obstacles_elsewhere(before),
             host=socket.gethostname(),
             pid=os.getpid() if kind is RunnerKind.THREAD else 0,
             earlier=earlier,
             earlier_left_out=left_out,
+            session=before.session if before else None,
         )
         name = attempt_fence.name_of(record.epoch, record.attempt, record.mark)
         let_in = attempt_fence.let_in_ops(self._backend, job_id, name)

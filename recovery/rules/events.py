@@ -71,6 +71,8 @@ class EventKind(enum.StrEnum):
     """A job may have killed the leader in whose process it ran."""
     SUSPENDED = "suspended"
     """A job is suspended."""
+    WARM = "warm"
+    """A process is prepared for the next attempt of a job, or was lost."""
     WAITING = "waiting"
     """A master or a job waits for something that passes, or that an operator has to mend."""
 

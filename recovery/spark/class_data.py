@@ -34,11 +34,12 @@ from jrs.contract.errors import InvalidInput, Unavailable
 
 from ..files.sync import sync
 from ..processes import memory
+from . import warm_up
 from .settings import LOCAL, STREAMING
 from .surroundings import CONF_DIR, configuration_folder, spark_home
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 FOLDER = "JRS_CLASS_DATA"
 """The environment variable that names the archives' folder, or is ``off``."""
@@ -295,7 +296,9 @@ def _train(target: Path, folder: Path) -> None:
         ),
     }
     try:
-        _work_like_a_job(SparkSession.builder.config(map={**conf}).getOrCreate(), folder)
+        session = SparkSession.builder.config(map={**conf}).getOrCreate()
+        warm_up.work_like_a_job(session, folder)
+        session.stop()
     except Exception as error:
         # Read its text now: that of an error of the JVM ends with the JVM. Of two lines, the second
         # names the cause: in the first, Py4J says which call failed.
@@ -309,29 +312,6 @@ def _train(target: Path, folder: Path) -> None:
             gateway.proc.wait(_PATIENCE)  # It writes the archive when it ends.
     if not target.is_file():
         raise RuntimeError("this Java writes no archive of classes")
-
-
-def _work_like_a_job(session: SparkSession, folder: Path) -> None:
-    from pyspark.sql import functions as F
-
-    rows = session.range(0, 1000, 1, 2).selectExpr(
-        "timestamp_seconds(id * 60) as at", "cast(id % 3 as string) as key", "id as value"
-    )
-    rows.write.parquet(str(folder / "in"))
-    stream = session.readStream.schema(rows.schema).parquet(str(folder / "in"))
-    window = F.window("at", "10 minutes")
-    sums = stream.withWatermark("at", "20 minutes").groupBy(window, "key").agg(F.sum("value"))
-    query = (
-        sums.writeStream.format("parquet")
-        .option("checkpointLocation", str(folder / "ck"))
-        .trigger(availableNow=True)
-        .start(str(folder / "out"))
-    )
-    query.awaitTermination()
-    names = session.createDataFrame([("0", "zero"), ("1", "one")], ["key", "name"])
-    joined = session.read.parquet(str(folder / "in")).join(names, "key", "left")
-    joined.groupBy("name").agg(F.count("*"), F.max("at")).orderBy("name").collect()
-    session.stop()
 
 
 if __name__ == "__main__":

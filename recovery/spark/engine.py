@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..attempt.engine import SparkEngine, StreamHost, StreamSupervisor
-from . import cluster
+from ..attempt.engine import StreamHost, StreamSupervisor
+from ..attempt.warm_plan import WarmPlan
+from . import cluster, prepared
 from .session import cancel_work, jvm_died, require_pyspark, session_of
 
 if TYPE_CHECKING:
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
 
 class PySparkEngine:
     """The engine of attempts on PySpark."""
+
+    def prepare(self, plan: WarmPlan) -> None:
+        require_pyspark()
+        prepared.prepare(plan)
 
     def session(self, run: StreamHost) -> SparkSession:
         return session_of(run.context)
@@ -35,4 +40,4 @@ class PySparkEngine:
         cancel_work(job_id)
 
 
-ENGINE: SparkEngine = PySparkEngine()
+ENGINE = PySparkEngine()

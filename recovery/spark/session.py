@@ -3,40 +3,24 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from jrs.contract import credentials
 from jrs.contract.errors import CannotStartHere, InvalidInput
 
 from ..attempt import entry_point
 from ..attempt.context import AttemptContext
 from ..attempt.job import Job, context_of
 from ..files import permissions
-from . import class_data, cluster, reach, surroundings, worker_python
-from .settings import (
-    CLUSTER,
-    DEFAULTS,
-    LOCAL,
-    PLAIN,
-    STREAMING,
-    conf_of,
-    dotted,
-    given_by_code,
-)
+from . import cluster, configuration, jvm, prepared, reach, surroundings
+from .settings import PLAIN, conf_of, dotted, given_by_code
 
 if TYPE_CHECKING:
-    from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
 
-_PYTHON = "spark.pyspark.python"
-_DYING = 5.0
-"""Seconds in which a JVM that closed its sockets has ended."""
 _starting = threading.Lock()
 _started_with: dict[str, str] = {}
 """What the job's code gave to start the running session."""
@@ -90,34 +74,14 @@ def session_of(
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    started = False
     with _starting:
-        if _gateway_exit() is not None:
-            _forget_jvm()
-        elif _is_stopped():
-            _forget_session()
-        if SparkContext._active_spark_context is None:
-            require_java()
-            elsewhere = surroundings.settings_found(os.environ)
-            scratch = attempt.scratch()
-            given = _configuration(attempt, by_code, elsewhere, scratch)
-            master = surroundings.master_of(dict(given.getAll()), elsewhere)
-            on_host = surroundings.is_local(master)
-            named = _PYTHON in elsewhere or given.contains(_PYTHON)
-            reach.require_reachable(master)
-            builder = SparkSession.builder.config(conf=given)
-            # Secrets of a driver; an attempt has none.
-            with (
-                credentials.withheld(),
-                permissions.shared_by_children(attempt.storage.root),
-                worker_python.this_one(scratch, on_host=on_host, named=named),
-            ):
-                found = builder.getOrCreate()
-            for path in attempt.spec.settings.py_files:
-                found.sparkContext.addPyFile(path)
-            _started_with.clear()
-            _started_with.update(by_code)
-            started = True
+        if jvm.exit_status() is not None:
+            jvm.forget()
+        elif jvm.is_stopped():
+            jvm.forget_session()
+        started = SparkContext._active_spark_context is None or prepared.is_waiting()
+        if started:
+            found = _started(attempt, by_code)
         else:
             found = SparkSession.builder.getOrCreate()
             _check_same(found, by_code)
@@ -141,17 +105,6 @@ def require_pyspark() -> None:
         raise CannotStartHere("this job needs Spark: pip install 'jrs[spark]'") from error
 
 
-def require_java() -> None:
-    """Raise `CannotStartHere`, with how to install it, if there is no Java to run Spark on."""
-    if class_data.find_java() is None:
-        home = os.environ.get("JAVA_HOME")
-        where = f"JAVA_HOME ({home}) holds no bin/java" if home else "there is no java on PATH"
-        raise CannotStartHere(
-            f"Spark needs Java 17 or newer, but {where}: apt-get install openjdk-17-jre-headless, "
-            "or set JAVA_HOME"
-        )
-
-
 def jvm_died(error: BaseException) -> bool:
     """Return whether `error` was raised because the JVM behind this process's Spark has died, or
     Spark has stopped the session by itself.
@@ -165,18 +118,18 @@ def jvm_died(error: BaseException) -> bool:
             return True
         if type(cause).__module__ == "py4j.protocol" or isinstance(cause, ConnectionError):
             # Its sockets close a moment before its end is visible.
-            gone = _gateway_exit(wait=not hasattr(cause, "java_exception")) is not None
-            return gone or _is_stopped()
-        if type(cause).__module__.startswith("pyspark.") and _is_stopped():
+            gone = jvm.exit_status(wait=not hasattr(cause, "java_exception")) is not None
+            return gone or jvm.is_stopped()
+        if type(cause).__module__.startswith("pyspark.") and jvm.is_stopped():
             return True
-    return _gateway_exit() is not None
+    return jvm.exit_status() is not None
 
 
 def cancel_work(job_id: str) -> None:
     """Cancel the Spark jobs of a job that runs in this process; harmless if there are none."""
     pyspark = sys.modules.get("pyspark")
     context = None if pyspark is None else pyspark.SparkContext._active_spark_context
-    if context is not None and _gateway_exit() is None:
+    if context is not None and jvm.exit_status() is None:
         context.cancelJobGroup(_name(job_id))
         context.cancelJobsWithTag(_name(job_id))
 
@@ -193,6 +146,28 @@ def _pickle_by_value(attempt: AttemptContext) -> None:
     module = entry_point.from_file(attempt.spec.entry_point)
     if module is not None:
         cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+
+
+def _started(attempt: AttemptContext, by_code: dict[str, str]) -> SparkSession:
+    """Return a new session for the attempt, or the one that was prepared for it."""
+    given = {**conf_of(attempt.spec.settings), **by_code}
+    elsewhere = surroundings.settings_found(os.environ)
+    shared = permissions.is_shared(attempt.storage.root)
+    conf = configuration.complete(given, elsewhere, shared=shared)
+    conf.setdefault(configuration.NAME, f"jrs {attempt.job_id}")
+    master = surroundings.master_of(conf, elsewhere)
+    found = prepared.take(conf, elsewhere)
+    if found is None:
+        configuration.require_java()
+        reach.require_reachable(master)
+        found = configuration.start(conf, elsewhere, attempt.scratch(), shared=shared)
+    for path in attempt.spec.settings.py_files:
+        found.sparkContext.addPyFile(path)
+    _started_with.clear()
+    _started_with.update(by_code)
+    to_record = prepared.to_record(given) if surroundings.is_local(master) else None
+    attempt.own.starts_session(attempt.backend, attempt.fence, to_record)
+    return found
 
 
 def _check_same(session: SparkSession, by_code: dict[str, str]) -> None:
@@ -216,89 +191,6 @@ def _check_known(session: SparkSession, keys: Iterable[str]) -> None:
                 f"Spark does not know {key}: if a part of the key has an underscore, or the key is "
                 "not one of Spark's own, give a mapping: jrs.spark(job, {'spark.…': …})"
             )
-
-
-def _configuration(
-    attempt: AttemptContext,
-    by_code: dict[str, str],
-    elsewhere: dict[str, str],
-    scratch: Path | None,
-) -> SparkConf:
-    """Return the configuration of a session that is about to start.
-
-    Args:
-        elsewhere: what Spark finds by itself.
-        scratch: for temporary files.
-
-    Raises:
-        InvalidInput, CannotStartHere: it would be a session of Spark Connect.
-    """
-    from pyspark import SparkConf
-
-    conf = {**conf_of(attempt.spec.settings), **by_code}
-    surroundings.refuse_connect(conf, elsewhere, os.environ)
-    given = SparkConf()
-    for key, value in conf.items():
-        given.set(key, value)
-    given.setIfMissing("spark.app.name", f"jrs {attempt.job_id}")
-    on_host = surroundings.is_local(surroundings.master_of(conf, elsewhere))
-    for key, value in {**DEFAULTS, **(LOCAL if on_host else CLUSTER)}.items():
-        if key not in elsewhere:
-            given.setIfMissing(key, value)
-    if not any(key in elsewhere or given.contains(key) for key in STREAMING):
-        for key, value in STREAMING.items():
-            given.set(key, value)  # Together or not at all: other stores do not know version 2.
-    umask = "spark.hadoop.fs.permissions.umask-mode"
-    if umask not in elsewhere and permissions.is_shared(attempt.storage.root):
-        # Hadoop sets the permissions of what it creates, whatever the process's umask is.
-        given.setIfMissing(umask, "007")
-    java = [class_data.options()]
-    if scratch is not None and not given.contains("spark.local.dir"):
-        given.set("spark.local.dir", str(scratch))
-        java.append(f'"-Djava.io.tmpdir={scratch}"')
-    options = "spark.driver.defaultJavaOptions"
-    java.append(given.get(options, elsewhere.get(options, "")))
-    given.set(options, " ".join(filter(None, java)))
-    return given
-
-
-def _gateway_exit(*, wait: bool = False) -> int | None:
-    """Return the exit status of the JVM that this process started; None while it lives."""
-    pyspark = sys.modules.get("pyspark")
-    gateway: Any = None if pyspark is None else pyspark.SparkContext._gateway
-    process = getattr(gateway, "proc", None)
-    if not isinstance(process, subprocess.Popen):
-        return None
-    try:
-        return process.wait(_DYING) if wait else process.poll()
-    except subprocess.TimeoutExpired:
-        return None
-
-
-def _forget_jvm() -> None:
-    """Let pyspark start a new JVM: by itself it continues with the one that died."""
-    from pyspark import SparkContext
-
-    SparkContext._gateway = SparkContext._jvm = None
-    _forget_session()
-
-
-def _is_stopped() -> bool:
-    """Return whether Spark has stopped this process's session: its cluster ended it, or went."""
-    pyspark = sys.modules.get("pyspark")
-    context = None if pyspark is None else pyspark.SparkContext._active_spark_context
-    try:
-        return context is not None and bool(context._jsc.sc().isStopped())
-    except Exception:
-        return False  # The JVM ends: that is noticed by its process.
-
-
-def _forget_session() -> None:
-    from pyspark import SparkContext
-    from pyspark.sql import SparkSession
-
-    SparkContext._active_spark_context = None
-    SparkSession._instantiatedSession = SparkSession._activeSession = None
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

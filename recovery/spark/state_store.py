@@ -9,7 +9,7 @@ from jrs.contract.errors import InvalidInput
 
 from ..checkpoint_format import commit_log
 from ..checkpoint_format.checkpoint import commit_of
-from .session import require_java
+from .configuration import require_java
 from .settings import STATE_FORM
 
 

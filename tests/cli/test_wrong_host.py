@@ -19,7 +19,7 @@ def quick(job):
     return "ran"
 
 def on_java(job):
-    from jrs.recovery.spark.session import require_java
+    from jrs.recovery.spark.configuration import require_java
 
     require_java()  # As `job.spark` does.
     return "ran on Java"

@@ -13,7 +13,7 @@ from jrs.contract.errors import InvalidInput
 from jrs.demo import data as demo_data
 from jrs.records.model import JobStatus, Json
 from jrs.recovery.files.job_folders import JobStorage
-from jrs.recovery.spark.session import require_java
+from jrs.recovery.spark.configuration import require_java
 from jrs.store.jobs import JobCatalog
 from jrs.testing.masters import Masters
 

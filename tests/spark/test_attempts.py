@@ -17,6 +17,7 @@ from jrs.records.model import JobStatus
 from jrs.records.settings import JobSettings
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.spark import session
+from jrs.recovery.spark.configuration import require_java
 from jrs.store.jobs import JobCatalog
 from jrs.testing.masters import Masters
 from tests.recovery.lead import Lead
@@ -146,7 +147,7 @@ def test_without_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, home: str
         monkeypatch.setenv("JAVA_HOME", home)
 
     with pytest.raises(CannotStartHere, match="apt-get install openjdk-17-jre-headless") as error:
-        session.require_java()
+        require_java()
 
     assert "\n" not in str(error.value)
 

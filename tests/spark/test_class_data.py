@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from jrs.contract.errors import InvalidInput, Unavailable
-from jrs.recovery.spark import class_data
+from jrs.recovery.spark import class_data, warm_up
 from jrs.testing.masters import Masters
 
 from .conftest import Cluster
@@ -139,8 +139,8 @@ def test_what_fails_in_the_jvm_is_said(folder: Path) -> None:
     archive.with_suffix(".wanted").touch()
     code = f"""
 from {class_data.__name__} import main
-import {class_data.__name__} as made
-made._work_like_a_job = lambda session, folder: session._jvm.java.io.FileReader("none")
+import {warm_up.__name__} as warm_up
+warm_up.work_like_a_job = lambda session, folder: session._jvm.java.io.FileReader("none")
 main()
 """
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE) as maker:

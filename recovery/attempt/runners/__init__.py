@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 
 from jrs.contract.clock import Deadline
+from jrs.records.model import AttemptRecord, JobSpec
 
 from ..context import AttemptContext
 
@@ -55,6 +56,18 @@ class NotStarted(RunningAttempt):
 
 class Runner(abc.ABC):
     """Starts attempts."""
+
+    def reserve(self, spec: JobSpec, before: AttemptRecord | None) -> str | None:
+        """Reserve a process that is prepared for the job's next attempt; return its mark, which
+        the attempt's record then has. None if there is none.
+
+        Args:
+            before: the job's newest attempt.
+        """
+        return None
+
+    def release(self, mark: str) -> None:  # noqa: B027 - most runners reserve nothing
+        """End the process that was reserved, unless an attempt was started with it. Idempotent."""
 
     @abc.abstractmethod
     def start(

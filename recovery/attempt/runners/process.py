@@ -1,22 +1,20 @@
 """The process runner: every attempt in a session of its own, ended as a whole.
 
-The master holds one end of a pipe, the attempt's watchdog the other; see `watchdog`.
+The master holds one end of a socket, the attempt's watchdog the other; see `watchdog`.
 """
 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from jrs.contract import credentials, masks
 from jrs.contract.clock import Deadline
-from jrs.contract.errors import InvalidInput, Unavailable
-from jrs.contract.fork import forget_in_children
+from jrs.contract.errors import InvalidInput
+from jrs.records.model import AttemptRecord, JobSpec
 
 from ...files import logs
 from ...processes import marks
@@ -24,9 +22,13 @@ from ...rules.retention import LogLimits
 from .. import host
 from ..context import AttemptContext
 from ..launch import EXIT_CANNOT_START, EXIT_DIED, EXIT_FENCED, EXIT_JVM_DIED, launch_of
+from ..launch_socket import Kind
+from ..warm_plan import plan_of
 from ..watchdog import Word
 from . import AttemptExit, OnEnd, Runner, RunningAttempt
 from .reports import Reports
+from .warm_pool import WarmPool
+from .watchdog_process import WatchdogProcess, environment
 
 _STDERR_TAIL = 4096
 """Bytes."""
@@ -40,8 +42,10 @@ class ProcessRunner(Runner):
 
     Args:
         url: the backend's URL as the attempt opens it, secrets included.
-        program: the module that reads a `Launch` and runs the attempt.
+        program: the module that takes a `Launch` and runs the attempt.
         limits: the bytes of logs that are kept.
+        warm: processes that are prepared for attempts; None if there are none.
+        shared: whether the group of the storage may change what attempts make.
     """
 
     def __init__(
@@ -49,12 +53,25 @@ class ProcessRunner(Runner):
         url: str,
         program: str,
         limits: LogLimits = LogLimits(),  # noqa: B008 - it cannot be changed
+        warm: WarmPool | None = None,
+        *,
+        shared: bool = False,
     ) -> None:
         self._limits = limits
         self._url = url
         self._program = program
+        self._warm = warm
+        self._shared = shared
         self._secrets = credentials.secrets_of(os.environ)
         self._reports = Reports()
+
+    def reserve(self, spec: JobSpec, before: AttemptRecord | None) -> str | None:
+        plan = None if self._warm is None else plan_of(spec, before, shared=self._shared)
+        return None if self._warm is None or plan is None else self._warm.reserve(plan)
+
+    def release(self, mark: str) -> None:
+        if self._warm is not None:
+            self._warm.release(mark)
 
     def start(
         self, context: AttemptContext, function: Callable[..., Any] | None, on_end: OnEnd
@@ -63,19 +80,20 @@ class ProcessRunner(Runner):
             raise InvalidInput("a function of the driver cannot run in a process of its own")
         marks.check_visible()
         spec = context.spec
-        host.check(spec, _environment())
+        host.check(spec, environment())
         job_secrets = host.secrets_of(spec)
-        url, cluster = context.backend.url, context.backend.cluster
-        old_mark = marks.old_mark(url, cluster, spec.job_id, context.fence.epoch, context.attempt)
         folder = context.storage.logs(spec.job_id)
         logs.make_room(folder, self._limits.room_in_job)
         out, err = (logs.stream(folder, context.attempt, name) for name in logs.STREAMS)
         line = context.lifeline
-        inherited = (line.until, line.held) if line else ()
+        lifeline = (line.until, line.held) if line else ()
+        launch = launch_of(
+            context, self._url, self._secrets, job_secrets, (out, err), self._limits.stream
+        )
         reports = self._reports.open(context.on_report)
         try:
-            launch = launch_of(context, self._url, self._secrets, job_secrets, reports.writing)
-            watchdog = self._watchdog(context, old_mark, out, err, reports.writing, inherited)
+            watchdog = self._watchdog(context)
+            watchdog.send(Kind.LAUNCH, launch.to_line(), reports.writing, *lifeline)
         except BaseException:
             self._reports.close(reports)
             raise
@@ -87,37 +105,18 @@ class ProcessRunner(Runner):
             self._reports.close(reports)
             on_end(how)
 
-        return ProcessAttempt(watchdog, context, launch.to_line(), err, ended, reveal)
+        return ProcessAttempt(watchdog, spec.job_id, err, ended, reveal)
 
-    def _watchdog(
-        self,
-        context: AttemptContext,
-        old_mark: str,
-        out: Path,
-        err: Path,
-        reports: int,
-        inherited: tuple[int, ...],
-    ) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "jrs.recovery.attempt.watchdog",
-                self._program,
-                old_mark,
-                out,
-                err,
-                str(self._limits.stream),
-                str(reports),
-                *map(str, inherited),
-            ],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-            env={**_environment(), marks.MARK: context.mark},
-            pass_fds=(reports, *inherited),
+    def _watchdog(self, context: AttemptContext) -> WatchdogProcess:
+        """Return the prepared process that was reserved for the attempt, or a new one."""
+        prepared = None if self._warm is None else self._warm.take(context.mark)
+        if prepared is not None and prepared.process.poll() is None:
+            return prepared
+        backend, epoch = context.backend, context.fence.epoch
+        old_mark = marks.old_mark(
+            backend.url, backend.cluster, context.job_id, epoch, context.attempt
         )
+        return WatchdogProcess(self._program, context.mark, old_mark)
 
 
 class ProcessAttempt(RunningAttempt):
@@ -125,49 +124,36 @@ class ProcessAttempt(RunningAttempt):
 
     def __init__(
         self,
-        watchdog: subprocess.Popen[bytes],
-        context: AttemptContext,
-        launch: bytes,
+        watchdog: WatchdogProcess,
+        job_id: str,
         stderr: Path,
         on_end: OnEnd,
         reveal: Callable[[], None],
     ) -> None:
         self._watchdog = watchdog
-        self._marks = marks.marks_of(context.mark)
         self._stderr = stderr
         self._on_end = on_end
         self._reveal = reveal
-        self._pipe = threading.Lock()
         self._is_dead = False
-        assert watchdog.stdin is not None
-        try:
-            watchdog.stdin.write(launch)
-            watchdog.stdin.flush()
-        except BrokenPipeError:
-            pass  # It died at once; the waiter reports how.
         self._waiter = threading.Thread(
-            target=self._wait, name=f"jrs-attempt-{context.job_id}", daemon=True
+            target=self._wait, name=f"jrs-attempt-{job_id}", daemon=True
         )
-        forget_in_children(self)
         self._waiter.start()
 
     def end(self, deadline: Deadline) -> bool:
-        self._close_pipe()
+        self._watchdog.close()
         self._waiter.join(min(_WATCHDOG, deadline.remaining() / 2))
         if not self._is_dead:
             # Not left to the watchdog alone: it may have been stopped.
-            try:
-                marks.end(self._marks, deadline)
-            except Unavailable:
+            if not self._watchdog.end_all(deadline):
                 return False
             self._waiter.join(deadline.bounded())
         return True
 
     def _wait(self) -> None:
-        code = self._watchdog.wait()
-        word = self._word() or Word(code, clean=False, lapsed=False)
-        self._close_pipe()
-        self._is_dead = word.clean or self._ends_all()
+        word = self._watchdog.wait()
+        self._watchdog.close()
+        self._is_dead = word.clean or self._watchdog.end_all()
         self._on_end(
             AttemptExit(
                 message=_says(word),
@@ -177,39 +163,10 @@ class ProcessAttempt(RunningAttempt):
                 cannot_start=word.status == EXIT_CANNOT_START,
                 lapsed=word.lapsed,
                 timed_out=bool(word.timed_out),
+                begun=word.launched,
             )
         )
         self._reveal()  # The texts of its end are masked by now.
-
-    def _word(self) -> Word | None:
-        """Return the watchdog's last word, or None if it was killed before."""
-        assert self._watchdog.stdout is not None
-        with self._watchdog.stdout as pipe:
-            # A child that was just forked may hold the other end: do not wait for an end of file.
-            os.set_blocking(pipe.fileno(), False)
-            said = pipe.read()
-        return Word.from_line(said) if said else None
-
-    def _ends_all(self) -> bool:
-        """End the processes that a killed watchdog has left."""
-        try:
-            marks.end(self._marks, Deadline.after(60.0))
-        except Unavailable:
-            return False  # The next attempt checks again before it starts.
-        return True
-
-    def _close_pipe(self) -> None:
-        with self._pipe:
-            if self._watchdog.stdin is not None and not self._watchdog.stdin.closed:
-                try:
-                    self._watchdog.stdin.close()
-                except BrokenPipeError:
-                    pass
-
-    def forget(self) -> Iterable[int]:
-        """Have a forked child close the pipe: it must not hold it open for its parent."""
-        pipe = self._watchdog.stdin
-        return () if pipe is None or pipe.closed else (pipe.fileno(),)
 
 
 def _says(word: Word) -> str:
@@ -217,6 +174,8 @@ def _says(word: Word) -> str:
         return "its leadership was over"
     if word.timed_out:
         return word.timed_out
+    if not word.launched:
+        return "the process that was prepared for it ended"
     status = word.status
     if status < 0:
         return f"its process was killed by signal {-status}"
@@ -231,14 +190,3 @@ def _tail(path: Path) -> str:
     # With room for a secret that begins in front of the tail.
     found = logs.end_of(path, _STDERR_TAIL + masks.longest() * 4)
     return masks.masked(found.decode(errors="replace"))[-_STDERR_TAIL:]
-
-
-def _environment() -> dict[str, str]:
-    """Return the environment of the watchdog, the attempt and its children: no secrets."""
-    return {**credentials.without_secrets(os.environ), "PYTHONPATH": _python_path()}
-
-
-def _python_path() -> str:
-    """Let the attempt import what its master can: the script's folder, and PYTHONPATH."""
-    parts = [sys.path[0] or os.getcwd(), os.environ.get("PYTHONPATH", "")]
-    return os.pathsep.join(part for part in parts if part)

@@ -105,7 +105,8 @@ def test_a_full_disk_drops_and_counts(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_a_missing_folder_does_not_stop_the_pump(tmp_path: Path) -> None:
     """U6: an attempt whose logs cannot be opened prints on: nothing blocks, nothing is raised."""
-    pump = Pump(1000, tmp_path / "gone" / "attempt-1.out")
+    pump = Pump(streams=1)
+    pump.write_to(1000, tmp_path / "gone" / "attempt-1.out")
     end = os.dup(pump.ends[0])
     pump.start()
     for _ in range(100):

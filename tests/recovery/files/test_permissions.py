@@ -49,7 +49,7 @@ def test_c3_what_the_jvm_makes(tmp_path: Path) -> None:
     """C3: what a child makes is for the group, if the storage is; what the process makes is not."""
     for name, bits in (("private", 0o2775), ("shared", 0o2770)):
         tmp_path.chmod(bits)
-        with permissions.shared_by_children(tmp_path):
+        with permissions.for_children(shared=permissions.is_shared(tmp_path)):
             subprocess.run(["touch", tmp_path / name], check=True)
     (tmp_path / "own").touch()
 

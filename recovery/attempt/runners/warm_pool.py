@@ -1,0 +1,260 @@
+"""Warm standby: processes that are prepared for attempts before there are any.
+
+Each process serves one attempt, and another one is prepared in its place a while after that: a host
+that has just taken jobs over has better things to do.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+import select
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Self
+
+import attrs
+
+from jrs.contract.clock import Deadline
+from jrs.contract.errors import OutcomeUnknown, Unavailable
+from jrs.contract.runtime import RUNTIME, Runtime
+
+from ..launch_socket import Kind
+from ..warm_plan import WarmPlan
+from ..watchdog import Word
+from .watchdog_process import WatchdogProcess
+
+_LOOK = 30.0
+"""Seconds between two looks at what is wanted; also from a claim to the next preparation."""
+_PATIENCE = 300.0
+"""Seconds in which a process has to prepare itself."""
+_LONGEST_BREAK = 3600.0
+"""Seconds: the break after a process that could not prepare itself doubles up to this."""
+_END = 30.0
+"""Seconds in which the processes of a watchdog have to end."""
+
+
+class _State(enum.Enum):
+    PREPARING = enum.auto()
+    READY = enum.auto()
+    RESERVED = enum.auto()
+
+
+@attrs.define(eq=False)
+class _Warm:
+    watchdog: WatchdogProcess
+    plan: WarmPlan
+    since: float
+    state: _State = _State.PREPARING
+
+
+class WarmPool:
+    """Keeps processes prepared while it is entered. Safe for use by many threads.
+
+    Args:
+        size: how many processes wait.
+        program: the module that takes a plan and then a launch.
+        wanted: returns the plan of each job that an attempt may be started of; may raise as a
+            backend does.
+        say: reports what happens, in words.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        program: str,
+        wanted: Callable[[], Sequence[WarmPlan]],
+        say: Callable[[str], None],
+        runtime: Runtime = RUNTIME,
+    ) -> None:
+        self._size = size
+        self._program = program
+        self._wanted = wanted
+        self._say = say
+        self._runtime = runtime
+        self._lock = threading.Lock()
+        self._warm: dict[str, _Warm] = {}
+        self._plans: list[WarmPlan] = []
+        self._over = False
+        self._failures = 0
+        self._not_before = self._look_at = runtime.clock()
+        self._woken, self._waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._thread = runtime.thread(self._run, "jrs-warm")
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over = True
+        self._wake()
+        self._thread.join()
+        os.close(self._woken)
+        os.close(self._waker)
+
+    def reserve(self, plan: WarmPlan) -> str | None:
+        """Reserve a process that waits for an attempt with this plan; return its mark, or None."""
+        with self._lock:
+            ready = [warm for warm in self._warm.values() if warm.state is _State.READY]
+            fitting = sorted(
+                (warm for warm in ready if _fits(warm.plan, plan)),
+                key=lambda warm: warm.plan != plan,
+            )
+            if not fitting:
+                return None
+            fitting[0].state = _State.RESERVED
+            self._not_before = max(self._not_before, self._runtime.clock() + _LOOK)
+        self._wake()
+        return fitting[0].watchdog.mark
+
+    def take(self, mark: str) -> WatchdogProcess | None:
+        """Return the process that was reserved with this mark, which then is the caller's."""
+        with self._lock:
+            warm = self._warm.pop(mark, None)
+            return None if warm is None else warm.watchdog
+
+    def release(self, mark: str) -> None:
+        """End the process that was reserved with this mark, unless it was taken. Idempotent.
+
+        It is not reserved again: its mark may have been recorded for the job.
+        """
+        watchdog = self.take(mark)
+        if watchdog is not None:
+            watchdog.end(Deadline.after(_END))
+
+    # -- the thread --------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._over:
+            self._look()
+            self._end_hanging()
+            self._prepare_next()
+            self._wait()
+        for mark in list(self._warm):
+            self.release(mark)
+
+    def _look(self) -> None:
+        """Bring the plans up to date, and end a process that is wanted no more."""
+        now = self._runtime.clock()
+        if now < self._look_at:
+            return
+        self._look_at = now + _LOOK
+        try:
+            self._plans = chosen(self._wanted(), self._size)
+        except (Unavailable, OutcomeUnknown):
+            return  # What is prepared may still be of use.
+        with self._lock:
+            unwanted = [
+                mark
+                for mark, warm in self._warm.items()
+                if warm.state is not _State.RESERVED and warm.plan not in self._plans
+            ]
+        for mark in unwanted:
+            self.release(mark)
+
+    def _end_hanging(self) -> None:
+        now = self._runtime.clock()
+        with self._lock:
+            hanging = [
+                warm
+                for warm in self._warm.values()
+                if warm.state is _State.PREPARING and now > warm.since + _PATIENCE
+            ]
+        for warm in hanging:
+            self._failed(warm, f"it has not prepared itself in {_PATIENCE:g} s")
+
+    def _prepare_next(self) -> None:
+        """Start one process, if one is missing and none is preparing itself."""
+        now = self._runtime.clock()
+        with self._lock:
+            warm = [one for one in self._warm.values() if one.state is not _State.RESERVED]
+        missing = Counter(self._plans) - Counter(one.plan for one in warm)
+        if not missing or now < self._not_before:
+            return
+        if any(one.state is _State.PREPARING for one in warm):
+            return
+        plan = next(iter(missing))
+        mark = self._runtime.token()
+        try:
+            watchdog = WatchdogProcess(self._program, mark)
+        except OSError as error:
+            self._break(f"no process can be prepared: {error.strerror}")
+            return
+        watchdog.send(Kind.PLAN, plan.to_line())
+        with self._lock:
+            self._warm[mark] = _Warm(watchdog, plan, now)
+
+    def _wait(self) -> None:
+        """Wait until a process has something to say, or something is due."""
+        with self._lock:
+            waiting = {
+                warm.watchdog.fileno(): warm
+                for warm in self._warm.values()
+                if warm.state is not _State.RESERVED
+            }
+        due = min(self._look_at, max(self._not_before, self._runtime.clock() + 1.0))
+        pause = max(0.0, due - self._runtime.clock())
+        try:
+            found, _, _ = select.select([self._woken, *waiting], [], [], pause)
+        except (OSError, ValueError):
+            return  # One was taken meanwhile, and is closed.
+        for descriptor in found:
+            if descriptor == self._woken:
+                os.read(self._woken, 512)
+            else:
+                self._hear(waiting[descriptor])
+
+    def _hear(self, warm: _Warm) -> None:
+        with self._lock:
+            if self._warm.get(warm.watchdog.mark) is not warm or warm.state is _State.RESERVED:
+                return  # It was reserved meanwhile: its attempt notices its end.
+            if warm.watchdog.is_ready():
+                warm.state = _State.READY
+                self._failures = 0
+                seconds = self._runtime.clock() - warm.since
+                said = f"a process is prepared for the next attempt of a job ({seconds:.0f} s)"
+            else:
+                said = ""
+        if said:
+            self._say(said)
+        else:
+            self._failed(warm, "it has ended")
+
+    def _failed(self, warm: _Warm, why: str) -> None:
+        watchdog = self.take(warm.watchdog.mark)
+        if watchdog is not None:
+            word = watchdog.end(Deadline.after(_END))
+            self._break(f"a process that was prepared is lost: {why}{_last_line(word)}")
+
+    def _break(self, why: str) -> None:
+        self._failures += 1
+        pause = min(_LOOK * 2.0 ** (self._failures - 1), _LONGEST_BREAK)
+        self._not_before = self._runtime.clock() + pause
+        self._say(f"{why}; the next one is prepared in {pause:g} s")
+
+    def _wake(self) -> None:
+        os.write(self._waker, b".")
+
+
+def chosen(wanted: Sequence[WarmPlan], size: int) -> list[WarmPlan]:
+    """Return the plans for `size` processes: each plan once, the most wanted ones first; then a
+    second time, and so on."""
+    counted = Counter(wanted).most_common()
+    rounds = max((times for _, times in counted), default=0)
+    found = [plan for turn in range(rounds) for plan, times in counted if times > turn]
+    return found[:size]
+
+
+def _fits(prepared: WarmPlan, wanted: WarmPlan) -> bool:
+    """Return whether a session can become the wanted one: of what differs, Spark takes the settings
+    of SQL while a session runs."""
+    if (prepared.python, prepared.env) != (wanted.python, wanted.env):
+        return False
+    differing = {key for key, _ in prepared.conf.items() ^ wanted.conf.items()}
+    return all(key.startswith("spark.sql.") for key in differing)
+
+
+def _last_line(word: Word | None) -> str:
+    said = "" if word is None else word.said.strip().rpartition("\n")[2]
+    return f": {said}" if said else ""

@@ -1,0 +1,127 @@
+"""A watchdog as its master sees it: its process, and the socket that ties it to the master."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable
+from contextlib import suppress
+
+from jrs.contract import credentials
+from jrs.contract.clock import Deadline
+from jrs.contract.errors import Unavailable
+from jrs.contract.fork import forget_in_children
+
+from ...processes import marks
+from .. import scratch
+from ..launch_socket import Kind, LaunchSocket, in_memory
+from ..watchdog import Word
+
+_ENDS = 60.0
+"""Seconds to end the processes that a killed watchdog has left."""
+
+
+class WatchdogProcess:
+    """A watchdog that was started, and has no attempt yet.
+
+    Args:
+        program: the module that takes a `Launch` and runs the attempt.
+        mark: the mark of the watchdog and of everything that it starts.
+        old_mark: the mark by which masters of earlier versions find the attempt; empty if there
+            is no attempt yet. Then temporary files cannot be in a job's staging, either.
+    """
+
+    def __init__(self, program: str, mark: str, old_mark: str = "") -> None:
+        self.mark = mark
+        arguments = [old_mark] if old_mark else []
+        scratch_place = {} if old_mark else scratch.place_without_job()
+        self._closing = threading.Lock()
+        self._socket, inherited = LaunchSocket.pair()
+        try:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "jrs.recovery.attempt.watchdog", program, *arguments],
+                stdin=inherited.fileno(),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                env={**environment(), **scratch_place, marks.MARK: mark},
+            )
+        except BaseException:
+            self._socket.close()
+            raise
+        finally:
+            inherited.close()
+        forget_in_children(self)
+
+    def fileno(self) -> int:
+        """Return the descriptor of the socket, to wait for."""
+        return self._socket.fileno()
+
+    def send(self, kind: Kind, line: bytes, *descriptors: int) -> None:
+        """Send a message whose first descriptor is a file in memory with `line`."""
+        file = in_memory(line)
+        try:
+            self._socket.send(kind, file, *descriptors)
+        finally:
+            os.close(file)
+
+    def is_ready(self) -> bool:
+        """Wait for a message; return whether its process has prepared itself: else it has ended."""
+        return self._socket.receive() is not None
+
+    def close(self) -> None:
+        """Have the watchdog end all that it has started, and itself. Idempotent."""
+        with self._closing:
+            self._socket.close()
+
+    def end(self, deadline: Deadline) -> Word | None:
+        """End the watchdog and all that it has started; return its last word, or None if some of
+        it does not end."""
+        self.close()
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(deadline.sooner(0.5).bounded())
+        # Not left to the watchdog alone: it may have been stopped.
+        return self.wait() if self.end_all(deadline) else None
+
+    def wait(self) -> Word:
+        """Wait for the watchdog's end, and return its last word."""
+        code = self.process.wait()
+        return self._word() or Word(code, clean=False, lapsed=False)
+
+    def _word(self) -> Word | None:
+        """Return the watchdog's last word, or None if it was killed before."""
+        assert self.process.stdout is not None
+        with self.process.stdout as pipe:
+            # A child that was just forked may hold the other end: do not wait for an end of file.
+            os.set_blocking(pipe.fileno(), False)
+            said = pipe.read()
+        return Word.from_line(said) if said else None
+
+    def end_all(self, deadline: Deadline | None = None) -> bool:
+        """End what a killed or stopped watchdog has left, and itself; return whether none is left.
+
+        Args:
+            deadline: by default in a minute.
+        """
+        try:
+            marks.end(marks.marks_of(self.mark), deadline or Deadline.after(_ENDS))
+        except Unavailable:
+            return False  # The next attempt checks again before it starts.
+        return True
+
+    def forget(self) -> Iterable[int]:
+        """Have a forked child close the socket: it must not hold it open for its parent."""
+        return () if self.fileno() < 0 else (self.fileno(),)
+
+
+def environment() -> dict[str, str]:
+    """Return the environment of the watchdog, the attempt and its children: no secrets."""
+    return {**credentials.without_secrets(os.environ), "PYTHONPATH": _python_path()}
+
+
+def _python_path() -> str:
+    """Let the attempt import what its master can: the script's folder, and PYTHONPATH."""
+    parts = [sys.path[0] or os.getcwd(), os.environ.get("PYTHONPATH", "")]
+    return os.pathsep.join(part for part in parts if part)

@@ -1,0 +1,71 @@
+"""Whether jobs can keep their files in a storage: checked before a master leads."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from jrs.contract.backend import Backend
+from jrs.contract.errors import CorruptRecord, InvalidInput, Unavailable
+from jrs.contract.mounts import check_storage
+from jrs.store import heads
+
+from ..files import epoch_folders
+from ..files.job_folders import JobStorage, storage_place
+from ..storage.objects import Objects
+from ..storage.probe import probe
+
+
+def find(backend: Backend, storage: str | Path | None) -> JobStorage:
+    """Return the storage that is named, or the one that belongs to the backend.
+
+    Raises:
+        InvalidInput: there is none, or its objects cannot be used.
+    """
+    place = storage_place(backend, storage)
+    if place is None:
+        raise InvalidInput(
+            "storage is missing: name a folder that all masters share: --storage FOLDER "
+            "(or storage=…, or JRS_STORAGE)"
+        )
+    folders = JobStorage(place, backend.cluster)
+    if folders.objects is not None:
+        _check_objects(backend, folders.objects)
+    return folders
+
+
+def make(backend: Backend, folders: JobStorage) -> None:
+    """Make the folders, if they are missing.
+
+    Raises:
+        InvalidInput: jobs cannot keep their files there, or not on this filesystem.
+    """
+    root = folders.place.root
+    check_storage(root, renewed=_are_folders_renewed(backend))
+    try:
+        folders.make()
+    except OSError as error:
+        raise InvalidInput(
+            f"jobs cannot keep their files in {root}: {error.strerror}; name another folder"
+        ) from None
+    if not os.access(folders.root, os.W_OK | os.X_OK):
+        raise InvalidInput(f"jobs cannot keep their files in {root}: no permission")
+
+
+def _check_objects(backend: Backend, objects: Objects) -> None:
+    if not heads.are_kept(backend):
+        raise InvalidInput(
+            f"a storage of objects needs format {heads.SINCE_FORMAT} of cluster "
+            f"{backend.cluster!r}: jrs cluster-format --raise"
+        )
+    try:
+        probe(objects)
+    except Unavailable as error:
+        raise InvalidInput(str(error)) from None
+
+
+def _are_folders_renewed(backend: Backend) -> bool:
+    try:
+        return epoch_folders.are_renewed(backend)
+    except CorruptRecord:
+        return False  # It waits for an operator; see `Master`.

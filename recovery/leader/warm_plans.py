@@ -1,0 +1,59 @@
+"""Which sessions are worth preparing: those of the jobs that the next leader will recover."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from jrs.contract.backend import Backend
+from jrs.contract.errors import CorruptRecord, InvalidInput
+from jrs.records import keys
+from jrs.records.codec import decode
+from jrs.records.model import AttemptRecord, JobSpec
+from jrs.records.policies import check_count
+from jrs.store import heads, restores
+
+from ..attempt.warm_plan import WarmPlan, plan_of
+
+_MOST = 200
+"""How many attempts are looked at: more jobs have no other plans, and each costs two reads."""
+
+
+def check(backend: Backend, size: int) -> None:
+    """Raise `InvalidInput` unless so many processes can be prepared in this cluster."""
+    check_count("warm", size)
+    if not heads.are_kept(backend):
+        # Masters of earlier versions might not find such a process.
+        raise InvalidInput(
+            f"warm processes need format {heads.SINCE_FORMAT} of cluster {backend.cluster!r}: "
+            "jrs cluster-format --raise"
+        )
+
+
+def wanted(backend: Backend, *, shared: bool) -> list[WarmPlan]:
+    """Return the plans of unfinished jobs that have started a session, one for each job.
+
+    Args:
+        shared: whether the group of the storage may change what attempts make.
+
+    Raises:
+        Unavailable, OutcomeUnknown: from the backend.
+    """
+    plans = (
+        _plan(backend, stored.value, stored.key, shared=shared)
+        for stored in islice(backend.scan(keys.ATTEMPTS), _MOST)
+    )
+    return [plan for plan in plans if plan is not None]
+
+
+def _plan(backend: Backend, value: bytes, key: str, *, shared: bool) -> WarmPlan | None:
+    try:
+        attempt = decode(AttemptRecord, value, key)
+        if attempt.session is None:
+            return None
+        stored = backend.get(keys.JOBS + attempt.job_id)
+        if stored is None or restores.took_place_of(stored):
+            return None
+        spec = decode(JobSpec, stored.value, stored.key)
+    except CorruptRecord:
+        return None  # Its job is held, or starts without a prepared session.
+    return plan_of(spec, attempt, shared=shared)

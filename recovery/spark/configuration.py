@@ -1,0 +1,98 @@
+"""The configuration of a session, and starting one by it.
+
+A session may be started before there is a job for it. So what it is started with is put together in
+two steps: what a job and its host decide, by which two sessions are compared, and what only the
+process decides.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jrs.contract import credentials
+from jrs.contract.errors import CannotStartHere
+
+from ..files import permissions
+from . import class_data, surroundings, worker_python
+from .settings import CLUSTER, DEFAULTS, LOCAL, STREAMING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NAME = "spark.app.name"
+_PYTHON = "spark.pyspark.python"
+_UMASK = "spark.hadoop.fs.permissions.umask-mode"
+_JAVA = "spark.driver.defaultJavaOptions"
+
+
+def complete(given: Mapping[str, str], found: Mapping[str, str], *, shared: bool) -> dict[str, str]:
+    """Return what a session is started with: what is given, and jrs's defaults.
+
+    Args:
+        given: by the job.
+        found: what Spark finds by itself on this host.
+        shared: whether the group of the storage may change what the session makes.
+
+    Raises:
+        InvalidInput, CannotStartHere: it would be a session of Spark Connect.
+    """
+    surroundings.refuse_connect(given, found, os.environ)
+    on_host = surroundings.is_local(surroundings.master_of(given, found))
+    defaults = {**DEFAULTS, **(LOCAL if on_host else CLUSTER)}
+    if not any(key in found or key in given for key in STREAMING):
+        defaults |= STREAMING  # Together or not at all: other stores do not know version 2.
+    if shared:
+        # Hadoop sets the permissions of what it creates, whatever the process's umask is.
+        defaults[_UMASK] = "007"
+    return {**{key: value for key, value in defaults.items() if key not in found}, **given}
+
+
+def start(
+    conf: Mapping[str, str], found: Mapping[str, str], scratch: Path | None, *, shared: bool
+) -> SparkSession:
+    """Start a session, and its JVM.
+
+    Args:
+        conf: as `complete` returns it.
+        scratch: a folder for temporary files, which lasts as long as the session.
+
+    Raises:
+        CannotStartHere: there is no Java.
+        Whatever Spark raises.
+    """
+    from pyspark import SparkConf
+    from pyspark.sql import SparkSession
+
+    require_java()
+    options = dict(conf)
+    java = [class_data.options()]
+    if scratch is not None and "spark.local.dir" not in conf:
+        options["spark.local.dir"] = str(scratch)
+        java.append(f'"-Djava.io.tmpdir={scratch}"')
+    java.append(conf.get(_JAVA, found.get(_JAVA, "")))
+    options[_JAVA] = " ".join(filter(None, java))
+    given = SparkConf()
+    for key, value in options.items():
+        given.set(key, value)
+    on_host = surroundings.is_local(surroundings.master_of(conf, found))
+    named = _PYTHON in found or _PYTHON in conf
+    with (
+        credentials.withheld(),  # Secrets of a driver; an attempt has none.
+        permissions.for_children(shared=shared),
+        worker_python.this_one(scratch, on_host=on_host, named=named),
+    ):
+        return SparkSession.builder.config(conf=given).getOrCreate()
+
+
+def require_java() -> None:
+    """Raise `CannotStartHere`, with how to install it, if there is no Java to run Spark on."""
+    if class_data.find_java() is None:
+        home = os.environ.get("JAVA_HOME")
+        where = f"JAVA_HOME ({home}) holds no bin/java" if home else "there is no java on PATH"
+        raise CannotStartHere(
+            f"Spark needs Java 17 or newer, but {where}: apt-get install openjdk-17-jre-headless, "
+            "or set JAVA_HOME"
+        )
