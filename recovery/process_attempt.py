@@ -26,20 +26,20 @@ from .attempt.launch_socket import Kind, LaunchSocket, read
 from .attempt.run import AttemptDied, JvmDied, run_attempt
 from .attempt.stage_timer import StageTimer
 from .attempt.warm_plan import WarmPlan
-from .spark.engine import ENGINE
+from .spark.engine import ENGINE, PySparkEngine
 
 PROGRAM = "jrs.recovery.process_attempt"
 """The module that ``python -m`` runs for an attempt."""
 
 
-def _launched(watchdog: LaunchSocket) -> tuple[Launch, int]:
+def _launched(watchdog: LaunchSocket, engine: PySparkEngine) -> tuple[Launch, int]:
     """Return the launch and the descriptor of the pipe for reports.
 
     The lifeline's pipe, if there is one, stays open until this process ends.
     """
     message = watchdog.receive()
     if message is not None and message.kind is Kind.PLAN:
-        ENGINE.prepare(WarmPlan.from_line(read(message.descriptors[0])))
+        engine.prepare(WarmPlan.from_line(read(message.descriptors[0])))
         message.close()
         watchdog.send(Kind.READY)
         message = watchdog.receive()
@@ -50,10 +50,10 @@ def _launched(watchdog: LaunchSocket) -> tuple[Launch, int]:
     return Launch.from_line(read(line)), reports
 
 
-def main() -> None:
+def main(engine: PySparkEngine = ENGINE) -> None:
     """Run the attempt of the launch; the exit status reports how it ended."""
     timer = StageTimer(int(sys.argv.pop()), time.monotonic)
-    launch, reports = _launched(LaunchSocket.inherited())
+    launch, reports = _launched(LaunchSocket.inherited(), engine)
     masks.hide(launch.job_secrets.values())
     os.environ.update(launch.job_secrets)
     with credentials.lent(launch.secrets):
@@ -62,7 +62,7 @@ def main() -> None:
         try:
             context = attrs.evolve(launch.context(backend, reports), timer=timer)
             sys.path[:0] = module_paths(context.spec.settings.py_files)
-            run_attempt(context, engine=ENGINE)
+            run_attempt(context, engine=engine)
             status = 0
         except Fenced as error:
             print(masks.masked(f"jrs: {error}"), file=sys.stderr)

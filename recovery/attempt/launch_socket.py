@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import enum
 import os
-import select
 import socket
 from contextlib import suppress
 from typing import Self
@@ -86,10 +85,6 @@ class LaunchSocket:
         except ConnectionResetError:
             return None
         return Message(Kind(data), tuple(descriptors)) if data else None
-
-    def is_readable(self) -> bool:
-        """Return whether `receive` returns at once."""
-        return bool(select.select([self._end], [], [], 0)[0])
 
     def close(self) -> None:
         """Close this end. Idempotent."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from jrs import Job, Stage
+from jrs.recovery.attempt.job import context_of
 
 not_callable = 7
 
@@ -27,6 +28,16 @@ def where(job: Job) -> dict[str, Any]:
 
 def boom(job: Job) -> None:
     raise ValueError("no good")
+
+
+def session_then_death(job: Job, pids: str) -> int:
+    """Die once, after recording a session as a job on Spark does; then return the process."""
+    note(pids)
+    if job.attempt == 1:
+        context = context_of(job)
+        context.own.starts_session(context.backend, context.fence, {})
+        os._exit(9)
+    return os.getpid()
 
 
 def not_json(job: Job) -> Any:

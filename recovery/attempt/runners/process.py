@@ -37,6 +37,10 @@ _WATCHDOG = 1.0
 """Seconds that a watchdog has to end its attempt when asked to."""
 
 
+_KILL = 30.0
+"""Seconds in which what a dead watchdog has left has to end."""
+
+
 class ProcessRunner(Runner):
     """Runs attempts as ``python -m PROGRAM`` under a watchdog.
 
@@ -110,8 +114,10 @@ class ProcessRunner(Runner):
     def _watchdog(self, context: AttemptContext) -> WatchdogProcess:
         """Return the prepared process that was reserved for the attempt, or a new one."""
         prepared = None if self._warm is None else self._warm.take(context.mark)
-        if prepared is not None and prepared.process.poll() is None:
-            return prepared
+        if prepared is not None:
+            if prepared.process.poll() is None:
+                return prepared
+            prepared.end(Deadline.after(_KILL))
         backend, epoch = context.backend, context.fence.epoch
         old_mark = marks.old_mark(
             backend.url, backend.cluster, context.job_id, epoch, context.attempt

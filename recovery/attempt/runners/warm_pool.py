@@ -27,6 +27,8 @@ from .watchdog_process import WatchdogProcess
 
 _LOOK = 30.0
 """Seconds between two looks at what is wanted; also from a claim to the next preparation."""
+_TURN = 1.0
+"""Seconds between two looks at what is due."""
 _PATIENCE = 300.0
 """Seconds in which a process has to prepare itself."""
 _LONGEST_BREAK = 3600.0
@@ -186,17 +188,15 @@ class WarmPool:
             self._warm[mark] = _Warm(watchdog, plan, now)
 
     def _wait(self) -> None:
-        """Wait until a process has something to say, or something is due."""
+        """Wait until a process has something to say, or for a moment."""
         with self._lock:
             waiting = {
                 warm.watchdog.fileno(): warm
                 for warm in self._warm.values()
                 if warm.state is not _State.RESERVED
             }
-        due = min(self._look_at, max(self._not_before, self._runtime.clock() + 1.0))
-        pause = max(0.0, due - self._runtime.clock())
         try:
-            found, _, _ = select.select([self._woken, *waiting], [], [], pause)
+            found, _, _ = select.select([self._woken, *waiting], [], [], _TURN)
         except (OSError, ValueError):
             return  # One was taken meanwhile, and is closed.
         for descriptor in found:

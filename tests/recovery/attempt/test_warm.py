@@ -1,0 +1,415 @@
+"""Warm standby: a process that was prepared for an attempt serves it, or does nothing at all."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from jrs.contract.runtime import Runtime, random_token
+from jrs.records.model import AttemptRecord, JobSpec, RunnerKind
+from jrs.records.policies import RestartPolicy
+from jrs.records.settings import JobSettings
+from jrs.recovery.attempt.context import AttemptContext
+from jrs.recovery.attempt.runners import AttemptExit
+from jrs.recovery.attempt.runners.process import ProcessRunner
+from jrs.recovery.attempt.runners.warm_pool import WarmPool, chosen
+from jrs.recovery.attempt.warm_plan import WarmPlan, plan_of
+from jrs.recovery.files.job_folders import JobStorage
+from jrs.recovery.processes import marks
+from jrs.store.jobs import JobCatalog
+from jrs.store.opening import open_backend
+from jrs.store.result_store import JobResultStore
+from tests.recovery.support import CLUSTER, FakeClock, Leader, gone, job, noted, spec, state_of
+from tests.support import in_long_form, until
+
+from .warm_program import NOTES, PROGRAM, THEN
+
+ROOT = Path(__file__).parents[3]
+
+
+@attrs.define
+class Pool:
+    """A pool, and what it has said."""
+
+    pool: WarmPool
+    said: list[str]
+    clock: FakeClock
+    notes: Path
+    plans: list[WarmPlan]
+    close: Callable[[], None]
+
+    def prepared(self, count: int = 1) -> list[int]:
+        """Wait until so many processes were prepared; return all of them."""
+        text = "a process is prepared"
+        until(lambda: sum(text in one for one in self.said) >= count, f"{count} are prepared")
+        return noted(self.notes, count)
+
+    def until_said(self, text: str) -> str:
+        found: str = until(lambda: next((one for one in self.said if text in one), ""), text)
+        return found
+
+
+@pytest.fixture
+def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Pool]]:
+    """Make pools that keep processes with these plans; their clock stands still."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    with ExitStack() as stack:
+
+        def pool(*plans: WarmPlan, size: int = 1) -> Pool:
+            notes, said, clock = tmp_path / "prepared", list[str](), FakeClock()
+            wanted = list(plans) or [WarmPlan({NOTES: str(notes)})]
+            runtime = Runtime(clock=clock)
+            made = WarmPool(size, PROGRAM, lambda: wanted, said.append, runtime)
+            stack.enter_context(made)
+            return Pool(made, said, clock, notes, wanted, stack.close)
+
+        yield pool
+
+
+@attrs.define
+class Attempts:
+    """Starts attempts of a job, one after the other, by the runner of a leadership."""
+
+    runner: ProcessRunner
+    context: AttemptContext
+    exits: list[AttemptExit] = attrs.field(factory=list)
+
+    def reserve(self, conf: dict[str, str]) -> str | None:
+        before = AttemptRecord(self.context.job_id, session=conf)
+        return self.runner.reserve(self.context.spec, before)
+
+    def start(self, mark: str) -> AttemptExit:
+        """Start an attempt, and wait for its end."""
+        over = threading.Event()
+
+        def ended(how: AttemptExit) -> None:
+            self.exits.append(how)
+            over.set()
+
+        self.runner.start(attrs.evolve(self.context, mark=mark), None, ended)
+        until(over.is_set, "the attempt has ended")
+        return self.exits[-1]
+
+    def payload(self) -> Any:
+        return JobResultStore(self.context.backend).wait("job", 0).payload
+
+
+@pytest.fixture
+def attempts(tmp_path: Path) -> Iterator[Callable[[Pool], Attempts]]:
+    """Attempts of the job "job", which returns its process."""
+    url = (tmp_path / "store").as_uri()
+    with open_backend(url, cluster=CLUSTER) as backend:
+        leadership = backend.campaign("m1", ttl=30.0, stop=threading.Event())
+        assert leadership is not None
+        with leadership:
+
+            def make(pool: Pool) -> Attempts:
+                context = AttemptContext(
+                    spec=spec("job", job("where")),
+                    attempt=1,
+                    fence=leadership.fence,
+                    backend=backend,
+                    storage=JobStorage(tmp_path / "jobs", CLUSTER),
+                    first_started_at=0.0,
+                )
+                return Attempts(ProcessRunner(url, PROGRAM, warm=pool.pool), context)
+
+            yield make
+
+
+def of_pool(pool: Pool) -> dict[str, str]:
+    return pool.plans[0].conf
+
+
+def watchdog_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
+
+
+# -- a process is claimed -----------------------------------------------------------------------
+
+
+def test_the_next_attempt_runs_in_the_prepared_process(
+    make: Callable[..., Pool], tmp_path: Path
+) -> None:
+    """A job that has started a session dies; its next attempt is the process that waited."""
+    url, pids = (tmp_path / "store").as_uri(), tmp_path / "pids"
+    pool = make()
+    (prepared,) = pool.prepared()
+    with open_backend(url, cluster=CLUSTER) as backend:
+        runner = ProcessRunner(url, PROGRAM, warm=pool.pool)
+        with Leader(backend, tmp_path / "jobs", runner=runner) as leader:
+            policy = RestartPolicy(attempts=3, delay=0.01)
+            JobCatalog(backend).submit(
+                spec(
+                    "job",
+                    job("session_then_death"),
+                    arguments={"pids": str(pids)},
+                    restart=policy,
+                )
+            )
+            leader.until_clean("job")
+            result = JobResultStore(backend).wait("job", 0)
+
+    first, second = noted(pids, 2)
+    assert result.payload == second == prepared != first
+    assert result.attempt == 2
+
+
+def test_it_is_stopped_while_it_waits(
+    make: Callable[..., Pool], attempts: Callable[[Pool], Attempts]
+) -> None:
+    """While it waits it does not run, and the kernel ends it first. Its attempt runs."""
+    pool = make()
+    (pid,) = pool.prepared()
+    until(lambda: state_of(pid) == "T", "it is stopped")
+    assert Path(f"/proc/{pid}/oom_score_adj").read_text().strip() == "900"
+    job = attempts(pool)
+    mark = job.reserve(of_pool(pool))
+    assert mark is not None
+
+    ended = job.start(mark)
+
+    assert (ended.exit_status, ended.begun) == (0, True)
+    assert job.payload() == {"job": "job", "attempt": 1, "epoch": 1, "pid": pid}
+
+
+def test_what_it_printed_is_in_the_log_of_the_attempt(
+    make: Callable[..., Pool], attempts: Callable[[Pool], Attempts]
+) -> None:
+    pool = make()
+    pool.prepared()
+    job = attempts(pool)
+    mark = job.reserve(of_pool(pool))
+    assert mark is not None
+    job.start(mark)
+
+    log = job.context.storage.logs("job") / "attempt-1.err"
+    assert "it prepares itself" in log.read_text()
+
+
+def test_each_serves_one_attempt(
+    make: Callable[..., Pool], attempts: Callable[[Pool], Attempts]
+) -> None:
+    pool = make()
+    pool.prepared()
+    job = attempts(pool)
+
+    assert job.reserve(of_pool(pool)) is not None
+    assert job.reserve(of_pool(pool)) is None
+    pool.clock.now += 60.0
+    pool.prepared(2)
+    assert job.reserve(of_pool(pool)) is not None
+
+
+def test_another_plan_needs_another_process(
+    make: Callable[..., Pool], attempts: Callable[[Pool], Attempts]
+) -> None:
+    """What Spark changes in a session that runs may differ, and nothing else."""
+    pool = make()
+    pool.prepared()
+    job, conf = attempts(pool), of_pool(pool)
+
+    assert job.reserve({**conf, "spark.driver.memory": "4g"}) is None
+    assert job.reserve({**conf, "spark.sql.shuffle.partitions": "3"}) is not None
+
+
+# -- nothing is claimed -------------------------------------------------------------------------
+
+
+def test_one_that_cannot_prepare_itself(make: Callable[..., Pool], tmp_path: Path) -> None:
+    """The reason is said, and the break after each failure is longer."""
+    pool = make(WarmPlan({NOTES: str(tmp_path / "prepared"), THEN: "fail"}))
+    first = pool.until_said("there is no Java")
+    pool.clock.now += 30.0
+    noted(tmp_path / "prepared", 2)
+    second = until(lambda: pool.said[1:], "the second has failed")[0]
+
+    assert first.endswith("there is no Java; the next one is prepared in 30 s")
+    assert second.endswith("in 60 s")
+
+
+def test_one_that_never_is_ready(make: Callable[..., Pool], tmp_path: Path) -> None:
+    pool = make(WarmPlan({NOTES: str(tmp_path / "prepared"), THEN: "hang"}))
+    hanging = noted(tmp_path / "prepared", 1)
+    pool.clock.now += 301.0
+    pool.until_said("it has not prepared itself in 300 s")
+
+    assert gone(hanging)
+
+
+@pytest.mark.parametrize("which", ["the process", "its watchdog"])
+def test_one_that_is_killed_while_it_waits(make: Callable[..., Pool], which: str) -> None:
+    """Another one takes its place, after a break; nothing of the first is left."""
+    pool = make()
+    (pid,) = pool.prepared()
+    watchdog = watchdog_of(pid)
+    os.kill(pid if which == "the process" else watchdog, signal.SIGKILL)
+    pool.until_said("it has ended")
+    pool.clock.now += 30.0
+
+    assert len(pool.prepared(2)) == 2
+    assert gone([pid, watchdog])
+
+
+def test_one_that_is_wanted_no_more(make: Callable[..., Pool], tmp_path: Path) -> None:
+    pool = make()
+    (old,) = pool.prepared()
+    pool.plans[:] = [WarmPlan({NOTES: str(tmp_path / "prepared"), "spark.sql.y": "2"})]
+    pool.clock.now += 30.0
+
+    assert len(pool.prepared(2)) == 2
+    assert gone([old])
+
+
+@pytest.mark.parametrize("which", ["the process", "its watchdog"])
+def test_one_that_dies_between_its_reservation_and_its_claim(
+    make: Callable[..., Pool], attempts: Callable[[Pool], Attempts], which: str
+) -> None:
+    """It is no death of the job: the attempt begins in another process, or is tried again."""
+    pool = make()
+    (pid,) = pool.prepared()
+    job, watchdog = attempts(pool), watchdog_of(pid)
+    mark = job.reserve(of_pool(pool))
+    assert mark is not None
+    os.kill(pid if which == "the process" else watchdog, signal.SIGKILL)
+    until(lambda: gone([pid]), "it is dead")
+
+    ended = job.start(mark)
+    if not ended.begun:
+        assert ended.message == "the process that was prepared for it ended"
+        ended = job.start(random_token())
+
+    assert ended.exit_status == 0
+
+
+def test_one_that_was_reserved_for_nothing(
+    make: Callable[..., Pool], attempts: Callable[[Pool], Attempts]
+) -> None:
+    """Its mark may be in the record of a job, so it serves no other."""
+    pool = make()
+    (pid,) = pool.prepared()
+    mark = attempts(pool).reserve(of_pool(pool))
+    assert mark is not None
+    pool.pool.release(mark)
+
+    assert gone([pid])
+    assert marks.marked(marks.marks_of(mark)) == []
+
+
+def test_a_stopped_watchdog_holds_up_nobody(make: Callable[..., Pool]) -> None:
+    pool = make()
+    (pid,) = pool.prepared()
+    os.kill(watchdog_of(pid), signal.SIGSTOP)
+    pool.close()
+
+    assert gone([pid])
+
+
+MASTER = """
+import sys, time
+from jrs.recovery.attempt.runners.warm_pool import WarmPool
+from jrs.recovery.attempt.warm_plan import WarmPlan
+from tests.recovery.attempt.warm_program import NOTES, PROGRAM
+with WarmPool(2, PROGRAM, lambda: [WarmPlan({NOTES: sys.argv[1]})] * 2, print):
+    time.sleep(3600.0)
+"""
+
+
+def test_it_ends_with_its_master(tmp_path: Path) -> None:
+    """By kill -9, also while one is stopped."""
+    notes = tmp_path / "prepared"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    master = subprocess.Popen([sys.executable, "-c", MASTER, notes], env=environment, cwd=ROOT)
+    waiting = noted(notes, 2)
+    until(lambda: "T" in map(state_of, waiting), "one is stopped")
+    master.kill()
+    master.wait()
+
+    until(lambda: gone(waiting), "both are gone")
+
+
+KILLS = {"it is killed", "its watchdog is killed", "its watchdog is stopped"}
+ACTS = [*sorted(KILLS), "it is released", "it is claimed"]
+
+
+def do(act: str, pid: int) -> None:
+    watchdog = watchdog_of(pid)
+    match act:
+        case "it is killed":
+            os.kill(pid, signal.SIGKILL)
+        case "its watchdog is killed":
+            os.kill(watchdog, signal.SIGKILL)
+        case "its watchdog is stopped":
+            os.kill(watchdog, signal.SIGSTOP)
+
+
+def test_interruptions(make: Callable[..., Pool], attempts: Callable[[Pool], Attempts]) -> None:
+    """A process is killed, its watchdog is stopped, it is released or claimed, at any moment: what
+    was not claimed did nothing, and nothing of it is left."""
+    chance, claimed = random.Random(1), set[int]()
+    pool = make()
+    job = attempts(pool)
+    for turn in range(in_long_form(1000, 6)):
+        pid = noted(pool.notes, turn + 1)[-1]
+        act, said = chance.choice(ACTS), len(pool.said)
+        early = act in KILLS and "stopped" not in act and chance.random() < 0.5
+        mark = None if early else until(partial(job.reserve, of_pool(pool)), "it is reserved")
+        do(act, pid)
+        if act == "it is claimed" and job.start(mark).begun:
+            claimed.add(pid)
+        if mark is None:
+            until(lambda said=said: len(pool.said) > said, "its end is said")  # type: ignore[misc]
+        else:
+            pool.pool.release(mark)
+        until(partial(gone, [pid]), f"{act}, and gone")
+        pool.clock.now += 4000.0
+
+    results = JobResultStore(job.context.backend)
+    found = {job.payload()["pid"]} if results.has_entry("job") else set()
+    assert found <= claimed
+    assert bool(found) == bool(claimed)
+
+
+# -- plans --------------------------------------------------------------------------------------
+
+
+def test_what_is_prepared_for_a_job() -> None:
+    """Only what its next attempt may have: no secrets, no other process's session."""
+    used = AttemptRecord("job", session={"spark.x": "1"})
+    settings = JobSettings(python="/opt/python", env={"A": "b"})
+
+    def of(spec: JobSpec, before: AttemptRecord | None = used) -> WarmPlan | None:
+        return plan_of(spec, before, shared=True)
+
+    assert of(spec("job", settings=settings)) == WarmPlan(
+        {"spark.x": "1"}, "/opt/python", {"A": "b"}, shared=True
+    )
+    assert of(spec("job"), None) is None
+    assert of(spec("job"), AttemptRecord("job")) is None
+    assert of(spec("job", runner=RunnerKind.THREAD)) is None
+    assert of(spec("job", settings=JobSettings(secrets={"KEY": "env:KEY"}))) is None
+
+
+@pytest.mark.parametrize(
+    ("wanted", "size", "found"),
+    [("", 2, ""), ("a", 3, "a"), ("aab", 2, "ab"), ("abb", 1, "b"), ("aaab", 3, "aba")],
+)
+def test_which_plans_are_chosen(wanted: str, size: int, found: str) -> None:
+    """Each plan once, the most wanted one first; then a second time."""
+
+    def plans(names: str) -> Sequence[WarmPlan]:
+        return [WarmPlan({"spark.x": name}) for name in names]
+
+    assert chosen(plans(wanted), size) == plans(found)
