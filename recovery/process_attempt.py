@@ -47,7 +47,9 @@ def _launched(watchdog: LaunchSocket, engine: PySparkEngine) -> tuple[Launch, in
         sys.exit(EXIT_DIED)  # The watchdog has died, and the kernel ends this process.
     watchdog.close()
     line, reports, *_ = message.descriptors
-    return Launch.from_line(read(line)), reports
+    launch = Launch.from_line(read(line))
+    os.close(line)  # It has secrets, which a forked child could read.
+    return launch, reports
 
 
 def main(engine: PySparkEngine = ENGINE) -> None:

@@ -47,6 +47,9 @@ _TEMPLATE = """\
 # Masters: most attempts at once [--max-attempts]. The default depends on cores and memory.
 # slots = 8
 
+# Masters: how many processes with a Spark session wait for the next attempts of jobs [--warm].
+# warm = 0
+
 # Masters: how long what jobs leave is kept after their end [--retain]: an age such as "30d" or
 # "0s" (at once), or "never" to keep it.
 [retention]
@@ -132,6 +135,7 @@ def _of_masters() -> Iterator[tuple[str, Any, str]]:
     given, path = settings(), str(path_of_settings())
     yield "ttl", given.get("ttl", DEFAULT_TTL), path if "ttl" in given else "default"
     yield "slots", given.get("slots"), path if "slots" in given else "default: by cores and memory"
+    yield "warm", given.get("warm", 0), path if "warm" in given else "default"
     retained = given.get("retention", {})
     policy = amounts.retention(retained)
     for name, field in (*amounts.AGES.items(), *amounts.SIZES.items()):

@@ -26,6 +26,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "storage": (str,),
     "ttl": (int, float),
     "slots": (int,),
+    "warm": (int,),
     "retention": (dict,),
 }
 _SAYS = {str: "a text", int: "a whole number", float: "a number", dict: "a table"}

@@ -56,6 +56,9 @@ class Pool:
         until(lambda: sum(text in one for one in self.said) >= count, f"{count} are prepared")
         return noted(self.notes, count)
 
+    def lost(self) -> int:
+        return sum("is lost" in one for one in self.said)
+
     def until_said(self, text: str) -> str:
         found: str = until(lambda: next((one for one in self.said if text in one), ""), text)
         return found
@@ -363,16 +366,17 @@ def test_interruptions(make: Callable[..., Pool], attempts: Callable[[Pool], Att
     job = attempts(pool)
     for turn in range(in_long_form(1000, 6)):
         pid = noted(pool.notes, turn + 1)[-1]
-        act, said = chance.choice(ACTS), len(pool.said)
+        act, lost = chance.choice(ACTS), pool.lost()
         early = act in KILLS and "stopped" not in act and chance.random() < 0.5
         mark = None if early else until(partial(job.reserve, of_pool(pool)), "it is reserved")
         do(act, pid)
+        if mark is None:
+            until(lambda lost=lost: pool.lost() > lost, "its end is said")  # type: ignore[misc]
+            pool.clock.now += 4000.0
+            continue
         if act == "it is claimed" and job.start(mark).begun:
             claimed.add(pid)
-        if mark is None:
-            until(lambda said=said: len(pool.said) > said, "its end is said")  # type: ignore[misc]
-        else:
-            pool.pool.release(mark)
+        pool.pool.release(mark)
         until(partial(gone, [pid]), f"{act}, and gone")
         pool.clock.now += 4000.0
 

@@ -1,0 +1,51 @@
+"""Prepare a session twice, and take it with a configuration that it can have, and with another.
+
+python preparing.py: prints, as JSON, what became of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+from jrs.recovery.attempt.warm_plan import WarmPlan
+from jrs.recovery.processes import marks
+from jrs.recovery.spark import configuration, jvm, prepared, surroundings
+
+PARTITIONS, JOINS = "spark.sql.shuffle.partitions", "spark.sql.autoBroadcastJoinThreshold"
+
+
+def main() -> None:
+    os.environ[marks.MARK] = "mark"
+    found = surroundings.settings_found(os.environ)
+
+    def complete(conf: dict[str, str]) -> dict[str, str]:
+        return configuration.complete({"spark.app.name": "jrs job", **conf}, found, shared=False)
+
+    prepared.prepare(WarmPlan({PARTITIONS: "7", JOINS: "-1"}))
+    scratch = os.path.join(os.environ["JRS_SCRATCH"], f"jrs-{os.getuid()}", "mark")
+    first = prepared.take(complete({PARTITIONS: "3"}), found)
+    assert first is not None
+    usual = first.conf.get(JOINS)
+    said = {
+        "partitions": first.conf.get(PARTITIONS),
+        "joins": usual,
+        "rows": first.range(10).count(),
+        "scratch": first.sparkContext.getConf().get("spark.local.dir") == scratch,
+        "waiting": prepared.is_waiting(),
+    }
+    prepared.prepare(WarmPlan({}))
+    said["another"] = prepared.take(complete({"spark.driver.memory": "700m"}), found) is None
+    said["lives"] = jvm.exit_status() is None
+    fresh = configuration.start(
+        complete({"spark.driver.memory": "700m"}), found, None, shared=False
+    )
+    said["memory"] = fresh.sparkContext.getConf().get("spark.driver.memory")
+    print(json.dumps(said))
+    sys.stdout.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""Warm standby on Spark: the next attempt of a stream takes a session that was prepared for it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from jrs.records import keys
+from jrs.records.codec import decode
+from jrs.records.model import AttemptRecord, JobStatus, StopMode
+from jrs.recovery.processes import marks
+from jrs.store.stops import JobStops
+from tests.recovery.support import gone, state_of
+
+from . import events
+from .conftest import Cluster
+from .events import EXPECTED, in_order, published, submit, until_committed
+from .support import BOUND, left_over, until
+
+ROOT = Path(__file__).parents[2]
+
+
+def record(cluster: Cluster) -> AttemptRecord:
+    stored = cluster.masters.backend.get(keys.ATTEMPTS + "job")
+    assert stored is not None
+    return decode(AttemptRecord, stored.value, stored.key)
+
+
+def attempts_of(master: int) -> list[int]:
+    """Return the Python processes of attempts below a master, prepared ones included."""
+    pids = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
+    lines = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in pids if not gone([pid])}
+    found = [pid for pid, line in lines.items() if b"jrs.recovery.process_attempt\0" in line]
+    parents = {pid: marks.parent(pid) for pid in lines}
+    return [pid for pid in found if parents.get(parents[pid] or 0) == master]
+
+
+def test_the_next_leader_continues_in_the_prepared_session(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """A stream with state loses its leader by kill -9. Its next attempt is the process that waited:
+    each row is there once, and another process is prepared after it."""
+    folder = tmp_path / "in"
+    rows = events.write(folder, 2)
+    first = cluster.masters.start("first")
+    submit(cluster, "job", "unbounded", folder=str(folder), windows="windows")
+    until_committed(cluster, "job", "windows")
+    assert record(cluster).session is not None
+    second = cluster.masters.start("second", options=["--warm", "1"])
+    cluster.masters.until(
+        lambda: any(event.kind == "warm" for event in cluster.masters.events), "one waits", BOUND
+    )
+    (waits,) = attempts_of(second.process.pid)
+    until(lambda: state_of(waits) == "T", "it is stopped")
+    first.kill()
+    rows += events.write(folder, 2, first=2)
+    cluster.masters.until(lambda: record(cluster).pid == waits, "the next attempt is it", BOUND)
+    until_committed(cluster, "job", "windows")
+    JobStops(cluster.masters.backend).request("job", StopMode.DRAIN)
+    cluster.until_clean("job")
+    result = cluster.results.wait("job", 0)
+
+    assert result.status is JobStatus.FINISHED, str(result.failure)[:3000]
+    assert (result.attempt, result.epoch) == (2, 2)
+    assert published(cluster, "job", "windows") == in_order(EXPECTED["windows"](rows))
+    assert left_over(cluster.masters.backend, cluster.storage, "job") == []
+    second.stop()
+    until(lambda: gone([waits]), "it has ended with its attempt")
+
+
+def test_a_session_that_fits_and_one_that_does_not(tmp_path: Path) -> None:
+    """Settings of SQL are changed in the session that was prepared; for others it is ended, and
+    another one starts."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "JRS_SCRATCH": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, Path(__file__).with_name("preparing.py")],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+        timeout=BOUND,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+
+    assert json.loads(done.stdout.splitlines()[-1]) == {
+        "partitions": "3",
+        "joins": "10485760b",
+        "rows": 10,
+        "scratch": True,
+        "waiting": False,
+        "another": True,
+        "lives": True,
+        "memory": "700m",
+    }
+    assert "spark.driver.memory cannot be changed in a session that runs" in done.stderr
