@@ -51,13 +51,19 @@ def complete(given: Mapping[str, str], found: Mapping[str, str], *, shared: bool
 
 
 def start(
-    conf: Mapping[str, str], found: Mapping[str, str], scratch: Path | None, *, shared: bool
+    conf: Mapping[str, str],
+    found: Mapping[str, str],
+    scratch: Path | None,
+    *,
+    shared: bool,
+    java: str = "",
 ) -> SparkSession:
     """Start a session, and its JVM.
 
     Args:
         conf: as `complete` returns it.
         scratch: a folder for temporary files, which lasts as long as the session.
+        java: further options of the JVM.
 
     Raises:
         CannotStartHere: there is no Java.
@@ -68,12 +74,12 @@ def start(
 
     require_java()
     options = dict(conf)
-    java = [class_data.options()]
+    driver = [class_data.options(), java]
     if scratch is not None and "spark.local.dir" not in conf:
         options["spark.local.dir"] = str(scratch)
-        java.append(f'"-Djava.io.tmpdir={scratch}"')
-    java.append(conf.get(_JAVA, found.get(_JAVA, "")))
-    options[_JAVA] = " ".join(filter(None, java))
+        driver.append(f'"-Djava.io.tmpdir={scratch}"')
+    driver.append(conf.get(_JAVA, found.get(_JAVA, "")))
+    options[_JAVA] = " ".join(filter(None, driver))
     given = SparkConf()
     for key, value in options.items():
         given.set(key, value)

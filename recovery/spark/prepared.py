@@ -18,7 +18,7 @@ from jrs.contract.masks import masked
 from ..attempt import scratch
 from ..attempt.warm_plan import WarmPlan
 from ..processes import marks
-from . import configuration, jvm, surroundings, warm_up
+from . import configuration, idle_memory, jvm, surroundings, warm_up
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,7 +57,7 @@ def prepare(plan: WarmPlan) -> None:
         if {**found, **conf}.get(key) == "true":
             raise CannotStartHere(f"with {key} a session is named after its job: not prepared")
     place = scratch.make(os.environ[marks.MARK])
-    session = configuration.start(conf, found, place, shared=plan.shared)
+    session = configuration.start(conf, found, place, shared=plan.shared, java=idle_memory.JAVA)
     if place is not None:
         _warm_up(session, place / "warm-up")
     _prepared = _Prepared(conf, found)
@@ -89,6 +89,7 @@ def take(conf: Mapping[str, str], found: Mapping[str, str]) -> SparkSession | No
     if not why:
         return session
     print(masked(f"jrs: the session that was prepared is not used: {why}"), file=sys.stderr)
+    session.stop()
     jvm.end()
     return None
 
@@ -108,7 +109,7 @@ def _warm_up(session: SparkSession, folder: Path) -> None:
     warm_up.work_like_a_job(session, folder)
     session.conf.set(_PARTITIONS, str(partitions))
     shutil.rmtree(folder, ignore_errors=True)
-    session.sparkContext._jvm.System.gc()  # type: ignore[union-attr]
+    idle_memory.give_back(session)
 
 
 def _change(
