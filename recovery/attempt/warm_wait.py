@@ -37,10 +37,10 @@ def wait_for_launch(
         lives: reaps children that have ended, and returns whether the process lives.
     """
     usual = Path("/proc/self/oom_score_adj").read_text()
-    is_ready = is_stopped = False
+    hears, is_ready, is_stopped = True, False, False
     while True:
         waits: list[LaunchSocket | int] = [master, ended]
-        if not is_ready:
+        if hears:
             waits.append(attempt)
         pause = None if not is_ready else _STOPPED if is_stopped else _RUNS
         found, _, _ = select.select(waits, [], [], pause)
@@ -53,13 +53,11 @@ def wait_for_launch(
             _expend(usual)
             return master.receive()
         if attempt in found:
-            if attempt.receive() is None:
-                is_ready = True  # It is ending: its end is still to come.
-                continue
-            is_ready = True
-            _expend(str(_EXPENDABLE))
-            master.send(Kind.READY)
-        if is_ready and not found:
+            hears, is_ready = False, attempt.receive() is not None
+            if is_ready:  # Else it is about to end.
+                _expend(str(_EXPENDABLE))
+                master.send(Kind.READY)
+        elif is_ready and not found:
             is_stopped = not is_stopped
             _signal(signal.SIGSTOP if is_stopped else signal.SIGCONT)
 

@@ -12,6 +12,7 @@ import select
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Self
 
 import attrs
@@ -49,6 +50,10 @@ class _Warm:
     plan: WarmPlan
     since: float
     state: _State = _State.PREPARING
+
+    @property
+    def is_reserved(self) -> bool:
+        return self.state is _State.RESERVED
 
 
 class WarmPool:
@@ -133,8 +138,16 @@ class WarmPool:
             self._end_hanging()
             self._prepare_next()
             self._wait()
-        for mark in list(self._warm):
-            self.release(mark)
+        for warm in self._withdraw(lambda warm: True):
+            warm.watchdog.end(Deadline.after(_END))
+
+    def _withdraw(self, which: Callable[[_Warm], bool]) -> list[_Warm]:
+        """Remove processes, so that they cannot be reserved, and return them."""
+        with self._lock:
+            found = [warm for warm in self._warm.values() if which(warm)]
+            for warm in found:
+                del self._warm[warm.watchdog.mark]
+        return found
 
     def _look(self) -> None:
         """Bring the plans up to date, and end a process that is wanted no more."""
@@ -143,34 +156,24 @@ class WarmPool:
             return
         self._look_at = now + _LOOK
         try:
-            self._plans = chosen(self._wanted(), self._size)
+            plans = self._plans = chosen(self._wanted(), self._size)
         except (Unavailable, OutcomeUnknown):
             return  # What is prepared may still be of use.
-        with self._lock:
-            unwanted = [
-                mark
-                for mark, warm in self._warm.items()
-                if warm.state is not _State.RESERVED and warm.plan not in self._plans
-            ]
-        for mark in unwanted:
-            self.release(mark)
+        for warm in self._withdraw(lambda warm: not warm.is_reserved and warm.plan not in plans):
+            warm.watchdog.end(Deadline.after(_END))
 
     def _end_hanging(self) -> None:
-        now = self._runtime.clock()
-        with self._lock:
-            hanging = [
-                warm
-                for warm in self._warm.values()
-                if warm.state is _State.PREPARING and now > warm.since + _PATIENCE
-            ]
-        for warm in hanging:
-            self._failed(warm, f"it has not prepared itself in {_PATIENCE:g} s")
+        late = self._runtime.clock() - _PATIENCE
+        for warm in self._withdraw(
+            lambda warm: warm.state is _State.PREPARING and warm.since < late
+        ):
+            self._lose(warm, f"it has not prepared itself in {_PATIENCE:g} s")
 
     def _prepare_next(self) -> None:
         """Start one process, if one is missing and none is preparing itself."""
         now = self._runtime.clock()
         with self._lock:
-            warm = [one for one in self._warm.values() if one.state is not _State.RESERVED]
+            warm = [one for one in self._warm.values() if not one.is_reserved]
         missing = Counter(self._plans) - Counter(one.plan for one in warm)
         if not missing or now < self._not_before:
             return
@@ -191,9 +194,7 @@ class WarmPool:
         """Wait until a process has something to say, or for a moment."""
         with self._lock:
             waiting = {
-                warm.watchdog.fileno(): warm
-                for warm in self._warm.values()
-                if warm.state is not _State.RESERVED
+                warm.watchdog.fileno(): warm for warm in self._warm.values() if not warm.is_reserved
             }
         try:
             found, _, _ = select.select([self._woken, *waiting], [], [], _TURN)
@@ -207,25 +208,22 @@ class WarmPool:
 
     def _hear(self, warm: _Warm) -> None:
         with self._lock:
-            if self._warm.get(warm.watchdog.mark) is not warm or warm.state is _State.RESERVED:
+            if self._warm.get(warm.watchdog.mark) is not warm or warm.is_reserved:
                 return  # It was reserved meanwhile: its attempt notices its end.
-            if warm.watchdog.is_ready():
+            if is_ready := warm.watchdog.hears_ready():
                 warm.state = _State.READY
                 self._failures = 0
-                seconds = self._runtime.clock() - warm.since
-                said = f"a process is prepared for the next attempt of a job ({seconds:.0f} s)"
             else:
-                said = ""
-        if said:
-            self._say(said)
+                del self._warm[warm.watchdog.mark]
+        if is_ready:
+            seconds = self._runtime.clock() - warm.since
+            self._say(f"a process is prepared for the next attempt of a job ({seconds:.0f} s)")
         else:
-            self._failed(warm, "it has ended")
+            self._lose(warm, "it has ended")
 
-    def _failed(self, warm: _Warm, why: str) -> None:
-        watchdog = self.take(warm.watchdog.mark)
-        if watchdog is not None:
-            word = watchdog.end(Deadline.after(_END))
-            self._break(f"a process that was prepared is lost: {why}{_last_line(word)}")
+    def _lose(self, warm: _Warm, why: str) -> None:
+        word = warm.watchdog.end(Deadline.after(_END))
+        self._break(f"a process that was prepared is lost: {why}{_last_line(word)}")
 
     def _break(self, why: str) -> None:
         self._failures += 1
@@ -234,7 +232,8 @@ class WarmPool:
         self._say(f"{why}; the next one is prepared in {pause:g} s")
 
     def _wake(self) -> None:
-        os.write(self._waker, b".")
+        with suppress(BlockingIOError):  # It is awake, then.
+            os.write(self._waker, b".")
 
 
 def chosen(wanted: Sequence[WarmPlan], size: int) -> list[WarmPlan]:

@@ -67,7 +67,7 @@ class WatchdogProcess:
         finally:
             os.close(file)
 
-    def is_ready(self) -> bool:
+    def hears_ready(self) -> bool:
         """Wait for a message; return whether its process has prepared itself: else it has ended."""
         return self._socket.receive() is not None
 
