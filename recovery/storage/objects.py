@@ -222,6 +222,8 @@ def _store_of(url: str, query: str) -> Any:
         # Only where the user has named such an address.
         "allow_http": options.get("endpoint", "").startswith("http://"),
     }
+    if url.startswith("gs:") and "endpoint" in options:
+        options["base_url"] = options.pop("endpoint")  # As the client for that service calls it.
     retries = {"max_retries": _RETRIES, "retry_timeout": _PATIENCE}
     try:
         opening: Any = stores.from_url  # Typed by the scheme, which is a variable here.

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ from jrs.store.jobs import JobCatalog
 from jrs.store.masters import Registry
 from jrs.store.result_store import JobResultStore
 from jrs.testing.masters import Masters
+from tests.azurite import serving_azure
 from tests.chaos.objects import expected
+from tests.clouds import SCHEMES
 from tests.s3 import S3, serving
 from tests.support import in_long_form, until
 
@@ -39,9 +42,18 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def masters(s3: S3, work: Path, tmp_path: Path) -> Iterator[Masters]:
-    with Masters((tmp_path / "store").as_uri(), storage=s3.url(), ttl=5.0) as running:
-        yield running
+def masters(
+    request: pytest.FixtureRequest, s3: S3, work: Path, tmp_path: Path
+) -> Iterator[Masters]:
+    """Masters with objects in S3, or in the kind of store that the test names."""
+    scheme = getattr(request, "param", "s3")
+    with ExitStack() as stack:
+        if scheme == "abfss":
+            storage = stack.enter_context(serving_azure(tmp_path / "azure.log")).url()
+        else:
+            storage = s3.url() if scheme == "s3" else s3.google_url()
+        url = (tmp_path / "store").as_uri()
+        yield stack.enter_context(Masters(url, storage=storage, ttl=5.0))
 
 
 def submit(masters: Masters, job_id: str, gate: Path | None = None, **more: str) -> None:
@@ -67,6 +79,7 @@ def output(masters: Masters, job_id: str, stage: str) -> tuple[str, ...]:
         return tuple(one.url for one in client.job(job_id).files(stage).objects)
 
 
+@pytest.mark.parametrize("masters", SCHEMES, indirect=True)
 def test_a_job_and_what_stays_of_it(masters: Masters, s3: S3, work: Path) -> None:
     """Its output stays, also when nothing is left on the host; `gc` finds nothing more."""
     masters.start("m1")

@@ -1,4 +1,4 @@
-"""A store of objects in memory, which can be made to fail."""
+"""A store of objects, in memory or on a server, which can be made to fail."""
 
 from __future__ import annotations
 
@@ -15,20 +15,25 @@ from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.storage.objects import Objects
 
 URL = "s3://bucket/prefix"
+CLUSTER = "test"
 
 
 class Store:
-    """A store in memory that counts its calls and can refuse them.
+    """A store that counts its calls and can refuse them.
+
+    Args:
+        url: of a server; without one, the objects are in memory.
 
     Attributes:
         refuse: called with the name of each method and its arguments; what it raises the call
             raises.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, url: str = "") -> None:
+        self.url = url or URL
         self.calls: Counter[str] = Counter()
         self.refuse: Callable[[str, tuple[Any, ...]], None] = lambda method, arguments: None
-        self._store = MemoryStore()
+        self._store: Any = Objects(url, CLUSTER)._open() if url else MemoryStore()
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._store, name)
@@ -65,10 +70,11 @@ class Store:
 
 
 def objects(store: Store | None = None) -> Objects:
-    return Objects(URL, "test", store or Store())
+    store = store or Store()
+    return Objects(store.url, CLUSTER, store)
 
 
-def storage(root: Path, store: Store, cluster: str = "test") -> JobStorage:
+def storage(root: Path, store: Store, cluster: str = CLUSTER) -> JobStorage:
     """Return the storage of a cluster whose objects are in `store`."""
     found = JobStorage(StoragePlace(root, URL), cluster)
     found.objects = Objects(URL, cluster, store)
