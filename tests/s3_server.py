@@ -42,6 +42,8 @@ class Faults:
     """Seconds before each answer."""
     methods: list[str] = attrs.field(factory=lambda: ["GET", "PUT", "POST", "DELETE", "HEAD"])
     """The methods that it does that to."""
+    copies: bool = False
+    """It does that to copies of objects alone."""
     stale: bool = False
     """Objects that were not there when they were first asked for are not there later, either."""
 
@@ -114,7 +116,8 @@ class Server:
             if method == "DELETE" and not self._exists(environ):
                 environ["REQUEST_METHOD"] = "GET"  # Google says 404 then, and S3 does not.
         faults = self._faults
-        if method in faults.methods:
+        is_copy = "HTTP_X_AMZ_COPY_SOURCE" in environ
+        if method in faults.methods and (is_copy or not faults.copies):
             time.sleep(faults.delay)
             if faults.status:
                 text = f"<Error><Code>{faults.code}</Code><Message>told to fail</Message></Error>"

@@ -66,6 +66,12 @@ def place_of(named: str | Path) -> StoragePlace:
     return StoragePlace(_work_folder() / name, url)
 
 
+def is_url(named: str | Path) -> bool:
+    """Return whether a user has named a URL of objects, and not a folder."""
+    found = _URL.match(str(named))
+    return found is not None and found[1].lower() != "file"
+
+
 def checked(named: str | Path) -> str | Path:
     """Return what a user has named in its plain form: a folder, or the URL of objects. Raises as
     `place_of`."""

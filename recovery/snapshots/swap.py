@@ -305,7 +305,7 @@ def commit(
             if record.key not in wanted:
                 if not _stays(record):
                     ops.append(Delete(record.key, record.version))
-            elif (value := wanted.pop(record.key)) != record.value:
+            elif (value := wanted.pop(record.key)) != record.value and not _stays(record):
                 ops.append(Update(record.key, value, record.version))
     ops += [Create(key, value) for key, value in wanted.items()]
     if job_id == found.job_id:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -69,15 +69,27 @@ class Objects:
     Args:
         url: in its plain form; see `jrs.contract.storage_place`.
         cluster: the names of its objects are below it.
-        store: of obstore, for tests; None opens that of the URL.
+        opening: opens a store by its URL and its options, with obstore.
     """
 
-    def __init__(self, url: str, cluster: str, store: Any = None) -> None:
-        self.url = f"{url.partition('?')[0]}/{cluster}"
+    def __init__(
+        self, url: str, cluster: str, opening: Callable[[str, str], Any] | None = None
+    ) -> None:
+        self.url = f"{url.partition('?')[0]}/{cluster}".rstrip("/")
         self.options = urlsplit(url).query
         """How the store is reached, as the query of a URL."""
-        self._store = store
+        self._opening = opening or open_store
+        self._store: Any = None
         self._lock = threading.Lock()
+
+    def bucket(self) -> Objects:
+        """Return all objects of the bucket, those of other users as well."""
+        parts = urlsplit(self.url)
+        return Objects(f"{parts.scheme}://{parts.netloc}?{self.options}", "", self._opening)
+
+    def in_bucket(self, name: str) -> str:
+        """Return the name that an object has in the whole bucket."""
+        return f"{urlsplit(self.url).path}/{name}".lstrip("/")
 
     def put(self, name: str, content: bytes | Path) -> None:
         """Write an object: `content`, or that of a file. Durable when it returns.
@@ -88,6 +100,23 @@ class Objects:
         """
         with self._errors("PUT", name):
             self._open().put(name, content, chunk_size=ONE_PUT, max_concurrency=_PARTS)
+
+    def create(self, name: str, content: bytes) -> bool:
+        """Write an object unless there is one; return whether it was written. Durable.
+
+        Raises:
+            Unavailable: it is not known whether it was written; read it back.
+            StorageRefused: it was not.
+        """
+        with self._errors("PUT", name):
+            store = self._open()
+            from obstore.exceptions import AlreadyExistsError
+
+            try:
+                store.put(name, content, mode="create", use_multipart=False)
+            except AlreadyExistsError:
+                return False
+            return True
 
     def get(self, name: str) -> bytes | None:
         """Return the content of an object; None if it does not exist.
@@ -198,7 +227,7 @@ class Objects:
     def _open(self) -> Any:
         with self._lock:
             if self._store is None:
-                self._store = _store_of(self.url, self.options)
+                self._store = self._opening(self.url, self.options)
             return self._store
 
     @contextmanager
@@ -242,7 +271,12 @@ def _raise_without_bucket(error: FileNotFoundError) -> None:
         raise error
 
 
-def _store_of(url: str, query: str) -> Any:
+def open_store(url: str, query: str) -> Any:
+    """Open a store by its URL and its options, as the query of one. No request is sent.
+
+    Raises:
+        InvalidInput: obstore is not installed, or the credentials or options are not of the form.
+    """
     try:
         from obstore import store as stores
     except ImportError as error:

@@ -36,7 +36,7 @@ class Named:
     outputs: dict[str, StoredObject] = attrs.field(factory=dict)
     """The manifests of finished batch stages, by the name of the stage."""
     temporary: dict[str, StoredObject] = attrs.field(factory=dict)
-    """The same, of output that only later stages need."""
+    """The same, of output that only later stages need, and of what is published elsewhere."""
     streams: dict[str, StoredObject] = attrs.field(factory=dict)
     """The manifests that the heads of streams name."""
     plans: dict[str, StoredObject] = attrs.field(factory=dict)
@@ -60,7 +60,9 @@ class Named:
         for stored in backend.scan(keys.stages(job_id)):
             stage = decode(StageRecord, stored.value, stored.key)
             if stage.manifest is not None:
-                kept = found.temporary if stage.temporary else found.outputs
+                # What is published at a place of the user's own has copies there.
+                is_temporary = stage.temporary or stage.target is not None
+                kept = found.temporary if is_temporary else found.outputs
                 kept[stage.name] = stage.manifest
         for stored in backend.scan(keys.heads(job_id)):
             head = decode(StreamHead, stored.value, stored.key)

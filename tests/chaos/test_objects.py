@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import pytest
 
 import jrs
 from jrs.contract.storage_place import WORK, place_of
+from jrs.records import keys
 from jrs.records.model import JobSpec
 from jrs.store.jobs import JobCatalog
 from jrs.store.masters import Registry
@@ -271,3 +274,32 @@ def test_a_store_that_cannot_be_used(
                 assert (done.returncode, len(told.splitlines())) == (2, 1)
     finally:
         s3.fail()
+
+
+def test_the_leader_is_killed_while_it_publishes(masters: Masters, s3: S3, work: Path) -> None:
+    """Once its record is committed, a publication is completed: by the next attempt, or by the
+    cleanup of a job that was canceled instead."""
+    storage = storage_of(masters)
+    place = f"{storage.partition('?')[0]}-warehouse"
+    bucket = s3.objects(storage).bucket()
+    s3.fail(status=503, copies=True)
+    masters.start("m1")
+    masters.start("m2")
+    for job_id in ("job", "canceled"):
+        arguments = {"target": f"{place}/{job_id}"}
+        spec = JobSpec(job_id, "tests.chaos.objects:publishing", arguments)
+        JobCatalog(masters.backend).submit(spec)
+        recorded = partial(masters.backend.get, keys.stage(job_id, "publish"))
+        masters.until(recorded, f"{job_id} has recorded what it publishes")
+    assert list(bucket.under(f"{place}".removeprefix(f"{bucket.url}/"))) == []
+    with jrs.connect(masters.url) as client:
+        client.job("canceled").cancel()
+    masters.leader().kill()
+    s3.fail()
+    assert result(masters, "job") == {"files": 1, "bytes": 2}
+    masters.event(lambda one: one.kind == "clean" and one.job_id == "canceled", "it is cleaned up")
+
+    for job_id in ("job", "canceled"):
+        pointer = json.loads(bucket.get(f"{place}/{job_id}".removeprefix(f"{bucket.url}/")) or b"")
+        (file,) = pointer["files"]
+        assert bucket.get(file["url"].removeprefix(f"{bucket.url}/")) == b"15"

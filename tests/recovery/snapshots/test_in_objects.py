@@ -488,16 +488,17 @@ def test_u3_a_job_that_failed_is_retried(
     assert not any(name.startswith("afresh/") for name in store.names())
 
 
-def test_a_copy_that_died_is_no_earlier_life(lead: Lead, store: Store) -> None:
+def test_a_copy_that_died_is_no_earlier_life(lead: Lead) -> None:
     """What a fork copied before its death nothing names; the id can be used all the same."""
+    assert lead.storage.objects is not None
     context: Any = SimpleNamespace(
         backend=lead.backend, storage=lead.storage, fence=lead.leadership.fence, emit=print,
         runtime=RUNTIME, trust=Trust(),
     )  # fmt: skip
     points = RecoveryPoints(context)
-    store.put("job/data/r.ffff/sums/rows/0-part", b"half a copy")
+    lead.storage.objects.put("job/data/r.ffff/sums/rows/0-part", b"half a copy")
     points.refuse_foreign_files("job")
-    store.put("job/data/e7.a1.ffff/sums/rows/0-part", b"of an earlier life")
+    lead.storage.objects.put("job/data/e7.a1.ffff/sums/rows/0-part", b"of an earlier life")
     with pytest.raises(JobHeld, match="has objects of an earlier life"):
         points.refuse_foreign_files("job")
 
