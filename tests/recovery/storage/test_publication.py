@@ -252,7 +252,7 @@ def test_taken_in_this_moment(lead: Lead, cloud: Store, bucket: Objects, place: 
 
 
 def test_written_by_two(lead: Lead, cloud: Store, bucket: Objects, place: str) -> None:
-    """Each that completes a publication writes the same: an attempt finds it written, and is done."""
+    """What completes a publication writes the same: an attempt finds it written, and is done."""
     again = Publications(lead.backend, objects(cloud))
     late(cloud, lambda: again.clean("job"))
     one(job_of(lead), f"{place}/table")
