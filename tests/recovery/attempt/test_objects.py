@@ -129,7 +129,7 @@ def test_a_host_that_has_restarted_believes_none_of_its_copies(
     stream = begin(lead)
     stream.batch()
     stream.batch()
-    monkeypatch.setattr(copied_from, "_boot", lambda: "another boot")
+    monkeypatch.setattr(copied_from, "boot_id", lambda: "another boot")
     fetched = store.calls["get_ranges"]
     stream.next(2)
 
