@@ -92,14 +92,12 @@ def _gone(stage: str, order: dict[str, int], after: dict[str, tuple[str, ...]]) 
 
 
 def _stages(manifest: Manifest) -> Iterator[tuple[str, StageRecord]]:
-    for key, text in manifest.records.items():
-        if key.startswith(keys.STAGES):
-            record = decode(StageRecord, text.encode("ascii", "surrogateescape"), key)
-            yield record.name, record
+    for key, stored in manifest.stored(keys.STAGES):
+        record = decode(StageRecord, stored, key)
+        yield record.name, record
 
 
 def _streams(manifest: Manifest) -> Iterator[tuple[str, StreamRecord]]:
-    for key, text in manifest.records.items():
-        if key.startswith(keys.STREAMS):
-            record = decode(StreamRecord, text.encode("ascii", "surrogateescape"), key)
-            yield record.name, record
+    for key, stored in manifest.stored(keys.STREAMS):
+        record = decode(StreamRecord, stored, key)
+        yield record.name, record

@@ -21,7 +21,7 @@ from jrs.records.objects import (
     OutputManifest,
     StoredObject,
 )
-from jrs.records.snapshots import Manifest, SnapshotRecord
+from jrs.records.snapshots import Manifest, SnapshotRecord, as_stored
 from jrs.records.stages import StageRecord
 
 from .batches import objects_of
@@ -92,13 +92,11 @@ class Named:
         self.inputs.append(named)
         self.pinned.extend((*snapshot.heads.values(), *snapshot.plans.values()))
         for key, text in snapshot.inputs.items():
-            stored = text.encode("ascii", "surrogateescape")
-            self.inputs.append(decode(ClosedInput, stored, key).listing)
-        for key, text in snapshot.records.items():
-            if key.startswith(keys.STAGES):
-                stage = decode(StageRecord, text.encode("ascii", "surrogateescape"), key)
-                if stage.manifest is not None:
-                    self.kept.append(stage.manifest)
+            self.inputs.append(decode(ClosedInput, as_stored(text), key).listing)
+        for key, stored in snapshot.stored(keys.STAGES):
+            stage = decode(StageRecord, stored, key)
+            if stage.manifest is not None:
+                self.kept.append(stage.manifest)
 
     @classmethod
     def by_index(cls, index: OutputIndex) -> Named:
