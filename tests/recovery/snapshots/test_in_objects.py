@@ -61,25 +61,12 @@ from tests.recovery.attempt.objects_attempt import (
     begin,
     copies,
     head,
-    lead_on,
     manifest,
     rows,
 )
 from tests.recovery.lead import Lead
 from tests.recovery.storage.support import Store
 from tests.recovery.support import FaultyMemory
-
-
-@pytest.fixture
-def store() -> Store:
-    return Store()
-
-
-@pytest.fixture
-def lead(memory: FaultyMemory, tmp_path: Path, store: Store) -> Lead:
-    made = lead_on(memory, tmp_path / "work", store)
-    memory.commit(Create(keys.JOBS + "job", encode(JobSpec("job", "m:f"))))
-    return made
 
 
 @pytest.fixture

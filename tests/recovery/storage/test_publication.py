@@ -14,9 +14,9 @@ import pytest
 from obstore.exceptions import GenericError
 
 from jrs.contract.errors import Fenced, InvalidInput, JobHeld, WrongState
-from jrs.contract.operations import Create, Delete
+from jrs.contract.operations import Delete
 from jrs.records import keys
-from jrs.records.codec import decode, encode
+from jrs.records.codec import decode
 from jrs.records.model import JobSpec, JobStatus, Json, StageRecord
 from jrs.recovery.attempt.attempt_run import AttemptRun
 from jrs.recovery.attempt.job import Job, Stage
@@ -43,10 +43,8 @@ WRITES = ("put", "copy", "delete")
 
 
 @pytest.fixture
-def lead(memory: FaultyMemory, tmp_path: Path, cloud: Store) -> Lead:
-    made = lead_on(memory, tmp_path / "work", cloud)
-    memory.commit(Create(keys.JOBS + "job", encode(JobSpec("job", "m:f"))))
-    return made
+def store(cloud: Store) -> Store:
+    return cloud
 
 
 @pytest.fixture
