@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 from jrs.contract.backend import Backend
 from jrs.store.opening import open_backend
 
-pytest_plugins = ["jrs.testing.servers.fixtures"]
+pytest_plugins = ["jrs.testing.servers.fixtures", "tests.clouds"]
 
 settings.register_profile(
     "jrs", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True

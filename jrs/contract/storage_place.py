@@ -15,9 +15,12 @@ from jrs.contract.texts import printable
 
 WORK = "JRS_WORK"
 """The environment variable that names the folder of this host for the copies of objects."""
-SCHEMES = ("s3", "gs", "abfss")
-OPTIONS = ("endpoint", "region", "virtual_hosted_style_request")
-"""What the URL of objects may say besides their place. Credentials are no part of it."""
+OPTIONS = {
+    "s3": ("endpoint", "region", "virtual_hosted_style_request"),
+    "gs": ("endpoint",),
+    "abfss": ("endpoint",),
+}
+"""What the URL of each kind of store may say besides the place. Credentials are no part of it."""
 
 CREDENTIALS = {
     "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
@@ -63,6 +66,12 @@ def place_of(named: str | Path) -> StoragePlace:
     return StoragePlace(work_folder() / name, url)
 
 
+def is_url(named: str | Path) -> bool:
+    """Return whether a user has named a URL of objects, and not a folder."""
+    found = _URL.match(str(named))
+    return found is not None and found[1].lower() != "file"
+
+
 def checked(named: str | Path) -> str | Path:
     """Return what a user has named in its plain form: a folder, or the URL of objects. Raises as
     `place_of`."""
@@ -86,18 +95,18 @@ def check_url(url: str) -> str:
             "the URL of a storage has no room for credentials: set the environment variables of "
             f"the store instead, such as {CREDENTIALS.get(parts.scheme, CREDENTIALS['s3'])}"
         )
-    if parts.scheme not in SCHEMES:
-        known = ", ".join(f"{scheme}://" for scheme in SCHEMES)
+    if parts.scheme not in OPTIONS:
+        known = ", ".join(f"{scheme}://" for scheme in OPTIONS)
         raise InvalidInput(f"{where} is not known: name a folder, or a URL with {known}")
     if not parts.netloc or parts.fragment:
         raise InvalidInput(f"{where} is not a URL of the form {parts.scheme}://BUCKET/PREFIX")
     if {".", ".."} & set(parts.path.split("/")):
         raise InvalidInput(f"{where} has a path with . or ..")
     for name, _ in parse_qsl(parts.query, keep_blank_values=True):
-        if name not in OPTIONS:
+        if name not in OPTIONS[parts.scheme]:
             raise InvalidInput(
-                f"the storage has no option {printable(name)!r}: the options are "
-                f"{', '.join(OPTIONS)}"
+                f"the storage has no option {printable(name)!r}: the options of "
+                f"{parts.scheme}:// are {', '.join(OPTIONS[parts.scheme])}"
             )
     path = "/".join(part for part in parts.path.split("/") if part)
     plain = f"{parts.scheme}://{parts.netloc}/{path}".rstrip("/")

@@ -50,7 +50,7 @@ _TYPES: dict[type[Stored], tuple[str, int]] = {
     model.JobResult: ("result", 1),
     model.JobSpec: ("spec", 2),
     model.MasterInfo: ("master", 1),
-    model.StageRecord: ("stage", 2),
+    model.StageRecord: ("stage", 3),
     model.StopRecord: ("stop", 2),
     model.StreamRecord: ("stream", 1),
     model.Tombstone: ("tombstone", 1),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import re
+from collections.abc import Iterator
 from itertools import pairwise
 
 import attrs
@@ -104,6 +105,16 @@ class SnapshotFile(Stored):
             raise InvalidInput(f"the entry of {self.path!r} has no valid digest or size")
 
 
+def as_text(stored: bytes) -> str:
+    """Return a record as manifests have it. Each byte comes back, also those of a damaged one."""
+    return stored.decode("ascii", "surrogateescape")
+
+
+def as_stored(text: str) -> bytes:
+    """Return a record as the backend had it; see `as_text`."""
+    return text.encode("ascii", "surrogateescape")
+
+
 @attrs.frozen
 class Manifest(Stored):
     """The contents of a snapshot: the file ``manifest.json`` in its folder."""
@@ -134,6 +145,12 @@ class Manifest(Stored):
     """The same, for the calls of functions of `foreachBatch`."""
     inputs: dict[str, str] = attrs.field(factory=dict)
     """The records of closed inputs in stored form, by ``<stage>/<input>``."""
+
+    def stored(self, prefix: str = "") -> Iterator[tuple[str, bytes]]:
+        """Yield the job's records below a prefix, as the backend had them, with their keys."""
+        for key, text in self.records.items():
+            if key.startswith(prefix):
+                yield key, as_stored(text)
 
     def check(self) -> None:
         """Raise `InvalidInput` if a path could lead out of the snapshot, or out of the folder of

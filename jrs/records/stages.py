@@ -45,16 +45,25 @@ class StageRecord(Stored):
     after: tuple[str, ...] = ()
     """The stages that had to finish before it."""
     target: str | None = None
-    """The absolute path where its output is published; None for the job's own folder."""
+    """The absolute path, or the URL, where its output is published; None for its own place."""
     serial: int = 0
     """Grows with each commit of finished stages of the job; 0 if not recorded."""
     manifest: StoredObject | None = None
     """The `OutputManifest` of its output, where the storage is of objects; None if it wrote none,
     or is a stream."""
+    is_published: bool = False
+    """Whether the pointer at `target` was written, where that is a URL: it is not written twice."""
 
     def least_reader(self) -> int:
-        # Others would look for the output in a folder.
+        # Others would look for the output in a folder, or would publish it in one.
+        if self.at_url:
+            return 3
         return 1 if self.manifest is None else 2
+
+    @property
+    def at_url(self) -> bool:
+        """Whether its output is published at a URL."""
+        return self.target is not None and "://" in self.target
 
     def finished_before(self, other: StageRecord) -> bool:
         """Return whether this stage finished no later than `other`. Serials decide where both

@@ -14,7 +14,7 @@ from jrs.contract.operations import Absent, Record
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import JobSpec
-from jrs.records.snapshots import RestoreRecord
+from jrs.records.snapshots import RestoreRecord, as_stored
 from jrs.store import cluster_format
 from jrs.store.transitions import RESTORE, RestoreEvent, RestoreStep, step_after
 
@@ -44,7 +44,7 @@ def spec_of(spec: Record | None) -> bytes | None:
         value = spec.value
         if took_place_of(spec):
             kept = decode(RestoreRecord, spec.value, spec.key).spec or ""
-            value = kept.encode("ascii", "surrogateescape")
+            value = as_stored(kept)
         decode(JobSpec, value, spec.key)
     except CorruptRecord:
         return None

@@ -22,11 +22,11 @@ from jrs.records.policies import RestartPolicy
 from jrs.records.time_limits import check_limit
 from jrs.store import heads
 
-from ..files import publishing
-from . import closed_input, collect_output
+from . import closed_input
 from .context import AttemptContext, held_if_unreadable
 from .engine import NO_SPARK, SparkEngine, StreamSupervisor
 from .job import Build, FinishedStage, Job, Stage, Stream, T
+from .publications import Publication, publication_at
 from .stage_outputs import outputs_of
 
 if TYPE_CHECKING:
@@ -72,27 +72,21 @@ class AttemptRun:
         return self._run_once(name, function, before, temporary=temporary, timeout=timeout)
 
     def publish(
-        self, place: Path, stages: Sequence[str | Stream | FinishedStage[Any]], name: str
+        self, place: str | Path, stages: Sequence[str | Stream | FinishedStage[Any]], name: str
     ) -> FinishedStage[Json]:
         if not stages:
             raise InvalidInput(f"nothing to publish at {place}: name the stages")
         if len({str(getattr(one, "name", one)) for one in stages}) < len(stages):
             raise InvalidInput(f"nothing can be published at {place}: a stage is named twice")
         before = self._begin(name, stages)
-        if self.context.storage.objects is not None:
-            raise InvalidInput(
-                f"nothing can be published at {place}: the storage has objects, and no folder that "
-                "could be renamed; read the output with jrs.files or format('jrs')"
-            )
+        publication = publication_at(self.context, place)
         if not self._is_finished(name):
-            publishing.check(place, self.context.storage)  # Not after days of a stream.
+            publication.check()  # Not after days of a stream.
 
         def collect(stage: Stage) -> Json:
-            publishing.check(place, self.context.storage)
-            outputs = [(one, self._handles[one].output) for one in before]
-            return collect_output.collect(outputs, stage.output)
+            return publication.collect({one: self._handles[one] for one in before}, stage.output)
 
-        return self._run_once(name, collect, before, target=place)
+        return self._run_once(name, collect, before, publication=publication)
 
     def stream(
         self,
@@ -248,7 +242,7 @@ class AttemptRun:
         before: tuple[str, ...],
         *,
         temporary: bool = False,
-        target: Path | None = None,
+        publication: Publication | None = None,
         timeout: float | None = None,
     ) -> FinishedStage[T]:
         context = self.context
@@ -265,7 +259,11 @@ class AttemptRun:
             result = check_json(returned, f"the result of stage {name!r}")
             self._engine.check_output(self, staging)
             wrote = context.storage.make_durable(staging)
-            manifest = self._outputs.keep(name, staging) if wrote else None
+            if publication is not None:
+                manifest = publication.keep(name)
+            else:
+                manifest = self._outputs.keep(name, staging) if wrote else None
+            in_folder = wrote or (publication is not None and manifest is None)
             record = StageRecord(
                 job_id=context.job_id,
                 name=name,
@@ -274,11 +272,11 @@ class AttemptRun:
                 epoch=context.epoch,
                 seconds=round(context.runtime.clock() - began, 3),
                 finished_at=context.runtime.now(),
-                published=staging.name if wrote or target is not None else None,
+                published=staging.name if in_folder else None,
                 temporary=temporary,
                 order=len(self._seen),
                 after=before,
-                target=None if target is None else str(target),
+                target=None if publication is None else publication.target,
                 manifest=manifest,
             )
             self.commit_stages([record])
@@ -291,13 +289,15 @@ class AttemptRun:
             self._outputs.publish(record)
             output = partial(self._outputs.folder, record)
         else:
-            if target is not None and str(target) != record.target:
+            if publication is None:
+                publication = publication_at(context, record.target)
+            if publication.target != record.target:
                 raise JobHeld(
                     f"job {context.job_id!r} has published stage {name!r} at {record.target}, and "
-                    f"now names {target}: use another stage name for that"
+                    f"now names {publication.target}: use another stage name for that"
                 )
-            publishing.publish(context.storage, record, context.epoch)
-            output = partial(Path, record.target)
+            publication.complete(record)
+            output = partial(publication.folder)
         if ran and record.published is not None:
             context.reporter.published(name, output())
         self._records.append(record)

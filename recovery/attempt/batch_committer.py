@@ -44,11 +44,12 @@ class BatchCommitter:
         self._context = context
         self._stage = stage
         self._folder = folder
-        self._output = output
-        in_folders = RowsInFolders(context, stage, folder, output)
         in_objects = context.storage.objects is not None
-        self._rows: BatchRows = RowsInObjects(context, stage, folder) if in_objects else in_folders
-        self._in_folders = in_folders
+        self._rows: BatchRows = (
+            RowsInObjects(context, stage, folder)
+            if in_objects
+            else RowsInFolders(context, stage, folder, output)
+        )
         with held_if_unreadable():
             self._keeps_heads = heads.are_kept(context.backend)
         self._turn = threading.Lock()
@@ -134,9 +135,8 @@ class BatchCommitter:
                 raise LateCommit(f"batch {batch} is of an earlier run of stage {self._stage!r}")
             if self._keeps_heads:
                 self._commit(batch, files)
-            elif files and not (self._output / f"batch={batch}").is_dir():
-                name = self._in_folders.stage_files(batch, files)
-                self._in_folders.publish_staged(batch, name)
+            elif files and isinstance(self._rows, RowsInFolders):  # Objects need heads.
+                self._rows.publish_at_once(batch, files)
             # Whatever else was staged is of a batch that counts already, and can never count.
             self._rows.sweep()
 

@@ -110,6 +110,11 @@ class RowsInFolders:
             self._staged = batch, tuple(files), name
         return self._staged[2]
 
+    def publish_at_once(self, batch: int, files: Sequence[str]) -> None:
+        """Publish a batch that no head will name, unless that has happened."""
+        if not (self._output / f"batch={batch}").is_dir():
+            self.publish_staged(batch, self.stage_files(batch, files))
+
     def publish_staged(self, batch: int, folder: str, *, is_noted: bool = False) -> None:
         """Rename a staged folder into the output, if that has not happened yet."""
         try:

@@ -275,10 +275,11 @@ class Job:
     def publish(
         self, path: str | Path, *stages: str | Stream | FinishedStage[Any], name: str = "publish"
     ) -> FinishedStage[Json]:
-        """Publish the output of stages at a path of your own once they have finished.
+        """Publish the output of stages at a place of your own once they have finished.
 
-        The whole output appears atomically (one rename), at most once in the life of the job, and
-        under the fence.
+        The whole output appears atomically, at most once in the life of the job, and under the
+        fence: by one rename at a path; or, where the storage has objects, by one object at a URL in
+        the same bucket, which names the copies of the files (see docs/objects.md).
 
         It waits for the stages. Of streams that are drained, the last rows of all become visible
         together. With one stage, `path` is its output; with several, it has a folder for each. The
@@ -291,13 +292,16 @@ class Job:
         and then renamed.
 
         Raises:
-            InvalidInput: no stage is given, or a stage has no output; `path` is not absolute,
-                exists, is inside the jobs' storage, or its parent folder does not exist.
+            InvalidInput: no stage is given, or a stage has no output; `path` is not absolute, is
+                taken, is inside the jobs' storage, or its parent folder does not exist. A URL: it
+                is not in the bucket of the storage, a permission is missing there, or the store
+                ignores that an object must not exist yet.
+            JobHeld: something else was put at the URL after the publication was committed.
             Unavailable: the disk is full, or a similar error of the filesystem.
             Fenced: a newer leader exists. Nothing is visible at `path`.
             As `stage`.
         """
-        return self._run.publish(Path(path), stages, name)
+        return self._run.publish(path, stages, name)
 
     def stream(
         self,
@@ -357,7 +361,7 @@ class JobRun(Protocol):
     ) -> FinishedStage[T]: ...
 
     def publish(
-        self, place: Path, stages: Sequence[str | Stream | FinishedStage[Any]], name: str
+        self, place: str | Path, stages: Sequence[str | Stream | FinishedStage[Any]], name: str
     ) -> FinishedStage[Json]: ...
 
     def stream(

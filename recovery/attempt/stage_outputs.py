@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Protocol
 
 from jrs.contract.errors import JobHeld, WrongState
+from jrs.records import keys
+from jrs.records.codec import decode
 from jrs.records.model import StageRecord
 from jrs.records.objects import BatchManifest, OutputManifest, StoredFile, StoredObject
 from jrs.store import heads
@@ -118,6 +120,25 @@ class OutputsInObjects:
         if not target.is_dir():
             self._fetch(target, self._rows(head.manifest))
         return target
+
+    def files(self, stage: str) -> list[StoredFile] | None:
+        """Return the files of a finished stage, or of a stream; None if it has no output.
+
+        Raises:
+            JobHeld: an object is missing, or was changed.
+            Fenced: a newer leader exists.
+        """
+        context = self._context
+        with held_if_unreadable():
+            found = heads.stored(context.backend, context.job_id, stage)
+            if found is not None:
+                return None if found[0].manifest is None else self._rows(found[0].manifest)
+            key = keys.stage(context.job_id, stage)
+            stored = context.backend.get(key)
+            record = None if stored is None else decode(StageRecord, stored.value, key)
+        if record is None or record.manifest is None:
+            return None
+        return list(self._files(record.manifest))
 
     # -- inside ----------------------------------------------------------------------------
 

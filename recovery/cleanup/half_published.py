@@ -52,5 +52,5 @@ class HalfPublished(Resource):
                 record = decode(StageRecord, stored.value, stored.key)
             except CorruptRecord:
                 continue  # An unreadable record must not block the cleanup.
-            if record.target is not None:
+            if record.target is not None and not record.at_url:
                 yield resolved(Path(record.target))

@@ -14,6 +14,7 @@ from ..processes import left_running
 from ..rules.resource import Resource
 from .half_published import HalfPublished
 from .job_objects import JobObjects
+from .publications import Publications
 from .sink_logs import SinkLogs
 from .snapshots import KeptForRetry, Snapshots
 
@@ -96,7 +97,10 @@ def default_resources(backend: Backend, storage: JobStorage) -> list[Resource]:
 
     The spec comes last by convention: a dirty result alone keeps the job from being started.
     """
-    in_objects = [] if storage.objects is None else [JobObjects(backend, storage.objects)]
+    in_objects: list[Resource] = []
+    if storage.objects is not None:
+        # In this order: what is published are copies of the objects.
+        in_objects = [Publications(backend, storage.objects), JobObjects(backend, storage.objects)]
     return [
         Processes(backend),
         KeptForRetry(backend, storage),

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import attrs
 
+from jrs.contract.boot import boot_id
+
 _NAME = "copied-from"
 _KEPT = 2
 """The manifest that counts, and the one that is about to."""
@@ -23,7 +25,7 @@ def note(stage: Path, generation: int, manifest: str) -> None:
     before = _read(stage)
     earlier = before.manifests if before.generation == generation else []
     others = [name for name in earlier if name != manifest]
-    now = _Note(generation, [*others[1 - _KEPT :], manifest], _boot())
+    now = _Note(generation, [*others[1 - _KEPT :], manifest], boot_id())
     whole = stage / f".{_NAME}"
     whole.write_text(json.dumps(attrs.asdict(now)))
     os.replace(whole, stage / _NAME)
@@ -34,7 +36,7 @@ def continues(stage: Path, generation: int, manifest: str) -> bool:
     found = _read(stage)
     return (
         (stage / "ck").is_dir()
-        and found.boot == _boot() != ""
+        and found.boot == boot_id() != ""
         and found.generation == generation
         and manifest in found.manifests
     )
@@ -58,10 +60,3 @@ def _read(stage: Path) -> _Note:
         return _Note(**json.loads((stage / _NAME).read_text()))
     except (OSError, ValueError, TypeError):
         return _Note()
-
-
-def _boot() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""

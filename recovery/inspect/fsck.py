@@ -42,6 +42,7 @@ from jrs.store.masters import Registry
 from jrs.store.result_store import JobResultStore
 
 from ..cleanup.half_published import HalfPublished
+from ..cleanup.publications import Publications
 from ..files.job_folders import JobStorage
 from ..files.storage_identity import StorageIdentity
 from ..rules.decision import Action
@@ -204,7 +205,10 @@ def left_over(backend: Backend, folders: JobStorage | None) -> Iterator[str]:
                 ended.add(job_id)
                 yield f"{record.key}: left over by a job that has ended or never was"
     for job_id in sorted(ended):
-        for copy in HalfPublished(backend).describe(job_id):
+        begun = HalfPublished(backend).describe(job_id)
+        if folders is not None and folders.objects is not None:
+            begun += Publications(backend, folders.objects).describe(job_id)
+        for copy in begun:
             yield f"{copy}: half published by job {job_id!r}, which has ended"
     if folders is None:
         return

@@ -36,6 +36,7 @@ from typing import Any
 
 import attrs
 
+from jrs.contract.boot import boot_id
 from jrs.contract.fork import forget_in_children
 
 HELD = "a thread held the interpreter's lock so long that its master could not send heartbeats"
@@ -86,9 +87,8 @@ class Memory:
         Args:
             counter: the counter file of a cgroup; by default that of this process.
         """
-        boot, kills = "", 0
+        boot, kills = boot_id(), 0
         with suppress(OSError, ValueError):
-            boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
             kills = _oom_kills("/proc/vmstat")
         for each in [counter] if counter else _own_counters():
             with suppress(OSError, ValueError):

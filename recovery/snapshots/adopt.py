@@ -29,7 +29,7 @@ from jrs.records.objects import (
     StoredFile,
     StoredObject,
 )
-from jrs.records.snapshots import Manifest
+from jrs.records.snapshots import Manifest, as_stored, as_text
 
 from ..checkpoint_format import relocation
 from ..storage.batches import WIDTH, files_of
@@ -38,7 +38,6 @@ from ..storage.objects import Objects
 
 PREFIX = "r"
 """The names of places for copies begin with it; those of attempts with another letter."""
-_AS_STORED = ("ascii", "surrogateescape")
 
 
 def adopt(objects: Objects, found: Manifest, job_id: str, folder: Path, *, fork: bool) -> Manifest:
@@ -93,7 +92,7 @@ class _Adoption:
         """Return a record of the job; that of a stage names the copies of its output."""
         if not key.startswith(keys.STAGES):
             return text
-        data = text.encode(*_AS_STORED)
+        data = as_stored(text)
         named = decode(StageRecord, data, key).manifest
         if named is None:
             return text
@@ -103,16 +102,16 @@ class _Adoption:
             self._job_id, stage, tuple(self._copied(f"{stage}/out", list(files)))
         )
         manifest = to_plain(self._place.put_record(f"{stage}/out", copies))
-        return with_fields(data, key, manifest=manifest).decode(*_AS_STORED)
+        return as_text(with_fields(data, key, manifest=manifest))
 
     def input(self, text: str) -> str:
         """Return the record of a closed input, with a listing of the other job's own."""
-        known = decode(ClosedInput, text.encode(*_AS_STORED), "the closed input")
+        known = decode(ClosedInput, as_stored(text), "the closed input")
         links = read_record(self._objects, InputListing, known.listing).links
         listing = InputListing(self._job_id, known.stage, links)
         named = self._place.put_record(f"{known.stage}/in", listing)
         closed = ClosedInput(self._job_id, known.stage, known.source, named)
-        return encode(closed).decode(*_AS_STORED)
+        return as_text(encode(closed))
 
     # -- inside ----------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from jrs.contract.errors import CorruptRecord, InvalidInput, NoSuchJob, WrongSta
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import StageRecord
-from jrs.records.snapshots import SnapshotStage
+from jrs.records.snapshots import SnapshotStage, as_stored, as_text
 from jrs.store.result_store import JobResultStore
 from jrs.store.stored_result import how_it_ended
 
@@ -63,11 +63,11 @@ def read_records(backend: Backend, job_id: str) -> dict[str, str]:
     found = {}
     spec = backend.get(keys.JOBS + job_id)
     if spec is not None:
-        found["spec"] = spec.value.decode("ascii", "surrogateescape")
+        found["spec"] = as_text(spec.value)
     for prefix in (keys.STAGES, keys.STREAMS):
         for record in backend.scan(f"{prefix}{job_id}/"):
             name = record.key.removeprefix(f"{prefix}{job_id}/")
-            found[f"{prefix}{name}"] = record.value.decode("ascii", "surrogateescape")
+            found[f"{prefix}{name}"] = as_text(record.value)
     return found
 
 
@@ -217,7 +217,7 @@ def _published(
     finished = {}
     for key, text in records.items():
         if key.startswith(keys.STAGES):
-            record = decode(StageRecord, text.encode("ascii", "surrogateescape"), key)
+            record = decode(StageRecord, as_stored(text), key)
             finished[record.name] = record
     for name in sorted({*finished, *pinned}):
         for temporary in (False, True):

@@ -19,7 +19,15 @@ from jrs.records.codec import decode, encode
 from jrs.records.heads import StreamHead, StreamPlan
 from jrs.records.model import StreamRecord
 from jrs.records.objects import StoredObject
-from jrs.records.snapshots import Manifest, SnapshotFormat, SnapshotRecord, SnapshotStage, TakenBy
+from jrs.records.snapshots import (
+    Manifest,
+    SnapshotFormat,
+    SnapshotRecord,
+    SnapshotStage,
+    TakenBy,
+    as_stored,
+    as_text,
+)
 from jrs.store import heads, references, restores
 from jrs.store.transitions import RestoreEvent
 
@@ -115,7 +123,7 @@ def _described(
     stages = []
     for key, text in records.items():
         if key.startswith(keys.STREAMS):
-            stage = decode(StreamRecord, text.encode("ascii", "surrogateescape"), key).name
+            stage = decode(StreamRecord, as_stored(text), key).name
             head, plan = named.get(stage), plans.get(stage)
             batch = head.batch if head is not None else None if plan is None else plan.batch
             stages.append(SnapshotStage(stage, None if batch == -1 else batch))
@@ -143,8 +151,7 @@ def _plans(catalog: SnapshotIndex, job_id: str) -> dict[str, StreamPlan]:
 def _inputs(catalog: SnapshotIndex, job_id: str) -> dict[str, str]:
     prefix = f"{keys.INPUTS}{job_id}/"
     return {
-        one.key.removeprefix(prefix): one.value.decode("ascii", "surrogateescape")
-        for one in catalog.backend.scan(prefix)
+        one.key.removeprefix(prefix): as_text(one.value) for one in catalog.backend.scan(prefix)
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import attrs
@@ -33,8 +33,14 @@ def without(found: OpenSnapshot, stage: str) -> OpenSnapshot:
     return attrs.evolve(found, manifest=without_stage(found.manifest, stage))
 
 
-def without_stage(manifest: Manifest, stage: str) -> Manifest:
-    """Return the manifest of a snapshot without a stage and those after it; see `without`."""
+def without_stage(
+    manifest: Manifest, stage: str, is_there: Callable[[str], bool] = os.path.lexists
+) -> Manifest:
+    """Return the manifest of a snapshot without a stage and those after it; see `without`.
+
+    Args:
+        is_there: returns whether something is at a place where a stage has published.
+    """
     stages, streams = dict(_stages(manifest)), dict(_streams(manifest))
     order = {each.name: _LAST for each in manifest.stages}
     order |= {name: record.order or _LAST for name, record in streams.items()}
@@ -50,7 +56,7 @@ def without_stage(manifest: Manifest, stage: str) -> Manifest:
     gone = _gone(stage, order, after)
     for name in gone & stages.keys():
         target = stages[name].target
-        if target is not None and os.path.lexists(target):
+        if target is not None and is_there(target):
             raise InvalidInput(
                 f"stage {name!r} of job {manifest.job_id!r} would publish at {target} again, which "
                 "exists: move it away first"
@@ -86,14 +92,12 @@ def _gone(stage: str, order: dict[str, int], after: dict[str, tuple[str, ...]]) 
 
 
 def _stages(manifest: Manifest) -> Iterator[tuple[str, StageRecord]]:
-    for key, text in manifest.records.items():
-        if key.startswith(keys.STAGES):
-            record = decode(StageRecord, text.encode("ascii", "surrogateescape"), key)
-            yield record.name, record
+    for key, stored in manifest.stored(keys.STAGES):
+        record = decode(StageRecord, stored, key)
+        yield record.name, record
 
 
 def _streams(manifest: Manifest) -> Iterator[tuple[str, StreamRecord]]:
-    for key, text in manifest.records.items():
-        if key.startswith(keys.STREAMS):
-            record = decode(StreamRecord, text.encode("ascii", "surrogateescape"), key)
-            yield record.name, record
+    for key, stored in manifest.stored(keys.STREAMS):
+        record = decode(StreamRecord, stored, key)
+        yield record.name, record

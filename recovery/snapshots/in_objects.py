@@ -77,11 +77,10 @@ def files_in(objects: Objects, found: Manifest, *, rows: bool = True) -> Iterato
         yield from newest.checkpoint
         if rows:
             yield from newest.files
-    for key, text in found.records.items():
-        if key.startswith(keys.STAGES):
-            stage = decode(StageRecord, text.encode("ascii", "surrogateescape"), key)
-            if stage.manifest is not None:
-                yield from read_record(objects, OutputManifest, stage.manifest).files
+    for key, stored in found.stored(keys.STAGES):
+        stage = decode(StageRecord, stored, key)
+        if stage.manifest is not None:
+            yield from read_record(objects, OutputManifest, stage.manifest).files
 
 
 def refuse(what: str) -> WrongState:

@@ -108,11 +108,9 @@ def _folder(own: JobStorage, source: SnapshotRecord | Path) -> Path:
 def _check_records(folder: Path, found: Manifest) -> None:
     """Raise `DamagedSnapshot` if a stage would be published from or to a folder that is not its
     own. Anyone may have written the snapshot."""
-    for key, text in found.records.items():
-        if not key.startswith(keys.STAGES):
-            continue
+    for key, stored in found.stored(keys.STAGES):
         try:
-            stage = decode(StageRecord, text.encode("ascii", "surrogateescape"), key)
+            stage = decode(StageRecord, stored, key)
         except CorruptRecord as error:
             raise DamagedSnapshot(str(folder), (str(error),)) from error
         staged = stage.published or stage.name

@@ -18,6 +18,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import attrs
@@ -51,6 +52,7 @@ from ..checkpoint_format import relocation, sink_log
 from ..files import batch_folders, epoch_folders, permissions, transfer
 from ..files.job_folders import JobStorage
 from ..storage.objects import Objects
+from ..storage.publication import is_there
 from . import folders, from_stage, in_objects, outside, swap
 from .adopt import adopt
 from .index import SnapshotIndex
@@ -157,7 +159,7 @@ def _restore_objects(catalog: SnapshotIndex, objects: Objects, request: RestoreR
         if job_id == found.job_id and not request.accept_published:
             outside.check_accepted(catalog.backend, found)
         if stage := _from_stage(before, found, job_id, request):
-            found = from_stage.without_stage(found, stage)
+            found = from_stage.without_stage(found, stage, partial(is_there, objects))
         in_objects.check(objects, source, thorough=False, progress=request.progress)
         if job_id != found.job_id:
             # Before the reservation: what a death leaves of it nothing names.

@@ -39,7 +39,7 @@ from jrs.records import keys, signing
 from jrs.records.codec import decode, encode, to_plain, with_fields, with_job_id
 from jrs.records.lineage import Descendant, Lineage, LineageKind
 from jrs.records.model import EpochRecord, JobSpec, StageRecord, StreamRecord
-from jrs.records.snapshots import Manifest, RestoreRecord, SnapshotRecord
+from jrs.records.snapshots import Manifest, RestoreRecord, SnapshotRecord, as_stored, as_text
 from jrs.records.stages import TAKEN_OVER
 from jrs.store import attempt_fence, cluster_format, heads, restores
 from jrs.store.result_store import JobResultStore
@@ -49,7 +49,6 @@ from . import delete, outside
 from .index import SnapshotIndex
 
 SPEC = "spec"
-_AS_STORED = ("ascii", "surrogateescape")
 _TOPS = ("epoch", "out", "tmp", "in")
 
 
@@ -86,7 +85,7 @@ class Before:
 def check_key(catalog: SnapshotIndex, found: Manifest, job_id: str) -> None:
     """Raise `InvalidInput` if the spec would lose its signature."""
     if job_id != found.job_id and SPEC in found.records:
-        spec = found.records[SPEC].encode(*_AS_STORED)
+        spec = as_stored(found.records[SPEC])
         signing.check_key(spec, catalog.spec_key, found.job_id)
 
 
@@ -124,7 +123,7 @@ def reserve(
     if key.startswith(keys.JOBS):
         replaced = before.spec
         with_spec: list[Op] = [restores.none_of(job_id)]
-        begun = attrs.evolve(begun, spec=None if kept is None else kept.decode(*_AS_STORED))
+        begun = attrs.evolve(begun, spec=None if kept is None else as_text(kept))
     else:
         replaced = None if before.restore == before.spec else before.restore
         spec = kept or _spec_in(catalog, found, job_id, request)
@@ -176,7 +175,7 @@ def _spec_in(
     Raises:
         CorruptRecord: it cannot be read: no master can start such a job.
     """
-    spec = found.records[SPEC].encode(*_AS_STORED)
+    spec = as_stored(found.records[SPEC])
     if job_id != found.job_id:
         signs, before = catalog.spec_key, spec
         lineage = None if request.lineage is None else to_plain(request.lineage)
@@ -280,8 +279,7 @@ def commit(
     """
     backend = catalog.backend
     wanted = {}
-    for name, text in found.records.items():
-        data = text.encode(*_AS_STORED)
+    for name, data in found.stored():
         if job_id != found.job_id:
             data = with_job_id(data, job_id, name)
         if name != SPEC:
@@ -294,7 +292,7 @@ def commit(
             wanted[f"{kind}/{job_id}/{stage}"] = data
     stored = backend.get(keys.JOBS + job_id)
     spec = restores.spec_of(stored) or _spec_in(catalog, found, job_id, request)
-    if SPEC in found.records and _is_changed(spec, found.records[SPEC].encode(*_AS_STORED)):
+    if SPEC in found.records and _is_changed(spec, as_stored(found.records[SPEC])):
         # Its new queries continue from these checkpoints.
         for key in wanted:
             if key.startswith(keys.STREAMS):
@@ -305,7 +303,7 @@ def commit(
             if record.key not in wanted:
                 if not _stays(record):
                     ops.append(Delete(record.key, record.version))
-            elif (value := wanted.pop(record.key)) != record.value:
+            elif (value := wanted.pop(record.key)) != record.value and not _stays(record):
                 ops.append(Update(record.key, value, record.version))
     ops += [Create(key, value) for key, value in wanted.items()]
     if job_id == found.job_id:
@@ -318,7 +316,7 @@ def commit(
     elif catalog.storage.objects is not None:
         batches = {one.name: one.batch for one in found.stages}
         ops += heads.adopted_ops(job_id, batches, found.heads, found.plans)
-        ops += [Create(f"{keys.INPUTS}{job_id}/{key}", text.encode(*_AS_STORED))
+        ops += [Create(f"{keys.INPUTS}{job_id}/{key}", as_stored(text))
                 for key, text in found.inputs.items()]  # fmt: skip
     last: list[Op] = [*guards, *also]
     if request.claim and isinstance(request.source, SnapshotRecord):

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from tempfile import SpooledTemporaryFile
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -33,14 +34,21 @@ _RETRIES = 4
 _PARTS = 4
 """Parts of one object that are written at once."""
 _PAGE = 1000
-_STATUS = re.compile(r"status code: ([0-9]{3} [A-Za-z ]*)")
+_STATUS = re.compile(r"status code: ([0-9]{3} [A-Za-z ]*)|\(code: ([0-9]{3})\)")
 _CODE = re.compile(r"<Code>([^<]{1,100})</Code>")
-_MESSAGE = re.compile(r"<Message>([^<]{1,300})</Message>")
+_MESSAGE = re.compile(r"<Message>([^<\n]{1,300})")
+_NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|specified container does not exist")
+_ASKS_THE_MACHINE = re.compile(r"token request|/latest/(api/token|meta-data)")
+"""What an error says where no credentials are set, and the machine could not give its own."""
+_NO_RIGHT = "permit this user to read, write, list and delete there"
+_WRONG_KEYS = "correct the credentials"
 _HINTS = {
-    "NoSuchBucket": "create the bucket, or name another one",
-    "InvalidAccessKeyId": "correct the credentials",
-    "SignatureDoesNotMatch": "correct the credentials",
-    "AccessDenied": "permit this user to read, write, list and delete there",
+    "InvalidAccessKeyId": _WRONG_KEYS,
+    "SignatureDoesNotMatch": _WRONG_KEYS,
+    "AuthenticationRequired": _WRONG_KEYS,
+    "AuthenticationFailed": _WRONG_KEYS,
+    "AuthorizationFailure": f"{_WRONG_KEYS}, or let the firewall of the account admit this host",
+    "AccessDenied": _NO_RIGHT,
     "RequestTimeTooSkewed": "set the clock of this host",
 }
 
@@ -61,15 +69,27 @@ class Objects:
     Args:
         url: in its plain form; see `jrs.contract.storage_place`.
         cluster: the names of its objects are below it.
-        store: of obstore, for tests; None opens that of the URL.
+        opening: opens a store by its URL and its options, with obstore.
     """
 
-    def __init__(self, url: str, cluster: str, store: Any = None) -> None:
-        self.url = f"{url.partition('?')[0]}/{cluster}"
+    def __init__(
+        self, url: str, cluster: str, opening: Callable[[str, str], Any] | None = None
+    ) -> None:
+        self.url = f"{url.partition('?')[0]}/{cluster}".rstrip("/")
         self.options = urlsplit(url).query
         """How the store is reached, as the query of a URL."""
-        self._store = store
+        self._opening = opening or open_store
+        self._store: Any = None
         self._lock = threading.Lock()
+
+    def bucket(self) -> Objects:
+        """Return all objects of the bucket, those of other users as well."""
+        parts = urlsplit(self.url)
+        return Objects(f"{parts.scheme}://{parts.netloc}?{self.options}", "", self._opening)
+
+    def in_bucket(self, name: str) -> str:
+        """Return the name that an object has in the whole bucket."""
+        return f"{urlsplit(self.url).path}/{name}".lstrip("/")
 
     def put(self, name: str, content: bytes | Path) -> None:
         """Write an object: `content`, or that of a file. Durable when it returns.
@@ -80,6 +100,23 @@ class Objects:
         """
         with self._errors("PUT", name):
             self._open().put(name, content, chunk_size=ONE_PUT, max_concurrency=_PARTS)
+
+    def create(self, name: str, content: bytes) -> bool:
+        """Write an object unless there is one; return whether it was written. Durable.
+
+        Raises:
+            Unavailable: it is not known whether it was written; read it back.
+            StorageRefused: it was not.
+        """
+        with self._errors("PUT", name):
+            store = self._open()
+            from obstore.exceptions import AlreadyExistsError
+
+            try:
+                store.put(name, content, mode="create", use_multipart=False)
+            except AlreadyExistsError:
+                return False
+            return True
 
     def get(self, name: str) -> bytes | None:
         """Return the content of an object; None if it does not exist.
@@ -136,7 +173,7 @@ class Objects:
             return Listed(name, found["size"], found["last_modified"].timestamp())
 
     def copy(self, source: str, target: str) -> None:
-        """Have the store copy an object. Durable when it returns.
+        """Copy an object, in the store itself where that can be. Durable when it returns.
 
         Raises:
             CorruptRecord: it does not exist.
@@ -144,7 +181,11 @@ class Objects:
         """
         with self._errors("COPY", source):
             try:
-                self._open().copy(source, target)
+                if self.url.startswith("abfss:"):
+                    # Azure may still be copying when it answers, and nothing tells the end of it.
+                    self._copy_by_hand(source, target)
+                else:
+                    self._open().copy(source, target)
             except FileNotFoundError as error:
                 _raise_without_bucket(error)
                 raise CorruptRecord(f"{self.url}/{source} is missing") from None
@@ -167,17 +208,26 @@ class Objects:
 
     # -- inside ----------------------------------------------------------------------------
 
+    def _copy_by_hand(self, source: str, target: str) -> None:
+        size = self._open().head(source)["size"]
+        with SpooledTemporaryFile(ONE_PUT) as content:
+            for first in range(0, size, ONE_PUT):
+                length = min(ONE_PUT, size - first)
+                content.write(self._open().get_range(source, start=first, length=length))
+            content.seek(0)
+            self._open().put(target, content, chunk_size=ONE_PUT, max_concurrency=_PARTS)
+
     def _delete_each(self, names: Sequence[str]) -> None:
         for name in names:
             try:
                 self._open().delete(name)
-            except FileNotFoundError:
-                pass
+            except FileNotFoundError as error:
+                _raise_without_bucket(error)
 
     def _open(self) -> Any:
         with self._lock:
             if self._store is None:
-                self._store = _store_of(self.url, self.options)
+                self._store = self._opening(self.url, self.options)
             return self._store
 
     @contextmanager
@@ -188,27 +238,45 @@ class Objects:
         except (GeneratorExit, CorruptRecord, InvalidInput):
             raise
         except Exception as error:
-            text = str(error)
             where = f"{what} {self.url}/{name}" if name else f"{what} {self.url}"
-            codes, status = _CODE.search(text), _STATUS.search(text)
-            code = codes[1] if codes else ""
-            why = " ".join(filter(None, (status[1].strip() if status else "", code)))
-            said = _MESSAGE.search(text)
-            why = f"{why}: {said[1]}" if said else why
-            why = printable(why or text.partition("\n")[0].rpartition(" - ")[2][:300])
-            if code in _HINTS or (status and status[1][:3] in ("401", "403")):
-                hint = _HINTS.get(code, _HINTS["AccessDenied"])
+            why, hint = _reason(str(error), self.url.partition(":")[0])
+            if hint:
                 raise StorageRefused(f"{where}: {why}; {hint}") from None
             raise Unavailable(f"{where}: {why}") from None
 
 
+def _reason(text: str, scheme: str) -> tuple[str, str]:
+    """Return what a store's error says, and what to do; that is empty if repeating may help."""
+    first = text.partition("\n")[0]
+    code, status, said = _CODE.search(text), _STATUS.search(first), _MESSAGE.search(text)
+    number = "" if status is None else (status[1] or status[2]).strip()
+    why = " ".join(filter(None, (number, code[1] if code else "")))
+    why = f"{why}: {said[1]}" if said else why
+    why = printable(why or first.rpartition(" - ")[2][:300])
+    if _ASKS_THE_MACHINE.search(first):
+        return f"no credentials, and this machine has none of its own ({why})", _sources(scheme)
+    if _NO_BUCKET.search(text.partition("\n\n")[0]):
+        return why, "create the bucket or container, or name another one"
+    hint = _HINTS.get(code[1] if code else "", "")
+    return why, hint or (_NO_RIGHT if number[:3] in ("401", "403") else "")
+
+
+def _sources(scheme: str) -> str:
+    return f"credentials are taken from {CREDENTIALS[scheme]}"
+
+
 def _raise_without_bucket(error: FileNotFoundError) -> None:
     """Raise the error again if the whole bucket is missing, not only the object."""
-    if "NoSuchBucket" in str(error):
+    if _NO_BUCKET.search(str(error).partition("\n\n")[0]):
         raise error
 
 
-def _store_of(url: str, query: str) -> Any:
+def open_store(url: str, query: str) -> Any:
+    """Open a store by its URL and its options, as the query of one. No request is sent.
+
+    Raises:
+        InvalidInput: obstore is not installed, or the credentials or options are not of the form.
+    """
     try:
         from obstore import store as stores
     except ImportError as error:
@@ -222,13 +290,14 @@ def _store_of(url: str, query: str) -> Any:
         # Only where the user has named such an address.
         "allow_http": options.get("endpoint", "").startswith("http://"),
     }
+    if url.startswith("gs:") and "endpoint" in options:
+        options["base_url"] = options.pop("endpoint")  # As the client for that service calls it.
     retries = {"max_retries": _RETRIES, "retry_timeout": _PATIENCE}
     try:
         opening: Any = stores.from_url  # Typed by the scheme, which is a variable here.
         return opening(url, client_options=client, retry_config=retries, **options)
     except Exception as error:
         text = printable(str(error).partition("\n")[0][:300])
-        variables = CREDENTIALS[url.partition(":")[0]]
         raise InvalidInput(
-            f"the storage {url} cannot be opened: {text}; credentials are taken from {variables}"
+            f"the storage {url} cannot be opened: {text}; {_sources(url.partition(':')[0])}"
         ) from None

@@ -1,8 +1,8 @@
 """Probing a store of objects: whether it does what the rule of commits needs.
 
 What is written has to be read and listed at once, and what is deleted has to be gone. A gateway
-that caches, or a replica that lags, would lose what a record names. No condition of a request is
-needed, so none is probed.
+that caches, or a replica that lags, would lose what a record names. Commits need no condition of a
+request; only what is published at a place of the user's own does, so that is probed for it alone.
 """
 
 from __future__ import annotations
@@ -29,6 +29,24 @@ def probe(objects: Objects, runtime: Runtime = RUNTIME) -> None:
         raise InvalidInput(f"jobs cannot keep their files in {objects.url}: {error}") from None
     except Unavailable as error:
         raise Unavailable(f"the storage does not answer: {error}") from None
+
+
+def probe_conditions(objects: Objects, runtime: Runtime = RUNTIME) -> None:
+    """Have the store refuse to write an object that exists; some gateways ignore the condition.
+
+    Raises:
+        InvalidInput: it overwrites the object all the same.
+        Unavailable, StorageRefused: from the store.
+    """
+    name = f".storage/probe/{runtime.token()}"
+    objects.create(name, b"")
+    if objects.create(name, b"jrs"):
+        objects.delete([name])
+        raise InvalidInput(
+            f"nothing can be published in {objects.url}: its server ignores that an object must "
+            "not exist yet (If-None-Match); name the store itself, without a gateway"
+        )
+    objects.delete([name])
 
 
 def _round(objects: Objects, name: str) -> None:

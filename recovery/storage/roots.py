@@ -21,7 +21,7 @@ from jrs.records.objects import (
     OutputManifest,
     StoredObject,
 )
-from jrs.records.snapshots import Manifest, SnapshotRecord
+from jrs.records.snapshots import Manifest, SnapshotRecord, as_stored
 from jrs.records.stages import StageRecord
 
 from .batches import objects_of
@@ -36,7 +36,7 @@ class Named:
     outputs: dict[str, StoredObject] = attrs.field(factory=dict)
     """The manifests of finished batch stages, by the name of the stage."""
     temporary: dict[str, StoredObject] = attrs.field(factory=dict)
-    """The same, of output that only later stages need."""
+    """The same, of output that only later stages need, and of what is published elsewhere."""
     streams: dict[str, StoredObject] = attrs.field(factory=dict)
     """The manifests that the heads of streams name."""
     plans: dict[str, StoredObject] = attrs.field(factory=dict)
@@ -60,7 +60,9 @@ class Named:
         for stored in backend.scan(keys.stages(job_id)):
             stage = decode(StageRecord, stored.value, stored.key)
             if stage.manifest is not None:
-                kept = found.temporary if stage.temporary else found.outputs
+                # What is published at a place of the user's own has copies there.
+                is_temporary = stage.temporary or stage.target is not None
+                kept = found.temporary if is_temporary else found.outputs
                 kept[stage.name] = stage.manifest
         for stored in backend.scan(keys.heads(job_id)):
             head = decode(StreamHead, stored.value, stored.key)
@@ -90,13 +92,11 @@ class Named:
         self.inputs.append(named)
         self.pinned.extend((*snapshot.heads.values(), *snapshot.plans.values()))
         for key, text in snapshot.inputs.items():
-            stored = text.encode("ascii", "surrogateescape")
-            self.inputs.append(decode(ClosedInput, stored, key).listing)
-        for key, text in snapshot.records.items():
-            if key.startswith(keys.STAGES):
-                stage = decode(StageRecord, text.encode("ascii", "surrogateescape"), key)
-                if stage.manifest is not None:
-                    self.kept.append(stage.manifest)
+            self.inputs.append(decode(ClosedInput, as_stored(text), key).listing)
+        for key, stored in snapshot.stored(keys.STAGES):
+            stage = decode(StageRecord, stored, key)
+            if stage.manifest is not None:
+                self.kept.append(stage.manifest)
 
     @classmethod
     def by_index(cls, index: OutputIndex) -> Named:

@@ -29,6 +29,13 @@ def pipeline(job: jrs.Job, stages: int, gate: str = "", fault: str = "") -> dict
     return {"sum": sum(int((one.output / "n.txt").read_text()) for one in done)}
 
 
+def publishing(job: jrs.Job, target: str) -> dict[str, Any]:
+    """Write a file in a stage, and publish it."""
+    done = job.stage("one", lambda stage: (stage.output / "n.txt").write_text("15"))
+    published: dict[str, Any] = job.publish(target, done).result()
+    return published
+
+
 def wait_for(gate: str, number: int) -> None:
     """Wait in a stage until the test lets it continue, if it has a gate."""
     closed = Path(f"{gate}.{number}.closed")

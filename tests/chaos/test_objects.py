@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +16,15 @@ import pytest
 
 import jrs
 from jrs.contract.storage_place import WORK, place_of
+from jrs.records import keys
 from jrs.records.model import JobSpec
 from jrs.store.jobs import JobCatalog
 from jrs.store.masters import Registry
 from jrs.store.result_store import JobResultStore
 from jrs.testing.masters import Masters
+from tests.azurite import serving_azure
 from tests.chaos.objects import expected
+from tests.clouds import SCHEMES
 from tests.s3 import S3, serving
 from tests.support import in_long_form, until
 
@@ -39,9 +45,18 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def masters(s3: S3, work: Path, tmp_path: Path) -> Iterator[Masters]:
-    with Masters((tmp_path / "store").as_uri(), storage=s3.url(), ttl=5.0) as running:
-        yield running
+def masters(
+    request: pytest.FixtureRequest, s3: S3, work: Path, tmp_path: Path
+) -> Iterator[Masters]:
+    """Masters with objects in S3, or in the kind of store that the test names."""
+    scheme = getattr(request, "param", "s3")
+    with ExitStack() as stack:
+        if scheme == "abfss":
+            storage = stack.enter_context(serving_azure(tmp_path / "azure.log")).url()
+        else:
+            storage = s3.url() if scheme == "s3" else s3.google_url()
+        url = (tmp_path / "store").as_uri()
+        yield stack.enter_context(Masters(url, storage=storage, ttl=5.0))
 
 
 def submit(masters: Masters, job_id: str, gate: Path | None = None, **more: str) -> None:
@@ -67,6 +82,7 @@ def output(masters: Masters, job_id: str, stage: str) -> tuple[str, ...]:
         return tuple(one.url for one in client.job(job_id).files(stage).objects)
 
 
+@pytest.mark.parametrize("masters", SCHEMES, indirect=True)
 def test_a_job_and_what_stays_of_it(masters: Masters, s3: S3, work: Path) -> None:
     """Its output stays, also when nothing is left on the host; `gc` finds nothing more."""
     masters.start("m1")
@@ -258,3 +274,32 @@ def test_a_store_that_cannot_be_used(
                 assert (done.returncode, len(told.splitlines())) == (2, 1)
     finally:
         s3.fail()
+
+
+def test_the_leader_is_killed_while_it_publishes(masters: Masters, s3: S3, work: Path) -> None:
+    """Once its record is committed, a publication is completed: by the next attempt, or by the
+    cleanup of a job that was canceled instead."""
+    storage = storage_of(masters)
+    place = f"{storage.partition('?')[0]}-warehouse"
+    bucket = s3.objects(storage).bucket()
+    s3.fail(status=503, copies=True)
+    masters.start("m1")
+    masters.start("m2")
+    for job_id in ("job", "canceled"):
+        arguments = {"target": f"{place}/{job_id}"}
+        spec = JobSpec(job_id, "tests.chaos.objects:publishing", arguments)
+        JobCatalog(masters.backend).submit(spec)
+        recorded = partial(masters.backend.get, keys.stage(job_id, "publish"))
+        masters.until(recorded, f"{job_id} has recorded what it publishes")
+    assert list(bucket.under(f"{place}".removeprefix(f"{bucket.url}/"))) == []
+    with jrs.connect(masters.url) as client:
+        client.job("canceled").cancel()
+    masters.leader().kill()
+    s3.fail()
+    assert result(masters, "job") == {"files": 1, "bytes": 2}
+    masters.event(lambda one: one.kind == "clean" and one.job_id == "canceled", "it is cleaned up")
+
+    for job_id in ("job", "canceled"):
+        pointer = json.loads(bucket.get(f"{place}/{job_id}".removeprefix(f"{bucket.url}/")) or b"")
+        (file,) = pointer["files"]
+        assert bucket.get(file["url"].removeprefix(f"{bucket.url}/")) == b"15"

@@ -42,7 +42,7 @@ PROCESSES = {
         "import jrs; jrs.connect; jrs.Client",
         STORE | CLIENT,
         {"cattrs", "tenacity"},
-        186,
+        188,
     ),
     "the writer of a base": (
         "import jrs.backends.file.base_writer",
@@ -71,13 +71,13 @@ PROCESSES = {
         "import jrs.recovery.process_attempt",
         RUNS,
         {"cattrs", "tenacity"},
-        155,
+        159,
     ),
     "a master": (
         "import jrs.cli.master",
         RUNS | {"jrs.cli", "jrs.recovery.cleanup", "jrs.recovery.leader", "jrs.recovery.rules"},
         {"cattrs", "click", "tenacity"},
-        229,
+        233,
     ),
 }
 """A program; the rooms of ours that it loads; the heavy packages; and the most modules of ours."""

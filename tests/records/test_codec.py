@@ -380,8 +380,8 @@ def test_any_bytes(data: bytes) -> None:
 @by_example
 def test_a_future_version_is_refused_by_name(value: Any) -> None:
     """A record of a newer version names its type, both versions and the way out."""
-    data = re.sub(rb'/[12]"', b'/3"', codec.encode(value), count=1)
-    with pytest.raises(UnsupportedVersion, match=rf"here: {name_of(value)} .*version 3.*upgrade"):
+    data = re.sub(rb'/[12]"', b'/4"', codec.encode(value), count=1)
+    with pytest.raises(UnsupportedVersion, match=rf"here: {name_of(value)} .*version 4.*upgrade"):
         codec.decode(type(value), data, "here")
 
 

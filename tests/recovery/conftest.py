@@ -10,7 +10,13 @@ from pathlib import Path
 import pytest
 
 from jrs.backends.memory import Space
+from jrs.contract.operations import Create
+from jrs.records import keys
+from jrs.records.codec import encode
+from jrs.records.model import JobSpec
+from tests.recovery.attempt.objects_attempt import lead_on
 from tests.recovery.lead import Lead
+from tests.recovery.storage.support import Store
 from tests.recovery.support import CLUSTER, Faulty, FaultyFile, FaultyMemory
 
 
@@ -44,6 +50,20 @@ def memory() -> Iterator[FaultyMemory]:
     """A memory backend of its own, with faults."""
     with FaultyMemory(Space(), url=f"memory://{uuid.uuid4().hex}", cluster=CLUSTER) as backend:
         yield backend
+
+
+@pytest.fixture
+def store() -> Store:
+    """A store of objects, in memory."""
+    return Store()
+
+
+@pytest.fixture
+def lead(memory: FaultyMemory, tmp_path: Path, store: Store) -> Lead:
+    """A leadership whose jobs keep their files in that store, and the spec of ``job``."""
+    made = lead_on(memory, tmp_path / "work", store)
+    memory.commit(Create(keys.JOBS + "job", encode(JobSpec("job", "m:f"))))
+    return made
 
 
 @pytest.fixture

@@ -35,7 +35,6 @@ from tests.recovery.attempt.objects_attempt import (
     begin,
     copies,
     head,
-    lead_on,
     manifest,
     rows,
 )
@@ -44,17 +43,6 @@ from tests.recovery.lead import Lead
 from tests.recovery.snapshots.fabricate import put
 from tests.recovery.storage.support import Store, objects
 from tests.recovery.support import CLUSTER, FaultyMemory
-
-
-@pytest.fixture
-def store() -> Store:
-    return Store()
-
-
-@pytest.fixture
-def lead(memory: FaultyMemory, tmp_path: Path, store: Store) -> Lead:
-    return lead_on(memory, tmp_path / "work", store)
-
 
 # -- streams -----------------------------------------------------------------------------------
 
@@ -129,7 +117,7 @@ def test_a_host_that_has_restarted_believes_none_of_its_copies(
     stream = begin(lead)
     stream.batch()
     stream.batch()
-    monkeypatch.setattr(copied_from, "_boot", lambda: "another boot")
+    monkeypatch.setattr(copied_from, "boot_id", lambda: "another boot")
     fetched = store.calls["get_ranges"]
     stream.next(2)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from jrs.contract.errors import Fenced, Unavailable
 from jrs.contract.operations import Create, Delete, Fence
 from jrs.records import keys
 from jrs.records.codec import encode
-from jrs.records.model import JobSpec, StageRecord
+from jrs.records.model import StageRecord
 from jrs.recovery.attempt.attempt_run import AttemptRun
 from jrs.recovery.cleanup.job_objects import JobObjects, index_in
 from jrs.recovery.cleanup.object_garbage import ObjectGarbage
@@ -23,22 +22,9 @@ from jrs.recovery.rules.resource import GivenUp
 from jrs.recovery.snapshots import SnapshotCatalog
 from jrs.recovery.storage.objects import Objects
 from jrs.store import attempt_fence
-from tests.recovery.attempt.objects_attempt import begin, head, lead_on, manifest
+from tests.recovery.attempt.objects_attempt import begin, head, manifest
 from tests.recovery.lead import Lead
 from tests.recovery.storage.support import Store
-from tests.recovery.support import FaultyMemory
-
-
-@pytest.fixture
-def store() -> Store:
-    return Store()
-
-
-@pytest.fixture
-def lead(memory: FaultyMemory, tmp_path: Path, store: Store) -> Lead:
-    made = lead_on(memory, tmp_path / "work", store)
-    memory.commit(Create(keys.JOBS + "job", encode(JobSpec("job", "m:f"))))
-    return made
 
 
 @pytest.fixture

@@ -61,25 +61,12 @@ from tests.recovery.attempt.objects_attempt import (
     begin,
     copies,
     head,
-    lead_on,
     manifest,
     rows,
 )
 from tests.recovery.lead import Lead
 from tests.recovery.storage.support import Store
 from tests.recovery.support import FaultyMemory
-
-
-@pytest.fixture
-def store() -> Store:
-    return Store()
-
-
-@pytest.fixture
-def lead(memory: FaultyMemory, tmp_path: Path, store: Store) -> Lead:
-    made = lead_on(memory, tmp_path / "work", store)
-    memory.commit(Create(keys.JOBS + "job", encode(JobSpec("job", "m:f"))))
-    return made
 
 
 @pytest.fixture
@@ -488,16 +475,17 @@ def test_u3_a_job_that_failed_is_retried(
     assert not any(name.startswith("afresh/") for name in store.names())
 
 
-def test_a_copy_that_died_is_no_earlier_life(lead: Lead, store: Store) -> None:
+def test_a_copy_that_died_is_no_earlier_life(lead: Lead) -> None:
     """What a fork copied before its death nothing names; the id can be used all the same."""
+    assert lead.storage.objects is not None
     context: Any = SimpleNamespace(
         backend=lead.backend, storage=lead.storage, fence=lead.leadership.fence, emit=print,
         runtime=RUNTIME, trust=Trust(),
     )  # fmt: skip
     points = RecoveryPoints(context)
-    store.put("job/data/r.ffff/sums/rows/0-part", b"half a copy")
+    lead.storage.objects.put("job/data/r.ffff/sums/rows/0-part", b"half a copy")
     points.refuse_foreign_files("job")
-    store.put("job/data/e7.a1.ffff/sums/rows/0-part", b"of an earlier life")
+    lead.storage.objects.put("job/data/e7.a1.ffff/sums/rows/0-part", b"of an earlier life")
     with pytest.raises(JobHeld, match="has objects of an earlier life"):
         points.refuse_foreign_files("job")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,6 @@ from jrs.recovery.storage import copies
 from jrs.recovery.storage import objects as objects_module
 from jrs.recovery.storage.copies import Place, fetch, read_record
 from tests.recovery.storage.support import Store, objects
-
-
-@pytest.fixture
-def store() -> Store:
-    return Store()
 
 
 @pytest.fixture
@@ -49,10 +45,10 @@ def test_there_and_back(place: Place, store: Store, tmp_path: Path, together: bo
     assert store.calls["get_ranges"] == (1 if together else 2)
 
 
-def test_a_large_file_is_read_in_pieces(
-    place: Place, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_file_is_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that no request takes long, and no file has to fit into memory."""
+    store = Store()  # Servers know no parts of this size.
+    place = Place(objects(store), "job", "e1.a1.ff")
     for module in (copies, objects_module):
         monkeypatch.setattr(module, "ONE_PUT", 1000)
     monkeypatch.setattr(copies, "_SMALL", 10)
@@ -87,7 +83,8 @@ def test_an_object_that_was_changed(
     stored = place.put_files("s/ck", written(tmp_path / "in", a=b"rows"), together=together)
     getattr(store, how)(f"{stored[0].object}")
 
-    with pytest.raises(CorruptRecord, match=r"s3://bucket/prefix/test/job/data/e1.a1.ff/s/ck/0-"):
+    where = re.escape(f"{objects(store).url}/job/data/e1.a1.ff/s/ck/0-")
+    with pytest.raises(CorruptRecord, match=where):
         fetch(objects(store), stored, tmp_path / "out")
 
 
@@ -120,7 +117,7 @@ def test_no_name_is_used_twice(place: Place, store: Store, tmp_path: Path) -> No
     """Also after a try that failed: what it wrote may still arrive."""
     files = written(tmp_path, a=b"1", b=b"2")
     store.fail(1)
-    with pytest.raises(Unavailable, match=r"PUT s3://.*: 503 Slow Down"):
+    with pytest.raises(Unavailable, match=r"PUT [a-z0-9]+://.*: 503 Slow Down"):
         place.put_files("s/out", files)
     place.put_files("s/out", files)
 

@@ -45,6 +45,7 @@ def test_objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("s3://key:secret@bucket/a", "no room for credentials"),
         ("gs://key@bucket/a", "GOOGLE_SERVICE_ACCOUNT"),
         ("s3://bucket/a?secret_access_key=x", "no option 'secret_access_key'"),
+        ("gs://bucket/a?region=x", "no option 'region': the options of gs:// are endpoint"),
         ("s3://bucket/a?region", "^$"),
         ("s3://[bucket/a", "not a URL"),
     ],
@@ -59,8 +60,7 @@ def test_bad_urls(url: str, why: str) -> None:
     assert "\n" not in str(raised.value)
 
 
-def test_a_store_that_works() -> None:
-    store = Store()
+def test_a_store_that_works(store: Store) -> None:
     probe(objects(store))
 
     assert store.names() == []

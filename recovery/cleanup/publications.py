@@ -1,0 +1,67 @@
+"""Publications: what a job has begun to publish at URLs of its user's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from jrs.contract.backend import Backend
+from jrs.contract.errors import CorruptRecord, Fenced, JobHeld
+from jrs.contract.operations import Fence
+from jrs.records import keys
+from jrs.records.codec import decode
+from jrs.records.model import StageRecord
+from jrs.records.stages import TAKEN_OVER
+
+from ..rules.resource import GivenUp, Resource
+from ..storage import publication
+from ..storage.objects import Objects
+
+
+class Publications(Resource):
+    """Publications that were committed and whose attempt died before it completed them. They are
+    completed, not taken back: an attempt that was shut out may still do so."""
+
+    name = "publications"
+    prioritised = True
+    """The job's objects, which are copied, are removed afterwards."""
+
+    def __init__(self, backend: Backend, objects: Objects) -> None:
+        self._backend = backend
+        self._objects = objects
+
+    def clean(self, job_id: str) -> None:
+        self.clean_fenced(job_id, None)
+
+    def clean_fenced(self, job_id: str, fence: Fence | None) -> None:
+        given_up = []
+        for record in self._begun(job_id):
+            try:
+                publication.complete(self._objects, record, partial(self._check, fence))
+            except (JobHeld, CorruptRecord) as error:
+                given_up.append(f"{record.target} is not published: {error}")
+        if given_up:
+            raise GivenUp("; ".join(given_up))
+
+    def describe(self, job_id: str) -> list[str]:
+        return [
+            str(record.target)
+            for record in self._begun(job_id)
+            if not publication.is_there(self._objects, str(record.target))
+        ]
+
+    # -- inside ----------------------------------------------------------------------------
+
+    def _begun(self, job_id: str) -> Iterator[StageRecord]:
+        for stored in self._backend.scan(keys.stages(job_id)):
+            try:
+                record = decode(StageRecord, stored.value, stored.key)
+            except CorruptRecord:
+                continue  # An unreadable record must not block the cleanup.
+            is_ours = record.attempt != TAKEN_OVER and not record.is_published
+            if is_ours and record.at_url:
+                yield record
+
+    def _check(self, fence: Fence | None) -> None:
+        if fence is not None and not self._backend.is_current(fence):
+            raise Fenced(f"epoch {fence.epoch} was replaced: nothing more is published")
