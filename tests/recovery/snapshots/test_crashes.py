@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from jrs.contract.backend import Backend
-from jrs.contract.errors import CorruptRecord, InvalidInput, NoSuchSnapshot
+from jrs.contract.errors import CorruptRecord, DuplicateJob, InvalidInput, NoSuchSnapshot
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import JobSpec
@@ -35,6 +35,7 @@ from tests.recovery.support import CLUSTER
 DEAD = 77
 FROM_FAR = ("delete far", "claim far", "back")
 """What is done to a snapshot that was moved to another storage."""
+MAKES_A_JOB = ("claim", "fork")
 STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 STEPS = (
     *((os, name) for name in ("rename", "replace", "link", "mkdir", "unlink", "rmdir", "fsync")),
@@ -133,6 +134,8 @@ class Place:
             catalog.restore(catalog.get("job", 1))
         elif what in ("claim", "claim far"):
             catalog.restore(catalog.get("job", 1), as_job="new", claim=True)
+        elif what == "fork":
+            catalog.fork("job", "new")
         elif what == "back":
             catalog.move("job", 1, self.root / "jobs")
 
@@ -164,7 +167,7 @@ def can_start(backend: Backend, job_id: str) -> bool:
 
 @pytest.mark.parametrize("how", ["link", "full", "cas"])
 @pytest.mark.parametrize(
-    "what", ["create", "delete", "move", "restore", "claim", "convert", *FROM_FAR]
+    "what", ["create", "delete", "move", "restore", "claim", "convert", *FROM_FAR, "fork"]
 )
 def test_death_at_every_step(tmp_path: Path, what: str, how: str) -> None:
     """Whatever the step: all that was listed is whole, and the repeat does what was asked (N3)."""
@@ -199,7 +202,7 @@ def check_nothing_is_lost(place: Place, catalog: SnapshotCatalog, what: str, ste
             catalog.verify("job", number)
         except (CorruptRecord, NoSuchSnapshot):
             assert number == gone, f"step {step}"
-    restored = "new" if what.startswith("claim") else "job"
+    restored = "new" if what.startswith(MAKES_A_JOB) else "job"
     begun = catalog.backend.get(keys.JOBS + restored) is not None
     if begun and not can_start(catalog.backend, restored):
         assert f"jobs/{restored}: a restore was interrupted" in orphans, f"step {step}"
@@ -224,6 +227,8 @@ def repeat(place: Place, catalog: SnapshotCatalog, what: str) -> None:
         place.do(what, catalog)
     except NoSuchSnapshot:
         assert what.startswith(("delete", "claim"))
+    except DuplicateJob:
+        assert what == "fork"
     except InvalidInput as error:
         # Done already: the last step was behind what counts.
         if "already" not in str(error):
@@ -239,7 +244,8 @@ def check_done(place: Place, catalog: SnapshotCatalog, what: str) -> None:
     assert ({2} if what.startswith(("delete", "claim")) else {1, 2}) <= numbers
     if what.startswith(("delete", "claim")):
         assert 1 not in numbers
-    if what.startswith("claim"):
+    if what.startswith(MAKES_A_JOB):
+        assert catalog.pending_restore("new") is None
         assert can_start(catalog.backend, "new")
         catalog.create("new")
     assert can_start(catalog.backend, "job")
