@@ -71,13 +71,13 @@ PROCESSES = {
         "import jrs.recovery.process_attempt",
         RUNS,
         {"cattrs", "tenacity"},
-        147,
+        148,
     ),
     "a master": (
         "import jrs.cli.master",
         RUNS | {"jrs.cli", "jrs.recovery.cleanup", "jrs.recovery.leader", "jrs.recovery.rules"},
         {"cattrs", "click", "tenacity"},
-        217,
+        218,
     ),
 }
 """A program; the rooms of ours that it loads; the heavy packages; and the most modules of ours."""
