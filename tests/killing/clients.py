@@ -46,12 +46,13 @@ class Place:
 
     url: str
     cluster: str
-    storage: str | Path
+    storage: str | Path | None
+    """None: the one that the cluster has recorded."""
     job_id: str
 
 
 class Clients:
-    """Makes calls, each in another process. The next one starts while this one is judged."""
+    """Makes calls, each in another process, which has connected before."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
@@ -68,11 +69,11 @@ class Clients:
 
     def kill(self, call: Call, after: float) -> Outcome:
         """Begin a call, and kill -9 its process `after` so many seconds unless it has ended."""
-        (process, connection), self._next = self._next, self._start()
-        assert connection.poll(BOUND)
-        assert connection.recv() == "ready"
-        began = time.monotonic()
+        process, connection = self._next
         connection.send((call.name, call.arguments))
+        assert connection.poll(BOUND)
+        assert connection.recv() == "begun"
+        began = time.monotonic()
         if not connection.poll(after):
             process.kill()
         try:
@@ -81,6 +82,7 @@ class Clients:
             error, killed = "", True
         seconds = time.monotonic() - began
         _end(process, connection)
+        self._next = self._start()
         return Outcome(killed, error, seconds)
 
     def _start(self) -> tuple[ForkServerProcess, Connection]:
@@ -88,6 +90,8 @@ class Clients:
         process = self._processes.Process(target=work, args=(its, self._place, {**os.environ}))
         process.start()
         its.close()
+        assert mine.poll(BOUND)
+        assert mine.recv() == "ready"
         return process, mine
 
     def __enter__(self) -> Self:
@@ -109,16 +113,14 @@ def _end(process: ForkServerProcess, connection: Connection) -> None:
 
 
 def work(connection: Connection, place: Place, environment: Mapping[str, str]) -> None:
-    """Connect, receive a call, make it, and send what it raised."""
+    """Connect, receive a call, make it, and send that it began and what it raised."""
     os.environ.update(environment)
     with jrs.connect(place.url, cluster=place.cluster, storage=place.storage) as client:
         calls = _calls(client, place.job_id)
-        # What is loaded at the first use is loaded now: a kill is to hit the call.
-        client.fsck()
-        for record in client.job(place.job_id).snapshots.list()[-1:]:
-            client.job(place.job_id).snapshots.verify(record.number)
+        client.fsck()  # What is loaded at the first use is loaded now: a kill is to hit the call.
         connection.send("ready")
         name, arguments = connection.recv()
+        connection.send("begun")
         try:
             calls[name](**arguments)
         except JrsError as error:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.snapshots import folders, in_objects
 from jrs.recovery.snapshots.catalog import SnapshotCatalog
 
-from .clients import Call, Clients
+from .clients import Call, Clients, Outcome
 
 Contents = dict[str, str]
 """The digests of the files of a job's state, by their path."""
@@ -43,7 +43,7 @@ class Figures:
     """Calls that were made again."""
     restarts: Counter[str] = attrs.field(factory=Counter)
     """Attempts that were started again, or sessions that continued from the state."""
-    seconds: Counter[str] = attrs.field(factory=Counter)
+    seconds: defaultdict[str, float] = attrs.field(factory=lambda: defaultdict(float))
 
     def __str__(self) -> str:
         lines = [
@@ -113,21 +113,29 @@ class SnapshotTrial:
             outcome = self._clients.kill(operation.call, moment)
         else:
             outcome = self._clients.make(operation.call)
+        try:
+            self._complete(operation, outcome)
+        except AssertionError as error:
+            error.add_note(f"{operation}, {outcome}")
+            raise
+        self._figures.seconds[name] += time.monotonic() - began
+        return outcome.killed
+
+    def _complete(self, operation: Operation, outcome: Outcome) -> None:
+        """Check what a kill has left, make the call again, and check the outcome."""
         self._check_whole(but=operation.gone)
         if outcome.killed:
-            self._figures.kills[name] += 1
+            self._figures.kills[operation.name] += 1
             if self._chance.random() < 0.5:
                 self._client.gc(older_than=0)
                 self._check_whole(but=operation.gone)
             self._repeat(operation)
         else:
             assert not outcome.error, (operation.call, outcome)
-            self._usual[name] = outcome.seconds
+            self._usual[operation.name] = outcome.seconds
         operation.settled()
         self._check_whole()
         self._check_tidy()
-        self._figures.seconds[name] += time.monotonic() - began
-        return outcome.killed
 
     def _repeat(self, operation: Operation) -> None:
         """Make a call again, or have jrs finish what it has begun."""
@@ -155,9 +163,7 @@ class SnapshotTrial:
 
     def _delete(self) -> Operation:
         number = self._any(newest=False)
-        found = self._on(
-            "delete", lambda: self._forget(number), "NoSuchSnapshot", which=number
-        )
+        found = self._on("delete", lambda: self._forget(number), "NoSuchSnapshot", which=number)
         return attrs.evolve(found, gone=number)
 
     def _convert(self) -> Operation:
@@ -271,7 +277,8 @@ class SnapshotTrial:
         left = self._client.gc(older_than=0).left
         again = self._client.gc(older_than=0, dry_run=True).removed
         report = self._client.fsck()
-        assert (left, again, report.damaged, report.left_over, report.held) == ((), (), (), (), ())
+        problems = [*left, *again, *report.damaged, *report.left_over, *report.held]
+        assert not problems, problems
         far = JobStorage(self._far, self._storage.root.name)
         there = [one for one in self._catalog.list(self._job_id) if one.storage is not None]
         paths = {

@@ -15,8 +15,7 @@ from tests.recovery.checkpoint_format.fixtures import MADE
 from tests.recovery.snapshots.fabricate import FakeJob, jrs_sink
 from tests.recovery.support import CLUSTER
 
-
-ROUNDS = int(__import__("os").environ.get("ROUNDS","3"))
+ROUNDS = int(__import__("os").environ.get("ROUNDS", "3"))
 
 
 def test_kills_in_a_folder(tmp_path: Path) -> None:
