@@ -28,9 +28,9 @@ Contents = dict[str, str]
 """The digests of the files of a job's state, by their path."""
 
 FORMATS = tuple(each for each in SnapshotFormat if each.is_restorable)
-EVERYWHERE = ("create", "create", "restore", "restore as", "fork", "fork now", "claim", "delete")
-"""The operations, in an order in which each has a snapshot to work on."""
-IN_FOLDERS = (*EVERYWHERE[:2], "convert", "move", *EVERYWHERE[2:])
+EVERYWHERE = ("create", "restore", "restore as", "fork", "fork now", "claim", "delete")
+IN_FOLDERS = (*EVERYWHERE, "convert", "move")
+"""The operations, where the storage has objects and where it has none."""
 
 
 @attrs.define
@@ -95,9 +95,8 @@ class SnapshotTrial:
         self._usual: dict[str, float] = {}
         self.made: list[str] = []
         """The jobs that were made of it, which have not begun."""
-        self._catalog.create(job_id)
         self._known = {one.number: self._contents(one) for one in self._catalog.list(job_id)}
-        self._here = self._known[max(self._known)]
+        self._here = self._take_another()
 
     @property
     def operations(self) -> tuple[str, ...]:
@@ -240,8 +239,15 @@ class SnapshotTrial:
 
     def _any(self, *, newest: bool = True) -> int:
         """Return a known snapshot; by default it may be the newest."""
+        if len(self._known) < 2 and not newest:
+            self._take_another()
         numbers = sorted(self._known)
         return self._chance.choice(numbers if newest else numbers[:-1])
+
+    def _take_another(self) -> Contents:
+        record = self._catalog.create(self._job_id)
+        self._known[record.number] = self._contents(record)
+        return self._known[record.number]
 
     def _forget(self, number: int) -> None:
         assert all(one.number != number for one in self._catalog.list(self._job_id))

@@ -26,10 +26,10 @@ from .lasting_stream import LastingStream
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(5400)]
 
-ROUNDS = 3
+ROUNDS = 2
 """How often the stream is suspended for operations on its snapshots, and resumed."""
-PASSES = 6
-"""How often each of them is killed meanwhile, at most."""
+PASSES = 9
+"""How often each of them is begun meanwhile; the first time it is not killed."""
 
 
 @pytest.fixture
@@ -85,13 +85,14 @@ def kill_in_snapshots(
 
 
 def report(where: str, figures: Figures, began: float) -> None:
+    """Print the line of docs/proofs.md."""
     print(f"{where}: {figures}, {time.monotonic() - began:.0f} s", flush=True)
-    assert figures.kills.total() >= 100
+    assert figures.kills.total() >= 80
 
 
 def test_on_local_disk(cluster: Cluster, tmp_path: Path) -> None:
-    """N3, N6, S1, S7, S8: 100 kills inside of operations; no snapshot is lost or half there, a
-    repeat is harmless, and each row is there once."""
+    """N3, N6, S1, S7, S8: whatever is killed, no snapshot is lost or half there, a repeat is
+    harmless, and each row is there once."""
     began = time.monotonic()
     report("on local disk", one_life(cluster, tmp_path, seed=1), began)
 
