@@ -95,9 +95,14 @@ class LastingStream:
 
         self._cluster.until_clean(job_id)
 
+        stays = (
+            keys.LINEAGE,
+            keys.GENERATIONS,
+            keys.SNAPSHOTS,
+        )  # What its user took, and jobs of it.
         left = left_over(backend, self._cluster.storage, job_id)
-        of_it = [one for one in left if f"/{job_id}" in one and not one.startswith(keys.LINEAGE)]
-        assert not of_it, of_it  # The rest is of the other jobs.
+        of_it = [one for one in left if f"/{job_id}" in one and not one.startswith(stays)]
+        assert not of_it, of_it  # The rest is of other jobs.
 
     def read_more(self) -> None:
         """Write one more file of events, and wait until it is in a committed batch."""
