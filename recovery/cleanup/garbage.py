@@ -21,7 +21,7 @@ from jrs.records.codec import decode
 from jrs.records.model import AttemptRecord, JobResult, Tombstone
 from jrs.records.snapshots import SnapshotRecord
 
-from ..snapshots import convert, delete, folders, manifest
+from ..snapshots import convert, delete, doomed, folders, manifest
 from ..snapshots.blobs import Blobs
 from ..snapshots.index import SnapshotIndex
 from ..snapshots.references import jobs_in_use
@@ -86,6 +86,7 @@ class GarbageCollector:
         for job_id, job in known.items():
             if job.has_ended and not self._dry_run:
                 self._remove_empty(job_id)
+        self._deletions()
         self._blobs()
         self._trash()
         return GarbageReport(tuple(self._removed), tuple(self._left))
@@ -133,6 +134,21 @@ class GarbageCollector:
                 self._discard(job_id, path, "a snapshot that is not listed")
             else:
                 self._discard(job_id, path, "left over by a conversion of the snapshot")
+
+    def _deletions(self) -> None:
+        """Complete the deletions of snapshots in other storages."""
+        for left in doomed.noted(self._storage):
+            if not self._dry_run:
+                try:
+                    delete.complete(self._backend, left)
+                except (SnapshotInUse, Unavailable) as error:
+                    self._left.append(str(error))
+                    continue
+            self._note(left.note, "a deletion in another storage that was interrupted")
+        for path in doomed.half_written(self._storage, self._until):
+            self._note(path, "left over by a deletion that had not begun")
+            if not self._dry_run:
+                path.unlink(missing_ok=True)
 
     def _outputs(self, known: dict[str, _Known]) -> None:
         expired = [

@@ -308,7 +308,8 @@ class SnapshotCatalog(SnapshotIndex):
     ) -> Restored:
         """Make a new job from a job's newest state; the old job may be running and continues.
 
-        The new job's queries have ids of their own. The intermediate snapshot is not kept.
+        The new job's queries have ids of their own. The intermediate snapshot is not kept. A repeat
+        after a crash completes the fork, from the state that the old job had then.
 
         Raises:
             NoSuchJob: the job has neither records nor files.
@@ -316,6 +317,9 @@ class SnapshotCatalog(SnapshotIndex):
             CorruptRecord: the job could not be restarted from its stored state.
             Unavailable, Fenced, OutcomeUnknown: as `create` and `restore`.
         """
+        begun = self.pending_restore(as_job)
+        if begun is not None and begun.fork and begun.from_job == job_id:
+            return self.finish_restore(as_job, fence=fence)
         restore.check_free(self.backend, as_job)
         taken = self.create(job_id, taken_by=TakenBy.SYSTEM, fence=fence, progress=progress)
         try:

@@ -23,8 +23,9 @@ from jrs.records.snapshots import SnapshotFormat, SnapshotRecord
 from jrs.store import restores
 
 from ..files.job_folders import JobStorage
-from . import folders, manifest
+from . import doomed, folders, manifest
 from .blobs import Blobs
+from .doomed import Doomed
 from .index import SnapshotIndex
 from .open import places
 
@@ -37,10 +38,17 @@ def delete(
         record = catalog.get(job_id, which)
     except NoSuchSnapshot:
         number = int(which) if str(which).isdigit() else -1
-        if number not in folders.whole(catalog.storage, job_id):
+        elsewhere = [
+            one
+            for one in doomed.noted(catalog.storage)
+            if (one.job_id, one.number) == (job_id, number)
+        ]
+        if number not in folders.whole(catalog.storage, job_id) and not elsewhere:
             raise
         discard(catalog.storage, job_id, number)
         collect(catalog.storage)
+        for left in elsewhere:
+            complete(catalog.backend, left)
         return
     _check_dispensable(catalog, record)
     remove(catalog.backend, catalog.storage, record, fence)
@@ -52,7 +60,7 @@ def remove(
     """Delete a snapshot: its record, then its files, then the blobs that only it named.
 
     Deleting the record is fenced, so a replaced leader removes nothing. A crash after that leaves
-    an unlisted folder, which `fsck` names.
+    an unlisted folder, which `fsck` names, in another storage by a note; see `doomed`.
 
     Raises:
         Unavailable: one of its storages is not mounted; its files would have no record.
@@ -85,6 +93,7 @@ def remove(
                 (place, held.enter_context(_alone(place, record.job_id, record.number)))
                 for place in _distinct(places(storage, record))
             ]
+            note = doomed.note(storage, record)
             if stored is not None:
                 try:
                     backend.commit(Delete(key, stored.version), fence=fence)
@@ -97,6 +106,32 @@ def remove(
     if record.format is SnapshotFormat.CAS:
         for place in places(storage, record):
             collect(place)
+    if note is not None:
+        note.forget()
+
+
+def complete(backend: Backend, left: Doomed) -> None:
+    """Complete a deletion in other storages that a crash has cut off. Idempotent.
+
+    Raises:
+        SnapshotInUse: it is being deleted, read or moved.
+        Unavailable: a storage is not mounted.
+    """
+    for storage in left.storages:
+        if not storage.root.is_dir():
+            raise Unavailable(
+                f"{storage.root} is missing and may contain files of snapshot {left.number} of job "
+                f"{left.job_id!r}, which was deleted: mount it, or create an empty folder of that "
+                "name if it is lost for good"
+            )
+        with _alone(storage, left.job_id, left.number) as found:
+            if left.is_listed(backend):
+                break  # The process died before it had deleted the entry.
+            for folder in filter(left.is_in, found):
+                storage.discard(left.job_id, folder)
+        collect(storage)
+        storage.empty_trash()
+    left.forget()
 
 
 def check_mounted(storage: JobStorage, record: SnapshotRecord) -> None:

@@ -264,6 +264,8 @@ def _drop_copy(
     delete.discard(left, record.job_id, record.number)
     if record.format is SnapshotFormat.CAS:
         delete.collect(left)
+    if left.root != catalog.storage.root:
+        left.empty_trash()  # A move that was interrupted here may have left it; nothing else looks.
     for folder in (folders.snapshots(left, record.job_id), left.folder(record.job_id)):
         try:
             folder.rmdir()

@@ -13,7 +13,7 @@ from jrs.records.snapshots import RestoreRecord, SnapshotFormat, SnapshotRecord
 from jrs.store import restores
 
 from ..files.job_folders import JobStorage
-from . import delete, folders
+from . import delete, doomed, folders
 from .blobs import Blobs
 from .open import place
 
@@ -34,6 +34,7 @@ def find_orphans(backend: Backend, storage: JobStorage) -> Iterator[str]:
             continue  # It is reported as damage.
     yield from _of_records(storage, records)
     yield from _of_folders(storage, records)
+    yield from _of_deletions(backend, storage)
     yield from _of_restores(backend, storage)
     yield from _of_blobs(storage)
     for root in sorted({each.storage for each in records if each.storage is not None}):
@@ -84,6 +85,17 @@ def _of_folders(storage: JobStorage, records: list[SnapshotRecord]) -> Iterator[
                 yield (
                     f"{path}: a snapshot that is not listed; "
                     f"jrs snapshot delete {job_id} {number}, or restore it from its folder"
+                )
+
+
+def _of_deletions(backend: Backend, storage: JobStorage) -> Iterator[str]:
+    for left in doomed.noted(storage):
+        if not left.is_listed(backend):
+            for other in left.storages:
+                path = folders.snapshots(other, left.job_id)
+                yield (
+                    f"{path}: a deletion of snapshot {left.number} was interrupted; jrs gc "
+                    "completes it"
                 )
 
 

@@ -45,7 +45,7 @@ from jrs.store import attempt_fence, cluster_format, heads, restores
 from jrs.store.result_store import JobResultStore
 
 from ..files import epoch_folders, transfer
-from . import delete, outside
+from . import delete, doomed, outside
 from .index import SnapshotIndex
 
 SPEC = "spec"
@@ -322,6 +322,7 @@ def commit(
     if request.claim and isinstance(request.source, SnapshotRecord):
         entry = backend.get(keys.snapshot(request.source.job_id, request.source.number))
         if entry is not None:
+            doomed.note(catalog.storage, request.source)
             last.append(Delete(entry.key, entry.version))
     room = backend.capabilities.max_ops - len(last) - 2
     while len(ops) > room:

@@ -71,13 +71,13 @@ PROCESSES = {
         "import jrs.recovery.process_attempt",
         RUNS,
         {"cattrs", "tenacity"},
-        159,
+        160,
     ),
     "a master": (
         "import jrs.cli.master",
         RUNS | {"jrs.cli", "jrs.recovery.cleanup", "jrs.recovery.leader", "jrs.recovery.rules"},
         {"cattrs", "click", "tenacity"},
-        233,
+        234,
     ),
 }
 """A program; the rooms of ours that it loads; the heavy packages; and the most modules of ours."""

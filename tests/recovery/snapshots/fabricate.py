@@ -184,7 +184,7 @@ class FakeJob:
         return self
 
     def suspend(self) -> FakeJob:
-        self.record(keys.ATTEMPTS + self.job_id, AttemptRecord(self.job_id))
+        self.record(keys.ATTEMPTS + self.job_id, AttemptRecord(self.job_id, first_started_at=1.0))
         stop = StopRecord(self.job_id, StopMode.SUSPEND, StopState.DONE)
         self.record(keys.STOPS + self.job_id, stop)
         return self

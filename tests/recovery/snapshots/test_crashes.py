@@ -20,11 +20,12 @@ from typing import Any
 import pytest
 
 from jrs.contract.backend import Backend
-from jrs.contract.errors import CorruptRecord, InvalidInput, NoSuchSnapshot
+from jrs.contract.errors import CorruptRecord, DuplicateJob, InvalidInput, NoSuchSnapshot
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import JobSpec
 from jrs.records.snapshots import SnapshotFormat
+from jrs.recovery.cleanup.garbage import collect_garbage
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.snapshots import SnapshotCatalog, find_orphans, folders
 from jrs.store.opening import open_backend
@@ -32,6 +33,9 @@ from tests.recovery.snapshots.fabricate import FakeJob, tree
 from tests.recovery.support import CLUSTER
 
 DEAD = 77
+FROM_FAR = ("delete far", "claim far", "back")
+"""What is done to a snapshot that was moved to another storage."""
+MAKES_A_JOB = ("claim", "fork")
 STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 STEPS = (
     *((os, name) for name in ("rename", "replace", "link", "mkdir", "unlink", "rmdir", "fsync")),
@@ -113,10 +117,14 @@ class Place:
             job.run(1)
             catalog.create("job", format=self.how)
 
+    def send_far(self) -> None:
+        with open_backend(self.url, cluster=CLUSTER) as backend:
+            self.do("move", SnapshotCatalog(backend, self.storage))
+
     def do(self, what: str, catalog: SnapshotCatalog) -> None:
         if what == "create":
             catalog.create("job", format=self.how)
-        elif what == "delete":
+        elif what in ("delete", "delete far"):
             catalog.delete("job", 1)
         elif what == "convert":
             catalog.convert("job", 1, self.other)
@@ -124,8 +132,12 @@ class Place:
             catalog.move("job", 1, self.root / "far")
         elif what == "restore":
             catalog.restore(catalog.get("job", 1))
-        elif what == "claim":
+        elif what in ("claim", "claim far"):
             catalog.restore(catalog.get("job", 1), as_job="new", claim=True)
+        elif what == "fork":
+            catalog.fork("job", "new")
+        elif what == "back":
+            catalog.move("job", 1, self.root / "jobs")
 
     def run(self, what: str, last: int) -> int:
         """Do it in a child that dies at a step; return its exit code."""
@@ -138,9 +150,10 @@ class Place:
         return in_a_child(last, work)
 
     def files(self) -> dict[str, bytes]:
-        """Return all that is not in the trash, which its owners empty."""
+        """Return all but what is in the trash, which its owners empty, and notes of deletions."""
         trees = {**tree(self.root / "jobs"), **tree(self.root / "far")}
-        return {name: data for name, data in trees.items() if ".trash" not in name}
+        passing = (f"{CLUSTER}/.trash/", f"{CLUSTER}/.doomed/")
+        return {name: data for name, data in trees.items() if not name.startswith(passing)}
 
 
 def can_start(backend: Backend, job_id: str) -> bool:
@@ -153,11 +166,15 @@ def can_start(backend: Backend, job_id: str) -> bool:
 
 
 @pytest.mark.parametrize("how", ["link", "full", "cas"])
-@pytest.mark.parametrize("what", ["create", "delete", "move", "restore", "claim", "convert"])
+@pytest.mark.parametrize(
+    "what", ["create", "delete", "move", "restore", "claim", "convert", *FROM_FAR, "fork"]
+)
 def test_death_at_every_step(tmp_path: Path, what: str, how: str) -> None:
     """Whatever the step: all that was listed is whole, and the repeat does what was asked (N3)."""
     place = Place(tmp_path / "place", SnapshotFormat(how))
     place.make()
+    if what in FROM_FAR:
+        place.send_far()
     saved = tmp_path / "saved"
     place.root.rename(saved)
     step = 0
@@ -179,13 +196,13 @@ def test_death_at_every_step(tmp_path: Path, what: str, how: str) -> None:
 
 def check_nothing_is_lost(place: Place, catalog: SnapshotCatalog, what: str, step: int) -> None:
     orphans = "\n".join(find_orphans(catalog.backend, place.storage))
-    gone = {"delete": 1, "claim": 1}.get(what)
+    gone = 1 if what.startswith(("delete", "claim")) else None
     for number in (1, 2):
         try:
             catalog.verify("job", number)
         except (CorruptRecord, NoSuchSnapshot):
             assert number == gone, f"step {step}"
-    restored = "new" if what == "claim" else "job"
+    restored = "new" if what.startswith(MAKES_A_JOB) else "job"
     begun = catalog.backend.get(keys.JOBS + restored) is not None
     if begun and not can_start(catalog.backend, restored):
         assert f"jobs/{restored}: a restore was interrupted" in orphans, f"step {step}"
@@ -209,7 +226,9 @@ def repeat(place: Place, catalog: SnapshotCatalog, what: str) -> None:
     try:
         place.do(what, catalog)
     except NoSuchSnapshot:
-        assert what in ("delete", "claim")
+        assert what.startswith(("delete", "claim"))
+    except DuplicateJob:
+        assert what == "fork"
     except InvalidInput as error:
         # Done already: the last step was behind what counts.
         if "already" not in str(error):
@@ -222,10 +241,11 @@ def check_done(place: Place, catalog: SnapshotCatalog, what: str) -> None:
             unlisted = line.partition("jrs snapshot delete job ")[2].split(",")[0]
             catalog.delete("job", int(unlisted))
     numbers = {record.number for record in catalog.list("job")}
-    assert {"create": {1, 2}, "delete": {2}, "claim": {2}}.get(what, {1, 2}) <= numbers
-    if what in ("delete", "claim"):
+    assert ({2} if what.startswith(("delete", "claim")) else {1, 2}) <= numbers
+    if what.startswith(("delete", "claim")):
         assert 1 not in numbers
-    if what == "claim":
+    if what.startswith(MAKES_A_JOB):
+        assert catalog.pending_restore("new") is None
         assert can_start(catalog.backend, "new")
         catalog.create("new")
     assert can_start(catalog.backend, "job")
@@ -235,6 +255,12 @@ def check_done(place: Place, catalog: SnapshotCatalog, what: str) -> None:
         assert catalog.get("job", 1).format is place.other
     if what == "move":
         assert catalog.get("job", 1).storage == str(place.root / "far")
+    if what == "back":
+        assert catalog.get("job", 1).storage is None
+    if what in FROM_FAR:
+        collect_garbage(catalog, 0.0, dry_run=False)
+        assert not [path for path in (place.root / "far").rglob("*") if path.is_file()]
+        assert not list(place.storage.root.glob(".doomed/*"))
     if place.how is SnapshotFormat.CAS:
         # What a cut-off deletion left of the blobs goes with the next.
         spare = catalog.create("job", format=SnapshotFormat.CAS)

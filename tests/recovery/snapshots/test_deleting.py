@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 import pytest
 
 from jrs.contract.errors import Fenced, OutcomeUnknown, SnapshotInUse, Unavailable
+from jrs.contract.operations import Delete
 from jrs.records import keys
+from jrs.recovery.cleanup.garbage import collect_garbage
+from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.snapshots import SnapshotCatalog, find_orphans, folders
 from tests.recovery.snapshots.fabricate import FakeJob
 from tests.recovery.support import FaultyMemory
@@ -56,6 +60,50 @@ def test_backend_away(
         assert catalog.verify("job", 1)
     catalog.delete("job", 1)
     assert folders.whole(job.storage, "job") == {2}
+    assert not list(find_orphans(memory, job.storage))
+
+
+def cut_off(catalog: SnapshotCatalog, memory: FaultyMemory, far: Path) -> JobStorage:
+    """Have a deletion in another storage end behind its commit; return that storage."""
+    catalog.create("job")
+    catalog.create("job")
+    catalog.move("job", 1, far)
+    memory.fault(keys.snapshot("job", 1), OutcomeUnknown, kind=Delete, after=True, times=1)
+    with pytest.raises(OutcomeUnknown):
+        catalog.delete("job", 1)
+    there = JobStorage(far, catalog.storage.root.name)
+    assert folders.whole(there, "job") == {1}
+    return there
+
+
+def test_cut_off_elsewhere(
+    catalog: SnapshotCatalog, job: FakeJob, memory: FaultyMemory, tmp_path: Path
+) -> None:
+    """N3: `fsck` names what is left in another storage, and `gc` removes it once that is there."""
+    there = cut_off(catalog, memory, tmp_path / "far")
+    assert "jrs gc completes it" in "\n".join(find_orphans(memory, job.storage))
+    there.root.rename(tmp_path / "away")
+
+    assert "mount it" in "\n".join(collect_garbage(catalog, 0.0, dry_run=False).left)
+
+    (tmp_path / "away").rename(there.root)
+    collect_garbage(catalog, 0.0, dry_run=False)
+
+    assert folders.whole(there, "job") == set()
+    assert not list(find_orphans(memory, job.storage))
+
+
+def test_cut_off_where_another_cluster_has_one(
+    catalog: SnapshotCatalog, job: FakeJob, memory: FaultyMemory, tmp_path: Path
+) -> None:
+    """S9: a snapshot that another cluster has moved to the same place meanwhile stays."""
+    there = cut_off(catalog, memory, tmp_path / "far")
+    manifest = folders.snapshot(there, "job", 1) / folders.MANIFEST
+    manifest.write_bytes(manifest.read_bytes() + b"\n")
+
+    collect_garbage(catalog, 0.0, dry_run=False)
+
+    assert folders.whole(there, "job") == {1}
     assert not list(find_orphans(memory, job.storage))
 
 
