@@ -29,7 +29,7 @@ from jrs.records import keys
 from jrs.records.checks import check_master_name
 from jrs.records.model import RunnerKind
 from jrs.records.policies import check_count
-from jrs.store import cluster_format, heads
+from jrs.store import cluster_format
 from jrs.store.masters import Registration, Registry, newest_epoch
 
 from . import process_attempt, run_hook
@@ -39,14 +39,15 @@ from .attempt.runners.thread import ThreadRunner
 from .cleanup.job_cleanup import CleanupPolicy, JobCleanup
 from .cleanup.on_result import Notification
 from .cleanup.resources import default_resources
-from .files import epoch_folders
 from .files.job_folders import JobStorage, storage_place
 from .files.storage_identity import StorageIdentity
+from .health.facts import MasterHealth
 from .leader.admission import default_slots
 from .leader.context import LeaderContext
 from .leader.dispatcher import Dispatcher
 from .leader.outage import Outage
 from .leader.retention import Retention
+from .leader.storage_check import are_folders_renewed, check_objects
 from .leader.switchover import Switchovers
 from .leader.trust import Trust
 from .processes import marks
@@ -55,8 +56,6 @@ from .rules.resource import Resource
 from .rules.retention import RetentionPolicy
 from .spark import class_data
 from .spark.engine import ENGINE
-from .storage.objects import Objects
-from .storage.probe import probe
 
 EXIT_DEPOSED = 76
 """Exit status of a replaced leader that ended itself because an attempt in it did not end."""
@@ -121,6 +120,7 @@ class Master:
         prepare: make the archive of Spark's classes that sessions of this host and user request;
             see ``jrs prepare``.
         runtime: the clocks, the randomness and the threads, for tests that drive them.
+        health: is told what happens, for probes and metrics.
 
     Raises:
         InvalidInput: the storage cannot be used, for example on a filesystem that caches names, or
@@ -145,6 +145,7 @@ class Master:
         retention: RetentionPolicy = RetentionPolicy(),  # noqa: B008 - it cannot be changed
         prepare: bool = False,
         runtime: Runtime = RUNTIME,
+        health: MasterHealth | None = None,
     ) -> None:
         backend.check_ttl(ttl)
         if max_attempts is not None:
@@ -157,11 +158,11 @@ class Master:
             )
         root, folders = place.root, JobStorage(place, backend.cluster)
         if folders.objects is not None:
-            _check_objects(backend, folders.objects)
+            check_objects(backend, folders.objects)
         identity = StorageIdentity(backend, folders)
         with suppress(CorruptRecord):  # It waits for an operator; see `_check_storage`.
             identity.check()
-        check_storage(root, renewed=_are_folders_renewed(backend))
+        check_storage(root, renewed=are_folders_renewed(backend))
         try:
             folders.make()
         except OSError as error:
@@ -193,6 +194,8 @@ class Master:
         self._handed_over = threading.Event()
         self._turns = 0
         self._registry = Registry(backend, now=runtime.now)
+        self._health = health or MasterHealth(runtime.clock)
+        backend.commit_failed = self._health.commit_failed
         self._runners: dict[RunnerKind, Runner] = {
             RunnerKind.PROCESS: ProcessRunner(url, process_attempt.PROGRAM, retention.limits),
             RunnerKind.THREAD: ThreadRunner(hold=ttl / 2, engine=ENGINE),
@@ -209,7 +212,11 @@ class Master:
         True if the master has nothing more to do. The default waits for `stop` or a loss.
         """
         registration = Registration(
-            self._registry, self.name, max_attempts=self._max_attempts, runtime=self._runtime
+            self._registry,
+            self.name,
+            max_attempts=self._max_attempts,
+            runtime=self._runtime,
+            acknowledged=self._health.answered,
         )
         switchovers = Switchovers(self.backend, self.name, registration, stop, self._runtime)
         try:
@@ -308,8 +315,10 @@ class Master:
             hand_over=self._hand_over if lead is None else None,
             turn=_TURN * 2 ** min(self._turns, 2),
             runtime=self._runtime,
+            health=self._health,
         )
         dispatcher = Dispatcher(context)
+        self._health.elected(leadership, dispatcher.tally)
         over = threading.Event()
         watch = partial(self._guard, leadership, dispatcher, over)
         guard = self._runtime.thread(watch, f"jrs-guard-e{epoch}")
@@ -318,6 +327,7 @@ class Master:
             dispatcher.recover()
             dispatcher.start()
             registration.leading(epoch)
+            self._health.leads()
             self._emit("leading", epoch, f"{self.name} leads")
             self._registry.forget_gone()
             with Retention(context, self._retention):
@@ -329,6 +339,7 @@ class Master:
             return False
         finally:
             lost = leadership.lost.is_set()
+            self._health.stepped_down(lost=lost)
             registration.leading(None)
             dead = dispatcher.stop(Deadline.after(self._grace(leadership)))
             over.set()
@@ -375,23 +386,3 @@ class Master:
 
     def _emit(self, kind: str, epoch: int, message: str) -> None:
         notify(self._report, Event(kind, "", message, epoch, self._runtime.now()))
-
-
-def _check_objects(backend: Backend, objects: Objects) -> None:
-    """Raise `InvalidInput` unless jobs can keep their files in these objects."""
-    if not heads.are_kept(backend):
-        raise InvalidInput(
-            f"a storage of objects needs format {heads.SINCE_FORMAT} of cluster "
-            f"{backend.cluster!r}: jrs cluster-format --raise"
-        )
-    try:
-        probe(objects)
-    except Unavailable as error:
-        raise InvalidInput(str(error)) from None
-
-
-def _are_folders_renewed(backend: Backend) -> bool:
-    try:
-        return epoch_folders.are_renewed(backend)
-    except CorruptRecord:
-        return False  # It waits for an operator; see `_check_storage`.

@@ -10,6 +10,7 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Callable
 
 import attrs
 
@@ -160,11 +161,22 @@ class Registry:
 
 
 class Registration:
-    """A registered master: a thread of its own writes the heartbeats until `close`."""
+    """A registered master: a thread of its own writes the heartbeats until `close`.
+
+    Args:
+        acknowledged: called after each heartbeat that the backend has acknowledged.
+    """
 
     def __init__(
-        self, registry: Registry, name: str, *, max_attempts: int = 0, runtime: Runtime = RUNTIME
+        self,
+        registry: Registry,
+        name: str,
+        *,
+        max_attempts: int = 0,
+        runtime: Runtime = RUNTIME,
+        acknowledged: Callable[[], None] = lambda: None,
     ) -> None:
+        self._acknowledged = acknowledged
         self._registry = registry
         self._info = MasterInfo(
             name,
@@ -214,5 +226,6 @@ class Registration:
                 said = self._info
             try:
                 self._registry.put(said)
+                self._acknowledged()
             except JrsError:
                 pass  # The next heartbeat repeats it.

@@ -32,7 +32,10 @@ GIVEN = {
 }
 """Users are given these; how they are constructed is our own affair."""
 
-INTERNAL = {"Dispatcher": "`Master.run` hands it to application mode, which is ours"}
+INTERNAL = {
+    "Dispatcher": "`Master.run` hands it to application mode, which is ours",
+    "MasterHealth": "`jrs master --listen` hands it in, and serves it",
+}
 """What is in a public signature and yet is not for users, and why."""
 
 

@@ -31,7 +31,7 @@ FLOORS = [
     ["jrs.recovery.snapshots"],
     ["jrs.recovery.cleanup"],
     ["jrs.recovery.attempt"],
-    ["jrs.recovery.inspect"],
+    ["jrs.recovery.inspect", "jrs.recovery.health"],
     ["jrs.recovery.spark", "jrs.recovery.leader"],
     ["jrs.recovery.process_attempt", "jrs.recovery.run_hook", "jrs.recovery.snapshot_catalog"],
     ["jrs.recovery.master"],
