@@ -177,6 +177,7 @@ class Registration:
         acknowledged: Callable[[], None] = lambda: None,
     ) -> None:
         self._acknowledged = acknowledged
+        self._now = runtime.now
         self._registry = registry
         self._info = MasterInfo(
             name,
@@ -195,7 +196,8 @@ class Registration:
     def leading(self, epoch: int | None) -> None:
         """Announce that this master leads in `epoch`; None announces that it does not lead."""
         with self._changed:
-            self._info = attrs.evolve(self._info, leading=epoch)
+            since = 0.0 if epoch is None else self._now()
+            self._info = attrs.evolve(self._info, leading=epoch, led_since=since)
             self._changed.notify()
 
     def yielding(self, epoch: int) -> None:
