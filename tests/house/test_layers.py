@@ -39,6 +39,7 @@ FLOORS = [
     ["jrs.recovery.application"],
     ["jrs.client"],
     ["jrs"],
+    ["jrs.sidecar"],
     ["jrs.testing"],
     ["jrs.demo"],
     ["jrs.cli"],
@@ -53,6 +54,7 @@ HEAVY = {
     ("jrs.recovery.spark.source", "jrs.recovery.inspect.output_files"): "executors lack jrs",
     ("jrs.recovery.spark.doctor", "jrs.recovery.spark.probes"): "it imports pyspark",
     ("jrs.cli.demo", "jrs.demo"): "it imports pyspark",
+    ("jrs.cli.serve", "jrs.sidecar.serving"): "it imports starlette, which is an extra",
     ("jrs.demo", "jrs.demo.story"): "it imports pyspark",
     ("jrs.demo", "jrs.demo.streaming_story"): "it imports pyspark",
 }
