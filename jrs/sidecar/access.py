@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from jrs.contract.errors import InvalidInput
-from jrs.sidecar.answers import plain_page, problem_answer
+from jrs.sidecar.answers import is_for_people, plain_page, problem_answer
 from jrs.sidecar.problems import Problem
 from jrs.sidecar.table import Role
 from jrs.sidecar.tokens import Caller, Sessions, TokenFile
@@ -117,7 +117,7 @@ class Access:
         return caller
 
     def _unknown(self, scope: Scope) -> Response:
-        if "text/html" in Headers(scope=scope).get("accept", ""):
+        if is_for_people(Headers(scope=scope), scope["path"]):
             return plain_page("Please log in", "Run “jrs open” and follow the link it prints.", 401)
         problem = Problem(401, "A token is missing or wrong", "send Authorization: Bearer TOKEN")
         problem.headers["WWW-Authenticate"] = 'Bearer realm="jrs"'

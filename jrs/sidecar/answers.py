@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from starlette.responses import HTMLResponse, Response
@@ -21,6 +22,11 @@ def problem_answer(problem: Problem) -> Response:
     answer = json_answer(problem.body(), problem.status, CONTENT_TYPE)
     answer.headers.update(problem.headers)
     return answer
+
+
+def is_for_people(headers: Mapping[str, str], path: str) -> bool:
+    """Return whether an answer is read in a browser: it asks for a page, not for the API."""
+    return "text/html" in headers.get("accept", "") and not path.startswith("/v1/")
 
 
 def plain_page(title: str, said: str, status: int) -> Response:

@@ -24,7 +24,7 @@ from jrs.contract.errors import JrsError, TooLarge
 from jrs.contract.texts import printable
 from jrs.sidecar import login, metrics, openapi, probes, reads, streams, verbs
 from jrs.sidecar.access import Access
-from jrs.sidecar.answers import json_answer, problem_answer
+from jrs.sidecar.answers import is_for_people, json_answer, plain_page, problem_answer
 from jrs.sidecar.changes import Changes
 from jrs.sidecar.pages import STATIC, Pages
 from jrs.sidecar.problems import Problem, problem_of
@@ -45,18 +45,23 @@ _Handler = Callable[[Request], Awaitable[Response]]
 
 
 def application(
-    client: Client, *, hosts: Iterable[str], tokens: TokenFile | None, secure: bool = False
+    client: Client,
+    changes: Changes,
+    *,
+    hosts: Iterable[str],
+    tokens: TokenFile | None,
+    secure: bool = False,
 ) -> ASGIApp:
     """Return the application over a client.
 
     Args:
         client: not closed with it.
+        changes: of the client's backend; started and stopped with the application.
         hosts: the names under which browsers may ask for it.
         tokens: who may do what; None: everybody who can connect may do everything.
         secure: whether it is served over TLS.
     """
     sessions = Sessions()
-    changes = Changes(client.backend)
     api = _Api(client, changes)
     pages = Pages(client, changes)
 
@@ -158,7 +163,11 @@ async def _described(request: Request) -> Response:
 
 
 async def _http_problem(request: Request, error: HTTPException) -> Response:
-    answer = problem_answer(Problem(error.status_code, error.detail, printable(request.url.path)))
+    path = printable(request.url.path)
+    if is_for_people(request.headers, path):
+        answer = plain_page(error.detail, path, error.status_code)
+    else:
+        answer = problem_answer(Problem(error.status_code, error.detail, path))
     answer.headers.update(error.headers or {})
     return answer
 

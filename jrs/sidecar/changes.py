@@ -99,10 +99,14 @@ class Changes:
         self._loop = asyncio.get_running_loop()
         self._thread.start()
 
-    async def stop(self) -> None:
-        """Stop watching, and wake every reader."""
+    def end(self) -> None:
+        """Have every stream and every long poll end. Idempotent."""
         self._over.set()
         self._heard(EVERYTHING)
+
+    async def stop(self) -> None:
+        """Stop watching."""
+        self.end()
         await asyncio.to_thread(self._thread.join, 10.0)
 
     @property

@@ -61,8 +61,13 @@ class Pages:
             lstrip_blocks=True,
         )
         self._templates.filters |= {
-            "moment": _moment, "span": span, "line": _line, "path": lambda text: quote(text, ""),
-        }  # fmt: skip
+            "json": json.dumps,
+            "line": _line,
+            "moment": _moment,
+            "path": lambda text: quote(text, ""),
+            "screen": _screen,
+            "span": span,
+        }
 
     def paths(self) -> list[tuple[str, _Page]]:
         """Return each page with its path."""

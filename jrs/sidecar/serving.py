@@ -18,6 +18,7 @@ from jrs.client.client import Client
 from jrs.contract.errors import InvalidInput
 from jrs.contract.listening import Address
 from jrs.sidecar.app import application
+from jrs.sidecar.changes import Changes
 from jrs.sidecar.tokens import TokenFile
 
 _GRACE = 5
@@ -85,8 +86,13 @@ def serve(
     context = None if guards.tls is None else _context(guards.tls)
     listening = address.bind()
     try:
+        changes = Changes(client.backend)
         app = application(
-            client, hosts=names(address, guards.hosts), tokens=tokens, secure=context is not None
+            client,
+            changes,
+            hosts=names(address, guards.hosts),
+            tokens=tokens,
+            secure=context is not None,
         )
         config = uvicorn.Config(
             app, http="h11", ws="none", loop="asyncio", lifespan="on", log_config=None,
@@ -95,7 +101,7 @@ def serve(
         )  # fmt: skip
         config.load()
         config.ssl = context
-        asyncio.run(_run(_Server(config), listening, stop, ready))
+        asyncio.run(_run(_Server(config), changes, listening, stop, ready))
     finally:
         listening.close()
         address.release()
@@ -109,6 +115,7 @@ def names(address: Address, more: Iterable[str]) -> list[str]:
 
 async def _run(
     server: uvicorn.Server,
+    changes: Changes,
     listening: socket.socket,
     stop: threading.Event,
     ready: threading.Event | None,
@@ -118,6 +125,7 @@ async def _run(
         if server.started and ready is not None:
             ready.set()
         await asyncio.wait([serving], timeout=0.1)
+    changes.end()  # Before the server waits for what is open.
     server.should_exit = True
     await serving
 
