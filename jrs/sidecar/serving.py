@@ -93,7 +93,7 @@ def serve(
             hosts=names(address, guards.hosts),
             tokens=tokens,
             secure=context is not None,
-        )
+        )  # fmt: skip
         config = uvicorn.Config(
             app, http="h11", ws="none", loop="asyncio", lifespan="on", log_config=None,
             access_log=False, server_header=False, timeout_graceful_shutdown=_GRACE,

@@ -16,13 +16,16 @@ import attrs
 
 from jrs.contract.texts import bounded, counted, printable, span, when
 from jrs.records.attempts import AttemptSummary
+from jrs.records.model import JobStatus
 from jrs.records.stages import StageSummary
 from jrs.recovery.inspect.history import HistoryEntry, HistoryKind
 from jrs.store.jobs import JobView
 
 _WIDTH = 1000.0
 _LEFT, _RIGHT = 170.0, 20.0
-_TOP, _ROW, _BAR = 34.0, 26.0, 16.0
+_TOP, _ROW, _BAR = 30.0, 26.0, 16.0
+_AXIS = 24.0
+"""Below the rows, for the times."""
 _MOST_STAGES = 12
 _MOST_ATTEMPTS = 60
 _LEAST = 3.0
@@ -63,14 +66,16 @@ def timeline(view: JobView, history: Iterable[HistoryEntry], now: float | None =
     if not attempts or not attempts[0].started_at:
         return ""
     ended = view.entry.finished_at if view.entry is not None else 0.0
-    bars = [_bar_of(one, later, ended, now) for one, later in _with_next(attempts)]
+    runs = view.status is JobStatus.RUNNING
+    until = ended or (now if runs else 0.0)
+    bars = [_bar_of(one, later, until, runs=runs) for one, later in _with_next(attempts)]
     stages = _stages(view)
     marks = [one for one in history if one.kind in _MARKED]
     first = min(one.start for one in (*bars, *stages.values()))
     last = max([one.end for one in (*bars, *stages.values())] + [one.at for one in marks])
     scale = Scale(first, max(last, first + 1.0))
     rows = 1 + len(stages) + bool(marks)
-    height = _TOP + rows * _ROW + 10
+    height = _TOP + rows * _ROW + _AXIS
     parts = [*_bands(attempts, scale, height), *_axis(scale, height)]
     parts += _row("attempts", 0, [(bar, str(one.attempt)) for bar, one in
                                   zip(bars, attempts, strict=True)], scale)  # fmt: skip
@@ -91,19 +96,24 @@ def _with_next(
     return zip(attempts, (*attempts[1:], None), strict=True)
 
 
-def _bar_of(one: AttemptSummary, later: AttemptSummary | None, ended: float, now: float) -> Bar:
+def _bar_of(one: AttemptSummary, later: AttemptSummary | None, until: float, *, runs: bool) -> Bar:
     """Return an attempt's bar. The end of one that died with its leader is not recorded: it is
-    drawn up to the next attempt, as lost."""
+    drawn up to the next attempt, as lost.
+
+    Args:
+        until: when the job has ended, or now if it runs; 0 if it does neither.
+    """
     text = f"attempt {one.attempt}, epoch {one.epoch}, by {one.master}"
     if one.ended_at:
-        done = one.ended in ("", "finished", "suspended") or (later is None and ended)
+        done = one.ended in ("", "finished", "suspended") or (later is None and until and not runs)
         kind = "done" if done else "died"
         return Bar(one.started_at, one.ended_at, kind, f"{text}: {one.ended or 'ended'}")
     if later is not None:
         return Bar(one.started_at, later.started_at, "lost", f"{text}: its end was not recorded")
-    if ended:
-        return Bar(one.started_at, ended, "done", f"{text}: ended")
-    return Bar(one.started_at, now, "running", f"{text}: running")
+    if until:
+        kind = "running" if runs else "done"
+        return Bar(one.started_at, until, kind, f"{text}: {'running' if runs else 'ended'}")
+    return Bar(one.started_at, one.started_at, "died", f"{text}: it could not start, or was ended")
 
 
 def _stages(view: JobView) -> dict[str, Bar]:
@@ -155,7 +165,7 @@ def _bands(attempts: Sequence[AttemptSummary], scale: Scale, height: float) -> I
         kind = "odd" if number % 2 else "even"
         yield (
             f'<rect class="band {kind}" x="{start:.1f}" y="{_TOP - 6:g}" '
-            f'width="{end - start:.1f}" height="{height - _TOP:g}"/>'
+            f'width="{end - start:.1f}" height="{height - _TOP - _AXIS + 4:g}"/>'
         )
         if end - start > _NARROW:
             master = f" · {one.master}" if end - start > 4 * _NARROW else ""
@@ -167,7 +177,7 @@ def _axis(scale: Scale, height: float) -> Iterable[str]:
     for share, anchor in ((0.0, "start"), (0.5, "middle"), (1.0, "end")):
         moment = scale.first + share * length
         x = scale.at(moment)
-        yield _label("tick", x, 24, _clock(moment, length), anchor)
+        yield _label("tick", x, height - 6, _clock(moment, length), anchor)
 
 
 def _clock(moment: float, length: float) -> str:
@@ -211,7 +221,7 @@ def _failovers(attempts: Sequence[AttemptSummary], scale: Scale, height: float) 
         said = f"failover: {one.master} leads, epoch {one.epoch}"
         yield (
             f'<g class="failover"><title>{_text(said)}</title>'
-            f'<line x1="{x:.1f}" y1="{_TOP - 6:g}" x2="{x:.1f}" y2="{height - 6:g}"/>'
+            f'<line x1="{x:.1f}" y1="{_TOP - 6:g}" x2="{x:.1f}" y2="{height - _AXIS - 2:g}"/>'
             f'<path d="M{x - 5:.1f} {_TOP - 12:g} h10 l-5 7 z"/></g>'
         )
 
