@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -105,7 +106,7 @@ class Camera:
                 [
                     "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
                     f"--user-data-dir={profile}", f"--window-size={form.width},{form.height}",
-                    f"--blink-settings={settings}", "--timeout=4000",
+                    f"--blink-settings={settings}", "--timeout=60000",
                     f"--screenshot={self._folder / file}", url,
                 ],
                 check=True, capture_output=True, timeout=120,
@@ -155,7 +156,11 @@ async def forward(front: int, port: int, stop: threading.Event) -> None:
         writer.close()
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = await reader.readuntil(b"\r\n\r\n")
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+        except asyncio.IncompleteReadError:
+            writer.close()
+            return
         line, _, rest = head.partition(b"\r\n")
         if b"localhost" in rest and b"/static/jrs.js" in line:
             line = line.replace(b"jrs.js", b"none.js")
@@ -187,10 +192,10 @@ def play(folder: Path, camera: Callable[[int], Camera], pictures: bool) -> None:
         for name in ("m1", "m2", "m3"):
             masters.start(name)
         until(lambda: client.leader().leader, "one leads")
-        for day in range(1, 31):
+        for day in range(1, 13):
             client.submit(f"{entry}report", id=f"report-2026-11-{day:02}", day=f"2026-11-{day:02}",
                           tags=["daily"], restart=RestartPolicy(attempts=1))  # fmt: skip
-        until(lambda: len(list(client.jobs(since=0))) == 30, "the reports have ended")
+        until(lambda: len(list(client.jobs(since=0))) == 12, "the reports have ended")
         client.submit(f"{entry}hourly", id="hourly-delays", arguments=arguments, tags=["team=ops"])
         job = client.job("hourly-delays")
         until(lambda: len(job.view().stages) == 1, "the first stage")
@@ -214,7 +219,7 @@ def play(folder: Path, camera: Callable[[int], Camera], pictures: bool) -> None:
         cam.take("held", "/jobs/load-orders", Form(height=800) if not pictures else None)
         cam.take("jobs", "/jobs", Form(dark=True, height=700) if not pictures else None)
         if pictures:
-            cam.take("failed", "/jobs/report-2026-11-13")
+            cam.take("failed", "/jobs/report-2026-11-03")
         else:
             cam.take("phone", "/", Form(390, 844))
             cam.take("phone-dark", "/jobs/hourly-delays", Form(390, 844, dark=True))
@@ -238,6 +243,8 @@ def main() -> None:
         sys.exit("chromium is missing: apt-get install chromium")
     target = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent / "images"
     target.mkdir(parents=True, exist_ok=True)
+    # A timeout's SIGTERM must end the masters, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with tempfile.TemporaryDirectory() as folder:
         play(Path(folder), lambda port: Camera(port, target.absolute(), FORMS), len(sys.argv) > 1)
 

@@ -22,7 +22,7 @@ _PARTS = (
     ("running", "blue"),
     ("waiting", "default"),
 )
-"""What needs somebody comes first."""
+"""What needs a person comes first."""
 _TITLES = {"dirty": "not cleaned up", "failed": "failed in the last day"}
 _MOST = 15
 """Jobs of each part."""

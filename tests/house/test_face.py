@@ -128,7 +128,7 @@ def test_every_error_is_public() -> None:
 
 def is_internal(name: str) -> bool:
     """Return whether an error is caught before a user could see it."""
-    return name in {"NotBegun", "Replan"} or name.startswith("_")
+    return name in {"BadRequest", "NotBegun", "Replan"} or name.startswith("_")
 
 
 RUNS = {"demo": "a show", "master": "a master is no client", "prepare": "it works on no cluster"}

@@ -97,7 +97,7 @@ def crowded(client: Client) -> Client:
 
 
 def test_the_front_page(crowded: Client, served: Served) -> None:
-    """It says whether somebody leads, and what is held, failed, dirty, running and waiting."""
+    """It says whether a master leads, and what is held, failed, dirty, running and waiting."""
     found = page(served, "/")
     text = " ".join(" ".join(found.texts).split())
 
