@@ -215,7 +215,7 @@ def play(folder: Path, camera: Callable[[int], Camera], pictures: bool) -> None:
             client.submit(f"{entry}waits", id=name, arguments=arguments)
         time.sleep(6)
         cam.take("overview", "/", Form(height=1150) if not pictures else None)
-        cam.take("job", "/jobs/hourly-delays", Form(height=1150) if not pictures else None)
+        cam.take("job", "/jobs/hourly-delays", Form(height=1060) if not pictures else None)
         cam.take("held", "/jobs/load-orders", Form(height=800) if not pictures else None)
         cam.take("jobs", "/jobs", Form(dark=True, height=700) if not pictures else None)
         if pictures:

@@ -124,7 +124,9 @@ def write_tokens(path: Path, text: str) -> Path:
 
 
 @contextmanager
-def serving(client: Client, folder: Path, **options: Any) -> Iterator[Served]:
+def serving(
+    client: Client, folder: Path, *, with_tokens: bool = True, **options: Any
+) -> Iterator[Served]:
     """Serve a client's cluster meanwhile."""
     port = _PORTS.take()
     text = f"# who may\noperate {OPERATE} ops\nread {READ} dashboard\n"
@@ -135,7 +137,7 @@ def serving(client: Client, folder: Path, **options: Any) -> Iterator[Served]:
 
     def run() -> None:
         try:
-            serve(client, address, Guards(tokens, **options), stop, ready)
+            serve(client, address, Guards(tokens if with_tokens else None, **options), stop, ready)
         except BaseException as error:
             errors.append(error)
             ready.set()

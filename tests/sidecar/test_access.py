@@ -253,3 +253,48 @@ def test_tokens_are_not_logged(served: Served, caplog: pytest.LogCaptureFixture)
     assert "ops: POST /v1/cluster/pause: 200" in logged
     for secret in (OPERATE, session.partition("=")[2], "code=", "secret-reason"):
         assert secret not in logged
+
+
+# -- certificates --------------------------------------------------------------------------
+
+
+def test_certificates_of_clients(client: Client, tmp_path: Path) -> None:
+    """Over TLS with an authority of clients, the owner of a certificate may operate, and nobody
+    else can even ask; with tokens as well, the token decides."""
+    import http.client
+    import ssl
+
+    from jrs.sidecar.serving import Tls
+    from jrs.testing.servers.certificates import make_certificates
+
+    made = make_certificates(tmp_path)
+    tls = Tls(made.cert, made.key, made.ca)
+    stranger = ssl.create_default_context(cafile=str(made.ca))
+
+    def ask(port: int, context: ssl.SSLContext, **headers: str) -> int:
+        connection = http.client.HTTPSConnection("localhost", port, context=context, timeout=60)
+        try:
+            connection.request("POST", "/v1/cluster/pause", b"{}", headers)
+            return connection.getresponse().status
+        finally:
+            connection.close()
+
+    with serving(client, tmp_path, tls=tls) as served:
+        with pytest.raises((ssl.SSLError, ConnectionError, http.client.HTTPException)):
+            ask(served.port, stranger)
+        assert ask(served.port, made.client_context()) == 401
+        read = {"Authorization": f"Bearer {READ}"}
+        assert ask(served.port, made.client_context(), **read) == 403
+    with serving(client, tmp_path, with_tokens=False, tls=tls) as served:
+        with pytest.raises((ssl.SSLError, ConnectionError, http.client.HTTPException)):
+            ask(served.port, stranger)
+        assert ask(served.port, made.client_context()) == 200
+
+
+def test_certificates_that_cannot_be_used(client: Client, tmp_path: Path) -> None:
+    from jrs.sidecar.serving import Tls
+
+    tokens = write_tokens(tmp_path / "tokens", f"operate {OPERATE}\n")
+    guards = Guards(tokens, Tls(tmp_path / "none", tmp_path / "none"))
+    with pytest.raises(InvalidInput, match="certificates cannot be used"):
+        serve(client, Address.of("127.0.0.1:0"), guards, threading.Event())
