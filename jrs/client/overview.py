@@ -19,8 +19,9 @@ from jrs.recovery.inspect.explain import Explanation
 from jrs.recovery.rules.decision import Action
 from jrs.store.jobs import JobView
 
-MOST = 200
-"""Jobs that each part of the overview looks at."""
+MOST = 500
+"""Jobs that have not ended at which the overview looks, by id; and as many that failed, and that
+are not cleaned up. More would take too long."""
 DAY = 86400.0
 
 
@@ -74,16 +75,13 @@ class Overview:
 
 
 def overview(client: Client, *, now: Clock = time.time) -> Overview:
-    """Return the overview of a cluster. Each part looks at `MOST` jobs.
+    """Return the overview of a cluster. It looks at `MOST` jobs that have not ended.
 
     Raises:
         Unavailable: the backend could not be asked.
     """
     at = now()
-    unfinished = _taken(client.views(status=JobStatus.RUNNING))
-    for status in (JobStatus.SUSPENDED, JobStatus.CREATED):
-        unfinished += _taken(client.views(status=status))
-    unfinished += _taken(_unreadable(client))
+    unfinished = [view for view in islice(client.unfinished(), MOST) if view.entry is None]
     failed = _taken(client.views(status=JobStatus.FAILED, since=at - DAY, order=JobOrder.ENDED))
     dirty = _taken(client.views(state=ResultState.DIRTY))
     lines = job_lines(client, unfinished)
@@ -151,9 +149,3 @@ def _reason(view: JobView, explained: Explanation | None) -> str:
 
 def _taken(views: Iterable[JobView]) -> list[JobView]:
     return list(islice(views, MOST))
-
-
-def _unreadable(client: Client) -> Iterable[JobView]:
-    """Yield the jobs that are held because a record of theirs cannot be read."""
-    unfinished = islice(client.views(), 5 * MOST)
-    return (view for view in unfinished if view.status is None and view.problems)

@@ -12,6 +12,7 @@ import attrs
 import pytest
 
 from jrs import Client, JobResult, JobStatus
+from jrs.client import overview as overviews
 from jrs.records import keys
 from jrs.records.attempts import AttemptSummary
 from jrs.records.codec import encode
@@ -19,6 +20,7 @@ from jrs.records.model import AttemptRecord, Failure, JobSpec, StageRecord, Stop
 from jrs.records.stop import StopState
 from jrs.sidecar.pages import HERE, STATIC
 from jrs.sidecar.timeline import timeline
+from jrs.store.jobs import JobCatalog
 from tests.sidecar.conftest import Served
 
 EVIL = "</pre><script>alert(1)</script><img src=x onerror=alert(1)>\"'\x1b[31m\u202e"
@@ -108,6 +110,24 @@ def test_the_front_page(crowded: Client, served: Served) -> None:
         "held", "dirty", "failed", "waiting",
     ]  # fmt: skip
     assert "jrs resume" in text
+
+
+def test_the_overview_of_many_jobs(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many jobs wait, it looks at a bounded number, and says that there are more."""
+    monkeypatch.setattr(overviews, "MOST", 3)
+    for number in range(9):
+        client.submit("m:f", id=f"job-{number}")
+    viewed: list[str] = []
+    view = JobCatalog.view
+
+    def counted(catalog: JobCatalog, job_id: str) -> Any:
+        viewed.append(job_id)
+        return view(catalog, job_id)
+
+    monkeypatch.setattr(JobCatalog, "view", counted)
+    found = overviews.overview(client)
+    assert (len(found.waiting), found.left_out) == (3, True)
+    assert len(viewed) == 3
 
 
 def test_an_empty_cluster(served: Served) -> None:

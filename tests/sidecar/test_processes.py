@@ -139,7 +139,7 @@ def test_what_schemathesis_finds(start: Start, tmp_path: Path) -> None:
     url = (tmp_path / "s").as_uri()
     connect(url).close()
     served = start(url)
-    examples = in_long_form(400, 8)
+    examples = in_long_form(400, 4)
     program = Path(sys.executable).with_name("schemathesis")
     found = subprocess.run(
         [
