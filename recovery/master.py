@@ -41,6 +41,7 @@ from .cleanup.on_result import Notification
 from .cleanup.resources import default_resources
 from .files import permissions
 from .files.storage_identity import StorageIdentity
+from .health.facts import MasterHealth
 from .leader import usable_storage, warm_plans
 from .leader.admission import default_slots
 from .leader.context import LeaderContext
@@ -121,6 +122,7 @@ class Master:
         warm: how many processes with a Spark session are prepared for the next attempts of jobs,
             while this master leads and while it does not; see docs/operating.md.
         runtime: the clocks, the randomness and the threads, for tests that drive them.
+        health: is told what happens, for probes and metrics.
 
     Raises:
         InvalidInput: the storage cannot be used, for example on a filesystem that caches names, or
@@ -146,6 +148,7 @@ class Master:
         prepare: bool = False,
         warm: int = 0,
         runtime: Runtime = RUNTIME,
+        health: MasterHealth | None = None,
     ) -> None:
         backend.check_ttl(ttl)
         if max_attempts is not None:
@@ -184,6 +187,8 @@ class Master:
         wanted = partial(warm_plans.wanted, backend, shared=shared)
         said = partial(self._emit, EventKind.WARM, 0)
         self._warm = WarmPool(warm, program, wanted, said, runtime) if warm else None
+        self._health = health or MasterHealth(runtime.clock)
+        backend.commit_failed = self._health.commit_failed
         self._runners: dict[RunnerKind, Runner] = {
             RunnerKind.PROCESS: ProcessRunner(
                 url, program, retention.limits, self._warm, shared=shared
@@ -202,7 +207,11 @@ class Master:
         True if the master has nothing more to do. The default waits for `stop` or a loss.
         """
         registration = Registration(
-            self._registry, self.name, max_attempts=self._max_attempts, runtime=self._runtime
+            self._registry,
+            self.name,
+            max_attempts=self._max_attempts,
+            runtime=self._runtime,
+            acknowledged=self._health.answered,
         )
         switchovers = Switchovers(self.backend, self.name, registration, stop, self._runtime)
         try:
@@ -301,8 +310,10 @@ class Master:
             hand_over=self._hand_over if lead is None else None,
             turn=_TURN * 2 ** min(self._turns, 2),
             runtime=self._runtime,
+            health=self._health,
         )
         dispatcher = Dispatcher(context)
+        self._health.elected(leadership, dispatcher.tally)
         over = threading.Event()
         watch = partial(self._guard, leadership, dispatcher, over)
         guard = self._runtime.thread(watch, f"jrs-guard-e{epoch}")
@@ -311,6 +322,7 @@ class Master:
             dispatcher.recover()
             dispatcher.start()
             registration.leading(epoch)
+            self._health.leads()
             self._emit("leading", epoch, f"{self.name} leads")
             self._registry.forget_gone()
             with Retention(context, self._retention):
@@ -322,6 +334,7 @@ class Master:
             return False
         finally:
             lost = leadership.lost.is_set()
+            self._health.stepped_down(lost=lost)
             registration.leading(None)
             dead = dispatcher.stop(Deadline.after(self._grace(leadership)))
             over.set()

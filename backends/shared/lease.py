@@ -97,6 +97,9 @@ class LeadershipLease(Leadership):
         """The time, by `lease_time`, at which this leadership ends unless a heartbeat succeeds."""
         return self._clock.read()
 
+    def remaining(self) -> float:
+        return self.valid_until - lease_time()
+
     def resign(self) -> None:
         self.lost.set()
         for thread in (self._beating, self._watching):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from contextlib import nullcontext
 from pathlib import Path
 
 import attrs
@@ -21,15 +22,19 @@ from jrs.cli.common import (
     with_cluster,
 )
 from jrs.cli.durations import DURATION
+from jrs.cli.listening import LISTEN
 from jrs.cli.settings import from_file, settings
 from jrs.cli.signals import stopped_by_signals
 from jrs.contract import credentials
 from jrs.contract.errors import InvalidInput, JrsError
+from jrs.contract.listening import Address
 from jrs.contract.mounts import STORAGE
 from jrs.records.policies import MOST
 from jrs.records.signing import SpecKey
 from jrs.recovery.attempt import entry_point
 from jrs.recovery.cleanup.job_cleanup import CleanupPolicy
+from jrs.recovery.health.facts import MasterHealth
+from jrs.recovery.health.server import HealthServer
 from jrs.recovery.leader.outage import Outage
 from jrs.recovery.leader.trust import Trust
 from jrs.recovery.master import Master
@@ -78,6 +83,8 @@ from jrs.store.opening import open_backend
 @click.option("--allow-entry", "allowed", multiple=True, metavar="PATTERN",
               help="Run only jobs whose module or file matches this shell pattern, such as 'etl.*' "
               "or '/opt/jobs/*'; hold other jobs. Repeatable.")  # fmt: skip
+@click.option("--listen", "listens", type=LISTEN, metavar="unix:PATH|HOST:PORT",
+              help="Answer /livez, /readyz, /leader, /standby and /metrics there.")  # fmt: skip
 @spec_key_option
 @click.option("--json", "as_json", is_flag=True, help="Print events as JSON, one per line.")
 @with_cluster
@@ -94,6 +101,7 @@ def master_command(
     prepare: bool,
     warm: int,
     allowed: tuple[str, ...],
+    listens: Address | None,
     spec_key: SpecKey | None,
     as_json: bool,
 ) -> None:
@@ -125,7 +133,10 @@ def master_command(
 
     outage = Outage(stop, lambda why: echo(f"jrs: {why}; waiting for it", err=True))
     url = place.url
-    with stopped_by_signals(stop):
+    health = MasterHealth()
+    # Before the backend is opened: a master that waits for it is alive.
+    probes = nullcontext() if listens is None else HealthServer(listens, health)
+    with probes, stopped_by_signals(stop):
         opened = outage.open(lambda: open_backend(url, cluster=place.cluster))
         if opened is None:
             return
@@ -133,7 +144,7 @@ def master_command(
             master = Master(
                 backend, url=url, storage=storage, ttl=ttl, name=name, resources=found,
                 cleanup_policy=policy, report=report, max_attempts=max_attempts, trust=trust,
-                retention=retention, prepare=prepare, warm=warm,
+                retention=retention, prepare=prepare, warm=warm, health=health,
             )  # fmt: skip
             credentials.take()  # The master has read them; its children must not inherit them.
             master.run(stop)

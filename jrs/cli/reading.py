@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from itertools import islice
 
-import attrs
 import click
 
 from jrs.cli.common import (
@@ -22,9 +21,9 @@ from jrs.cli.common import (
 )
 from jrs.cli.completing import job_argument
 from jrs.cli.connecting import connect, tell_pause
+from jrs.client import plain
 from jrs.client.listing import JobOrder
 from jrs.contract.texts import counted
-from jrs.records.codec import to_plain
 from jrs.records.model import JobStatus, ResultState
 from jrs.records.policies import MOST
 from jrs.recovery.inspect.explain import Explanation
@@ -130,15 +129,7 @@ def explain_command(place: ClusterRef, job_id: str, as_json: bool) -> int:
         found = client.job(job_id).explain()
         tell_pause(client)
     if as_json:
-        echo_json(
-            {
-                "job_id": found.job_id,
-                "decision": found.action.value,
-                "reason": found.reason,
-                "nobody_leads": found.nobody_leads,
-                "details": list(found.details),
-            }
-        )
+        echo_json(plain.of_explanation(found))
         return 0
     echo(f"{job_id}: {found}")
     for line in found.details:
@@ -156,20 +147,12 @@ def masters_command(place: ClusterRef, as_json: bool) -> int:
     Example:  jrs masters
     """
     with connect(place) as client:
-        masters = client.masters()
-        epoch = client.epoch()
         tell_pause(client)
+        if as_json:
+            echo_json(plain.of_masters(client))
+            return 0
+        masters = client.masters()
         switchover = client.last_switchover()
-    if as_json:
-        listed = [{**to_plain(view.info), "role": view.role.value} for view in masters]
-        echo_json(
-            {
-                "epoch": attrs.asdict(epoch) if epoch else None,
-                "masters": listed,
-                "switchover": to_plain(switchover) if switchover else None,
-            }
-        )
-        return 0
     rows = []
     for view in masters:
         info, role = view.info, _ROLES[view.role].format(view.info.leading)

@@ -20,8 +20,8 @@ from jrs.cli.common import (
 )
 from jrs.cli.completing import job_argument
 from jrs.cli.connecting import connect
+from jrs.client import plain
 from jrs.records.applications import ApplicationRecord
-from jrs.records.codec import to_plain
 from jrs.records.lineage import LineageKind
 from jrs.records.model import AttemptSummary, JobResult, JobSpec, StopMode
 from jrs.records.stages import TAKEN_OVER, StageSummary
@@ -54,11 +54,11 @@ def show_command(place: ClusterRef, job_id: str, storage: str | Path | None, as_
     """
     with connect(place, storage=storage) as client:
         job = client.job(job_id)
+        if as_json:
+            echo_json(plain.of_job(job))
+            return 0
         view, made, logs = job.view(), tuple(job.descendants()), job.log_folder()
         explained = job.explain() if view.entry is None else None
-    if as_json:
-        echo_json({**to_plain(view), "descendants": to_plain(list(made))})
-        return 0
     facts = list(_facts_of(view, explained))
     facts += [(_MADE[one.how], f"{one.descendant}, {when(one.at)}") for one in made]
     if logs is not None:

@@ -26,6 +26,7 @@ from jrs.cli.common import (
 from jrs.cli.completing import complete_job, complete_snapshot, job_argument
 from jrs.cli.connecting import connect
 from jrs.cli.snapshot_table import points, print_snapshots
+from jrs.client import plain
 from jrs.client.client import Client
 from jrs.client.job import JobHandle
 from jrs.contract.errors import InvalidInput
@@ -327,10 +328,7 @@ def _newest(job: JobHandle) -> SnapshotRecord:
 
 def echo_restored(restored: Restored, as_json: bool) -> None:
     if as_json:
-        fields = {"job_id": restored.job_id, "folder": str(restored.folder)}
-        stages = [{"name": stage.name, "batch": stage.batch} for stage in restored.stages]
-        echo_json({**fields, "stages": stages, "number": restored.number,
-                  "from_job": restored.from_job})  # fmt: skip
+        echo_json(plain.of_restored(restored))
         return
     of = f"snapshot {restored.number} of job {restored.from_job!r}"
     echo(f"job {restored.job_id!r} is at {of}: {points(restored.stages)}")

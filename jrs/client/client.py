@@ -296,6 +296,15 @@ class Client(ClusterSteering, ClusterUpkeep):
         listing = Listing(status, state, prefix, after, tag, since, until, order)
         return listing.views(self._connection)
 
+    def unfinished(self) -> Iterator[JobView]:
+        """Yield everything the cluster knows of each job that has a spec, by id: of all that have
+        not ended, and of those that are being cleaned up. Each is read when it is asked for.
+
+        Raises:
+            Unavailable: the backend did not answer.
+        """
+        return map(self._connection.jobs.view, self._connection.jobs.unfinished_ids())
+
     def explanations(self, views: Iterable[JobView]) -> Iterator[Explanation]:
         """Yield what a leader does with each of these jobs now, as `JobHandle.explain` does; what
         concerns the whole cluster is read once."""

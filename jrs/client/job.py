@@ -157,6 +157,7 @@ class JobHandle(JobChanges):
         stream: str | None = None,
         tail: int | None = None,
         follow: bool = False,
+        heartbeats: bool = False,
     ) -> Iterator[LogPart]:
         """Yield what the job's attempts in processes of their own have printed.
 
@@ -169,6 +170,8 @@ class JobHandle(JobChanges):
             stream: ``"out"`` or ``"err"``; None: both, as they are found.
             tail: begin with this number of last lines of each stream.
             follow: wait for more until the job has ended.
+            heartbeats: when following, yield an empty part whenever nothing is new, twice a second:
+                so a caller that has nobody to print it for can stop.
 
         Raises:
             NoSuchJob: the cluster knows nothing of the job.
@@ -180,7 +183,8 @@ class JobHandle(JobChanges):
             for part in client.job("nightly-2026-11-20").logs(stream="err", tail=20):
                 sys.stderr.buffer.write(part.data)
         """
-        return JobLogs(self._connection, self.id).read(attempt, stream, tail, follow=follow)
+        logs = JobLogs(self._connection, self.id)
+        return logs.read(attempt, stream, tail, follow=follow, heartbeats=heartbeats)
 
     def log_folder(self) -> Path | None:
         """Return the folder of the job's logs; None if the storage is unknown or has none."""

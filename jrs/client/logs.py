@@ -44,7 +44,13 @@ class JobLogs:
         return folder if folder is not None and logs.attempts(folder) else None
 
     def read(
-        self, attempt: int | None, stream: str | None, tail: int | None, *, follow: bool
+        self,
+        attempt: int | None,
+        stream: str | None,
+        tail: int | None,
+        *,
+        follow: bool,
+        heartbeats: bool = False,
     ) -> Iterator[LogPart]:
         """Yield the parts; see `JobHandle.logs`."""
         if stream not in (None, *logs.STREAMS):
@@ -61,7 +67,7 @@ class JobLogs:
             raise NotFound(f"job {self._job_id!r} has no logs {which}{kept}{_where(view)}")
         if not found and not (follow and view.entry is None):
             raise NotFound(f"job {self._job_id!r} has no logs in {folder}{_where(view)}")
-        return self._read(folder, attempt, stream, tail, follow=follow)
+        return self._read(folder, attempt, stream, tail, follow=follow, heartbeats=heartbeats)
 
     def _read(
         self,
@@ -71,6 +77,7 @@ class JobLogs:
         tail: int | None,
         *,
         follow: bool,
+        heartbeats: bool,
     ) -> Iterator[LogPart]:
         names = logs.STREAMS if stream is None else (stream,)
         number = attempt or max(logs.attempts(folder), default=1)
@@ -92,6 +99,8 @@ class JobLogs:
                 elif over or (later and attempt is not None):
                     return
                 else:
+                    if heartbeats:
+                        yield LogPart(number, names[0], b"")
                     watch.wait(_POLL)
 
 

@@ -15,7 +15,7 @@ import abc
 import re
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Self
@@ -23,7 +23,7 @@ from typing import Self
 import attrs
 
 from jrs.contract.clock import Deadline
-from jrs.contract.errors import Conflict, CorruptRecord, InvalidInput, TooLarge
+from jrs.contract.errors import Conflict, CorruptRecord, InvalidInput, JrsError, TooLarge
 from jrs.contract.formats import NEWEST_FORMAT
 from jrs.contract.guards import Closing, guarded, meaning, with_conditions
 from jrs.contract.leadership import Leadership
@@ -86,6 +86,8 @@ class Backend(abc.ABC):
         marked_format: the format that the cluster's marker names. Older versions of jrs refuse to
             open the cluster. The format in force may be newer; see `jrs.store.cluster_format`.
         closing: what closes the cluster to this handle; None if nothing does.
+        commit_failed: called with the error of each commit of this handle that fails, from any
+            thread; must not block. None: nothing is called.
     """
 
     url: str
@@ -95,6 +97,7 @@ class Backend(abc.ABC):
     timeout: float = 10.0
     default_storage: Path | None = None
     closing: Closing | None = None
+    commit_failed: Callable[[BaseException], None] | None = None
     _next_look: float = 0.0
 
     # -- the public contract ---------------------------------------------------------------
@@ -172,11 +175,15 @@ class Backend(abc.ABC):
             self._commit(wanted, fence, deadline or self._deadline())
         except Conflict as conflict:
             error = meaning(conflict, fence, self.closing)
+            self._note_failure(error)
             if error is conflict:
                 raise
             if fence is None:
                 self.check_open()  # Its error names more.
             raise error from None
+        except JrsError as error:
+            self._note_failure(error)
+            raise
 
     def commit_async(self, *ops: Op, fence: Fence | None = None) -> Future[None]:
         """Commit without waiting, so that one caller can have many commits in flight.
@@ -188,7 +195,10 @@ class Backend(abc.ABC):
         self._check_ops(ops, fence)
         wanted = with_conditions(ops, fence, self.closing)
         future = self._commit_async(wanted, fence)
-        return future if wanted is ops else guarded(future, fence, self.closing)
+        given = future if wanted is ops else guarded(future, fence, self.closing)
+        if self.commit_failed is not None:
+            given.add_done_callback(self._note_end)
+        return given
 
     @abc.abstractmethod
     def watch(self, prefix: str) -> Watch:
@@ -326,6 +336,14 @@ class Backend(abc.ABC):
         """Queue validated operations without blocking."""
 
     # -- shared ----------------------------------------------------------------------------
+
+    def _note_failure(self, error: BaseException) -> None:
+        if self.commit_failed is not None:
+            self.commit_failed(error)
+
+    def _note_end(self, future: Future[None]) -> None:
+        if not future.cancelled() and (error := future.exception()) is not None:
+            self._note_failure(error)
 
     def __enter__(self) -> Self:
         return self

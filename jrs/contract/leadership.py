@@ -46,6 +46,11 @@ class Leadership(abc.ABC):
     lost: threading.Event
     lifeline: Lifeline | None = None
 
+    def remaining(self) -> float | None:
+        """Return the seconds after which this leadership ends unless it is renewed; None where it
+        does not end by time."""
+        return None
+
     @abc.abstractmethod
     def resign(self) -> None:
         """Hand over at once. Idempotent, and harmless if the leadership is already lost."""

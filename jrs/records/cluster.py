@@ -26,6 +26,9 @@ class MasterInfo(Stored):
     yields: int = 0
     """The newest epoch after which it has let another master lead first; see
     `jrs.recovery.leader.switchover`."""
+    led_since: float = 0.0
+    """Since when it leads, in seconds since 1970, by its own clock; 0 if it does not, or an older
+    version wrote it."""
 
 
 @attrs.frozen

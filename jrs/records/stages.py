@@ -23,6 +23,8 @@ class StageSummary(Stored):
     made from."""
     epoch: int
     seconds: float
+    finished_at: float = 0.0
+    """Seconds since 1970, by the clock of its host; 0 if an older version recorded it."""
 
 
 @attrs.frozen
@@ -74,7 +76,7 @@ class StageRecord(Stored):
 
     def summary(self) -> StageSummary:
         """Return the summary that the job's result keeps of the stage."""
-        return StageSummary(self.name, self.attempt, self.epoch, self.seconds)
+        return StageSummary(self.name, self.attempt, self.epoch, self.seconds, self.finished_at)
 
 
 @attrs.frozen

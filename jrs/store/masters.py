@@ -10,6 +10,7 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Callable
 
 import attrs
 
@@ -160,11 +161,23 @@ class Registry:
 
 
 class Registration:
-    """A registered master: a thread of its own writes the heartbeats until `close`."""
+    """A registered master: a thread of its own writes the heartbeats until `close`.
+
+    Args:
+        acknowledged: called after each heartbeat that the backend has acknowledged.
+    """
 
     def __init__(
-        self, registry: Registry, name: str, *, max_attempts: int = 0, runtime: Runtime = RUNTIME
+        self,
+        registry: Registry,
+        name: str,
+        *,
+        max_attempts: int = 0,
+        runtime: Runtime = RUNTIME,
+        acknowledged: Callable[[], None] = lambda: None,
     ) -> None:
+        self._acknowledged = acknowledged
+        self._now = runtime.now
         self._registry = registry
         self._info = MasterInfo(
             name,
@@ -183,7 +196,8 @@ class Registration:
     def leading(self, epoch: int | None) -> None:
         """Announce that this master leads in `epoch`; None announces that it does not lead."""
         with self._changed:
-            self._info = attrs.evolve(self._info, leading=epoch)
+            since = 0.0 if epoch is None else self._now()
+            self._info = attrs.evolve(self._info, leading=epoch, led_since=since)
             self._changed.notify()
 
     def yielding(self, epoch: int) -> None:
@@ -214,5 +228,6 @@ class Registration:
                 said = self._info
             try:
                 self._registry.put(said)
+                self._acknowledged()
             except JrsError:
                 pass  # The next heartbeat repeats it.

@@ -134,6 +134,7 @@ class Actions:
         if kind is not spec.runner:
             how = " in a process of its own: a leader died while the job ran in its process"
         self._emit("attempt", job_id, f"attempt {record.attempt} starts{how}")
+        self._context.health.attempt_started()
         try:
             self._attempts.begin(job_id, lambda ended: self._run(context, function, ended), on_end)
         except BaseException:
@@ -254,7 +255,7 @@ class Actions:
 
     def end(self, job_id: str) -> None:
         """End the job's attempt: its result is durable, so its further work is useless."""
-        self._attempts.end(job_id, Deadline.after(_KILL))
+        self._attempts.end(job_id, Deadline.after(_KILL), "completed")
 
     # -- cleaning up -----------------------------------------------------------------------
 

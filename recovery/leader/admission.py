@@ -56,6 +56,11 @@ class Admission:
         """The number of slots in use."""
         return self._used
 
+    @property
+    def waiting(self) -> int:
+        """The number of jobs that wait. From any thread."""
+        return len(self._waiting)
+
     def has_slot(self, job_id: str) -> bool:
         """Return whether the job has its slots."""
         return job_id in self._taken

@@ -36,6 +36,8 @@ class AttemptHandle:
     """When it was started, on the monotonic clock."""
     on_purpose: bool = False
     """Its leader ends it, so its end does not count as a death."""
+    ended_as: str = ""
+    """Why its leader ends it, for figures."""
 
 
 class Attempts:
@@ -85,6 +87,10 @@ class Attempts:
         """Return whether the job has an attempt whose end was not reported yet."""
         return job_id in self._begun
 
+    def how(self, begun: AttemptHandle, ended: AttemptExit) -> str:
+        """Return how an attempt ended, for figures."""
+        return begun.ended_as or ("stopped" if self._over else ended.how)
+
     def ran(self, job_id: str) -> float:
         """Return the seconds since the job's attempt began; 0 if none runs."""
         begun = self._begun.get(job_id)
@@ -104,8 +110,11 @@ class Attempts:
             self._changed.notify_all()
             return not begun.on_purpose
 
-    def end(self, job_id: str, deadline: Deadline) -> None:
+    def end(self, job_id: str, deadline: Deadline, ended_as: str = "stopped") -> None:
         """End the job's attempt, if it has one, and forget it. Idempotent.
+
+        Args:
+            ended_as: why, for figures.
 
         Raises:
             Unavailable: it does not end.
@@ -114,6 +123,7 @@ class Attempts:
             begun = self._begun.get(job_id)
         if begun is None:
             return
+        begun.ended_as = begun.ended_as or ended_as
         begun.on_purpose = True  # Its end may be reported before this returns.
         if not self._end(begun, deadline):
             raise Unavailable(f"the attempt of {job_id!r} does not end")

@@ -16,6 +16,7 @@ from ..attempt.reporter import StageReport
 from ..attempt.runners import Runner
 from ..cleanup.job_cleanup import CleanupPolicy, JobCleanup
 from ..files.job_folders import JobStorage
+from ..health.facts import MasterHealth
 from ..rules.events import Event, EventKind, Report, notify
 from . import suspects
 from .trust import Trust
@@ -53,6 +54,8 @@ class LeaderContext:
     turn: float = 30.0
     """Seconds that this leader tries a job which it cannot start, before another one's turn."""
     runtime: Runtime = RUNTIME
+    health: MasterHealth = attrs.field(factory=MasterHealth)
+    """Is told what happens, for probes and metrics."""
 
     @property
     def fence(self) -> Fence:

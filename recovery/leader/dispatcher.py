@@ -21,6 +21,7 @@ from jrs.records import keys
 from jrs.records.model import JobSpec
 
 from ..attempt.runners import AttemptExit
+from ..health.facts import Tally
 from ..rules.decision import Action, Decision, Facts, Result, Spec, decide
 from . import suspects
 from .actions import Actions
@@ -34,6 +35,7 @@ from .loop import TICK, Loop
 from .pause import Pause
 from .reactions import Case, Reactions
 from .starts import Starts
+from .tally import tally
 
 _HELD = 30.0
 """Seconds after which a held job is checked although nothing named it."""
@@ -94,6 +96,7 @@ class Dispatcher:
             emit=self._emit,
             clock=clock,
             late_after=float("inf") if context.ttl is None else context.ttl * _LATE,
+            turned=context.health.turned,
         )
         self._tasks = BackgroundTasks(
             context.runtime, self._loop, self._agenda, fenced=self._step_down, failed=self._failed
@@ -163,6 +166,10 @@ class Dispatcher:
             self._emit("left", "", "an action does not end and is left behind")
         self._actions.release(Deadline.after(_CLOSING))
         return dead
+
+    def tally(self) -> Tally:
+        """Return how many jobs are in which state, as this leader sees them. From any thread."""
+        return tally(list(self._jobs.values()), self._attempts, self._starts)
 
     # -- the loop --------------------------------------------------------------------------
 
@@ -241,6 +248,7 @@ class Dispatcher:
 
     def _look(self, page: Page) -> None:
         """Check a page of jobs; an error of one job does not block the others."""
+        self._context.health.turned()  # A turn may have many pages.
         jobs = {}
         for job_id in page:
             job = self._jobs.setdefault(job_id, JobMemory())
@@ -346,7 +354,11 @@ class Dispatcher:
     # -- events, on the dispatcher's thread ------------------------------------------------
 
     def _on_end(self, spec: JobSpec) -> Callable[[AttemptHandle, AttemptExit], None]:
-        return lambda begun, ended: self._loop.post(lambda: self._ended(spec, begun, ended))
+        def note(begun: AttemptHandle, ended: AttemptExit) -> None:
+            self._context.health.attempt_ended(self._attempts.how(begun, ended))
+            self._loop.post(lambda: self._ended(spec, begun, ended))
+
+        return note
 
     def _ended(self, spec: JobSpec, begun: AttemptHandle, ended: AttemptExit) -> None:
         if self._attempts.over:

@@ -27,6 +27,7 @@ class Loop:
         fenced: called when a newer leader exists.
         emit: called with the kind, the job and the message of each failure.
         late_after: how many seconds late a turn must begin to set `late`.
+        turned: called after each turn.
     """
 
     def __init__(
@@ -39,7 +40,9 @@ class Loop:
         emit: Callable[[str, str, str], None],
         clock: Clock,
         late_after: float,
+        turned: Callable[[], None] = lambda: None,
     ) -> None:
+        self._turned = turned
         self._turn = turn
         self._until_next = until_next
         self._over = over
@@ -74,6 +77,7 @@ class Loop:
             self.late = self._clock() - due > self._late_after
             self._wake.clear()
             pause = 0.0 if self._take_turn() else TICK
+            self._turned()
 
     def _take_turn(self) -> bool:
         try:

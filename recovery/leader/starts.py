@@ -33,6 +33,11 @@ class Starts:
         self._attempts = attempts
         self._waiting: dict[str, Facts] = {}
 
+    @property
+    def queued(self) -> int:
+        """How many jobs wait for a slot. From any thread."""
+        return self._admission.waiting
+
     def has_its_turn(self, job: JobMemory, spec: JobSpec) -> bool:
         """Return whether the other suspects let the job start; if not, ask again."""
         if suspects.runner_of(spec, job.suspicion) is not RunnerKind.THREAD:

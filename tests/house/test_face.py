@@ -32,7 +32,10 @@ GIVEN = {
 }
 """Users are given these; how they are constructed is our own affair."""
 
-INTERNAL = {"Dispatcher": "`Master.run` hands it to application mode, which is ours"}
+INTERNAL = {
+    "Dispatcher": "`Master.run` hands it to application mode, which is ours",
+    "MasterHealth": "`jrs master --listen` hands it in, and serves it",
+}
 """What is in a public signature and yet is not for users, and why."""
 
 
@@ -125,7 +128,7 @@ def test_every_error_is_public() -> None:
 
 def is_internal(name: str) -> bool:
     """Return whether an error is caught before a user could see it."""
-    return name in {"NotBegun", "Replan"} or name.startswith("_")
+    return name in {"BadRequest", "NotBegun", "Replan"} or name.startswith("_")
 
 
 RUNS = {"demo": "a show", "master": "a master is no client", "prepare": "it works on no cluster"}

@@ -208,6 +208,7 @@ def test_wheel_holds_jrs_alone(wheel: Path) -> None:
     }
     assert {name for name in names if name.endswith(".py")} == expected
     assert "jrs/py.typed" in names
+    assert {"jrs/sidecar/static/jrs.css", "jrs/sidecar/templates/base.html"} <= set(names)
 
 
 def test_a_wheel_in_an_empty_environment(wheel: Path, tmp_path: Path) -> None:

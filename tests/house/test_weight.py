@@ -75,9 +75,11 @@ PROCESSES = {
     ),
     "a master": (
         "import jrs.cli.master",
-        RUNS | {"jrs.cli", "jrs.recovery.cleanup", "jrs.recovery.leader", "jrs.recovery.rules"},
+        RUNS
+        | {f"jrs.recovery.{name}" for name in ("cleanup", "health", "leader", "rules")}
+        | {"jrs.cli"},
         {"cattrs", "click", "tenacity"},
-        234,
+        243,
     ),
 }
 """A program; the rooms of ours that it loads; the heavy packages; and the most modules of ours."""

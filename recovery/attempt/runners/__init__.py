@@ -35,6 +35,15 @@ class AttemptExit:
     timed_out: bool = False
     """It was ended because a time limit of the job, the attempt or a stage has passed."""
 
+    @property
+    def how(self) -> str:
+        """How it ended, in one word, for figures."""
+        if self.fenced or self.lapsed:
+            return "fenced"
+        if self.cannot_start or not self.begun:
+            return "not_started"
+        return "died" if self.message or self.exit_status else "completed"
+
 
 OnEnd = Callable[[AttemptExit], None]
 

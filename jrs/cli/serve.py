@@ -1,0 +1,83 @@
+"""``jrs serve``: the API and the page of a cluster, in a process of its own."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from jrs.cli.common import ClusterRef, echo, storage_option, with_cluster
+from jrs.cli.connecting import connect
+from jrs.cli.listening import LISTEN
+from jrs.cli.signals import stopped_by_signals
+from jrs.contract.errors import InvalidInput
+from jrs.contract.listening import Address
+
+if TYPE_CHECKING:
+    from jrs.sidecar.serving import Tls
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+@click.command("serve")
+@click.option("--listen", "listens", type=LISTEN, required=True, metavar="unix:PATH|HOST:PORT",
+              help="A socket that only you can open; or a TCP port, with a guard.")  # fmt: skip
+@click.option("--token-file", type=_FILE, metavar="FILE",
+              help="Lines of 'read TOKEN [NAME]' or 'operate TOKEN [NAME]', with mode 0600; read "
+              "again when it changes.")  # fmt: skip
+@click.option("--tls-cert", type=_FILE, metavar="FILE", help="The server's certificate.")
+@click.option("--tls-key", type=_FILE, metavar="FILE", help="Its key.")
+@click.option("--tls-client-ca", type=_FILE, metavar="FILE",
+              help="Only owners of a certificate of this CA can connect.")  # fmt: skip
+@click.option("--allow-host", "hosts", multiple=True, metavar="NAME",
+              help="A further name under which browsers ask for this server. "
+              "Repeatable.")  # fmt: skip
+@storage_option
+@with_cluster
+def serve_command(
+    place: ClusterRef,
+    listens: Address,
+    token_file: Path | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    tls_client_ca: Path | None,
+    hosts: tuple[str, ...],
+    storage: str | Path | None,
+) -> int:
+    """Serve the API and the page of a cluster, as one more client of it.
+
+    It needs no leader, and any number of them may run, on any host that reaches the backend.
+
+    \b
+    Examples:
+      jrs serve --listen unix:/run/jrs/api.sock
+      jrs serve --listen 127.0.0.1:8080 --token-file /etc/jrs/tokens
+    """
+    tls = _tls(tls_cert, tls_key, tls_client_ca)
+    try:
+        from jrs.sidecar.serving import Guards, serve
+    except ModuleNotFoundError as error:
+        raise InvalidInput(f"jrs serve needs {error.name}: pip install 'jrs[api]'") from None
+    guards = Guards(token_file, tls, hosts)
+    guards.check(listens)
+    logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(name)s %(message)s")
+    logging.getLogger("jrs.sidecar").setLevel(logging.INFO)
+    stop = threading.Event()
+    with connect(place, storage=storage) as client, stopped_by_signals(stop):
+        echo(f"serving cluster {place.cluster} at {listens}", err=True)
+        serve(client, listens, guards, stop)
+    return 0
+
+
+def _tls(certificate: Path | None, key: Path | None, client_ca: Path | None) -> Tls | None:
+    if certificate is None and key is None and client_ca is None:
+        return None
+    if certificate is None or key is None:
+        raise InvalidInput("TLS needs both --tls-cert and --tls-key")
+    from jrs.sidecar.serving import Tls
+
+    return Tls(certificate, key, client_ca)

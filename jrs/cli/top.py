@@ -1,0 +1,105 @@
+"""``jrs top``: the overview of a cluster in a terminal, live."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+import click
+
+from jrs.cli.common import ClusterRef, echo_json, shortened, took, when, with_cluster
+from jrs.cli.connecting import connect
+from jrs.cli.durations import Duration
+from jrs.client.client import Client
+from jrs.client.overview import JobLine, Overview, overview
+from jrs.contract.texts import printable
+
+_PARTS = (
+    ("held", "yellow"),
+    ("dirty", "yellow"),
+    ("failed", "red"),
+    ("running", "blue"),
+    ("waiting", "default"),
+)
+"""What needs a person comes first."""
+_TITLES = {"dirty": "not cleaned up", "failed": "failed in the last day"}
+_MOST = 15
+"""Jobs of each part."""
+
+
+@click.command("top")
+@click.option("--every", type=Duration(above_zero=True), default="2s", show_default=True,
+              metavar="DURATION", help="The time between two looks, unless something changes "
+              "earlier.")  # fmt: skip
+@click.option("--once", is_flag=True, help="Print it once.")
+@click.option("--json", "as_json", is_flag=True, help="Print it once, as JSON, for programs.")
+@with_cluster
+def top_command(place: ClusterRef, every: float, once: bool, as_json: bool) -> int:
+    """Show who leads, and which jobs are held, failed, running or waiting, and why. Live; end it
+    with Ctrl-C.
+
+    \b
+    Examples:
+      jrs top
+      jrs top --json
+    """
+    with connect(place) as client:
+        if as_json:
+            echo_json(overview(client).plain())
+        elif once or not sys.stdout.isatty():
+            from rich.console import Console
+
+            width = None if sys.stdout.isatty() else 160
+            Console(width=width).print(_drawn(overview(client), most=sys.maxsize))
+        else:
+            _live(client, every)
+    return 0
+
+
+def _live(client: Client, every: float) -> None:
+    from rich.live import Live
+
+    with client.backend.watch("") as watch, Live(screen=True, auto_refresh=False) as screen:
+        try:
+            while True:
+                screen.update(_drawn(overview(client), _MOST), refresh=True)
+                if watch.changes(every) != frozenset():
+                    time.sleep(0.5)  # A change seldom comes alone.
+        except KeyboardInterrupt:
+            pass
+
+
+def _drawn(found: Overview, most: int) -> Any:
+    from rich.console import Group
+    from rich.text import Text
+
+    cluster = found.cluster
+    leads = "bold green" if cluster["leader"] else "bold red"
+    lines: list[Any] = [Text(printable(cluster["summary"]), leads)]
+    if cluster["leader"] and cluster["since"]:
+        lines[0].append(f", since {when(cluster['since'])}", "default")
+    if cluster["paused"] is not None:
+        lines.append(Text(f"paused: {printable(cluster['paused']['reason'] or 'jrs unpause')}",
+                          "yellow"))  # fmt: skip
+    for name, colour in _PARTS:
+        jobs = getattr(found, name)
+        lines.append(Text(f"\n{_TITLES.get(name, name)}: {len(jobs)}", f"bold {colour}"
+                          if jobs else "dim"))  # fmt: skip
+        if jobs:
+            lines.append(_table(jobs[:most], found.at))
+    return Group(*lines)
+
+
+def _table(jobs: tuple[JobLine, ...], now: float) -> Any:
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 2))
+    for job in jobs:
+        began = job.started_at
+        lasts = took(max(0.0, (job.finished_at or now) - began)) if began else "-"
+        cells = (job.job_id, f"attempt {job.attempt}" if job.attempt else "-", lasts,
+                 shortened(job.reason, 200))  # fmt: skip
+        drawn.add_row(*(Text(printable(cell)) for cell in cells))
+    return drawn

@@ -1,0 +1,151 @@
+"""The overview of a cluster: what a person wants to know first, at night."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from itertools import islice
+from typing import Any
+
+import attrs
+
+from jrs.client.client import Client
+from jrs.client.listing import JobOrder
+from jrs.client.plain import Plain, of_cluster
+from jrs.contract.clock import Clock
+from jrs.contract.texts import counted
+from jrs.records.model import JobStatus, ResultState
+from jrs.recovery.inspect.explain import Explanation
+from jrs.recovery.rules.decision import Action
+from jrs.store.jobs import JobView
+
+MOST = 500
+"""Jobs that have not ended at which the overview looks, by id; and as many that failed, and that
+are not cleaned up. More would take too long."""
+DAY = 86400.0
+
+
+@attrs.frozen
+class JobLine:
+    """One job in one line."""
+
+    job_id: str
+    status: str
+    """As `JobStatus`, or HELD, or empty if it cannot be told."""
+    state: str
+    """Of the result: dirty, clean or expired; empty before."""
+    decision: str
+    reason: str
+    """What happens to it, or why it failed, for people."""
+    attempt: int
+    stages: int
+    """How many have finished."""
+    started_at: float
+    finished_at: float
+    tags: tuple[str, ...]
+
+    def plain(self) -> Plain:
+        """Return its plain form."""
+        return {**attrs.asdict(self), "tags": list(self.tags)}
+
+
+@attrs.frozen
+class Overview:
+    """The cluster at one moment."""
+
+    at: float
+    cluster: Plain
+    running: tuple[JobLine, ...]
+    waiting: tuple[JobLine, ...]
+    """Jobs that do not run, and will by themselves or when they are resumed."""
+    held: tuple[JobLine, ...]
+    failed: tuple[JobLine, ...]
+    """Jobs that failed in the last day, the newest first."""
+    dirty: tuple[JobLine, ...]
+    """Jobs that have ended and are not cleaned up."""
+    left_out: bool
+    """Whether a part has more jobs than it shows."""
+
+    def plain(self) -> Plain:
+        """Return its plain form."""
+        parts = ("running", "waiting", "held", "failed", "dirty")
+        lists: dict[str, Any] = {name: [one.plain() for one in getattr(self, name)]
+                                 for name in parts}  # fmt: skip
+        return {"at": self.at, "cluster": self.cluster, **lists, "left_out": self.left_out}
+
+
+def overview(client: Client, *, now: Clock = time.time) -> Overview:
+    """Return the overview of a cluster. It looks at `MOST` jobs that have not ended.
+
+    Raises:
+        Unavailable: the backend could not be asked.
+    """
+    at = now()
+    unfinished = [view for view in islice(client.unfinished(), MOST) if view.entry is None]
+    failed = _taken(client.views(status=JobStatus.FAILED, since=at - DAY, order=JobOrder.ENDED))
+    dirty = _taken(client.views(state=ResultState.DIRTY))
+    lines = job_lines(client, unfinished)
+    held = [one for one in lines if one.decision == Action.HOLD.value]
+    runs = [one for one in lines if one.decision in _RUNS]
+    rest = [one for one in lines if one not in held and one not in runs]
+    full = max(len(unfinished), len(failed), len(dirty)) >= MOST
+    return Overview(
+        at, of_cluster(client), tuple(runs), tuple(rest), tuple(held),
+        tuple(job_lines(client, failed)), tuple(job_lines(client, dirty)), full,
+    )  # fmt: skip
+
+
+_RUNS = (Action.LEAVE.value, Action.SUSPEND.value, Action.TIME_OUT.value)
+
+
+def job_lines(client: Client, views: Iterable[JobView]) -> list[JobLine]:
+    """Return a line for each job, with what a leader does with those that have not ended."""
+    views = list(views)
+    explained = {one.job_id: one for one in client.explanations(
+        [view for view in views if view.entry is None]
+    )}  # fmt: skip
+    return [job_line(view, explained.get(view.job_id)) for view in views]
+
+
+def job_line(view: JobView, explained: Explanation | None) -> JobLine:
+    """Return a job in one line."""
+    entry, attempt = view.entry, view.attempt
+    result = entry.result if entry is not None else None
+    started = attempt.first_started_at if attempt is not None else 0.0
+    if result is not None:
+        started = result.started_at
+    elif view.application is not None:
+        started = view.application.started_at
+    held = explained is not None and explained.action is Action.HOLD
+    number = attempt.attempt if attempt is not None else 0
+    return JobLine(
+        job_id=view.job_id,
+        status="HELD" if held else (view.status.value if view.status else ""),
+        state=entry.state.value if entry is not None else "",
+        decision=explained.action.value if explained is not None else "",
+        reason=_reason(view, explained),
+        attempt=result.attempt if result is not None else number,
+        stages=len(result.stages) if result is not None else len(view.stages),
+        started_at=started,
+        finished_at=entry.finished_at if entry is not None else 0.0,
+        tags=view.submitted.tags if view.submitted is not None else (),
+    )
+
+
+def _reason(view: JobView, explained: Explanation | None) -> str:
+    if explained is not None:
+        died = view.attempt.failure if view.attempt is not None else None
+        said = str(explained.nobody_leads or explained.reason)
+        if died is None or view.attempt is None:
+            return said
+        return f"{said}; died {counted(view.attempt.deaths, 'time', 'times')}: {died.message}"
+    if view.problems:
+        return view.problems[0]
+    if view.cleanup is not None and view.cleanup.problems:
+        return "; ".join(f"left: {name}: {why}" for name, why in view.cleanup.problems.items())
+    result = view.entry.result if view.entry is not None else None
+    return result.failure.message if result is not None and result.failure is not None else ""
+
+
+def _taken(views: Iterable[JobView]) -> list[JobView]:
+    return list(islice(views, MOST))

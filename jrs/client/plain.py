@@ -1,0 +1,100 @@
+"""Plain JSON of what a client returns: what ``--json`` prints, and what the API answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import attrs
+
+from jrs.client.client import Client
+from jrs.client.job import JobHandle
+from jrs.contract.errors import CorruptRecord
+from jrs.records.codec import to_plain
+from jrs.recovery.inspect.explain import Explanation
+from jrs.recovery.inspect.history import HistoryEntry
+from jrs.recovery.snapshots.restore import Restored
+from jrs.store.cluster_format import ClusterFormat
+from jrs.store.jobs import JobView
+
+Plain = dict[str, Any]
+
+
+def of_job(job: JobHandle) -> Plain:
+    """Return everything that is known of a job, and the jobs that were made from it.
+
+    Raises:
+        NoSuchJob: the cluster knows nothing of it.
+    """
+    return with_descendants(job, job.view())
+
+
+def with_descendants(job: JobHandle, view: JobView) -> Plain:
+    """Return the same of a view that was read already."""
+    return {**to_plain(view), "descendants": to_plain(list(job.descendants()))}
+
+
+def of_explanation(found: Explanation) -> Plain:
+    """Return what a leader does with a job now, and why."""
+    return {
+        "job_id": found.job_id,
+        "decision": found.action.value,
+        "reason": found.reason,
+        "nobody_leads": found.nobody_leads,
+        "details": list(found.details),
+    }
+
+
+def of_history(entries: Iterable[HistoryEntry]) -> list[Plain]:
+    """Return what happened to a job."""
+    return [{"at": one.at, "kind": one.kind.value, "text": one.text} for one in entries]
+
+
+def of_restored(restored: Restored) -> Plain:
+    """Return the outcome of a restore or a fork."""
+    return {
+        "job_id": restored.job_id,
+        "folder": str(restored.folder),
+        "stages": [{"name": stage.name, "batch": stage.batch} for stage in restored.stages],
+        "number": restored.number,
+        "from_job": restored.from_job,
+    }
+
+
+def of_masters(client: Client) -> Plain:
+    """Return the masters of the cluster, its epoch, and the newest switchover."""
+    epoch, switchover = client.epoch(), client.last_switchover()
+    return {
+        "epoch": attrs.asdict(epoch) if epoch else None,
+        "masters": [{**to_plain(view.info), "role": view.role.value} for view in client.masters()],
+        "switchover": to_plain(switchover) if switchover else None,
+    }
+
+
+def of_cluster(client: Client) -> Plain:
+    """Return who leads since when, the masters, a pause, and the format of the records."""
+    leads = client.leader()
+    return {
+        "cluster": client.backend.cluster,
+        "leader": None if leads.leader is None else to_plain(leads.leader),
+        "summary": str(leads),
+        "elected": leads.elected,
+        "since": leads.leader.led_since if leads.leader is not None else leads.since,
+        "paused": of_pause(client),
+        "format": of_format(client.cluster_format()),
+        **of_masters(client),
+    }
+
+
+def of_pause(client: Client) -> Plain | None:
+    """Return the pause of the cluster, also one whose record cannot be read."""
+    try:
+        pause = client.paused()
+    except CorruptRecord as error:
+        return {"since": 0.0, "by": "", "reason": str(error)}
+    return None if pause is None else dict(to_plain(pause))
+
+
+def of_format(found: ClusterFormat) -> Plain:
+    """Return the format of the cluster's records."""
+    return dict(attrs.asdict(found))

@@ -1,0 +1,122 @@
+"""Where a process listens: a socket in a folder, which only its user can open, or a TCP port."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+import attrs
+
+from jrs.contract.errors import InvalidInput
+from jrs.contract.texts import shown
+
+_TCP = re.compile(r"(?P<host>\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]*):(?P<port>[0-9]{1,5})")
+_LONGEST_PATH = 107
+"""Bytes of a socket's path; the kernel takes no more."""
+_BACKLOG = 128
+
+
+@attrs.frozen
+class Address:
+    """A socket in a folder, or a host and a port.
+
+    Attributes:
+        path: of the socket; None for TCP.
+        host: without brackets; empty for all interfaces.
+        port: 0 for any free one.
+    """
+
+    path: Path | None = None
+    host: str = ""
+    port: int = 0
+
+    @classmethod
+    def of(cls, text: str) -> Address:
+        """Return the address that a text names: ``unix:/run/jrs.sock`` or ``HOST:PORT``.
+
+        Raises:
+            InvalidInput: it names none.
+        """
+        if text.startswith("unix:"):
+            path = Path(text.removeprefix("unix:"))
+            if not path.is_absolute() or len(os.fsencode(path)) > _LONGEST_PATH:
+                raise InvalidInput(
+                    f"not the path of a socket: {shown(text)}; write unix:/run/jrs/master.sock, "
+                    f"with at most {_LONGEST_PATH} bytes"
+                )
+            return cls(path=path)
+        match = _TCP.fullmatch(text)
+        if match is None or int(match["port"]) > 65535:
+            raise InvalidInput(
+                f"not an address: {shown(text)}; write unix:/run/jrs/master.sock or 127.0.0.1:8080"
+            )
+        return cls(host=match["host"].strip("[]"), port=int(match["port"]))
+
+    def bind(self) -> socket.socket:
+        """Return a listening socket. Only this user can open one in a folder.
+
+        Raises:
+            InvalidInput: another process listens there, or it cannot be used.
+        """
+        try:
+            return self._unix(self.path) if self.path is not None else self._tcp()
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise InvalidInput(f"cannot listen at {self}: {why}") from None
+
+    def release(self) -> None:
+        """Remove the socket from its folder. Idempotent."""
+        if self.path is not None:
+            with suppress(OSError):
+                self.path.unlink()
+
+    def __str__(self) -> str:
+        if self.path is not None:
+            return f"unix:{self.path}"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def _unix(self, path: Path) -> socket.socket:
+        self._remove_stale(path)
+        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            made.bind(str(path))
+            # Nobody can connect before `listen`, so that nobody could while it had other bits.
+            path.chmod(0o600)
+            made.listen(_BACKLOG)
+        except BaseException:
+            made.close()
+            raise
+        return made
+
+    def _tcp(self) -> socket.socket:
+        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+        made = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            made.bind((self.host, self.port))
+            made.listen(_BACKLOG)
+        except BaseException:
+            made.close()
+            raise
+        return made
+
+    def _remove_stale(self, path: Path) -> None:
+        """Remove the socket of a process that was killed; refuse anything else."""
+        try:
+            mode = path.lstat().st_mode
+        except FileNotFoundError:
+            return
+        if not stat.S_ISSOCK(mode):
+            raise InvalidInput(f"cannot listen at {self}: something else is there")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asks:
+            asks.settimeout(1.0)
+            try:
+                asks.connect(str(path))
+            except ConnectionRefusedError:
+                path.unlink(missing_ok=True)
+                return
+        raise InvalidInput(f"cannot listen at {self}: another process listens there")

@@ -1,0 +1,177 @@
+"""The application: the table of routes, the streams, the pages, and what guards them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Mount
+from starlette.routing import Route as Path
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
+
+from jrs.client.client import Client
+from jrs.contract.clock import Deadline
+from jrs.contract.errors import JrsError, TooLarge
+from jrs.contract.texts import printable
+from jrs.sidecar import login, metrics, openapi, probes, reads, streams, verbs
+from jrs.sidecar.access import Access
+from jrs.sidecar.answers import is_for_people, json_answer, plain_page, problem_answer
+from jrs.sidecar.changes import Changes
+from jrs.sidecar.pages import STATIC, Pages
+from jrs.sidecar.problems import Problem, problem_of
+from jrs.sidecar.streams import Streams
+from jrs.sidecar.table import Call, Reply, Role, Route, body_values, query_values
+from jrs.sidecar.tokens import Caller, Sessions, TokenFile
+
+ROUTES: tuple[Route, ...] = (*reads.ROUTES, *streams.ROUTES, *verbs.ROUTES)
+"""The table of routes: the API is this, its description and nothing else."""
+
+MOST_BODY = 1 << 20
+"""Bytes of a body."""
+_THREADS = 16
+"""Calls of the client at once."""
+
+_log = logging.getLogger("jrs.sidecar")
+_Handler = Callable[[Request], Awaitable[Response]]
+
+
+def application(
+    client: Client,
+    changes: Changes,
+    *,
+    hosts: Iterable[str],
+    tokens: TokenFile | None,
+    secure: bool = False,
+) -> ASGIApp:
+    """Return the application over a client.
+
+    Args:
+        client: not closed with it.
+        changes: of the client's backend; started and stopped with the application.
+        hosts: the names under which browsers may ask for it.
+        tokens: who may do what; None: everybody who can connect may do everything.
+        secure: whether it is served over TLS.
+    """
+    sessions = Sessions()
+    api = _Api(client, changes)
+    pages = Pages(client, changes)
+
+    @asynccontextmanager
+    async def lifespan(app: Any) -> AsyncIterator[None]:
+        loop = asyncio.get_running_loop()
+        with ThreadPoolExecutor(_THREADS, "jrs-api") as pool:
+            loop.set_default_executor(pool)
+            changes.start()
+            try:
+                yield
+            finally:
+                await changes.stop()
+
+    paths = [
+        *(Path(route.path, api.handler(route), methods=[route.method]) for route in ROUTES),
+        Path("/v1/openapi.json", _described),
+        Path("/metrics", metrics.handler(client, changes)),
+        *probes.paths(client),
+        *login.paths(sessions, secure=secure),
+        *(Path(path, answering(page)) for path, page in pages.paths()),
+        Mount("/static", StaticFiles(directory=STATIC)),
+    ]
+    handlers: dict[Any, Any] = {HTTPException: _http_problem, Exception: _failure}
+    app = Starlette(routes=paths, lifespan=lifespan, exception_handlers=handlers)
+    app.router.redirect_slashes = False
+    return Access(app, hosts=hosts, tokens=tokens, sessions=sessions)
+
+
+class _Api:
+    """Answers the routes of the table."""
+
+    def __init__(self, client: Client, changes: Changes) -> None:
+        self._client = client
+        self._changes = changes
+        self._streams = Streams(client, changes)
+
+    def handler(self, route: Route) -> _Handler:
+        """Return what answers a route."""
+
+        async def handle(request: Request) -> Response:
+            caller: Caller = request.scope["jrs_caller"]
+            if not caller.may(route.role):
+                said = f"{route.path} needs the role {route.role.value}"
+                return problem_answer(Problem(403, "The role is too small", said))
+            if route.call is None:
+                return self._streams.answer(route, request)
+            values = query_values(request.query_params.multi_items(), route.query)
+            if route.method == "POST":
+                values |= body_values(await _body(request), route.body)
+            who = "" if not caller.token else caller.name
+            reply = await self._reply(route, Call(self._client, who, {
+                **values, **request.path_params,
+            }))  # fmt: skip
+            if route.role is Role.OPERATE:
+                done = printable(request.url.path)
+                _log.info("%s: POST %s: %d", caller.name, done, reply.status)
+            return json_answer(reply.value, reply.status)
+
+        return answering(handle)
+
+    async def _reply(self, route: Route, call: Call) -> Reply:
+        """Call the client; repeat it after each change while a caller waits for more."""
+        assert route.call is not None
+        deadline = Deadline.after(call.values.get("wait") or 0.0)
+        with self._changes.reading(call.values.get("id")) as reader:
+            while True:
+                await reader.wait(0.0)
+                reply = await asyncio.to_thread(route.call, call)
+                if reply.is_final or deadline.expired or self._changes.over:
+                    return reply
+                note = await reader.wait(deadline.bounded())
+                reader.take_note(note)
+
+
+def answering(handle: _Handler) -> _Handler:
+    """Return a handler that answers an error of jrs by a problem."""
+
+    async def answer(request: Request) -> Response:
+        try:
+            return await handle(request)
+        except JrsError as error:
+            return problem_answer(problem_of(error))
+
+    return answer
+
+
+async def _body(request: Request) -> bytes:
+    found = b""
+    async for part in request.stream():
+        found += part
+        if len(found) > MOST_BODY:
+            raise TooLarge(f"the body has more than {MOST_BODY:,} bytes")
+    return found
+
+
+async def _described(request: Request) -> Response:
+    return json_answer(openapi.document(ROUTES))
+
+
+async def _http_problem(request: Request, error: HTTPException) -> Response:
+    path = printable(request.url.path)
+    if is_for_people(request.headers, path):
+        answer = plain_page(error.detail, path, error.status_code)
+    else:
+        answer = problem_answer(Problem(error.status_code, error.detail, path))
+    answer.headers.update(error.headers or {})
+    return answer
+
+
+async def _failure(request: Request, error: Exception) -> Response:
+    _log.error("%s %s", request.method, printable(request.url.path), exc_info=error)
+    return problem_answer(problem_of(error))

@@ -1,0 +1,68 @@
+"""The metrics of the API's own process, and of one job: ``/metrics?job=ID``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+
+from prometheus_client import CollectorRegistry, Gauge, ProcessCollector
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client.registry import Collector
+from starlette.requests import Request
+from starlette.responses import Response
+
+from jrs.client.client import Client
+from jrs.client.overview import job_line
+from jrs.contract.errors import JrsError
+from jrs.records.model import JobStatus
+from jrs.sidecar.answers import problem_answer
+from jrs.sidecar.changes import Changes
+from jrs.sidecar.problems import problem_of
+
+
+class _OfJob(Collector):
+    """The metrics of one job. Its id is no label: who asks knows it."""
+
+    def __init__(self, client: Client, job_id: str) -> None:
+        job = client.job(job_id)
+        self._view = job.view()
+        self._line = job_line(self._view, None)
+
+    def collect(self) -> Iterator[Metric]:
+        status = GaugeMetricFamily("jrs_job_status", "The job's status: 1 for the one it has.",
+                                   labels=["status"])  # fmt: skip
+        for one in JobStatus:
+            status.add_metric([one.value], float(self._view.status is one))
+        yield status
+        line = self._line
+        dirty = line.state == "dirty"
+        for name, said, value in (
+            ("jrs_job_attempts", "Attempts so far.", line.attempt),
+            ("jrs_job_stages_finished", "Stages that have finished.", line.stages),
+            ("jrs_job_started_timestamp_seconds", "When it was first started.", line.started_at),
+            ("jrs_job_ended_timestamp_seconds", "When it ended.", line.finished_at),
+            ("jrs_job_cleanup_pending", "Whether it is not cleaned up: 1 or 0.", dirty),
+        ):
+            yield GaugeMetricFamily(name, f"{said}", value=float(value))
+
+
+def handler(client: Client, changes: Changes) -> Callable[[Request], Awaitable[Response]]:
+    """Return what answers ``/metrics``."""
+    own = CollectorRegistry()
+    ProcessCollector(registry=own)
+    streams = Gauge("jrs_api_readers", "Streams and long polls that are open.", registry=own)
+    streams.set_function(lambda: changes.readers)
+
+    async def metrics(request: Request) -> Response:
+        registry, job_id = own, request.query_params.get("job")
+        if job_id is not None:
+            registry = CollectorRegistry()
+            try:
+                registry.register(await asyncio.to_thread(_OfJob, client, job_id))
+            except JrsError as error:
+                return problem_answer(problem_of(error))
+        text = await asyncio.to_thread(generate_latest, registry)
+        return Response(text, media_type=CONTENT_TYPE_PLAIN_0_0_4)
+
+    return metrics

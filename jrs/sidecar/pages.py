@@ -1,0 +1,214 @@
+"""The pages: rendered on the server, readable without JavaScript."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable
+from itertools import islice
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from jrs.client.client import Client
+from jrs.client.listing import JobOrder
+from jrs.client.overview import Overview, job_line, job_lines, overview
+from jrs.contract.errors import JrsError
+from jrs.contract.texts import bounded, printable, span, when
+from jrs.records.model import JobStatus, ResultState
+from jrs.sidecar.changes import Changes
+from jrs.sidecar.next_steps import next_steps
+from jrs.sidecar.problems import problem_of
+from jrs.sidecar.reads import FILTERS
+from jrs.sidecar.table import query_values
+from jrs.sidecar.timeline import timeline
+
+HERE = Path(__file__).parent
+STATIC = HERE / "static"
+_PER_PAGE = 50
+_LOG_LINES = 40
+_MOST_PAYLOAD = 16 * 1024
+"""Bytes of a result that a page shows; a link has the rest."""
+
+_FORM = tuple(
+    param
+    for param in FILTERS
+    if param.name in ("status", "state", "tag", "prefix", "order", "after")
+)
+"""The filters of the list of jobs: those of the API, but for times and the size of a page."""
+
+_Page = Callable[[Request], Awaitable[Response]]
+
+
+class Pages:
+    """Renders the pages of one cluster."""
+
+    def __init__(self, client: Client, changes: Changes) -> None:
+        self._client = client
+        self._changes = changes
+        self._overview: tuple[int, asyncio.Task[Overview]] | None = None
+        self._templates = Environment(
+            loader=FileSystemLoader(HERE / "templates"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._templates.filters |= {
+            "json": json.dumps,
+            "line": _line,
+            "moment": _moment,
+            "path": lambda text: quote(text, ""),
+            "screen": _screen,
+            "span": span,
+        }
+
+    def paths(self) -> list[tuple[str, _Page]]:
+        """Return each page with its path."""
+        return [
+            ("/", self._front),
+            ("/jobs", self._jobs),
+            ("/jobs/{id}", self._job),
+        ]
+
+    async def _front(self, request: Request) -> Response:
+        return await self._render(request, "front.html", "/v1/events", self._of_front)
+
+    async def _jobs(self, request: Request) -> Response:
+        return await self._render(
+            request, "jobs.html", "/v1/events", lambda: asyncio.to_thread(self._of_jobs, request)
+        )
+
+    async def _job(self, request: Request) -> Response:
+        job_id = request.path_params["id"]
+        return await self._render(
+            request, "job.html", f"/v1/jobs/{quote(job_id, '')}/events",
+            lambda: asyncio.to_thread(self._of_job, job_id),
+        )  # fmt: skip
+
+    async def _render(
+        self,
+        request: Request,
+        template: str,
+        events: str,
+        values: Callable[[], Awaitable[dict[str, Any]]],
+    ) -> Response:
+        fixed = {
+            "cluster_id": self._client.backend.cluster,
+            "events": events,
+            "now": time.time(),
+            "here": request.url.path,
+        }
+        try:
+            found, status = await values(), 200
+        except JrsError as error:
+            problem = problem_of(error)
+            template, status = "problem.html", problem.status
+            found = {"problem": problem}
+        page = self._templates.get_template(template)
+        return HTMLResponse(page.render(**fixed, **found), status)
+
+    # -- what they show --------------------------------------------------------------------
+
+    async def _of_front(self) -> dict[str, Any]:
+        """Return the overview, read once for each change, however many look."""
+        known = self._overview
+        if known is None or known[0] < self._changes.generation or _failed(known[1]):
+            task = asyncio.create_task(asyncio.to_thread(overview, self._client))
+            known = self._overview = self._changes.generation, task
+        return {"overview": await asyncio.shield(known[1])}
+
+    def _of_jobs(self, request: Request) -> dict[str, Any]:
+        from_form = [(key, value) for key, value in request.query_params.multi_items() if value]
+        asked = query_values(from_form, _FORM)
+        views = self._client.views(
+            status=JobStatus(asked["status"]) if asked["status"] else None,
+            state=ResultState(asked["state"]) if asked["state"] else None,
+            order=JobOrder(asked["order"]) if asked["order"] else None,
+            tag=asked["tag"],
+            prefix=asked["prefix"],
+            after=asked["after"],
+        )
+        found = list(islice(views, _PER_PAGE + 1))
+        lines = job_lines(self._client, found[:_PER_PAGE])
+        kept = {key: value for key, value in asked.items() if value and key != "after"}
+        more = {**kept, "after": lines[-1].job_id} if len(found) > _PER_PAGE else None
+        return {
+            "lines": lines,
+            "asked": asked,
+            "choices": {param.name: param.choices for param in _FORM},
+            "more": f"/jobs?{urlencode(more)}" if more else "",
+            "first": f"/jobs?{urlencode(kept)}" if asked["after"] else "",
+        }
+
+    def _of_job(self, job_id: str) -> dict[str, Any]:
+        job = self._client.job(job_id)
+        view = job.view()
+        explained = job.explain() if view.entry is None else None
+        history = job.history()
+        line = job_line(view, explained)
+        result = view.entry.result if view.entry is not None else None
+        leads = self._client.leader()
+        paused = self._client.paused() is not None if explained is not None else False
+        led = leads.leader is not None
+        return {
+            "view": view,
+            "line": line,
+            "result": result,
+            "explained": explained,
+            "history": history,
+            "timeline": Markup(timeline(view, history)),
+            "payload": "" if result is None else _payload(result.payload),
+            "snapshots": _or_none(job.snapshots.list),
+            "log": _or_none(lambda: self._log(job_id)),
+            "descendants": job.descendants(),
+            "steps": next_steps(line, self._client.backend.cluster, paused=paused, led=led),
+        }
+
+    def _log(self, job_id: str) -> list[tuple[str, str]]:
+        parts = self._client.job(job_id).logs(tail=_LOG_LINES)
+        texts: dict[str, str] = {}
+        for part in parts:
+            name = f"attempt {part.attempt}, std{part.stream}"
+            texts[name] = texts.get(name, "") + part.data.decode(errors="replace")
+        return [(name, _screen(text)) for name, text in texts.items()]
+
+
+def _failed(task: asyncio.Task[Overview]) -> bool:
+    return task.done() and (task.cancelled() or task.exception() is not None)
+
+
+def _or_none(read: Callable[[], Any]) -> Any:
+    """Return what can be read; a text that says why it cannot."""
+    try:
+        return read()
+    except JrsError as error:
+        return printable(bounded(str(error)))
+
+
+def _payload(payload: Any) -> str:
+    text = json.dumps(payload, indent=2)
+    return text if len(text) <= _MOST_PAYLOAD else f"{text[:_MOST_PAYLOAD]}\n…"
+
+
+def _screen(text: str) -> str:
+    """Return a log without control characters, line by line."""
+    return "\n".join(printable(one) for one in text.rstrip("\n").split("\n"))
+
+
+def _line(text: str) -> str:
+    return printable(bounded(text, 2000))
+
+
+def _moment(stamp: float) -> Markup:
+    """Return a moment for people and for machines."""
+    if not stamp:
+        return Markup("–")
+    said = when(stamp).removesuffix(" UTC")
+    return Markup('<time datetime="{}Z">{}</time>').format(said.replace(" ", "T"), said)

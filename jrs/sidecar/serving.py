@@ -1,0 +1,142 @@
+"""Serving the application: at a socket of the user's own, or at a TCP port that is guarded."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import ssl
+import threading
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import attrs
+import uvicorn
+
+from jrs.client.client import Client
+from jrs.contract.errors import InvalidInput
+from jrs.contract.listening import Address
+from jrs.sidecar.app import application
+from jrs.sidecar.changes import Changes
+from jrs.sidecar.tokens import TokenFile
+
+_GRACE = 5
+"""Seconds that requests in flight have at the end."""
+_LOCAL = ("localhost", "127.0.0.1", "[::1]")
+
+
+@attrs.frozen
+class Tls:
+    """The files of TLS. With `client_ca`, only owners of its certificates can connect."""
+
+    certificate: Path
+    key: Path
+    client_ca: Path | None = None
+
+
+@attrs.frozen
+class Guards:
+    """What guards the API.
+
+    Raises:
+        InvalidInput: from `check`; a TCP port would be open to everybody.
+    """
+
+    tokens: Path | None = None
+    tls: Tls | None = None
+    hosts: tuple[str, ...] = ()
+    """Further names under which the server is asked for."""
+
+    def check(self, address: Address) -> None:
+        """Raise `InvalidInput` unless an address is guarded."""
+        by_certificate = self.tls is not None and self.tls.client_ca is not None
+        if address.path is None and self.tokens is None and not by_certificate:
+            raise InvalidInput(
+                f"{address} can be reached by others: give --token-file FILE, or --tls-cert, "
+                "--tls-key and --tls-client-ca; or listen at unix:/path"
+            )
+
+
+class _Server(uvicorn.Server):
+    """A server that the command's own signal handling ends."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def serve(
+    client: Client,
+    address: Address,
+    guards: Guards,
+    stop: threading.Event,
+    ready: threading.Event | None = None,
+) -> None:
+    """Serve the API and the pages until `stop` is set.
+
+    Args:
+        ready: is set once requests are answered.
+
+    Raises:
+        InvalidInput: the address, the token file or a certificate cannot be used.
+    """
+    guards.check(address)
+    tokens = None if guards.tokens is None else TokenFile(guards.tokens)
+    context = None if guards.tls is None else _context(guards.tls)
+    listening = address.bind()
+    try:
+        changes = Changes(client.backend)
+        app = application(
+            client,
+            changes,
+            hosts=names(address, guards.hosts),
+            tokens=tokens,
+            secure=context is not None,
+        )  # fmt: skip
+        config = uvicorn.Config(
+            app, http="h11", ws="none", loop="asyncio", lifespan="on", log_config=None,
+            access_log=False, server_header=False, timeout_graceful_shutdown=_GRACE,
+            log_level=logging.WARNING,
+        )  # fmt: skip
+        config.load()
+        config.ssl = context
+        asyncio.run(_run(_Server(config), changes, listening, stop, ready))
+    finally:
+        listening.close()
+        address.release()
+
+
+def names(address: Address, more: Iterable[str]) -> list[str]:
+    """Return the names under which a server at an address may be asked for."""
+    own = [f"[{address.host}]" if ":" in address.host else address.host, socket.gethostname()]
+    return [*_LOCAL, *(name for name in own if name), *more]
+
+
+async def _run(
+    server: uvicorn.Server,
+    changes: Changes,
+    listening: socket.socket,
+    stop: threading.Event,
+    ready: threading.Event | None,
+) -> None:
+    serving = asyncio.create_task(server.serve([listening]))
+    while not serving.done() and not stop.is_set():
+        if server.started and ready is not None:
+            ready.set()
+        await asyncio.wait([serving], timeout=0.1)
+    changes.end()  # Before the server waits for what is open.
+    server.should_exit = True
+    await serving
+
+
+def _context(tls: Tls) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(tls.certificate, tls.key)
+        if tls.client_ca is not None:
+            context.load_verify_locations(tls.client_ca)
+            context.verify_mode = ssl.CERT_REQUIRED
+    except (OSError, ssl.SSLError) as error:
+        raise InvalidInput(f"the certificates cannot be used: {error}") from None
+    return context

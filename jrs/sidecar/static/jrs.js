@@ -1,0 +1,62 @@
+// Live without polling: an event says that something is different, then the page is fetched again,
+// and only those of its parts that differ are swapped. Without this script, reload the page.
+"use strict";
+(() => {
+  const main = document.querySelector("main[data-events]");
+  const live = document.getElementById("live");
+  if (!main || !window.EventSource) return;
+  let busy = false;
+  let again = false;
+
+  function swap(fresh) {
+    const news = new Map([...fresh.querySelectorAll("[data-part]")].map((one) => [one.dataset.part, one]));
+    const olds = [...main.querySelectorAll("[data-part]")];
+    const names = olds.map((one) => one.dataset.part).join();
+    if (names !== [...news.keys()].join()) {
+      main.replaceChildren(...fresh.childNodes);
+      return;
+    }
+    for (const old of olds) {
+      const one = news.get(old.dataset.part);
+      const wasOpen = old.querySelector("details[open]");
+      if (wasOpen) one.querySelector("details")?.setAttribute("open", "");
+      if (old.outerHTML !== one.outerHTML && !old.contains(document.activeElement)) old.replaceWith(one);
+    }
+  }
+
+  async function refresh() {
+    if (busy) {
+      again = true;
+      return;
+    }
+    busy = true;
+    try {
+      const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
+      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      const fresh = page.querySelector("main[data-events]");
+      if (fresh) swap(fresh);
+      live.textContent = answer.ok ? "This page is live." : "The page cannot be renewed now.";
+    } catch {
+      live.textContent = "The server does not answer; this page may be old.";
+    }
+    busy = false;
+    if (again) {
+      again = false;
+      setTimeout(refresh, 250);
+    }
+  }
+
+  const events = new EventSource(main.dataset.events);
+  let first = true;
+  const heard = () => {
+    if (first) live.textContent = "This page is live.";
+    else refresh();
+    first = false;
+  };
+  for (const name of ["changed", "job", "problem"]) events.addEventListener(name, heard);
+  events.addEventListener("error", () => {
+    live.textContent = "The server does not answer; this page may be old.";
+    first = false;
+  });
+  window.addEventListener("pagehide", () => events.close());
+})();

@@ -1,0 +1,192 @@
+"""Streams: events of a job or of the cluster, and a log that is followed.
+
+A stream is level-triggered: it begins with the present state, and an event says that something is
+different now, never what happened meanwhile. All streams share one watch, and those of one job
+share what is read of it. A client that does not read is dropped after a while, and meanwhile only
+its own stream waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from jrs.client.client import Client
+from jrs.client.logs import LogPart
+from jrs.client.overview import job_line
+from jrs.contract.errors import JrsError, NotFound, Unavailable
+from jrs.sidecar.changes import Changes
+from jrs.sidecar.problems import problem_of
+from jrs.sidecar.table import Call, Kind, Param, Route, query_values
+
+MOST_STREAMS = 1000
+MOST_FOLLOWED = 8
+"""Logs that are followed at once: each has a thread."""
+_PULSE = 15.0
+"""Seconds after which a stream without events says that it lives."""
+_PATIENCE = 30.0
+"""Seconds for which a client may not read before its stream is dropped."""
+_REST = 0.1
+"""Seconds between two events of a stream."""
+
+ROUTES = (
+    Route("GET", "/v1/events", "events", None,
+          "Which jobs may have changed, as server-sent events.", "backend.watch",
+          produces="text/event-stream"),
+    Route("GET", "/v1/jobs/{id}/events", "job_events", None,
+          "The state of a job whenever it is different, as server-sent events.",
+          "client.job(id).explain()", produces="text/event-stream"),
+    Route("GET", "/v1/jobs/{id}/log", "log", None,
+          "What an attempt has printed.", "client.job(id).logs(…)",
+          (Param("attempt", "by its number; else the newest", Kind.WHOLE, least=1),
+           Param("stream", "out or err; else both", choices=("out", "err")),
+           Param("tail", "begin with that many last lines", Kind.WHOLE),
+           Param("follow", "wait for more until the job has ended", Kind.FLAG, default=False)),
+          produces="text/plain"),
+)  # fmt: skip
+
+
+class BoundedStream(StreamingResponse):
+    """A stream that is dropped when its client does not read for `_PATIENCE` seconds."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def bounded(message: Any) -> None:
+            async with asyncio.timeout(_PATIENCE):
+                await send(message)
+
+        try:
+            await super().__call__(scope, receive, bounded)
+        except (TimeoutError, ExceptionGroup) as error:
+            if isinstance(error, ExceptionGroup) and error.split(TimeoutError)[1] is not None:
+                raise
+
+
+class States:
+    """What is read of jobs for streams: once for each change, however many streams there are."""
+
+    def __init__(self, client: Client, changes: Changes) -> None:
+        self._client = client
+        self._changes = changes
+        self._reads: dict[str, tuple[int, asyncio.Task[dict[str, Any]]]] = {}
+
+    async def state(self, job_id: str) -> dict[str, Any]:
+        """Return the state of a job, read after the newest change that was heard.
+
+        Raises:
+            JrsError: as `JobHandle.explain`.
+        """
+        begun = self._reads.get(job_id)
+        if begun is None or begun[0] < self._changes.generation:
+            task = asyncio.create_task(asyncio.to_thread(self._read, job_id))
+            begun = self._changes.generation, task
+            self._reads[job_id] = begun
+            while len(self._reads) > MOST_STREAMS:
+                del self._reads[next(iter(self._reads))]
+        return await asyncio.shield(begun[1])
+
+    def _read(self, job_id: str) -> dict[str, Any]:
+        job = self._client.job(job_id)
+        view = job.view()
+        explained = job.explain() if view.entry is None else None
+        return job_line(view, explained).plain()
+
+
+class Streams:
+    """Answers the routes of this module."""
+
+    def __init__(self, client: Client, changes: Changes) -> None:
+        self._client = client
+        self._changes = changes
+        self._states = States(client, changes)
+        self._followed = 0
+
+    def answer(self, route: Route, request: Request) -> Response:
+        """Return the stream of a route.
+
+        Raises:
+            JrsError: the stream cannot begin.
+        """
+        if self._changes.readers >= MOST_STREAMS:
+            raise Unavailable("too many streams are open")
+        values = query_values(request.query_params.multi_items(), route.query)
+        call = Call(self._client, "", {**request.path_params, **values})
+        if route.name == "log":
+            return self._log(call)
+        events = self._of_job(call["id"]) if route.name == "job_events" else self._of_cluster()
+        return BoundedStream(events, media_type="text/event-stream")
+
+    # -- events ----------------------------------------------------------------------------
+
+    async def _of_cluster(self) -> AsyncIterator[str]:
+        async for note in self._notes(None):
+            if note is None:
+                yield ":\n\n"
+            else:
+                jobs = None if note.jobs is None else sorted(note.jobs)
+                yield _event("changed", {"jobs": jobs, "cluster": note.cluster})
+
+    async def _of_job(self, job_id: str) -> AsyncIterator[str]:
+        last = ""
+        async for note in self._notes(job_id):
+            event = ":\n\n" if note is None else await self._event_of(job_id)
+            if event != last or note is None:
+                yield event
+                last = event if note is not None else last
+
+    async def _event_of(self, job_id: str) -> str:
+        try:
+            return _event("job", await self._states.state(job_id))
+        except JrsError as error:
+            return _event("problem", problem_of(error).body())
+
+    async def _notes(self, job_id: str | None) -> AsyncIterator[Any]:
+        """Yield what may have changed, and None where a while has passed without a change."""
+        with self._changes.reading(job_id) as reader:
+            while not self._changes.over:
+                note = await reader.wait(_PULSE)
+                yield note if note.cluster or note.jobs is None or note.jobs else None
+                await asyncio.sleep(_REST)
+
+    # -- logs ------------------------------------------------------------------------------
+
+    def _log(self, call: Call) -> Response:
+        job, follow = call.client.job(call["id"]), call["follow"]
+        if follow and self._followed >= MOST_FOLLOWED:
+            raise Unavailable("too many logs are followed")
+        parts = job.logs(
+            attempt=call["attempt"], stream=call["stream"], tail=call["tail"], follow=follow,
+            heartbeats=follow,
+        )  # fmt: skip
+        one = call["stream"] is not None
+        return BoundedStream(self._text(parts, one, follow), media_type="text/plain; charset=utf-8")
+
+    async def _text(
+        self, parts: Iterator[LogPart], one: bool, follow: bool
+    ) -> AsyncIterator[bytes]:
+        self._followed += follow
+        shown: tuple[int, str] | None = None
+        try:
+            while (part := await asyncio.to_thread(next, parts, None)) is not None:
+                if self._changes.over:
+                    return
+                if not part.data:
+                    continue
+                if not one and (part.attempt, part.stream) != shown:
+                    title = f"==> attempt {part.attempt}, std{part.stream} <==\n"
+                    yield (title if shown is None else f"\n{title}").encode()
+                shown = part.attempt, part.stream
+                yield part.data
+        except NotFound:
+            return  # The log was removed meanwhile.
+        finally:
+            self._followed -= follow
+
+
+def _event(name: str, value: Any) -> str:
+    return f"event: {name}\ndata: {json.dumps(value)}\n\n"

@@ -1,0 +1,238 @@
+"""The time line of a job, as SVG: epochs as bands, attempts and stages as bars, failovers marked.
+
+It has no style of its own: the classes are those of the page's style sheet. Everything it shows is
+in a table next to it, too.
+"""
+
+from __future__ import annotations
+
+import html
+import time
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from itertools import pairwise
+
+import attrs
+
+from jrs.contract.texts import bounded, counted, printable, span, when
+from jrs.records.attempts import AttemptSummary
+from jrs.records.model import JobStatus
+from jrs.records.stages import StageSummary
+from jrs.recovery.inspect.history import HistoryEntry, HistoryKind
+from jrs.store.jobs import JobView
+
+_WIDTH = 1000.0
+_LEFT, _RIGHT = 170.0, 20.0
+_TOP, _ROW, _BAR = 30.0, 26.0, 16.0
+_AXIS = 24.0
+"""Below the rows, for the times."""
+_MOST_STAGES = 12
+_MOST_ATTEMPTS = 60
+_LEAST = 3.0
+"""The width of a bar that would be too narrow to be seen."""
+_NARROW = 46.0
+"""The width below which a band has no name."""
+_MARKED = (HistoryKind.SNAPSHOT, HistoryKind.STOP, HistoryKind.CANCEL, HistoryKind.RESTORE)
+
+
+@attrs.frozen
+class Bar:
+    """Something that lasted: from when to when, and how it ended."""
+
+    start: float
+    end: float
+    kind: str
+    """``running``, ``done``, ``died``, ``lost``: its class."""
+    text: str
+
+
+@attrs.frozen
+class Scale:
+    """Where moments are on the picture."""
+
+    first: float
+    last: float
+
+    def at(self, moment: float) -> float:
+        """Return the horizontal place of a moment."""
+        share = (moment - self.first) / max(self.last - self.first, 1e-3)
+        return _LEFT + min(1.0, max(0.0, share)) * (_WIDTH - _LEFT - _RIGHT)
+
+
+def timeline(view: JobView, history: Iterable[HistoryEntry], now: float | None = None) -> str:
+    """Return the time line; empty if the job was never started."""
+    now = time.time() if now is None else now
+    attempts = view.attempts[-_MOST_ATTEMPTS:]
+    if not attempts or not attempts[0].started_at:
+        return ""
+    ended = view.entry.finished_at if view.entry is not None else 0.0
+    runs = view.status is JobStatus.RUNNING
+    until = ended or (now if runs else 0.0)
+    bars = [_bar_of(one, later, until, runs=runs) for one, later in _with_next(attempts)]
+    stages = _stages(view)
+    marks = [one for one in history if one.kind in _MARKED]
+    first = min(one.start for one in (*bars, *stages.values()))
+    last = max([one.end for one in (*bars, *stages.values())] + [one.at for one in marks])
+    scale = Scale(first, max(last, first + 1.0))
+    rows = 1 + len(stages) + bool(marks)
+    height = _TOP + rows * _ROW + _AXIS
+    parts = [*_bands(attempts, scale, height), *_axis(scale, height)]
+    parts += _row("attempts", 0, [(bar, str(one.attempt)) for bar, one in
+                                  zip(bars, attempts, strict=True)], scale)  # fmt: skip
+    for number, (name, bar) in enumerate(stages.items(), 1):
+        parts += _row(name, number, [(bar, "")], scale)
+    if marks:
+        parts += _marks(marks, rows - 1, scale)
+    parts += _failovers(attempts, scale, height)
+    return _picture(parts, height, _description(view, attempts, stages))
+
+
+# -- what is shown -------------------------------------------------------------------------
+
+
+def _with_next(
+    attempts: Sequence[AttemptSummary],
+) -> Iterable[tuple[AttemptSummary, AttemptSummary | None]]:
+    return zip(attempts, (*attempts[1:], None), strict=True)
+
+
+def _bar_of(one: AttemptSummary, later: AttemptSummary | None, until: float, *, runs: bool) -> Bar:
+    """Return an attempt's bar. The end of one that died with its leader is not recorded: it is
+    drawn up to the next attempt, as lost.
+
+    Args:
+        until: when the job has ended, or now if it runs; 0 if it does neither.
+    """
+    text = f"attempt {one.attempt}, epoch {one.epoch}, by {one.master}"
+    if one.ended_at:
+        done = one.ended in ("", "finished", "suspended") or (later is None and until and not runs)
+        kind = "done" if done else "died"
+        return Bar(one.started_at, one.ended_at, kind, f"{text}: {one.ended or 'ended'}")
+    if later is not None:
+        return Bar(one.started_at, later.started_at, "lost", f"{text}: its end was not recorded")
+    if until:
+        kind = "running" if runs else "done"
+        return Bar(one.started_at, until, kind, f"{text}: {'running' if runs else 'ended'}")
+    return Bar(one.started_at, one.started_at, "died", f"{text}: it could not start, or was ended")
+
+
+def _stages(view: JobView) -> dict[str, Bar]:
+    """Return a bar for each finished stage whose times are known, the newest ones."""
+    result = view.entry.result if view.entry is not None else None
+    found: list[StageSummary] = (
+        list(result.stages) if result is not None else [one.summary() for one in view.stages]
+    )
+    known = [one for one in found if one.finished_at and one.attempt]
+    return {
+        one.name: Bar(
+            one.finished_at - one.seconds, one.finished_at, "stage",
+            f"stage {one.name}, attempt {one.attempt}, {span(one.seconds)}",
+        )
+        for one in known[-_MOST_STAGES:]
+    }  # fmt: skip
+
+
+def _description(view: JobView, attempts: Sequence[AttemptSummary], stages: dict[str, Bar]) -> str:
+    epochs = list(dict.fromkeys(one.epoch for one in attempts))
+    parts = [
+        counted(len(attempts), "attempt", "attempts"),
+        f"in {counted(len(epochs), 'epoch', 'epochs')}",
+        f"from {when(attempts[0].started_at)}",
+        counted(len(stages), "finished stage", "finished stages"),
+    ]
+    return f"Time line of job {view.job_id}: {', '.join(parts)}. The table below has all of it."
+
+
+# -- drawing -------------------------------------------------------------------------------
+
+
+def _picture(parts: Iterable[str], height: float, said: str) -> str:
+    return (
+        f'<svg class="timeline" viewBox="0 0 {_WIDTH:g} {height:g}" role="img" '
+        f'aria-labelledby="timeline-title timeline-desc">'
+        f'<title id="timeline-title">Time line</title>'
+        f'<desc id="timeline-desc">{_text(said)}</desc>{"".join(parts)}</svg>'
+    )
+
+
+def _bands(attempts: Sequence[AttemptSummary], scale: Scale, height: float) -> Iterable[str]:
+    """Yield a band for each epoch, from its first attempt to the next epoch's."""
+    firsts = [one for before, one in zip((None, *attempts), attempts, strict=False)
+              if before is None or before.epoch != one.epoch]  # fmt: skip
+    for number, (one, later) in enumerate(_with_next(firsts)):
+        start = scale.at(one.started_at)
+        end = scale.at(scale.last if later is None else later.started_at)
+        kind = "odd" if number % 2 else "even"
+        yield (
+            f'<rect class="band {kind}" x="{start:.1f}" y="{_TOP - 6:g}" '
+            f'width="{end - start:.1f}" height="{height - _TOP - _AXIS + 4:g}"/>'
+        )
+        if end - start > _NARROW:
+            master = f" · {one.master}" if end - start > 4 * _NARROW else ""
+            yield _label("epoch", start + 6, 12, f"epoch {one.epoch}{master}")
+
+
+def _axis(scale: Scale, height: float) -> Iterable[str]:
+    length = scale.last - scale.first
+    for share, anchor in ((0.0, "start"), (0.5, "middle"), (1.0, "end")):
+        moment = scale.first + share * length
+        x = scale.at(moment)
+        yield _label("tick", x, height - 6, _clock(moment, length), anchor)
+
+
+def _clock(moment: float, length: float) -> str:
+    form = "%H:%M:%S" if length < 86400 else "%m-%d %H:%M"
+    try:
+        return datetime.fromtimestamp(moment, UTC).strftime(form)
+    except (ValueError, OverflowError, OSError):
+        return f"{moment:g} s"
+
+
+def _row(name: str, number: int, bars: Iterable[tuple[Bar, str]], scale: Scale) -> Iterable[str]:
+    top = _TOP + number * _ROW
+    yield _label("name", _LEFT - 10, top + 12, _short(name), "end")
+    for bar, label in bars:
+        start, end = scale.at(bar.start), scale.at(bar.end)
+        width = max(_LEAST, end - start)
+        yield (
+            f'<g><title>{_text(bar.text)}</title><rect class="bar {bar.kind}" x="{start:.1f}" '
+            f'y="{top:g}" width="{width:.1f}" height="{_BAR:g}" rx="3"/></g>'
+        )
+        if label and width > 18:
+            yield _label("label", start + 6, top + 12, label)
+
+
+def _marks(marks: Iterable[HistoryEntry], number: int, scale: Scale) -> Iterable[str]:
+    middle = _TOP + number * _ROW + 8
+    yield _label("name", _LEFT - 10, middle + 4, "requests", "end")
+    for one in marks:
+        x = scale.at(one.at)
+        yield (
+            f"<g><title>{_text(one.text)}</title>"
+            f'<circle class="mark {one.kind.value}" cx="{x:.1f}" cy="{middle:g}" r="5"/></g>'
+        )
+
+
+def _failovers(attempts: Sequence[AttemptSummary], scale: Scale, height: float) -> Iterable[str]:
+    for before, one in pairwise(attempts):
+        if before.epoch == one.epoch:
+            continue
+        x = scale.at(one.started_at)
+        said = f"failover: {one.master} leads, epoch {one.epoch}"
+        yield (
+            f'<g class="failover"><title>{_text(said)}</title>'
+            f'<line x1="{x:.1f}" y1="{_TOP - 6:g}" x2="{x:.1f}" y2="{height - _AXIS - 2:g}"/>'
+            f'<path d="M{x - 5:.1f} {_TOP - 12:g} h10 l-5 7 z"/></g>'
+        )
+
+
+def _label(kind: str, x: float, y: float, text: str, anchor: str = "start") -> str:
+    return f'<text class="{kind}" x="{x:.1f}" y="{y:g}" text-anchor="{anchor}">{_text(text)}</text>'
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 24 else f"{text[:23]}…"
+
+
+def _text(text: str) -> str:
+    return html.escape(printable(bounded(text, 400)))

@@ -1,0 +1,208 @@
+"""Tokens, roles and sessions: who may read, and who may operate."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import re
+import secrets
+import stat
+import threading
+import time
+from pathlib import Path
+
+import attrs
+
+from jrs.contract.clock import Clock
+from jrs.contract.errors import InvalidInput
+from jrs.sidecar.table import Role
+
+_LEAST = 16
+"""Characters of a token."""
+_NAME = re.compile(r"[A-Za-z0-9._@-]{1,64}")
+LINK_LASTS = 60.0
+"""Seconds for which a one-time link can be opened."""
+SESSION_LASTS = 12 * 3600.0
+"""Seconds for which a browser stays logged in."""
+_MOST_SESSIONS = 1000
+
+
+@attrs.frozen
+class Caller:
+    """Who makes a request."""
+
+    name: str
+    role: Role
+    token: bytes = b""
+    """The digest of the token by which it is known; empty where no token is needed."""
+
+    def may(self, role: Role) -> bool:
+        """Return whether it may do what needs `role`."""
+        return self.role is Role.OPERATE or role is Role.READ
+
+
+class TokenFile:
+    """A file with lines ``role token [name]``, read again whenever it has changed.
+
+    Only digests are kept in memory. A file that others may read, or that cannot be read, lets
+    nobody in.
+
+    Raises:
+        InvalidInput: from the constructor; the file cannot be used.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._seen: tuple[int, ...] = ()
+        self._callers: tuple[Caller, ...] = ()
+        self.check()
+
+    def check(self) -> None:
+        """Read the file if it has changed.
+
+        Raises:
+            InvalidInput: it cannot be used; nobody is let in.
+        """
+        with self._lock:
+            try:
+                self._read()
+            except InvalidInput:
+                self._seen, self._callers = (), ()
+                raise
+
+    def caller(self, token: str) -> Caller | None:
+        """Return who has a token; None if nobody has it. Takes as long for each token.
+
+        Raises:
+            InvalidInput: the file cannot be used any more.
+        """
+        self.check()
+        digest, found = digest_of(token), None
+        for caller in self._callers:
+            if hmac.compare_digest(caller.token, digest):
+                found = caller
+        return found
+
+    def has(self, digest: bytes) -> bool:
+        """Return whether the token with that digest still is in the file.
+
+        Raises:
+            InvalidInput: as `caller`.
+        """
+        self.check()
+        return any(hmac.compare_digest(caller.token, digest) for caller in self._callers)
+
+    def _read(self) -> None:
+        try:
+            with self._path.open("rb") as file:
+                found = os.fstat(file.fileno())
+                if stat.S_IMODE(found.st_mode) & 0o077:
+                    raise InvalidInput(
+                        f"the token file {self._path} may be read by others: chmod 600 it"
+                    )
+                seen = (found.st_ino, found.st_mtime_ns, found.st_size)
+                if seen == self._seen:
+                    return
+                text = file.read().decode("ascii")
+        except OSError as error:
+            raise InvalidInput(
+                f"the token file {self._path} cannot be read: {error.strerror}"
+            ) from None
+        except UnicodeDecodeError:
+            raise InvalidInput(f"the token file {self._path} is not in ASCII") from None
+        self._callers = callers_in(text, self._path)
+        self._seen = seen
+
+
+def callers_in(text: str, path: Path) -> tuple[Caller, ...]:
+    """Return who is in a token file. A message shows no token.
+
+    Raises:
+        InvalidInput: a line has another form, or there is none.
+    """
+    callers: dict[bytes, Caller] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.split()
+        if not words or line.lstrip().startswith("#"):
+            continue
+        where = f"line {number} of the token file {path}"
+        if len(words) not in (2, 3) or words[0] not in tuple(Role):
+            raise InvalidInput(f"{where}: write 'read TOKEN [NAME]' or 'operate TOKEN [NAME]'")
+        role, token, name = words[0], words[1], words[2] if len(words) == 3 else words[0]
+        if len(token) < _LEAST:
+            raise InvalidInput(f"{where}: a token has at least {_LEAST} characters")
+        if not _NAME.fullmatch(name):
+            raise InvalidInput(f"{where}: a name has 1 to 64 of A-Z a-z 0-9 . _ @ -")
+        if digest_of(token) in callers:
+            raise InvalidInput(f"{where}: that token is there already")
+        callers[digest_of(token)] = Caller(name, Role(role), digest_of(token))
+    if not callers:
+        raise InvalidInput(f"the token file {path} has no token")
+    return tuple(callers.values())
+
+
+def first_token(path: Path) -> str:
+    """Return the first token of a file, for a command that asks a server.
+
+    Raises:
+        InvalidInput: the file cannot be used.
+    """
+    TokenFile(path)
+    lines = (line.split() for line in path.read_text("ascii").splitlines())
+    return next(words[1] for words in lines if words and not words[0].startswith("#"))
+
+
+def digest_of(token: str) -> bytes:
+    """Return the digest by which a token is compared."""
+    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
+
+
+@attrs.frozen
+class _Until:
+    caller: Caller
+    until: float
+
+
+class Sessions:
+    """One-time links, and the browsers that came by one. In memory: they end with the server."""
+
+    def __init__(self, clock: Clock = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._links: dict[bytes, _Until] = {}
+        self._sessions: dict[bytes, _Until] = {}
+
+    def link(self, caller: Caller) -> str:
+        """Return the code of a link that logs one browser in as `caller`."""
+        return self._put(self._links, caller, LINK_LASTS)
+
+    def open(self, code: str) -> str | None:
+        """Use a link up; return the id of a new session, or None if there is no such link."""
+        caller = self._taken(self._links, code, keep=False)
+        return None if caller is None else self._put(self._sessions, caller, SESSION_LASTS)
+
+    def caller(self, session: str) -> Caller | None:
+        """Return who has a session; None if there is no such session."""
+        return self._taken(self._sessions, session, keep=True)
+
+    def end(self, session: str) -> None:
+        """End a session. Idempotent."""
+        self._taken(self._sessions, session, keep=False)
+
+    def _put(self, where: dict[bytes, _Until], caller: Caller, lasts: float) -> str:
+        secret, now = secrets.token_urlsafe(32), self._clock()
+        with self._lock:
+            for key in [key for key, one in where.items() if one.until < now]:
+                del where[key]
+            while len(where) >= _MOST_SESSIONS:
+                del where[next(iter(where))]
+            where[digest_of(secret)] = _Until(caller, now + lasts)
+        return secret
+
+    def _taken(self, where: dict[bytes, _Until], secret: str, *, keep: bool) -> Caller | None:
+        digest = digest_of(secret)
+        with self._lock:
+            found = where.get(digest) if keep else where.pop(digest, None)
+        return None if found is None or found.until < self._clock() else found.caller

@@ -1,0 +1,183 @@
+"""MasterHealth: what a master knows about itself, in memory. Nothing here asks the backend.
+
+The parts of a master report to it as they work; probes and metrics read it at any moment, from
+another thread. Every method is quick and takes no lock but its own.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+
+import attrs
+
+from jrs.contract.clock import Clock
+from jrs.contract.errors import Fenced, OutcomeUnknown
+from jrs.contract.leadership import Leadership
+
+LIVE_WITHIN = 60.0
+"""Seconds within which the loop of a leader has to turn. One call of the backend takes at most ten
+seconds, and a turn ends at the first one that fails."""
+READY_WITHIN = 15.0
+"""Seconds within which the backend has to have acknowledged a heartbeat of the master."""
+BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+"""The bounds of the histogram of failovers, in seconds."""
+ATTEMPT_ENDS = ("completed", "died", "fenced", "not_started", "stopped")
+"""How attempts end: with the job's result; by dying; because a newer leader exists; before the
+job's function was called; or because their leader ended them, for example to suspend the job."""
+
+
+@attrs.frozen
+class Tally:
+    """How many jobs a leader has in which state."""
+
+    running: int = 0
+    queued: int = 0
+    held: int = 0
+    cleanup: int = 0
+    """Jobs that have ended and still have resources."""
+
+
+def _no_jobs() -> Tally:
+    return Tally()
+
+
+@attrs.frozen
+class Facts:
+    """A master at one moment. Ages and durations are in seconds."""
+
+    leads: bool
+    """Whether it has recovered the jobs of its epoch, and nothing is known against its lease."""
+    epoch: int
+    """The epoch in which it leads; 0 if it does not."""
+    lease: float
+    """Until its lease ends unless it is renewed; 0 if it does not lead, or has no such end."""
+    turn_age: float
+    """Since the loop of the leader has turned; 0 if this master does not lead."""
+    answer_age: float | None
+    """Since the backend has acknowledged a heartbeat; None before the first one."""
+    jobs: Tally
+    elections: int
+    lost: int
+    resigned: int
+    attempts_started: int
+    attempts_ended: dict[str, int]
+    fenced: int
+    unknown: int
+    failover_counts: tuple[int, ...]
+    """How many failovers took at most as long as each of `BUCKETS`."""
+    failover_count: int
+    failover_sum: float
+    """Seconds of all failovers, each from the election until the master led."""
+
+    @property
+    def live(self) -> bool:
+        """Whether the master works, or waits for its turn to lead."""
+        return self.turn_age <= LIVE_WITHIN
+
+    @property
+    def ready(self) -> bool:
+        """Whether it reaches the backend."""
+        return self.answer_age is not None and self.answer_age <= READY_WITHIN
+
+
+class MasterHealth:
+    """What one master knows about itself. Safe for use by many threads."""
+
+    def __init__(self, clock: Clock = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._leadership: Leadership | None = None
+        self._recovered = False
+        self._elected_at = 0.0
+        self._tally: Callable[[], Tally] = _no_jobs
+        self._turned_at: float | None = None
+        self._answered_at: float | None = None
+        self._counts: Counter[str] = Counter()
+        self._ends: Counter[str] = Counter(dict.fromkeys(ATTEMPT_ENDS, 0))
+        self._failovers = [0] * len(BUCKETS)
+        self._failover_sum = 0.0
+
+    # -- what the parts of a master report -------------------------------------------------
+
+    def elected(self, leadership: Leadership, tally: Callable[[], Tally]) -> None:
+        """Note that the master was elected, and how its jobs are counted from now on."""
+        with self._lock:
+            self._counts["elections"] += 1
+            self._leadership, self._recovered, self._tally = leadership, False, tally
+            self._elected_at = self._turned_at = self._clock()
+
+    def leads(self) -> None:
+        """Note that the elected master has recovered the jobs."""
+        with self._lock:
+            took = self._clock() - self._elected_at
+            self._recovered = True
+            self._counts["failovers"] += 1
+            self._failover_sum += took
+            for at, bound in enumerate(BUCKETS):
+                self._failovers[at] += took <= bound
+
+    def stepped_down(self, *, lost: bool) -> None:
+        """Note that the leadership is over."""
+        with self._lock:
+            self._counts["lost" if lost else "resigned"] += 1
+            self._leadership, self._tally, self._turned_at = None, _no_jobs, None
+
+    def turned(self) -> None:
+        """Note that the leader's loop works."""
+        if self._turned_at is not None:
+            self._turned_at = self._clock()
+
+    def answered(self) -> None:
+        """Note that the backend has acknowledged a heartbeat."""
+        self._answered_at = self._clock()
+
+    def attempt_started(self) -> None:
+        """Note that an attempt was started."""
+        with self._lock:
+            self._counts["attempts"] += 1
+
+    def attempt_ended(self, how: str) -> None:
+        """Note that an attempt has ended, in one of the ways of `ATTEMPT_ENDS`."""
+        with self._lock:
+            self._ends[how] += 1
+
+    def commit_failed(self, error: BaseException) -> None:
+        """Note why a commit of this process has failed."""
+        kinds = {"fenced": Fenced, "unknown": OutcomeUnknown}
+        with self._lock:
+            for name, kind in kinds.items():
+                self._counts[name] += isinstance(error, kind)
+
+    # -- what probes and metrics read ------------------------------------------------------
+
+    def facts(self) -> Facts:
+        """Return the present facts."""
+        with self._lock:
+            now, leadership = self._clock(), self._leadership
+            valid = leadership is not None and not leadership.lost.is_set()
+            lease = leadership.remaining() if leadership is not None and valid else None
+            leads = valid and self._recovered and (lease is None or lease > 0.0)
+            turned, answered, tally = self._turned_at, self._answered_at, self._tally
+            counts, ends = Counter(self._counts), dict(self._ends)
+            failovers, total = tuple(self._failovers), self._failover_sum
+        return Facts(
+            leads=leads,
+            epoch=leadership.epoch if leadership is not None and leads else 0,
+            lease=max(0.0, lease or 0.0) if leads else 0.0,
+            turn_age=0.0 if turned is None else max(0.0, now - turned),
+            answer_age=None if answered is None else max(0.0, now - answered),
+            jobs=tally(),
+            elections=counts["elections"],
+            lost=counts["lost"],
+            resigned=counts["resigned"],
+            attempts_started=counts["attempts"],
+            attempts_ended=ends,
+            fenced=counts["fenced"],
+            unknown=counts["unknown"],
+            failover_counts=failovers,
+            failover_count=counts["failovers"],
+            failover_sum=total,
+        )

@@ -1,0 +1,115 @@
+"""The metrics of a master, in the text format of Prometheus. All of them exist from the start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import attrs
+
+from .facts import BUCKETS, Facts
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+@attrs.frozen
+class Metric:
+    """One metric: its name, its kind, what it says, and its values by the rest of their names."""
+
+    name: str
+    kind: str
+    help: str
+    values: Mapping[str, float]
+
+    def lines(self) -> Iterator[str]:
+        """Yield its lines."""
+        yield f"# HELP {self.name} {self.help}"
+        yield f"# TYPE {self.name} {self.kind}"
+        for labels, value in self.values.items():
+            yield f"{self.name}{labels} {float(value)!r}"
+
+
+def exposition(facts: Facts) -> str:
+    """Return all metrics of a master."""
+    return "".join(f"{line}\n" for metric in metrics(facts) for line in metric.lines())
+
+
+def metrics(facts: Facts) -> Iterator[Metric]:
+    """Yield all metrics of a master."""
+    yield _gauge("jrs_leader", "Whether this master leads: 1 or 0.", facts.leads)
+    yield _gauge(
+        "jrs_epoch", "The epoch in which this master leads; 0 if it does not.", facts.epoch
+    )
+    yield _gauge(
+        "jrs_lease_remaining_seconds",
+        "Time until the lease of this leader ends unless it is renewed; 0 if it does not lead.",
+        facts.lease,
+    )
+    yield _gauge(
+        "jrs_loop_age_seconds",
+        "Time since the loop of this leader has turned; 0 if it does not lead.",
+        facts.turn_age,
+    )
+    yield _gauge(
+        "jrs_backend_reachable",
+        "Whether the backend has acknowledged a heartbeat in the last 15 seconds: 1 or 0.",
+        facts.ready,
+    )
+    yield _counter("jrs_elections_total", "Times that this master was elected.", facts.elections)
+    yield Metric(
+        "jrs_leaderships_ended_total",
+        "counter",
+        "Leaderships of this master that have ended, by how.",
+        {'{how="lost"}': facts.lost, '{how="resigned"}': facts.resigned},
+    )
+    yield Metric(
+        "jrs_jobs",
+        "gauge",
+        "Jobs by what this leader does with them; all 0 if this master does not lead.",
+        {f'{{state="{name}"}}': number for name, number in attrs.asdict(facts.jobs).items()},
+    )
+    yield _counter(
+        "jrs_attempts_started_total", "Attempts that this master has started.",
+        facts.attempts_started,
+    )  # fmt: skip
+    yield Metric(
+        "jrs_attempts_ended_total",
+        "counter",
+        "Attempts of this master that have ended, by how.",
+        {f'{{how="{how}"}}': number for how, number in sorted(facts.attempts_ended.items())},
+    )
+    yield _counter(
+        "jrs_commits_fenced_total",
+        "Commits of this process that were refused because a newer leader exists.",
+        facts.fenced,
+    )
+    yield _counter(
+        "jrs_commits_unknown_total",
+        "Commits of this process whose outcome was unknown; each was read back.",
+        facts.unknown,
+    )
+    yield from _failovers(facts)
+
+
+def _failovers(facts: Facts) -> Iterator[Metric]:
+    bounds = [f"{bound:g}" for bound in BUCKETS]
+    counts = dict(zip(bounds, facts.failover_counts, strict=True))
+    buckets = {f'_bucket{{le="{bound}"}}': count for bound, count in counts.items()}
+    yield Metric(
+        "jrs_failover_seconds",
+        "histogram",
+        "Time from an election of this master until it had recovered the jobs and led.",
+        {
+            **buckets,
+            '_bucket{le="+Inf"}': facts.failover_count,
+            "_sum": facts.failover_sum,
+            "_count": facts.failover_count,
+        },
+    )
+
+
+def _gauge(name: str, said: str, value: float) -> Metric:
+    return Metric(name, "gauge", said, {"": float(value)})
+
+
+def _counter(name: str, said: str, value: float) -> Metric:
+    return Metric(name, "counter", said, {"": value})

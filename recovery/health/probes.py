@@ -1,0 +1,41 @@
+"""The probes of a master: each answers by its status code."""
+
+from __future__ import annotations
+
+import attrs
+
+from . import metrics
+from .facts import Facts
+
+TEXT = "text/plain; charset=utf-8"
+
+
+@attrs.frozen
+class Answer:
+    """What is answered to one request."""
+
+    status: int
+    body: str
+    kind: str = TEXT
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+def answer(path: str, facts: Facts) -> Answer:
+    """Return the answer to a GET of a path; the status is 404 if there is no such probe."""
+    if path == "/metrics":
+        return Answer(200, metrics.exposition(facts), metrics.CONTENT_TYPE)
+    probes = {
+        "/livez": (facts.live, "the leader's loop does not turn"),
+        "/readyz": (facts.ready, "the backend does not answer"),
+        "/leader": (facts.leads, "this master does not lead"),
+        "/standby": (not facts.leads and facts.ready, _no_standby(facts)),
+    }
+    if path not in probes:
+        return Answer(404, f"no such probe; there are {', '.join(probes)} and /metrics\n")
+    yes, why_not = probes[path]
+    epoch = (("X-JRS-Epoch", str(facts.epoch)),) if facts.leads else ()
+    return Answer(200 if yes else 503, "yes\n" if yes else f"{why_not}\n", headers=epoch)
+
+
+def _no_standby(facts: Facts) -> str:
+    return "this master leads" if facts.leads else "the backend does not answer"

@@ -1,0 +1,235 @@
+"""The probes and the metrics of one master, served over a real socket."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import socket
+import stat
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from jrs.contract.errors import Fenced, InvalidInput, OutcomeUnknown
+from jrs.contract.leadership import Leadership
+from jrs.contract.listening import Address
+from jrs.contract.operations import Fence
+from jrs.recovery.health.facts import LIVE_WITHIN, READY_WITHIN, MasterHealth, Tally
+from jrs.recovery.health.server import HealthServer
+from tests.recovery.support import FakeClock
+from tests.support import BOUND, until
+
+
+class Led(Leadership):
+    """A leadership with a lease that a test shortens."""
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.fence = Fence(epoch, epoch)
+        self.lost = threading.Event()
+        self.left = 10.0
+
+    def remaining(self) -> float:
+        return self.left
+
+    def resign(self) -> None:
+        self.lost.set()
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def health(clock: FakeClock) -> MasterHealth:
+    return MasterHealth(clock)
+
+
+@pytest.fixture
+def server(health: MasterHealth) -> Iterator[HealthServer]:
+    with HealthServer(Address.of("127.0.0.1:0"), health) as server:
+        yield server
+
+
+def get(server: HealthServer, path: str, method: str = "GET") -> http.client.HTTPResponse:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=BOUND)
+    connection.request(method, path)
+    return connection.getresponse()
+
+
+def statuses(server: HealthServer) -> dict[str, int]:
+    names = ("livez", "readyz", "leader", "standby")
+    return {name: get(server, f"/{name}").status for name in names}
+
+
+def figures(server: HealthServer) -> dict[str, float]:
+    """Return each sample of the metrics, by its name and its labels."""
+    text = get(server, "/metrics").read().decode()
+    return {
+        sample.name + "".join(f",{value}" for value in sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_a_standby(server: HealthServer, health: MasterHealth, clock: FakeClock) -> None:
+    """A master that does not lead is alive at once, and a standby once the backend answers."""
+    assert statuses(server) == {"livez": 200, "readyz": 503, "leader": 503, "standby": 503}
+
+    health.answered()
+    assert statuses(server) == {"livez": 200, "readyz": 200, "leader": 503, "standby": 200}
+    assert get(server, "/standby").getheader("X-JRS-Epoch") is None
+
+    clock.now += READY_WITHIN + 1
+    assert statuses(server) == {"livez": 200, "readyz": 503, "leader": 503, "standby": 503}
+
+
+def test_a_leader(server: HealthServer, health: MasterHealth) -> None:
+    """It leads once it has recovered the jobs, and names its epoch; no longer once its lease has
+    ended, its loss is known, or it has stepped down."""
+    led = Led(7)
+    health.answered()
+    health.elected(led, Tally)
+    assert get(server, "/leader").status == 503
+
+    health.leads()
+    assert get(server, "/leader").status == 200
+    assert get(server, "/leader").getheader("X-JRS-Epoch") == "7"
+    assert get(server, "/standby").status == 503
+
+    led.left = -0.1
+    assert get(server, "/leader").status == 503
+    led.left = 5.0
+    assert get(server, "/leader").status == 200
+    led.lost.set()
+    assert get(server, "/leader").status == 503
+    health.stepped_down(lost=True)
+    assert statuses(server) == {"livez": 200, "readyz": 200, "leader": 503, "standby": 200}
+
+
+def test_a_leader_whose_loop_hangs(
+    server: HealthServer, health: MasterHealth, clock: FakeClock
+) -> None:
+    """It is not alive, although its heartbeats continue; it is again once its loop turns."""
+    health.elected(Led(1), Tally)
+    health.leads()
+    clock.now += LIVE_WITHIN + 1
+    health.answered()
+    assert statuses(server) == {"livez": 503, "readyz": 200, "leader": 200, "standby": 503}
+
+    health.turned()
+    assert get(server, "/livez").status == 200
+
+
+def test_metrics_exist_from_the_start(server: HealthServer) -> None:
+    """Each one is 0 before anything has happened, and none of them names a job."""
+    found = figures(server)
+
+    assert set(found.values()) == {0.0}
+    assert {
+        *("jrs_leader", "jrs_epoch", "jrs_lease_remaining_seconds", "jrs_elections_total"),
+        *("jrs_leaderships_ended_total,lost", "jrs_attempts_ended_total,died"),
+        *("jrs_jobs,queued", "jrs_jobs,held", "jrs_jobs,cleanup", "jrs_jobs,running"),
+        *("jrs_commits_fenced_total", "jrs_commits_unknown_total", "jrs_failover_seconds_count"),
+    } <= set(found)
+
+
+def test_metrics_tell_what_happened(
+    server: HealthServer, health: MasterHealth, clock: FakeClock
+) -> None:
+    """Each counter counts what its name says."""
+    health.elected(Led(3), lambda: Tally(running=2, queued=5, held=1, cleanup=4))
+    clock.now += 0.75
+    health.leads()
+    health.attempt_started()
+    health.attempt_ended("died")
+    health.commit_failed(Fenced("a newer leader"))
+    health.commit_failed(OutcomeUnknown("who knows"))
+    health.commit_failed(ValueError("no outcome"))
+    found = figures(server)
+
+    assert (found["jrs_leader"], found["jrs_epoch"]) == (1, 3)
+    assert found["jrs_lease_remaining_seconds"] == 10
+    assert [found[f"jrs_jobs,{name}"] for name in ("running", "queued", "held", "cleanup")] == [
+        2, 5, 1, 4,
+    ]  # fmt: skip
+    assert found["jrs_attempts_started_total"] == found["jrs_attempts_ended_total,died"] == 1
+    assert found["jrs_commits_fenced_total"] == found["jrs_commits_unknown_total"] == 1
+    assert found["jrs_failover_seconds_bucket,0.5"] == 0
+    assert found["jrs_failover_seconds_bucket,1"] == found["jrs_failover_seconds_bucket,+Inf"] == 1
+    assert found["jrs_failover_seconds_sum"] == 0.75
+
+    health.stepped_down(lost=False)
+    found = figures(server)
+    assert found["jrs_leaderships_ended_total,resigned"] == found["jrs_elections_total"] == 1
+    assert found["jrs_leader"] == found["jrs_epoch"] == found["jrs_jobs,queued"] == 0
+
+
+def test_other_requests(server: HealthServer) -> None:
+    """Only GET and HEAD are answered, and what is no probe is not found."""
+    assert get(server, "/leader", "POST").status == 405
+    assert get(server, "/v1/jobs").status == 404
+    head = get(server, "/livez", "HEAD")
+    assert (head.status, head.read()) == (200, b"")
+    assert get(server, "/livez?verbose").status == 200
+
+
+def test_slow_and_broken_clients_delay_nobody(server: HealthServer) -> None:
+    """Clients that send nothing, half a request, too much of one, or that go away."""
+    with socket.create_connection(("127.0.0.1", server.port), BOUND) as big:
+        big.sendall(b"GET /livez HTTP/1.1\r\n" + b"x: y\r\n" * 4000)
+    waiting = [socket.create_connection(("127.0.0.1", server.port), BOUND) for _ in range(100)]
+    try:
+        for one in waiting[::2]:
+            one.sendall(b"GET /livez HT")
+        assert get(server, "/livez").status == 200
+    finally:
+        for one in waiting:
+            one.close()
+    assert get(server, "/livez").status == 200
+
+
+def test_a_socket_that_only_its_user_opens(tmp_path: Path, health: MasterHealth) -> None:
+    """A socket in a folder has mode 0600; one that a killed process has left is replaced, one that
+    is in use is not, nor is a file; and it is removed at the end."""
+    path = tmp_path / "m.sock"
+    address = Address.of(f"unix:{path}")
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(path))
+    with HealthServer(address, health):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(BOUND)
+            client.connect(str(path))
+            client.sendall(b"GET /livez HTTP/1.0\r\n\r\n")
+            assert client.recv(64).startswith(b"HTTP/1.1 200 OK")
+        with pytest.raises(InvalidInput, match="another process listens there"):
+            HealthServer(address, health)
+    assert not path.exists()
+
+    path.write_text("mine")
+    with pytest.raises(InvalidInput, match="something else is there"):
+        HealthServer(address, health)
+    assert path.read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    "text", ["8080", "unix:m.sock", "http://h:80", "h:99999", "a b:1", "unix:/" + "x" * 200]
+)
+def test_what_is_no_address(text: str) -> None:
+    with pytest.raises(InvalidInput, match="write unix:/"):
+        Address.of(text)
+
+
+def test_the_thread_ends(health: MasterHealth) -> None:
+    """Nothing is left of a server that was closed."""
+    before = len(os.listdir("/proc/self/fd"))
+    with HealthServer(Address.of("127.0.0.1:0"), health) as server:
+        with socket.create_connection(("127.0.0.1", server.port), BOUND):
+            assert get(server, "/livez").status == 200
+    until(lambda: "jrs-health" not in {thread.name for thread in threading.enumerate()}, "it ends")
+    assert len(os.listdir("/proc/self/fd")) <= before

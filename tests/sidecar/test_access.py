@@ -1,0 +1,300 @@
+"""Who is let in: tokens, roles, hosts, origins, sockets, certificates, links."""
+
+from __future__ import annotations
+
+import re
+import stat
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jrs import Client
+from jrs.contract.errors import AccessDenied, InvalidInput
+from jrs.contract.listening import Address
+from jrs.sidecar.access import OPEN
+from jrs.sidecar.app import ROUTES
+from jrs.sidecar.opening import link
+from jrs.sidecar.serving import Guards, serve
+from jrs.sidecar.table import Role
+from jrs.sidecar.tokens import LINK_LASTS, SESSION_LASTS, Caller, Sessions, TokenFile
+from tests.recovery.support import FakeClock
+from tests.sidecar.conftest import OPERATE, READ, Served, serving, write_tokens
+
+HTML = "text/html,application/xhtml+xml"
+
+
+def test_every_route_needs_a_token(served: Served) -> None:
+    """Without a token, or with a wrong one, every route, page and metric is refused; the probes
+    and what is static are open, and tell nothing."""
+    paths = {route.path for route in ROUTES} | {"/", "/jobs", "/jobs/a", "/metrics", "/logout"}
+    paths |= {"/v1/openapi.json", "/v1/login-link", "/v1/nope"}
+    for path in paths:
+        for token in (None, "wrong-0123456789abcdef", OPERATE[:-1], ""):
+            for method in ("GET", "POST"):
+                answer = served.ask(method, path, token=token)
+                assert answer.status == 401, path
+                assert answer.headers["www-authenticate"].startswith("Bearer")
+    for path in ("/livez", "/readyz", "/static/jrs.css"):
+        assert served.get(path, token=None).status == 200
+    assert set(OPEN) == {"/livez", "/readyz", "/login", "/static/"}
+
+
+def test_a_reader_changes_nothing(served: Served) -> None:
+    """With the role read, each verb is refused before it is looked at."""
+    for route in ROUTES:
+        if route.method == "POST":
+            answer = served.post(route.path, token=READ)
+            assert (answer.status, answer.json["title"]) == (403, "The role is too small")
+    assert served.get("/v1/jobs", token=READ).json["jobs"] == []
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:80", "127.0.0.2", "localhost.evil", ""]
+)
+def test_a_foreign_host(served: Served, host: str) -> None:
+    """A name that is not ours is refused, with a token too: names can be rebound."""
+    for path in ("/v1/jobs", "/livez", "/"):
+        assert served.get(path, Host=host).status in (400, 421)
+
+
+def test_a_host_that_was_allowed(client: Client, tmp_path: Path) -> None:
+    with serving(client, tmp_path, hosts=("jrs.example",)) as served:
+        assert served.get("/v1/jobs", Host="jrs.example:443").status == 200
+        assert served.get("/v1/jobs", Host="JRS.example").status == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://localhost:1"},
+        {"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "no-cors"},
+        {"Sec_Fetch_Site": "same-site", "Sec_Fetch_Mode": "cors"},
+    ],
+)
+def test_a_page_of_another_site(served: Served, headers: dict[str, Any]) -> None:
+    """Whatever a page of another site asks is refused, reads too; no answer allows another one."""
+    for method in ("GET", "POST"):
+        answer = served.ask(method, "/v1/jobs", {} if method == "POST" else None, **headers)
+        assert answer.status == 403
+        assert not [name for name in answer.headers if name.startswith("access-control")]
+    assert served.ask("OPTIONS", "/v1/jobs", **headers).status == 403
+
+
+def test_an_own_page(served: Served) -> None:
+    """A page of ours, and a link from elsewhere that is followed, are answered."""
+    host = f"127.0.0.1:{served.port}"
+    own = {"Host": host, "Origin": f"http://{host}", "Sec_Fetch_Site": "same-origin"}
+    assert served.post("/v1/cluster/unpause", **own).status == 200
+    followed = {"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "navigate"}
+    assert served.get("/", **followed).status == 200
+    assert served.post("/v1/cluster/unpause", **followed).status == 403
+
+
+def test_headers_of_every_answer(served: Served) -> None:
+    """Each answer forbids inline code, frames, sniffing, referrers and caches."""
+    for path, token in (("/", OPERATE), ("/v1/jobs", None), ("/static/jrs.js", None)):
+        headers = served.get(path, token=token).headers
+        policy = headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "frame-ancestors 'none'" in policy
+        assert "unsafe" not in policy
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["referrer-policy"] == "no-referrer"
+        assert headers["cache-control"] == "no-store"
+        assert "server" not in headers
+
+
+# -- the token file ------------------------------------------------------------------------
+
+
+def test_tokens_are_rotated(served: Served) -> None:
+    """A changed file counts at once: the new token is let in, the old one is not; nor is a browser
+    that came by it."""
+    session = log_in(served, READ)
+    assert served.get("/", token=None, Cookie=session).status == 200
+    new = "operate-another-0123456789"
+    write_tokens(served.tokens, f"operate {new}\n")
+
+    assert served.get("/v1/jobs", token=new).status == 200
+    assert served.get("/v1/jobs", token=OPERATE).status == 401
+    assert served.get("/v1/jobs", token=READ).status == 401
+    assert served.get("/", token=None, Cookie=session).status == 401
+
+
+@pytest.mark.parametrize("text", ["", "operate short\n", "root 0123456789abcdef\n", "operate\n"])
+def test_a_file_that_turns_bad_lets_nobody_in(served: Served, text: str) -> None:
+    """Nobody is let in by what was read before; the answer shows no token."""
+    write_tokens(served.tokens, text)
+    answer = served.get("/v1/jobs")
+    assert (answer.status, answer.json["title"]) == (503, "Nobody can be let in")
+    assert OPERATE not in answer.text
+    write_tokens(served.tokens, f"operate {OPERATE}\n")
+    assert served.get("/v1/jobs").status == 200
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o604, 0o660])
+def test_a_file_that_others_read_is_refused(tmp_path: Path, served: Served, mode: int) -> None:
+    """At the start, and when its mode changes while the server runs."""
+    path = write_tokens(tmp_path / "open", f"operate {OPERATE}\n")
+    path.chmod(mode)
+    with pytest.raises(InvalidInput, match="chmod 600"):
+        TokenFile(path)
+    served.tokens.chmod(mode)
+    assert served.get("/v1/jobs").status == 503
+
+
+def test_a_port_needs_a_guard(client: Client, tmp_path: Path) -> None:
+    """Without a token file or certificates of clients, no port is opened; TLS alone is no guard."""
+    from jrs.sidecar.serving import Tls
+
+    address = Address.of("127.0.0.1:0")
+    for guards in (Guards(), Guards(tls=Tls(tmp_path / "c", tmp_path / "k"))):
+        with pytest.raises(InvalidInput, match="can be reached by others"):
+            serve(client, address, guards, threading.Event())
+
+
+def test_a_socket_needs_no_token(client: Client, tmp_path: Path) -> None:
+    """A socket in a folder has mode 0600, and its user may do everything."""
+    import http.client
+    import socket
+
+    path = tmp_path / "api.sock"
+    stop, ready = threading.Event(), threading.Event()
+    thread = threading.Thread(
+        target=serve, args=(client, Address.of(f"unix:{path}"), Guards(), stop, ready)
+    )
+    thread.start()
+    try:
+        assert ready.wait(60)
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        connection = http.client.HTTPConnection("localhost")
+        connection.sock = socket.socket(socket.AF_UNIX)
+        connection.sock.connect(str(path))
+        connection.request("POST", "/v1/cluster/pause", b"{}")
+        answer = connection.getresponse()
+        assert (answer.status, b"@" in answer.read()) == (200, True)
+        connection.close()
+    finally:
+        stop.set()
+        thread.join()
+    assert not path.exists()
+
+
+# -- browsers ------------------------------------------------------------------------------
+
+
+def log_in(served: Served, token: str = OPERATE) -> str:
+    """Return the cookie of a browser that has followed a link."""
+    path = served.post("/v1/login-link", token=token).json["path"]
+    answer = served.get(path, token=None)
+    assert (answer.status, answer.headers["location"]) == (303, "/")
+    cookie = answer.headers["set-cookie"]
+    assert re.search("HttpOnly.*SameSite=strict", cookie)
+    return cookie.partition(";")[0]
+
+
+def test_a_link_works_once(served: Served) -> None:
+    """It logs one browser in, with the role of the token that asked for it; nobody else."""
+    path = served.post("/v1/login-link", token=READ).json["path"]
+    cookie = served.get(path, token=None).headers["set-cookie"].partition(";")[0]
+    assert served.get(path, token=None).status == 403
+
+    assert served.get("/", token=None, Cookie=cookie).status == 200
+    assert served.post("/v1/cluster/pause", {}, token=None, Cookie=cookie).status == 403
+    assert served.get("/", token=None, Cookie=cookie + "x").status == 401
+    assert served.post("/logout", token=None, Cookie=cookie).status == 200
+    assert served.get("/", token=None, Cookie=cookie).status == 401
+
+
+def test_a_browser_that_is_not_logged_in(served: Served) -> None:
+    """It is told in a page what to do, and what is no page is a problem."""
+    answer = served.get("/", token=None, Accept=HTML)
+    assert (answer.status, "jrs open" in answer.text) == (401, True)
+    assert served.get("/login?code=guess", token=None).status == 403
+
+
+def test_jrs_open(served: Served, tmp_path: Path) -> None:
+    """The link has the role of the file's first token; a wrong token and no server are told."""
+    url = f"http://127.0.0.1:{served.port}"
+    made = link(url, served.tokens)
+    assert served.get(made.removeprefix(url), token=None).status == 303
+    wrong = write_tokens(tmp_path / "wrong", "operate 0123456789abcdefgh\n")
+    with pytest.raises(AccessDenied, match="refuses the token: status 401"):
+        link(url, wrong)
+    with pytest.raises(InvalidInput, match="cannot open a socket"):
+        link("unix:/run/jrs.sock", served.tokens)
+
+
+def test_links_and_sessions_end() -> None:
+    """A link lasts a minute, a session half a day."""
+    clock = FakeClock()
+    sessions = Sessions(clock)
+    caller = Caller("me", Role.READ)
+    late, code = sessions.link(caller), sessions.link(caller)
+    session = sessions.open(code) or ""
+    assert sessions.caller(session) == caller
+    clock.now += LINK_LASTS + 1
+    assert sessions.open(late) is None
+    clock.now += SESSION_LASTS
+    assert sessions.caller(session) is None
+
+
+def test_tokens_are_not_logged(served: Served, caplog: pytest.LogCaptureFixture) -> None:
+    """What is logged says who has done what, and no token, link or cookie."""
+    caplog.set_level(0)
+    session = log_in(served)
+    served.post("/v1/cluster/pause", {"reason": "secret-reason"})
+    served.get("/v1/jobs?status=x")
+    logged = "\n".join(record.getMessage() for record in caplog.records)
+    assert "ops: POST /v1/cluster/pause: 200" in logged
+    for secret in (OPERATE, session.partition("=")[2], "code=", "secret-reason"):
+        assert secret not in logged
+
+
+# -- certificates --------------------------------------------------------------------------
+
+
+def test_certificates_of_clients(client: Client, tmp_path: Path) -> None:
+    """Over TLS with an authority of clients, the owner of a certificate may operate, and nobody
+    else can even ask; with tokens as well, the token decides."""
+    import http.client
+    import ssl
+
+    from jrs.sidecar.serving import Tls
+    from jrs.testing.servers.certificates import make_certificates
+
+    made = make_certificates(tmp_path)
+    tls = Tls(made.cert, made.key, made.ca)
+    stranger = ssl.create_default_context(cafile=str(made.ca))
+
+    def ask(port: int, context: ssl.SSLContext, **headers: str) -> int:
+        connection = http.client.HTTPSConnection("localhost", port, context=context, timeout=60)
+        try:
+            connection.request("POST", "/v1/cluster/pause", b"{}", headers)
+            return connection.getresponse().status
+        finally:
+            connection.close()
+
+    with serving(client, tmp_path, tls=tls) as served:
+        with pytest.raises((ssl.SSLError, ConnectionError, http.client.HTTPException)):
+            ask(served.port, stranger)
+        assert ask(served.port, made.client_context()) == 401
+        read = {"Authorization": f"Bearer {READ}"}
+        assert ask(served.port, made.client_context(), **read) == 403
+    with serving(client, tmp_path, with_tokens=False, tls=tls) as served:
+        with pytest.raises((ssl.SSLError, ConnectionError, http.client.HTTPException)):
+            ask(served.port, stranger)
+        assert ask(served.port, made.client_context()) == 200
+
+
+def test_certificates_that_cannot_be_used(client: Client, tmp_path: Path) -> None:
+    from jrs.sidecar.serving import Tls
+
+    tokens = write_tokens(tmp_path / "tokens", f"operate {OPERATE}\n")
+    guards = Guards(tokens, Tls(tmp_path / "none", tmp_path / "none"))
+    with pytest.raises(InvalidInput, match="certificates cannot be used"):
+        serve(client, Address.of("127.0.0.1:0"), guards, threading.Event())

@@ -1,0 +1,240 @@
+"""The pages: what they tell without JavaScript, and that hostile texts stay texts."""
+
+from __future__ import annotations
+
+import re
+import time
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from jrs import Client, JobResult, JobStatus
+from jrs.client import overview as overviews
+from jrs.records import keys
+from jrs.records.attempts import AttemptSummary
+from jrs.records.codec import encode
+from jrs.records.model import AttemptRecord, Failure, JobSpec, StageRecord, StopMode, StopRecord
+from jrs.records.stop import StopState
+from jrs.sidecar.pages import HERE, STATIC
+from jrs.sidecar.timeline import timeline
+from jrs.store.jobs import JobCatalog
+from tests.sidecar.conftest import Served
+
+EVIL = "</pre><script>alert(1)</script><img src=x onerror=alert(1)>\"'\x1b[31m\u202e"
+
+
+class Elements(HTMLParser):
+    """The elements of a page, and what is wrong with them for a strict policy."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.inline: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        self.tags.append((tag, found))
+        if tag == "style" or (tag == "script" and "src" not in found):
+            self.inline.append(tag)
+        self.inline += [name for name in found if name.startswith("on") or name == "style"]
+        for name in ("href", "src", "action"):
+            value = found.get(name) or ""
+            if value and not value.startswith(("/", "#")):
+                self.inline.append(f"{name}={value}")
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [found for name, found in self.tags if name == tag]
+
+
+def page(served: Served, path: str, status: int = 200) -> Elements:
+    answer = served.get(path, Accept="text/html")
+    assert answer.status == status, answer.text
+    elements = Elements(answer.text)
+    assert elements.inline == []
+    assert "\x1b" not in answer.text
+    assert "\u202e" not in answer.text
+    return elements
+
+
+def put(client: Client, key: str, value: Any) -> None:
+    client.backend.overwrite(key, encode(value))
+
+
+@pytest.fixture
+def crowded(client: Client) -> Client:
+    """A cluster in which something of each kind has happened, with hostile texts everywhere."""
+    now = time.time()
+    spec = JobSpec("held", "m:f", {"text": EVIL}, tags=(EVIL[:40].replace("\x1b", ""),))
+    client.submit_spec(spec)
+    put(client, keys.STOPS + "held",
+        StopRecord("held", StopMode.HOLD, StopState.DONE, now, EVIL))  # fmt: skip
+    client.submit_spec(JobSpec("waits", "m:f"))
+    client.submit_spec(JobSpec("runs", "m:f"))
+    earlier = (
+        AttemptSummary(1, 3, "m1", "host-a", 11, now - 90, now - 70, f"died: {EVIL}"),
+        AttemptSummary(2, 3, "m1", "host-a", 12, now - 60),
+    )
+    put(client, keys.ATTEMPTS + "runs", AttemptRecord(
+        "runs", 3, 4, "m2", now - 30, 1, Failure("exit", EVIL), now - 90, host="host-b",
+        earlier=earlier,
+    ))  # fmt: skip
+    put(client, keys.stage("runs", "ingest"),
+        StageRecord("runs", "ingest", None, 2, 3, 20.0, now - 35))  # fmt: skip
+    failure = Failure("exception", EVIL, f"Traceback\n{EVIL}")
+    client.results.create_dirty(
+        JobResult("failed", JobStatus.FAILED, None, failure, finished_at=now), None
+    )
+    client.results.create_dirty(
+        JobResult("done", JobStatus.FINISHED, {"text": EVIL}, finished_at=now), None
+    )
+    return client
+
+
+def test_the_front_page(crowded: Client, served: Served) -> None:
+    """It says whether a master leads, and what is held, failed, dirty, running and waiting."""
+    found = page(served, "/")
+    text = " ".join(" ".join(found.texts).split())
+
+    assert "No master leads" in text
+    for name in ("held", "failed", "done", "waits", "runs"):
+        assert {"href": f"/jobs/{name}"} in found.all("a")
+    assert [one["id"] for one in found.all("section") if "id" in one] == [
+        "held", "dirty", "failed", "waiting",
+    ]  # fmt: skip
+    assert "jrs resume" in text
+
+
+def test_the_overview_of_many_jobs(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many jobs wait, it looks at a bounded number, and says that there are more."""
+    monkeypatch.setattr(overviews, "MOST", 3)
+    for number in range(9):
+        client.submit("m:f", id=f"job-{number}")
+    viewed: list[str] = []
+    view = JobCatalog.view
+
+    def counted(catalog: JobCatalog, job_id: str) -> Any:
+        viewed.append(job_id)
+        return view(catalog, job_id)
+
+    monkeypatch.setattr(JobCatalog, "view", counted)
+    found = overviews.overview(client)
+    assert (len(found.waiting), found.left_out) == (3, True)
+    assert len(viewed) == 3
+
+
+def test_an_empty_cluster(served: Served) -> None:
+    text = " ".join(page(served, "/").texts)
+    assert "Nothing is held" in text
+    assert "jrs master" in text
+    assert "No job fits." in "".join(page(served, "/jobs?status=FAILED").texts)
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/jobs", "/jobs/held", "/jobs/runs", "/jobs/failed", "/jobs/done"]
+)
+def test_hostile_texts_are_texts(crowded: Client, served: Served, path: str) -> None:
+    """No text of a job becomes an element, a script or a control character."""
+    found = page(served, path)
+
+    assert found.all("script") == [{"src": "/static/jrs.js", "defer": None}]
+    assert [one["src"] for one in found.all("img")] == ["/static/jrs.svg"]
+
+
+def test_a_hostile_path(served: Served) -> None:
+    """What is no job is told, as a text."""
+    page(served, "/jobs/%3Cscript%3Ealert(1)%3C%2Fscript%3E", 404)
+    page(served, "/jobs/none", 404)
+    page(served, "/jobs?status=%3Cscript%3E", 422)
+
+
+@pytest.mark.parametrize("path", ["/", "/jobs", "/jobs/runs"])
+def test_everybody_can_use_it(crowded: Client, served: Served, path: str) -> None:
+    """Landmarks, one heading of the first level, headers of tables, labels, a skip link; what
+    scrolls can be reached by keyboard."""
+    found = page(served, path)
+    names = [tag for tag, _ in found.tags]
+
+    assert [names.count(tag) for tag in ("main", "h1", "header", "footer")] == [1, 1, 1, 1]
+    assert found.all("html") == [{"lang": "en"}]
+    assert all("scope" in one for one in found.all("th"))
+    assert all("aria-label" in one or "aria-labelledby" in one for one in found.all("nav"))
+    assert {"class": "skip", "href": "#content"} in found.all("a")
+    assert found.all("meta")[1]["name"] == "viewport"
+    assert all(one["tabindex"] == "0" for one in found.all("div")
+               if "scrolls" in (one.get("class") or ""))  # fmt: skip
+    ids = [one["id"] for _, one in found.tags if "id" in one]
+    assert len(ids) == len(set(ids))
+
+
+def test_a_job_page(crowded: Client, served: Served) -> None:
+    """It has the time line with both epochs and the failover, a table of the same, and the next
+    commands."""
+    found = page(served, "/jobs/runs")
+    svg = served.get("/jobs/runs").text.partition("<svg")[2].partition("</svg>")[0]
+
+    assert svg.count('class="band') == 2
+    assert "epoch 3" in svg
+    assert "epoch 4" in svg
+    assert svg.count('class="failover"') == 1
+    assert [svg.count(f'"bar {kind}"') for kind in ("died", "lost", "running", "stage")] == [1] * 4
+    assert "<title" in svg
+    assert "<desc" in svg
+    steps = [text for text in found.texts if text.startswith("jrs ")]
+    assert "jrs logs -f runs" in steps or "jrs explain runs" in steps
+
+
+def test_a_failed_job_page(crowded: Client, served: Served) -> None:
+    """It has the traceback, and how to run the job again."""
+    texts = page(served, "/jobs/failed").texts
+    assert [text for text in texts if text.startswith("Traceback\n</pre><script>")]
+    assert "jrs retry failed" in texts
+    assert "jrs cleanup retry failed" in texts
+
+
+def test_a_time_line_of_nothing_and_of_much(client: Client) -> None:
+    """A job without attempts has none; one with the same moment everywhere, or with many attempts,
+    has one of finite numbers."""
+    client.submit_spec(JobSpec("job", "m:f"))
+    view = client.job("job").view()
+    assert timeline(view, ()) == ""
+    record = AttemptRecord("job", 100, 50, "m", 5.0, first_started_at=5.0, earlier=tuple(
+        AttemptSummary(n, n // 2, f"<m{n}>", "", 0, 5.0, 5.0, "died") for n in range(1, 100)
+    ))  # fmt: skip
+    drawn = timeline(attrs.evolve(view, attempt=record), (), now=5.0)
+    assert "nan" not in drawn
+    assert "inf" not in drawn
+    assert "<m" not in drawn
+    assert max(float(x) for x in re.findall(r' x="([-0-9.]+)"', drawn)) <= 1000
+
+
+def test_the_script_is_short() -> None:
+    """It has at most 100 lines, and asks nobody but its own server."""
+    script = (STATIC / "jrs.js").read_text()
+    assert len(script.splitlines()) <= 100
+    for path in [*STATIC.iterdir(), *(HERE / "templates").iterdir()]:
+        assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", path.read_text()), path
+    assert not re.search(r"\b(eval|innerHTML|Function)\b", script)
+
+
+def test_pages_are_live(served: Served) -> None:
+    """Each page names the stream that tells when to fetch it again."""
+    assert page(served, "/").all("main")[0]["data-events"] == "/v1/events"
+    served.post("/v1/jobs", {"id": "a.b", "entry": "m:f"})
+    found = page(served, "/jobs/a.b")
+    stream = served.events(str(found.all("main")[0]["data-events"]))
+    assert stream.next()[0] == "job"
+    stream.close()
+
+
+def test_static_files_only(served: Served, tmp_path: Path) -> None:
+    """Nothing outside of the folder of static files is served."""
+    for path in ("/static/../tokens.py", "/static/%2e%2e/tokens.py", "/static//etc/passwd"):
+        assert served.get(path).status == 404

@@ -1,0 +1,180 @@
+"""`jrs serve` as a process, next to real masters: failovers, frozen backends, other tools."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from jrs import connect
+from jrs.testing.masters import Masters
+from jrs.testing.servers import EtcdServer
+from jrs.testing.servers.fixtures import missing
+from tests.recovery.support import job
+from tests.sidecar.conftest import _PORTS, OPERATE, READ, Served, write_tokens
+from tests.support import BOUND, in_long_form, until
+
+Start = Callable[..., Served]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Start `jrs serve` for a cluster."""
+    with ExitStack() as stack:
+
+        def start_one(url: str, cluster: str = "default") -> Served:
+            tokens = write_tokens(tmp_path / "tokens", f"operate {OPERATE}\nread {READ}\n")
+            port = _PORTS.take()
+            command = [sys.executable, "-m", "jrs", "--backend", url, "--cluster", cluster, "serve"]
+            command += ["--listen", f"127.0.0.1:{port}", "--token-file", str(tokens)]
+            command += ["--storage", str(tmp_path)]
+            process = stack.enter_context(
+                subprocess.Popen(command, stderr=subprocess.DEVNULL, cwd=tmp_path)
+            )
+            stack.callback(process.terminate)
+            client = stack.enter_context(connect(url, cluster=cluster))
+            served = Served(client, port, tokens)
+            until(lambda: _status(served, "/livez") == 200, "it answers")
+            return served
+
+        yield start_one
+
+
+def _status(served: Served, path: str) -> int:
+    try:
+        return served.get(path).status
+    except ConnectionError:
+        return 0
+
+
+@pytest.mark.parametrize("kind", ["file", "etcd"])
+def test_results_after_a_failover(
+    kind: str, request: pytest.FixtureRequest, start: Start, tmp_path: Path
+) -> None:
+    """The API tells who leads before and after a kill -9 of the leader, and has the result that the
+    next leader brought about; a stream sees it."""
+    etcd = kind == "etcd"
+    url = request.getfixturevalue("etcd_server").url() if etcd else (tmp_path / "s").as_uri()
+    cluster = uuid.uuid4().hex[:8]
+    with Masters(url, cluster=cluster, storage=tmp_path) as masters:
+        masters.start("m1")
+        masters.start("m2")
+        served = start(url, cluster)
+        until(lambda: served.get("/v1/cluster").json["leader"], "one leads")
+        before = served.get("/v1/cluster").json["leader"]
+        until(lambda: served.get("/readyz").status == 200, "it is ready")
+        hold = tmp_path / "hold"
+        hold.touch()
+        calls = tmp_path / "calls"
+        answer = served.post("/v1/jobs", {
+            "id": "two", "entry": job("two_stages"),
+            "arguments": {"calls": str(calls), "hold": str(hold)},
+        })  # fmt: skip
+        assert answer.status == 201
+        stream = served.events("/v1/jobs/two/events")
+        stream.until(lambda name, data: name == "job" and data["stages"] == 1)
+
+        masters.leader().kill()
+        hold.unlink()
+        after = stream.until(lambda name, data: name == "job" and data["status"] == "FINISHED")
+        stream.close()
+
+        assert after["attempt"] == 2
+        result = served.get("/v1/jobs/two/result?wait=60").json
+        assert result["payload"]["skipped"] == [True, False]
+        assert [one["epoch"] for one in result["attempts"]] == [
+            before["leading"], result["epoch"],
+        ]  # fmt: skip
+        until(lambda: (served.get("/v1/cluster").json["leader"] or before) != before, "another")
+        page = served.get("/jobs/two", Accept="text/html").text
+        assert page.count('class="failover"') == 1
+
+
+def test_a_frozen_backend(start: Start, etcd_server: EtcdServer) -> None:
+    """While etcd is frozen the server is alive and not ready, and what it is asked is unavailable;
+    afterwards it answers again."""
+    url = etcd_server.url()
+    served = start(f"{url}{'&' if '?' in url else '?'}timeout=2", uuid.uuid4().hex[:8])
+    member = next(iter(etcd_server))
+    member.pause()
+    try:
+        assert served.get("/livez").status == 200
+        until(lambda: served.get("/readyz").status == 503, "it is not ready")
+        answer = served.get("/v1/jobs")
+        assert answer.status == 503
+        assert answer.headers["retry-after"]
+        assert served.get("/", Accept="text/html").status == 503
+        assert served.get("/livez").status == 200
+    finally:
+        member.resume()
+    until(lambda: served.get("/v1/jobs").status == 200, "it answers again")
+
+
+def test_it_ends_by_a_signal(start: Start, tmp_path: Path) -> None:
+    """SIGTERM ends it with status 0, with a stream open, and what it cannot use is one line."""
+    url = (tmp_path / "s").as_uri()
+    connect(url).close()
+    path = tmp_path / "api.sock"
+    command = [sys.executable, "-m", "jrs", "--backend", url, "serve", "--listen", f"unix:{path}"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        until(path.exists, "it listens")
+        second = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert (second.returncode, second.stderr.count("\n")) == (2, 2)
+        assert "another process listens there" in second.stderr
+        process.terminate()
+        assert process.wait(BOUND) == 0
+    assert not path.exists()
+
+
+def test_what_schemathesis_finds(start: Start, tmp_path: Path) -> None:
+    """Requests made from the description, right and wrong ones, are never answered by a failure of
+    the server, and as the description says."""
+    url = (tmp_path / "s").as_uri()
+    connect(url).close()
+    served = start(url)
+    examples = in_long_form(400, 4)
+    program = Path(sys.executable).with_name("schemathesis")
+    found = subprocess.run(
+        [
+            program, "run", f"http://127.0.0.1:{served.port}/v1/openapi.json",
+            "-H", f"Authorization: Bearer {OPERATE}", "--max-examples", str(examples),
+            "--checks", "not_a_server_error,content_type_conformance,response_schema_conformance",
+            "--phases", "fuzzing", "--exclude-path-regex", "events|/log$", "--no-color",
+            "--request-timeout", "60", "--seed", "1",
+        ],
+        capture_output=True, text=True, check=False, cwd=tmp_path,
+        env={**os.environ, "HOME": str(tmp_path)},
+    )  # fmt: skip
+    assert found.returncode == 0, found.stdout + found.stderr
+
+
+@pytest.mark.soak
+def test_promtool_finds_nothing(start: Start, tmp_path: Path) -> None:
+    """`promtool check metrics` has nothing to say about the metrics of a master and of the API."""
+    if shutil.which("promtool") is None:
+        missing("promtool is missing: apt-get install prometheus")
+    from jrs.recovery.health.facts import MasterHealth
+    from jrs.recovery.health.metrics import exposition
+
+    url = (tmp_path / "s").as_uri()
+    with connect(url) as client:
+        client.submit("m:f", id="job")
+    served = start(url)
+    texts = [
+        exposition(MasterHealth().facts()),
+        served.get("/metrics").text,
+        served.get("/metrics?job=job").text,
+    ]
+    for text in texts:
+        checked = subprocess.run(
+            ["promtool", "check", "metrics"],
+            input=text, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert (checked.returncode, checked.stdout + checked.stderr) == (0, "")

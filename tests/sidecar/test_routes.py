@@ -1,0 +1,272 @@
+"""The routes: each is one call of the client, with the JSON that the command line prints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from openapi_spec_validator import OpenAPIV31SpecValidator
+
+from jrs import Client, JobResult, JobStatus
+from jrs.client import plain
+from jrs.contract.errors import (
+    CorruptRecord,
+    DuplicateJob,
+    Fenced,
+    InvalidInput,
+    JrsError,
+    NoSuchJob,
+    OutcomeUnknown,
+    ResultExpired,
+    TooLarge,
+    Unavailable,
+    WrongState,
+)
+from jrs.sidecar.app import ROUTES
+from jrs.sidecar.problems import problem_of
+from jrs.sidecar.table import BadRequest
+from tests.sidecar.conftest import READ, Served
+
+JOB: dict[str, Any] = {"id": "nightly", "entry": "etl.jobs:nightly", "arguments": {"day": 1}}
+
+
+def ended(client: Client, id: str) -> None:
+    """Have a job that has ended and is cleaned up, without a master."""
+    client.results.create_dirty(JobResult(id, JobStatus.FINISHED, 7, finished_at=5.0), None)
+    client.results.mark_clean(id, None)
+
+
+def test_submitting_is_idempotent(served: Served) -> None:
+    """A new job is 201, the same one again 200, another one with its id 409; it is told who."""
+    first = served.post("/v1/jobs", JOB)
+    again = served.post("/v1/jobs", {**JOB, "priority": 0})
+    other = served.post("/v1/jobs", {**JOB, "arguments": {"day": 2}})
+
+    assert (first.status, again.status, other.status) == (201, 200, 409)
+    assert other.json["type"] == "urn:jrs:duplicate-job"
+    assert other.json["state"] == "submitted"
+    assert first.json == again.json == plain.of_job(served.client.job("nightly"))
+    assert first.json["spec"]["submitted_by"] == "ops"
+
+
+def test_all_of_a_spec_can_be_submitted(served: Served) -> None:
+    """Each field arrives in the job's spec."""
+    more = {
+        "runner": "process", "restart": {"attempts": 5, "on_exception": True}, "partitions": 8,
+        "snapshots": {"every": 60.0, "keep": 2}, "priority": 3, "slots": 2, "tags": ["team=a"],
+        "timeout": {"job": 60.0}, "settings": {"conf": {"spark.x": "1"}, "env": {"TZ": "UTC"}},
+        "on_result": {"run": "/bin/true"},
+    }  # fmt: skip
+    spec = served.post("/v1/jobs", {**JOB, **more}).json["spec"]
+
+    assert (spec["priority"], spec["slots"], spec["partitions"]) == (3, 2, 8)
+    assert spec["restart"]["attempts"] == 5
+    assert spec["settings"]["conf"] == {"spark.x": "1"}
+    assert spec["on_result"]["run"] == "/bin/true"
+    assert spec["tags"] == ["team=a"]
+
+
+def test_reading(served: Served) -> None:
+    """What is read is what the client returns, for both roles."""
+    served.post("/v1/jobs", JOB)
+    job = served.client.job("nightly")
+    reads = {
+        "": plain.of_job(job),
+        "/explain": plain.of_explanation(job.explain()),
+        "/history": {"history": plain.of_history(job.history())},
+        "/stages": {"stages": [], "stopping": {}},
+        "/snapshots": {"snapshots": []},
+    }
+    for path, expected in reads.items():
+        answer = served.get(f"/v1/jobs/nightly{path}", token=READ)
+        assert (answer.status, answer.json) == (200, expected), path
+    cluster = served.get("/v1/cluster").json
+    assert cluster["leader"] is None
+    assert cluster["summary"] == str(served.client.leader())
+    assert cluster["format"]["version"] == served.client.cluster_format().version
+
+
+def test_results(served: Served) -> None:
+    """A result is 200; of a job that runs 202; of an unknown one 404; an expired one 410."""
+    served.post("/v1/jobs", JOB)
+    ended(served.client, "done")
+    ended(served.client, "old")
+    assert served.post("/v1/jobs/old/expire").json == {"expired": ["old"]}
+
+    assert served.get("/v1/jobs/done/result").json["payload"] == 7
+    waiting = served.get("/v1/jobs/nightly/result")
+    assert (waiting.status, waiting.json["status"]) == (202, "CREATED")
+    assert served.get("/v1/jobs/none/result").status == 404
+    old = served.get("/v1/jobs/old/result")
+    assert (old.status, old.json["status"]) == (410, "FINISHED")
+
+
+def test_a_long_poll_sees_a_commit(served: Served) -> None:
+    """A poll that waits returns the result once it is there."""
+    served.post("/v1/jobs", JOB)
+    stream = served.events("/v1/jobs/nightly/events")
+    stream.next()
+    import threading
+
+    found: list[Any] = []
+    poll = threading.Thread(
+        target=lambda: found.append(served.get("/v1/jobs/nightly/result?wait=60"))
+    )
+    poll.start()
+    served.client.results.create_dirty(JobResult("nightly", JobStatus.FINISHED, "new"), None)
+    poll.join()
+    stream.close()
+
+    assert (found[0].status, found[0].json["payload"]) == (200, "new")
+
+
+def test_verbs(served: Served) -> None:
+    """Each verb is the client's call; repeated, it is the same; what it cannot do is refused."""
+    served.post("/v1/jobs", JOB)
+    path = "/v1/jobs/nightly"
+    for _ in range(2):
+        assert served.post(f"{path}/suspend", {"reason": "night", "grace": 5}).status == 200
+    stop = served.client.job("nightly").view().stop
+    assert stop is not None
+    assert (stop.reason, stop.grace) == ("night", 5)
+    assert served.post(f"{path}/drain").status == 409
+    for _ in range(2):
+        assert served.post(f"{path}/cancel", {"reason": "enough"}).json == {"requested": True}
+    assert served.post(f"{path}/rescale", {"partitions": 0}).status == 422
+    assert served.post(f"{path}/upgrade", {"entry": "etl.py:f"}).status == 422
+    assert served.post(f"{path}/cleanup/retry").status == 404
+    assert served.post("/v1/jobs/none/cancel").status == 404
+    assert served.post(f"{path}/retry", {"as_id": "again"}).status == 409
+
+
+def test_the_cluster_is_steered(served: Served) -> None:
+    """A pause and its end; a switchover needs a leader."""
+    first = served.post("/v1/cluster/pause", {"reason": "the lake is moved"}).json
+    assert served.post("/v1/cluster/pause", {"reason": "again"}).json == first
+    assert served.get("/v1/cluster").json["paused"]["reason"] == "the lake is moved"
+    assert served.post("/v1/cluster/unpause").json == {"was_paused": True}
+    assert served.post("/v1/cluster/unpause").json == {"was_paused": False}
+    assert served.post("/v1/cluster/switchover", {}).status == 409
+
+
+@pytest.mark.parametrize(
+    ("path", "raw", "status", "says"),
+    [
+        ("/v1/jobs", b"{", 400, "not JSON"),
+        ("/v1/jobs", b"\xff", 400, "not JSON"),
+        ("/v1/jobs", b"[" * 100_000, 400, "not JSON"),
+        ("/v1/jobs", b"[]", 422, "must be a JSON object"),
+        ("/v1/jobs", b"{}", 422, "id is missing"),
+        ("/v1/jobs", b'{"id": "a", "entry": "m:f", "nope": 1}', 422, "no field 'nope'"),
+        ("/v1/jobs", b'{"id": "a b", "entry": "m:f"}', 422, "job id"),
+        ("/v1/jobs", b'{"id": 7, "entry": "m:f"}', 422, "must be a JSON string"),
+        ("/v1/jobs", b'{"id": "a", "entry": "here.py:f"}', 422, "absolute path"),
+        ("/v1/jobs", b'{"id": "a", "entry": "m:f", "slots": true}', 422, "integer"),
+        ("/v1/jobs", b'{"id": "a", "entry": "m:f", "restart": {"x": 1}}', 422, "no field 'x'"),
+        ("/v1/jobs", b'{"id": "a", "entry": "m:f", "restart": {"attempts": 0}}', 422, "whole"),
+        ("/v1/jobs", b'{"id": "a", "entry": "m:f", "timeout": {"job": NaN}}', 422, "number"),
+        ("/v1/jobs", b'{"a": "' + b"x" * (1 << 20) + b'"}', 422, "more than"),
+        ("/v1/jobs/a/suspend", b'{"grace": -1}', 422, "grace must be from 0"),
+    ],
+)  # fmt: skip
+def test_bad_bodies(served: Served, path: str, raw: bytes, status: int, says: str) -> None:
+    """Each is a problem that says what is wrong, and changes nothing."""
+    answer = served.ask("POST", path, raw=raw)
+
+    assert (answer.status, answer.headers["content-type"]) == (status, "application/problem+json")
+    assert says in answer.json["detail"]
+    assert served.get("/v1/jobs").json == {"jobs": [], "next": None}
+
+
+@pytest.mark.parametrize(
+    "query", ["limit=0", "limit=x", "limit=2000", "status=NONE", "nope=1", "limit=1&limit=2",
+              "since=yesterday", "since=nan", "tag=", "after=a%20b"],
+)  # fmt: skip
+def test_bad_queries(served: Served, query: str) -> None:
+    answer = served.get(f"/v1/jobs?{query}")
+    assert (answer.status, answer.json["status"]) == (422, 422)
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "name"),
+    [
+        (BadRequest("x"), 400, "invalid-input"),
+        (InvalidInput("x"), 422, "invalid-input"),
+        (TooLarge("x"), 422, "too-large"),
+        (NoSuchJob("x"), 404, "no-such-job"),
+        (WrongState("x"), 409, "wrong-state"),
+        (DuplicateJob("x", "clean"), 409, "duplicate-job"),
+        (ResultExpired("x"), 410, "result-expired"),
+        (CorruptRecord("x"), 409, "corrupt-record"),
+        (Fenced("x"), 409, "fenced"),
+        (Unavailable("x"), 503, "unavailable"),
+        (OutcomeUnknown("x"), 504, "outcome-unknown"),
+    ],
+)  # fmt: skip
+def test_problems(error: JrsError, status: int, name: str) -> None:
+    """Each type of error has a status; an unknown outcome says to read back."""
+    found = problem_of(error)
+
+    assert (found.status, found.type) == (status, f"urn:jrs:{name}")
+    assert ("Retry-After" in found.headers) == (status == 503)
+    assert ("read back" in found.title) == (status == 504)
+
+
+def test_a_failure_of_ours_tells_nothing() -> None:
+    assert "secret" not in str(problem_of(RuntimeError("secret")).body())
+
+
+def test_other_paths(served: Served) -> None:
+    """What is no route is a problem, too."""
+    assert served.get("/v1/nope").json["status"] == 404
+    answer = served.ask("DELETE", "/v1/jobs")
+    assert (answer.status, answer.json["status"]) == (405, 405)
+
+
+def test_paging(served: Served) -> None:
+    """Pages of 10,000 jobs, one behind the other, have each job once, in order."""
+    from jrs.contract.operations import Create
+    from jrs.records import keys
+    from jrs.records.codec import encode
+    from jrs.records.model import JobSpec
+
+    backend, ids = served.client.backend, [f"job-{number:05}" for number in range(10_000)]
+    ops = [Create(keys.JOBS + id, encode(JobSpec(id, "m:f"))) for id in ids]
+    most = backend.capabilities.max_ops
+    for at in range(0, len(ops), most):
+        backend.commit(*ops[at : at + most])
+
+    page = served.get("/v1/jobs?limit=3").json
+    assert [job["job_id"] for job in page["jobs"]] == ids[:3]
+    page = served.get(f"/v1/jobs?limit=3&after={page['next']}").json
+    assert [job["job_id"] for job in page["jobs"]] == ids[3:6]
+    last = served.get("/v1/jobs?limit=1000&after=job-09899").json
+    assert ([job["job_id"] for job in last["jobs"]], last["next"]) == (ids[9900:], None)
+    found = served.get("/v1/jobs?prefix=job-0777&limit=1000").json["jobs"]
+    assert [job["job_id"] for job in found] == ids[7770:7780]
+
+
+def test_the_description_is_valid(served: Served) -> None:
+    """It is OpenAPI 3.1, has every route of the table, and each has a name of its own."""
+    found = served.get("/v1/openapi.json").json
+
+    OpenAPIV31SpecValidator(found).validate()
+    described = {(method.upper(), path) for path, one in found["paths"].items() for method in one}
+    assert described == {(route.method, route.path) for route in ROUTES}
+    assert len({route.name for route in ROUTES}) == len(ROUTES)
+
+
+def test_metrics(served: Served) -> None:
+    """The server has metrics of its own, and of one job where it is asked for; no id is a label."""
+    from prometheus_client.parser import text_string_to_metric_families
+
+    ended(served.client, "done")
+    for path in ("/metrics", "/metrics?job=done"):
+        text = served.get(path, token=READ).text
+        families = {one.name: one for one in text_string_to_metric_families(text)}
+        assert "done" not in text
+        assert families
+    status = {s.labels["status"]: s.value for s in families["jrs_job_status"].samples}
+    assert status["FINISHED"] == 1
+    assert sum(status.values()) == 1
+    assert served.get("/metrics?job=none").status == 404

@@ -1,0 +1,170 @@
+"""Streams: what is committed is seen, a slow client stalls nobody, one watch serves all."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from jrs import Client, JobResult, JobStatus
+from jrs.client.job import JobHandle
+from jrs.contract.backend import Backend
+from jrs.sidecar.changes import EVERYTHING, NOTHING, Note, note_of
+from tests.sidecar.conftest import READ, Served, serving
+from tests.support import BOUND, until
+
+JOB = {"id": "nightly", "entry": "etl.jobs:nightly"}
+
+
+def finish(client: Client, job_id: str, payload: Any = None) -> None:
+    client.results.create_dirty(JobResult(job_id, JobStatus.FINISHED, payload), None)
+
+
+def test_a_job_is_watched(served: Served, closing: ExitStack) -> None:
+    """A stream begins with the present state, also of a job that does not exist yet, and has each
+    later state."""
+    stream = served.events("/v1/jobs/nightly/events")
+    closing.callback(stream.close)
+    name, data = stream.next()
+    assert (name, data["status"], data["type"]) == ("problem", 404, "urn:jrs:no-such-job")
+
+    served.post("/v1/jobs", JOB)
+    found = stream.until(lambda name, data: name == "job")
+    assert (found["job_id"], found["status"]) == ("nightly", "CREATED")
+    served.post("/v1/jobs/nightly/cancel")
+    stream.until(lambda name, data: data["decision"] == "cancel")
+    finish(served.client, "nightly")
+    found = stream.until(lambda name, data: data["status"] == "FINISHED")
+    assert found["state"] == "dirty"
+
+
+def test_the_cluster_is_watched(served: Served, closing: ExitStack) -> None:
+    """A stream of the cluster names the jobs to read again, and says when the cluster changed."""
+    stream = served.events("/v1/events")
+    closing.callback(stream.close)
+    assert stream.next() == ("changed", {"jobs": None, "cluster": True})
+
+    served.post("/v1/jobs", JOB)
+    stream.until(lambda _, data: data["jobs"] is None or "nightly" in data["jobs"])
+    served.post("/v1/cluster/pause")
+    stream.until(lambda _, data: data["cluster"])
+
+
+def test_a_hundred_clients_and_one_that_does_not_read(served: Served, closing: ExitStack) -> None:
+    """One watch serves 100 streams; one of them that is never read stalls no other one."""
+    stuck = closing.enter_context(socket.create_connection(("127.0.0.1", served.port), BOUND))
+    stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+    stuck.sendall(
+        b"GET /v1/jobs/nightly/events HTTP/1.1\r\nHost: localhost\r\n"
+        b"Authorization: Bearer " + READ.encode() + b"\r\n\r\n"
+    )
+    streams = [served.events("/v1/jobs/nightly/events") for _ in range(100)]
+    for stream in streams:
+        closing.callback(stream.close)
+    watches = [one for one in threading.enumerate() if one.name == "jrs-changes"]
+    assert len(watches) == 1
+    served.post("/v1/jobs", JOB)
+    for number in range(20):
+        served.post("/v1/jobs/nightly/suspend", {"reason": f"{number}" + "x" * 4000})
+        served.post("/v1/jobs/nightly/resume")
+    finish(served.client, "nightly")
+
+    for stream in streams:
+        stream.until(lambda _, data: data["status"] == "FINISHED")
+
+
+def test_streams_of_one_job_share_what_is_read(
+    served: Served, closing: ExitStack, monkeypatch: Any
+) -> None:
+    """Each change is read once, not once for each stream."""
+    reads: list[str] = []
+    view = JobHandle.view
+
+    def counted(job: JobHandle) -> Any:
+        reads.append(threading.current_thread().name)
+        return view(job)
+
+    served.post("/v1/jobs", JOB)
+    streams = [served.events("/v1/jobs/nightly/events") for _ in range(50)]
+    for stream in streams:
+        closing.callback(stream.close)
+        stream.next()
+    monkeypatch.setattr(JobHandle, "view", counted)
+    finish(served.client, "nightly")
+    for stream in streams:
+        stream.until(lambda _, data: data["status"] == "FINISHED")
+    assert len(reads) < 25
+
+
+def test_a_stream_survives_an_outage(client: Client, tmp_path: Path, monkeypatch: Any) -> None:
+    """When the watch fails, streams go ahead with a new one, and miss no change."""
+    from jrs.contract.errors import Unavailable
+
+    failed = threading.Event()
+    watch = type(client.backend).watch
+
+    def fails_once(backend: Backend, prefix: str) -> Any:
+        if not failed.is_set():
+            failed.set()
+            raise Unavailable("away")
+        return watch(backend, prefix)
+
+    monkeypatch.setattr(type(client.backend), "watch", fails_once)
+    with serving(client, tmp_path) as served:
+        stream = served.events("/v1/jobs/nightly/events")
+        until(failed.is_set, "the watch has failed")
+        served.post("/v1/jobs", JOB)
+        stream.until(lambda name, data: name == "job")
+        stream.close()
+
+
+def test_the_server_ends_with_streams_open(closing: ExitStack, served: Served) -> None:
+    """Open streams and long polls do not keep it from ending; the fixture checks that it ends."""
+    served.post("/v1/jobs", JOB)
+    for path in ("/v1/events", "/v1/jobs/nightly/events"):
+        stream = served.events(path)
+        closing.callback(stream.close)  # After the server, whose fixture is entered later.
+        stream.next()
+
+
+def test_logs(served: Served, tmp_path: Path, closing: ExitStack) -> None:
+    """A log is read whole, by stream, by its end, and followed until the job has ended."""
+    client = served.client
+    served.post("/v1/jobs", JOB)
+    assert client.backend.default_storage is not None
+    folder = client.backend.default_storage / "default" / "nightly" / "logs"
+    folder.mkdir(parents=True)
+    (folder / "attempt-1.out").write_bytes(b"one\ntwo\n")
+    (folder / "attempt-1.err").write_bytes(b"\x1b[31mred\n")
+    path = "/v1/jobs/nightly/log"
+
+    assert served.get(f"{path}?stream=out").body == b"one\ntwo\n"
+    assert served.get(f"{path}?stream=out&tail=1").body == b"two\n"
+    both = served.get(path)
+    assert both.headers["content-type"].startswith("text/plain")
+    assert b"==> attempt 1, stdout <==\none\n" in both.body
+    assert served.get(f"{path}?attempt=7").status == 404
+    assert served.get(f"{path}?stream=in").status == 422
+
+    found: list[bytes] = []
+    follows = threading.Thread(
+        target=lambda: found.append(served.get(f"{path}?stream=out&follow=true").body)
+    )
+    follows.start()
+    with (folder / "attempt-1.out").open("ab") as log:
+        log.write(b"three\n")
+    finish(client, "nightly")
+    follows.join(BOUND)
+    assert found == [b"one\ntwo\nthree\n"]
+
+
+def test_notes() -> None:
+    """Notes add up; too many jobs are any; what is about no job is about none."""
+    assert note_of(["jobs/a", "stages/b/x", "results/a"]) == Note(frozenset("ab"))
+    assert note_of(["masters/m1"]) == note_of(["cluster/pause"]) == Note(frozenset(), True)
+    assert note_of(["ended/FINISHED/1/a"]) == NOTHING
+    assert note_of(["jobs/"]) == EVERYTHING
+    assert note_of([f"jobs/{number}" for number in range(2000)]).jobs is None
+    assert Note(frozenset("a")) | EVERYTHING == EVERYTHING
