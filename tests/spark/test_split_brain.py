@@ -11,9 +11,9 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
@@ -63,10 +63,36 @@ def newest(cluster: Cluster, epoch: int) -> int:
     return max((int(path.name) for path in commits), default=-1)
 
 
-def trial(cluster: Cluster, folder: Path, kind: str, chance: random.Random) -> None:
-    """Have two drivers of one job alive at once; check that nobody could tell."""
+class Second(Protocol):
+    """The master that takes the job over."""
+
+    def start(self) -> object: ...
+
+    def close(self) -> object: ...
+
+
+def trial(
+    cluster: Cluster,
+    folder: Path,
+    kind: str,
+    chance: random.Random,
+    prefix: Sequence[str] = (),
+    successor: Second | None = None,
+) -> int:
+    """Have two drivers of one job alive at once; check that nobody could tell.
+
+    Args:
+        prefix: a command that runs the first master, for example on a host of its own.
+        successor: by default a master in this process.
+
+    Returns:
+        How many rows were published, each once.
+    """
     rows = events.write(folder, 2)
-    first, successor = cluster.masters.start("first"), Successor(cluster)
+    first, successor = (
+        cluster.masters.start("first", prefix=prefix),
+        successor or Successor(cluster),
+    )
     submit(cluster, "job", "unbounded", folder=str(folder), windows="windows")
     until_committed(cluster, "job", "windows")
     attempt = Attempt(cluster, "job")
@@ -94,8 +120,10 @@ def trial(cluster: Cluster, folder: Path, kind: str, chance: random.Random) -> N
 
         assert result.status is JobStatus.FINISHED, str(result.failure)[:3000]
         assert (result.attempt, result.epoch) == (2, 2)
-        assert published(cluster, "job", "windows") == in_order(EXPECTED["windows"](rows))
+        found = published(cluster, "job", "windows")
+        assert found == in_order(EXPECTED["windows"](rows))
         assert left_over(cluster.masters.backend, cluster.storage, "job") == []
+        return len(found)
     finally:
         attempt.close()
         successor.close()
