@@ -85,7 +85,7 @@ class Filesystem:
 
         def is_there() -> bool:
             assert process.running, process.log()
-            return Path(f"/proc/{process.pid}/root{at}/.stats").exists()
+            return f" {at} " in Path(f"/proc/{process.pid}/mountinfo").read_text()
 
         until(is_there, f"{at} is mounted")
         return process

@@ -20,6 +20,7 @@ import pytest
 from jrs.contract.backend import Backend
 from jrs.contract.clock import Deadline
 from jrs.records.model import JobStatus, StopMode
+from jrs.recovery.files.job_folders import GONE
 from jrs.recovery.processes import left_running as left
 from jrs.store.stops import JobStops
 
@@ -59,8 +60,11 @@ def spare_orphans(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def newest(cluster: Cluster, epoch: int) -> int:
-    commits = cluster.storage.folder("job").glob(f"e{epoch}/streams/windows/ck/commits/[0-9]*")
-    return max((int(path.name) for path in commits), default=-1)
+    commits = cluster.storage.checkpoint("job", epoch, "windows") / "commits"
+    try:
+        return max(map(int, filter(str.isdigit, os.listdir(commits))), default=-1)
+    except GONE:
+        return -1
 
 
 class Second(Protocol):
