@@ -4,8 +4,7 @@ mounted for itself: `test_split_brain` on a filesystem that caches names."""
 from __future__ import annotations
 
 import random
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,8 +21,6 @@ from tests.juicefs import UNCACHED, Host, filesystem
 
 from .conftest import Cluster
 from .test_split_brain import KINDS, trial
-
-TRIALS = 10
 
 
 @attrs.frozen
@@ -65,24 +62,22 @@ def hosts() -> Iterator[Hosts]:
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_new_driver_survives_ten_times(
-    hosts: Hosts, etcd_server: EtcdServer, tmp_path: Path, kind: str
+@pytest.mark.parametrize("number", range(10))
+def test_the_new_driver_survives(
+    hosts: Hosts, start_etcd: Callable[..., EtcdServer], tmp_path: Path, kind: str, number: int
 ) -> None:
     """C1, F7: with two drivers of one job alive on two JuiceFS mounts, no row is doubled, none is
-    lost, and the new leader's driver continues, in its first attempt: ten times.
+    lost, and the new leader's driver continues, in its first attempt.
     """
-    chance, began, rows = random.Random(kind), time.monotonic(), 0
-    for number in range(TRIALS):
-        name = f"{tmp_path.name}-{number}"
-        with Masters(etcd_server.url(), cluster=name, storage=hosts.old.at) as masters:
-            cluster = Cluster(masters, JobStorage(hosts.observer.seen, name))
-            second = MasterOn(cluster, hosts.new)
-            rows += trial(
-                cluster, tmp_path / str(number), kind, chance, hosts.old.command(), second
-            )
-    print(
-        f"jrs on two JuiceFS mounts, {kind}: the new driver survived {TRIALS} of {TRIALS}, in its "
-        f"first attempt; {rows} rows, no row doubled, none lost; {time.monotonic() - began:.0f} s"
-    )
+    scratch = tmp_path / "scratch"  # As docs/clusters.md has it for a storage that is shared.
+    scratch.mkdir()
+    environment = {"JRS_SCRATCH": str(scratch)}
+    url = start_etcd().url()
+    with Masters(url, storage=hosts.old.at, environment=environment) as masters:
+        cluster = Cluster(masters, JobStorage(hosts.observer.seen, masters.cluster))
+        second = MasterOn(cluster, hosts.new)
+        chance = random.Random(f"{kind} {number}")
+        rows = trial(cluster, tmp_path / "in", kind, chance, hosts.old.command(), second)
+    print(f"two JuiceFS mounts, {kind}, trial {number}: {rows} rows, each once")
