@@ -73,9 +73,13 @@ def test_the_new_driver_survives(
     """
     scratch = tmp_path / "scratch"  # As docs/clusters.md has it for a storage that is shared.
     scratch.mkdir()
-    environment = {"JRS_SCRATCH": str(scratch)}
-    url = start_etcd().url()
-    with Masters(url, storage=hosts.old.at, environment=environment) as masters:
+    masters = Masters(
+        start_etcd().url(),
+        storage=hosts.old.at,
+        ttl=30.0,  # A busy machine must not replace the second leader, too.
+        environment={"JRS_SCRATCH": str(scratch)},
+    )
+    with masters:
         cluster = Cluster(masters, JobStorage(hosts.observer.seen, masters.cluster))
         second = MasterOn(cluster, hosts.new)
         chance = random.Random(f"{kind} {number}")
