@@ -12,6 +12,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -67,6 +68,20 @@ def newest(cluster: Cluster, epoch: int) -> int:
         return -1
 
 
+def is_over(attempt: Attempt) -> bool:
+    """Return whether the Python of an attempt is dead, whose watchdog is stopped. Read what it has
+    printed, in place of the watchdog: it would wait for that."""
+    for pid in (attempt.python, attempt.jvm):
+        with suppress(OSError):  # It is dead, or nothing is left to read.
+            printed = os.open(f"/proc/{pid}/fd/2", os.O_RDONLY | os.O_NONBLOCK)
+            try:
+                while os.read(printed, 65536):
+                    pass
+            finally:
+                os.close(printed)
+    return not lives(attempt.python)
+
+
 class Second(Protocol):
     """The master that takes the job over."""
 
@@ -115,7 +130,7 @@ def trial(
         before = newest(cluster, 2)
         send(stopped, signal.SIGCONT)
         rows += events.write(folder, 1, first=5)
-        until(lambda: not lives(attempt.python), "the old driver is dead")
+        until(lambda: is_over(attempt), "the old driver is dead")
         rows += events.write(folder, 1, first=6)
         until(lambda: newest(cluster, 2) > before, "the new driver continues")
         JobStops(cluster.masters.backend).request("job", StopMode.DRAIN)
