@@ -7,6 +7,7 @@ from pathlib import Path
 
 import attrs
 
+from jrs.contract import juicefs
 from jrs.contract.errors import InvalidInput
 
 STORAGE = "JRS_STORAGE"
@@ -34,12 +35,18 @@ _CACHE_NAMES = {
 _LOCAL_FUSE = {"fuseblk", "fuse.fuse-overlayfs"}
 """FUSE filesystems of one host, whose kernel sees every rename."""
 
+_JUICEFS = "fuse.juicefs"
+
 _REACHED_BY_HOSTS = {
     *("ceph", "fuse.ceph", "fuse.ceph-fuse", "gfs2", "gpfs", "lustre", "nfs", "nfs4", "ocfs2"),
+    _JUICEFS,
 }
 """Filesystems that several hosts mount, of those that jobs can keep their files on."""
 
-_ELSEWHERE = "name a folder on a local filesystem, on CephFS, Lustre or NFS"
+_ELSEWHERE = "name a folder on a local filesystem, on CephFS, JuiceFS, Lustre or NFS"
+
+_OLD_FORMAT = "this cluster has a format before 5"
+_RAISE = "raise the format with 'jrs cluster-format --raise'"
 
 
 @attrs.frozen
@@ -49,6 +56,8 @@ class Mount:
     kind: str
     """The type, for example ``ext4`` or ``nfs4``."""
     source: str
+    point: Path
+    """Where it is mounted."""
     options: frozenset[str]
     """Options of the mount and of its filesystem, for example ``noac``."""
 
@@ -76,7 +85,8 @@ def mount_of(path: Path, mounts: str | None = None) -> Mount | None:
         if inside and len(point) >= best:
             kind, source, options = [*after.split(" "), "", ""][:3]
             both = ",".join((*fields[5:6], options))
-            best, found = len(point), Mount(kind, source, frozenset(both.split(",")))
+            best = len(point)
+            found = Mount(kind, source, Path(point), frozenset(both.split(",")))
     return found
 
 
@@ -100,10 +110,10 @@ def storage_problem(
     """Return why jobs cannot keep their files at `path`, and the remedy; None if they can.
 
     A new leader takes the paths of an older attempt away. Where clients cache names, an attempt on
-    another host still finds a renamed folder. NFS names folders by handles, and no handle leads to
-    a new folder, so there a leader that makes new folders fences (docs/proofs.md has the trials).
-    It also has to see what the attempt has written: an NFS client asks the server when a folder is
-    opened, unless it is mounted with ``nocto``.
+    another host still finds a renamed folder. NFS and JuiceFS name folders by handles, and no
+    handle leads to a new folder, so there a leader that makes new folders fences (docs/proofs.md
+    has the trials). It also has to see what the attempt has written: an NFS client asks the server
+    when a folder is opened, unless it is mounted with ``nocto``; for JuiceFS see `juicefs`.
 
     Args:
         mounts: as in `mount_of`.
@@ -118,6 +128,8 @@ def storage_problem(
     why = f"it is on {kind}, where other hosts still find a renamed folder by its old name"
     if kind in _NFS:
         return _problem_of_nfs(kind, mount.options if mount else frozenset(), why, renewed)
+    if kind == _JUICEFS and mount is not None:
+        return _problem_of_juicefs(mount.point, why, renewed)
     fuse = kind.startswith("fuse") and kind not in _LOCAL_FUSE
     if kind in _CACHE_NAMES or fuse or (kind == "9p" and _caches(mount)):
         return why, _ELSEWHERE
@@ -126,12 +138,15 @@ def storage_problem(
 
 def fences_names(path: Path, mounts: str | None = None) -> bool:
     """Return whether a renamed folder on the filesystem of `path` is at once out of every process's
-    reach. On NFS it is so only if names are not cached.
+    reach. On NFS it is so only if names are not cached. JuiceFS has other ways to forget them, and
+    caches them by default.
 
     `mounts` is as in `mount_of`.
     """
     mount = mount_of(path, mounts)
-    return mount is None or mount.kind not in _NFS or bool(mount.options & _TIGHT)
+    if mount is None or mount.kind not in {*_NFS, _JUICEFS}:
+        return True
+    return mount.kind in _NFS and bool(mount.options & _TIGHT)
 
 
 def reach_problem(path: Path, mounts: str | None = None) -> str | None:
@@ -167,10 +182,16 @@ def _problem_of_nfs(
     if renewed or options & _TIGHT:
         return None
     return (
-        f"{why} (this cluster has a format before 5)",
-        "raise the format with 'jrs cluster-format --raise', or mount it with "
-        f"{' or '.join(sorted(_TIGHT))} on every host, then start again",
+        f"{why} ({_OLD_FORMAT})",
+        f"{_RAISE}, or mount it with {' or '.join(sorted(_TIGHT))} on every host, then start again",
     )
+
+
+def _problem_of_juicefs(point: Path, why: str, renewed: bool) -> tuple[str, str] | None:
+    if not renewed:
+        return f"{why} ({_OLD_FORMAT})", f"{_RAISE}, then start again"
+    problem = juicefs.problem(point)
+    return problem and (f"it is on {_JUICEFS}{problem[0]}", problem[1])
 
 
 def _caches(mount: Mount | None) -> bool:

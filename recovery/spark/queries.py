@@ -75,9 +75,9 @@ def check_writer(
         problem = found
     elif source in _FILES and not mounts.fences_names(storage.root):
         problem = (
-            f"it writes with Spark's file sink, and {storage.root} is on an NFS that caches names, "
-            "where a driver that was replaced may still plan a batch and write it: write with "
-            f'format("{FORMAT}"), or mount the storage with lookupcache=none on every host'
+            f"it writes with Spark's file sink, and {storage.root} is on a mount that caches "
+            "names, where a driver that was replaced may still plan a batch and write it: write "
+            f'with format("{FORMAT}"), or mount an NFS with lookupcache=none on every host'
         )
     elif source == FORMAT and mode != "Append":
         problem = (

@@ -18,6 +18,8 @@ MOUNTS = """\
         ("nfs4", True),
         ("ceph", True),
         ("lustre", True),
+        ("fuse.juicefs", True),
+        ("fuse.sshfs", False),
         ("ext4", False),
         ("xfs", False),
         ("tmpfs", False),
@@ -43,6 +45,7 @@ def test_what_other_hosts_reach(kind: str, *, reached: bool) -> None:
         ("nfs4", "rw,noac", True),
         ("ext4", "rw", True),
         ("ceph", "rw", True),
+        ("fuse.juicefs", "rw", False),
     ],
 )
 def test_a6_where_a_rename_is_a_fence(kind: str, options: str, *, fences: bool) -> None:

@@ -48,7 +48,7 @@ PROCESSES = {
         "import jrs.backends.file.base_writer",
         {"jrs.backends.file", "jrs.backends.shared", "jrs.contract", "jrs.records"},
         set(),
-        48,
+        49,
     ),
     "the client of ZooKeeper's protocol": (
         "import jrs.backends.zookeeper.protocol.connection",
@@ -71,7 +71,7 @@ PROCESSES = {
         "import jrs.recovery.process_attempt",
         RUNS,
         {"cattrs", "tenacity"},
-        160,
+        161,
     ),
     "a master": (
         "import jrs.cli.master",
@@ -79,7 +79,7 @@ PROCESSES = {
         | {f"jrs.recovery.{name}" for name in ("cleanup", "health", "leader", "rules")}
         | {"jrs.cli"},
         {"cattrs", "click", "tenacity"},
-        243,
+        244,
     ),
 }
 """A program; the rooms of ours that it loads; the heavy packages; and the most modules of ours."""

@@ -77,7 +77,7 @@ def wrong(job: Job, folder: str) -> Json:
         .writeStream.format("jrs"), bounded=True,
     )  # fmt: skip
     known = mounts.mount_of
-    mounts.mount_of = lambda *_: mounts.Mount("nfs4", "host:/jobs", frozenset({"rw"}))
+    mounts.mount_of = lambda *_: mounts.Mount("nfs4", "host:/jobs", Path(folder), frozenset({"rw"}))
     refused("files", lambda stage: read(job, folder).writeStream.format("parquet"))
     mounts.mount_of = known
     refused("frame", lambda stage: read(job, folder))

@@ -37,7 +37,12 @@ def command_lines(pids: list[int]) -> dict[int, str]:
     found = {}
     for pid in pids:
         try:
-            line = Path("/proc", str(pid), "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            line = (
+                Path("/proc", str(pid), "cmdline")
+                .read_bytes()
+                .replace(b"\0", b" ")
+                .decode(errors="replace")
+            )
         except OSError:
             continue
         found[pid] = line

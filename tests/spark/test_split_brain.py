@@ -11,15 +11,17 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
 from jrs.contract.backend import Backend
 from jrs.contract.clock import Deadline
 from jrs.records.model import JobStatus, StopMode
+from jrs.recovery.files.job_folders import GONE
 from jrs.recovery.processes import left_running as left
 from jrs.store.stops import JobStops
 
@@ -59,14 +61,57 @@ def spare_orphans(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def newest(cluster: Cluster, epoch: int) -> int:
-    commits = cluster.storage.folder("job").glob(f"e{epoch}/streams/windows/ck/commits/[0-9]*")
-    return max((int(path.name) for path in commits), default=-1)
+    commits = cluster.storage.checkpoint("job", epoch, "windows") / "commits"
+    try:
+        return max(map(int, filter(str.isdigit, os.listdir(commits))), default=-1)
+    except GONE:
+        return -1
 
 
-def trial(cluster: Cluster, folder: Path, kind: str, chance: random.Random) -> None:
-    """Have two drivers of one job alive at once; check that nobody could tell."""
+def is_over(attempt: Attempt) -> bool:
+    """Return whether the Python of an attempt is dead, whose watchdog is stopped. Read what it has
+    printed, in place of the watchdog: it would wait for that."""
+    for pid in (attempt.python, attempt.jvm):
+        with suppress(OSError):  # It is dead, or nothing is left to read.
+            printed = os.open(f"/proc/{pid}/fd/2", os.O_RDONLY | os.O_NONBLOCK)
+            try:
+                while os.read(printed, 65536):
+                    pass
+            finally:
+                os.close(printed)
+    return not lives(attempt.python)
+
+
+class Second(Protocol):
+    """The master that takes the job over."""
+
+    def start(self) -> object: ...
+
+    def close(self) -> object: ...
+
+
+def trial(
+    cluster: Cluster,
+    folder: Path,
+    kind: str,
+    chance: random.Random,
+    prefix: Sequence[str] = (),
+    successor: Second | None = None,
+) -> int:
+    """Have two drivers of one job alive at once; check that nobody could tell.
+
+    Args:
+        prefix: a command that runs the first master, for example on a host of its own.
+        successor: by default a master in this process.
+
+    Returns:
+        How many rows were published, each once.
+    """
     rows = events.write(folder, 2)
-    first, successor = cluster.masters.start("first"), Successor(cluster)
+    first, successor = (
+        cluster.masters.start("first", prefix=prefix),
+        successor or Successor(cluster),
+    )
     submit(cluster, "job", "unbounded", folder=str(folder), windows="windows")
     until_committed(cluster, "job", "windows")
     attempt = Attempt(cluster, "job")
@@ -85,7 +130,7 @@ def trial(cluster: Cluster, folder: Path, kind: str, chance: random.Random) -> N
         before = newest(cluster, 2)
         send(stopped, signal.SIGCONT)
         rows += events.write(folder, 1, first=5)
-        until(lambda: not lives(attempt.python), "the old driver is dead")
+        until(lambda: is_over(attempt), "the old driver is dead")
         rows += events.write(folder, 1, first=6)
         until(lambda: newest(cluster, 2) > before, "the new driver continues")
         JobStops(cluster.masters.backend).request("job", StopMode.DRAIN)
@@ -94,8 +139,10 @@ def trial(cluster: Cluster, folder: Path, kind: str, chance: random.Random) -> N
 
         assert result.status is JobStatus.FINISHED, str(result.failure)[:3000]
         assert (result.attempt, result.epoch) == (2, 2)
-        assert published(cluster, "job", "windows") == in_order(EXPECTED["windows"](rows))
+        found = published(cluster, "job", "windows")
+        assert found == in_order(EXPECTED["windows"](rows))
         assert left_over(cluster.masters.backend, cluster.storage, "job") == []
+        return len(found)
     finally:
         attempt.close()
         successor.close()

@@ -72,7 +72,7 @@ def test_a_stage_that_cannot_be_recovered_is_refused(cluster: Cluster, source: s
         "update": "adds batch to batch, which in update mode replace each other",
         "ends": "its trigger ends it by itself: call job.stream with bounded=True",
         "continuous": "its trigger runs it without batches, from which a failover resumes",
-        "files": "is on an NFS that caches names, where a driver that was replaced may still plan",
+        "files": "is on a mount that caches names, where a driver that was replaced may still plan",
         "frame": "has to return df.writeStream…, not DataFrame",
         "batch": "has to return df.writeStream…, not DataFrameWriter",
         "nothing": "has to return df.writeStream…, not NoneType",

@@ -17,19 +17,14 @@ import json
 import sys
 import tempfile
 import time
-from collections import Counter
 from pathlib import Path
-from typing import Any
 
 from jrs.testing.chaos import figures
 from tests.chaos.nfs import uml
+from tests.chaos.nfs.report import report
 from tests.chaos.nfs.trial import Trial
 
 OPTIONS = ("vers=4.2", "vers=4.2,actimeo=1", "vers=4.2,lookupcache=none", "vers=3,nolock")
-NEVER = ("late files", "late batches", "missed files", "missed batches", "unseen", "inconsistent")
-"""The counts that must be 0: files in the new folder, and batches in the output, of a zombie that
-was taken over; files and batches from before that are not there; what the leader's client does not
-see as the server has it; checkpoints that a successor stumbles over."""
 
 
 def main() -> int:
@@ -75,38 +70,8 @@ def run(trial: Trial) -> int:
             print(f"{printed}\nuser-mode-linux ended without a verdict", file=sys.stderr)
             return 2
         verdict = json.loads((folder / "verdict.json").read_text())
-    counts = summary(verdict)
-    how = f"{trial.options}{' (a rename alone)' * trial.plain}{' restarting' * trial.restarting}"
-    found = ", ".join(f"{name} {count:,}" for name, count in counts.items())
-    seconds = sorted(one["seconds"] for one in verdict["jobs"].values())
     machine = f"{figures.machine()}, Linux {verdict['kernel']} inside"
-    took = f"seconds of a take-over {seconds[len(seconds) // 2]:.1f} (most {seconds[-1]:.1f})"
-    lasted = f"{time.monotonic() - began:.0f} s"
-    print(
-        f"`./dev long nfs`: {how} | {figures.commit()} | {machine} | {found}, {took} | {lasted}",
-        flush=True,
-    )
-    if trial.plain:
-        return 0 if counts["late files"] and counts["late batches"] else 1
-    for job, one in verdict["jobs"].items():
-        for kind in NEVER:
-            if one[kind]:
-                print(f"{job}: {kind}: {one[kind]}", flush=True)
-    return 1 if any(counts[kind] for kind in NEVER) else 0
-
-
-def summary(verdict: dict[str, Any]) -> dict[str, int]:
-    """Return the counts of a trial."""
-    found: Counter[str] = Counter()
-    for one in verdict["jobs"].values():
-        found["zombies"] += 1
-        for kind in ("batches before", "files owed"):
-            found[kind] += one[kind]
-        for kind in NEVER:
-            found[kind] += one[kind] != "" if isinstance(one[kind], str) else len(one[kind])
-        found["refused tries"] += len(one["refused"])
-        found["left undeleted"] += one["left at return"]
-    return dict(found)
+    return report("./dev long nfs", machine, trial, verdict, time.monotonic() - began)
 
 
 if __name__ == "__main__":

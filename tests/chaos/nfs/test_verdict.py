@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.chaos.nfs.__main__ import NEVER, summary
+from tests.chaos.nfs.report import NEVER, summary
 from tests.chaos.nfs.verdict import Deeds, judge_job
 
 FILES = {"offsets/0": (3, 1), "offsets/1": (3, 2), "commits/0": (3, 1)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import uuid
@@ -22,7 +23,6 @@ LOCAL = "1 0 8:1 / / rw,relatime - ext4 /dev/sda rw"
 NFS = "rw,vers=4.2,rsize=1048576,hard,proto=tcp,sec=sys"
 
 REFUSED = {
-    "juicefs": "fuse.juicefs JuiceFS:x rw,user_id=0,group_id=0,default_permissions,allow_other",
     "sshfs": "fuse.sshfs host:/x rw,user_id=0,group_id=0",
     "nameless fuse": "fuse x rw,user_id=0",
     "cifs": "cifs //host/x rw,vers=3.1.1,cache=strict,actimeo=1",
@@ -46,6 +46,26 @@ FIT = {
     "xfs": "xfs /dev/sdb rw",
     "a disk of one host": "fuseblk /dev/sdc1 rw,user_id=0",
     "9p": "9p x rw,trans=virtio",
+}
+
+
+JUICEFS = "fuse.juicefs JuiceFS:x rw,user_id=0,group_id=0,default_permissions,allow_other"
+RIGHT = {
+    "Meta": {"OpenCache": 0},
+    "Chunk": {"Writeback": False},
+    "AttrTimeout": 1_000_000_000,
+    "DirEntryTimeout": 1_000_000_000,
+    "NegEntryTimeout": 0,
+    "ReaddirCache": False,
+    "FuseOpts": {"EnableWriteback": False},
+}
+"""Of what JuiceFS 1.4.2 tells of a mount with its default options."""
+WRONG: dict[str, dict[str, Any]] = {
+    "--writeback": {"Chunk": {"Writeback": True}},
+    "--open-cache": {"Meta": {"OpenCache": 5_000_000_000}},
+    "--readdir-cache": {"ReaddirCache": True},
+    "--negative-entry-cache": {"NegEntryTimeout": 1_000_000_000},
+    "-o writeback_cache": {"FuseOpts": {"EnableWriteback": True}},
 }
 
 
@@ -77,7 +97,9 @@ def master(storage: Path, version: int = NEWEST_FORMAT) -> Master:
 def test_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     """C1: where names are cached, a renamed folder is no fence; what helps is said."""
     mount(tmp_path, how, monkeypatch)
-    with pytest.raises(InvalidInput, match=r"cannot keep their files in .* Lustre or NFS") as no:
+    with pytest.raises(
+        InvalidInput, match=r"cannot keep their files in .* JuiceFS, Lustre or NFS"
+    ) as no:
         master(tmp_path / "jobs")
     assert f"it is on {how.partition(' ')[0]}" in str(no.value)
     assert "\n" not in str(no.value)
@@ -110,6 +132,41 @@ def test_a_leader_that_sees_old_folders(tmp_path: Path, monkeypatch: pytest.Monk
     """C1: with nocto a client does not ask the server what is in a folder that it opens."""
     mount(tmp_path, f"nfs4 host:/x {NFS},nocto", monkeypatch)
     with pytest.raises(InvalidInput, match="mount it without nocto on every host"):
+        master(tmp_path / "jobs")
+
+
+@pytest.mark.parametrize("name", [".config", ".jfs.config"])
+def test_juicefs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """C1: names are cached for a second, and no handle leads to a new folder."""
+    (tmp_path / name).write_text(json.dumps(RIGHT))
+    mount(tmp_path, JUICEFS, monkeypatch)
+    with pytest.raises(InvalidInput, match=r"old name .* --raise'"):
+        master(tmp_path / "jobs", SINCE_FORMAT - 1)
+    assert not (tmp_path / "jobs").exists()
+    master(tmp_path / "jobs")
+
+
+@pytest.mark.parametrize("option", WRONG)
+def test_juicefs_with_a_wrong_option(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    """C1: a leader has to see what another host has written, and it has to outlive that host."""
+    (tmp_path / ".config").write_text(json.dumps({**RIGHT, **WRONG[option]}))
+    mount(tmp_path, JUICEFS, monkeypatch)
+    with pytest.raises(InvalidInput, match=f"it is on fuse.juicefs with {option}, .* without"):
+        master(tmp_path / "jobs")
+    assert not (tmp_path / "jobs").exists()
+
+
+@pytest.mark.parametrize("content", [None, "", "[]", "{"])
+def test_juicefs_that_tells_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str | None
+) -> None:
+    """C1: a mount that is not known to be right is refused; what helps is said."""
+    if content is not None:
+        (tmp_path / ".config").write_text(content)
+    mount(tmp_path, JUICEFS, monkeypatch)
+    with pytest.raises(InvalidInput, match=r"\.config.* cannot be read .* as the user that runs"):
         master(tmp_path / "jobs")
 
 
