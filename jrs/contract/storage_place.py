@@ -114,5 +114,6 @@ def check_url(url: str) -> str:
 
 
 def work_folder() -> Path:
+    """Return the folder of this host for what it keeps of jobs; it need not exist."""
     named = os.environ.get(WORK)
     return Path(named).absolute() if named else Path(f"/var/tmp/jrs-{os.getuid()}")

@@ -246,7 +246,7 @@ def test_objects_of_an_earlier_life(masters: Masters, s3: S3) -> None:
 @pytest.mark.parametrize(
     ("faults", "bucket", "says"),
     [
-        ({}, "nosuchbucket", "create the bucket, or name another one"),
+        ({}, "nosuchbucket", "create the bucket or container, or name another one"),
         ({"status": 403, "code": "SignatureDoesNotMatch"}, "", "correct the credentials"),
         ({"status": 403, "code": "AccessDenied", "methods": ["POST"]}, "", "list and delete"),
         ({"stale": True}, "", "just written cannot be read; name the store itself"),
