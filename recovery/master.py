@@ -51,7 +51,7 @@ from .leader.retention import Retention
 from .leader.switchover import Switchovers
 from .leader.trust import Trust
 from .processes import marks
-from .rules.events import Event, EventKind, Report, notify
+from .rules.events import Event, Report, notify
 from .rules.resource import Resource
 from .rules.retention import RetentionPolicy
 from .spark import class_data
@@ -185,8 +185,11 @@ class Master:
         self._registry = Registry(backend, now=runtime.now)
         shared, program = permissions.is_shared(folders.root), process_attempt.PROGRAM
         wanted = partial(warm_plans.wanted, backend, shared=shared)
-        said = partial(self._emit, EventKind.WARM, 0)
-        self._warm = WarmPool(warm, program, wanted, said, runtime) if warm else None
+        self._warm: WarmPool | None = None
+        if warm:
+            self._warm = WarmPool(
+                warm, program, wanted, lambda text: self._emit("warm", 0, text), runtime
+            )
         self._health = health or MasterHealth(runtime.clock)
         backend.commit_failed = self._health.commit_failed
         self._runners: dict[RunnerKind, Runner] = {
