@@ -11,16 +11,8 @@ from tests.azurite import Azurite, serving_azure
 from tests.recovery.storage.support import Store
 from tests.s3 import S3, serving
 
-SCHEMES = [
-    "s3",
-    "gs",
-    pytest.param(
-        "abfss",
-        marks=pytest.mark.skipif(
-            not azurite.COMMAND, reason="needs Azurite: ./dev long clouds installs it, by npm"
-        ),
-    ),
-]
+SCHEMES = ["s3", "gs", *(["abfss"] if azurite.COMMAND else [])]
+"""Azure's only where there is its emulator: `./dev long clouds` installs it, by npm."""
 
 
 @pytest.fixture(scope="module")
