@@ -48,11 +48,11 @@ class Launch:
     """The version of the record that lets the attempt write; None if there is no such record."""
     first_started_at: float
     mark: str
-    stdout: str = ""
+    stdout: str
     """The file for what the attempt prints on its standard output."""
-    stderr: str = ""
+    stderr: str
     """The same for its standard error."""
-    log_limit: int = 0
+    log_limit: int
     """The most bytes of each of them."""
     record: str | None = None
     """The stored form of the attempt's record."""

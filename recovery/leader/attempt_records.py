@@ -97,13 +97,12 @@ class AttemptRecords:
         kind = suspects.runner_of(spec, before.suspicion if before else 0)
         runner = self._context.runners[kind]
         reserved = runner.reserve(spec, before)
+        begun = None
         try:
             begun = self._begin(spec, before, version, kind, reserved, guards)
-        except BaseException:
-            runner.release(reserved or "")
-            raise
-        if begun is None and reserved is not None:
-            runner.release(reserved)
+        finally:
+            if begun is None and reserved is not None:
+                runner.release(reserved)
         return begun
 
     def _begin(

@@ -66,13 +66,11 @@ def start(
         java: further options of the JVM.
 
     Raises:
-        CannotStartHere: there is no Java.
-        Whatever Spark raises.
+        Whatever Spark raises, also where there is no Java: see `require_java`.
     """
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
-    require_java()
     options = dict(conf)
     driver = [class_data.options(), java]
     if scratch is not None and "spark.local.dir" not in conf:

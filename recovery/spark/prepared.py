@@ -56,6 +56,7 @@ def prepare(plan: WarmPlan) -> None:
     for key in _NAMED:
         if {**found, **conf}.get(key) == "true":
             raise CannotStartHere(f"with {key} a session is named after its job: not prepared")
+    configuration.require_java()
     place = scratch.make(os.environ[marks.MARK])
     session = configuration.start(conf, found, place, shared=plan.shared, java=idle_memory.JAVA)
     if place is not None:

@@ -70,8 +70,10 @@ class ProcessRunner(Runner):
         self._reports = Reports()
 
     def reserve(self, spec: JobSpec, before: AttemptRecord | None) -> str | None:
-        plan = None if self._warm is None else plan_of(spec, before, shared=self._shared)
-        return None if self._warm is None or plan is None else self._warm.reserve(plan)
+        if self._warm is None:
+            return None
+        plan = plan_of(spec, before, shared=self._shared)
+        return None if plan is None else self._warm.reserve(plan)
 
     def release(self, mark: str) -> None:
         if self._warm is not None:
