@@ -8,6 +8,7 @@ import os
 import socket
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from itertools import groupby
 
 import attrs
@@ -295,6 +296,18 @@ class JobCatalog:
         except CorruptRecord as error:
             problems.append(str(error))
             return None
+
+
+def readable_stages(backend: Backend, job_id: str) -> Iterator[StageRecord]:
+    """Yield the records of a job's finished stages, without those that cannot be read: they must
+    not keep a job from ending, or from being cleaned up.
+
+    Raises:
+        Unavailable: the backend did not answer.
+    """
+    for stored in backend.scan(keys.stages(job_id)):
+        with suppress(CorruptRecord):
+            yield decode(StageRecord, stored.value, stored.key)
 
 
 def submitter() -> str:

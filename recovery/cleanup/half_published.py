@@ -7,10 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from jrs.contract.backend import Backend
-from jrs.contract.errors import CorruptRecord, Unavailable
-from jrs.records import keys
-from jrs.records.codec import decode
-from jrs.records.model import StageRecord
+from jrs.contract.errors import Unavailable
+from jrs.store.jobs import readable_stages
 
 from ..files.publishing import resolved, unfinished_copies
 from ..rules.resource import Resource
@@ -47,10 +45,6 @@ class HalfPublished(Resource):
         ]
 
     def _targets(self, job_id: str) -> Iterator[Path]:
-        for stored in self._backend.scan(keys.stages(job_id)):
-            try:
-                record = decode(StageRecord, stored.value, stored.key)
-            except CorruptRecord:
-                continue  # An unreadable record must not block the cleanup.
+        for record in readable_stages(self._backend, job_id):
             if record.target is not None and not record.at_url:
                 yield resolved(Path(record.target))

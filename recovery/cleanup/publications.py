@@ -8,10 +8,9 @@ from functools import partial
 from jrs.contract.backend import Backend
 from jrs.contract.errors import CorruptRecord, Fenced, JobHeld
 from jrs.contract.operations import Fence
-from jrs.records import keys
-from jrs.records.codec import decode
 from jrs.records.model import StageRecord
 from jrs.records.stages import TAKEN_OVER
+from jrs.store.jobs import readable_stages
 
 from ..rules.resource import GivenUp, Resource
 from ..storage import publication
@@ -53,11 +52,7 @@ class Publications(Resource):
     # -- inside ----------------------------------------------------------------------------
 
     def _begun(self, job_id: str) -> Iterator[StageRecord]:
-        for stored in self._backend.scan(keys.stages(job_id)):
-            try:
-                record = decode(StageRecord, stored.value, stored.key)
-            except CorruptRecord:
-                continue  # An unreadable record must not block the cleanup.
+        for record in readable_stages(self._backend, job_id):
             is_ours = record.attempt != TAKEN_OVER and not record.is_published
             if is_ours and record.at_url:
                 yield record

@@ -16,10 +16,10 @@ from jrs.records.model import (
     JobResult,
     JobSpec,
     JobStatus,
-    StageRecord,
     StageSummary,
 )
 from jrs.store import applications, restores
+from jrs.store.jobs import readable_stages
 from jrs.store.result_store import JobResultStore
 
 from .context import LeaderContext
@@ -105,13 +105,6 @@ class Results:
             return None
 
     def _stages(self, job_id: str) -> tuple[StageSummary, ...]:
-        """Return the stages that finished before the job failed or was canceled. An unreadable
-        record is left out: it must not keep a job from ending."""
-        found = []
-        for stored in self._backend.scan(keys.stages(job_id)):
-            try:
-                found.append(decode(StageRecord, stored.value, stored.key))
-            except CorruptRecord:
-                continue
-        found.sort(key=lambda record: record.order)
+        """Return the stages that finished before the job failed or was canceled."""
+        found = sorted(readable_stages(self._backend, job_id), key=lambda record: record.order)
         return tuple(record.summary() for record in found)
