@@ -87,7 +87,7 @@ def overview(client: Client, *, now: Clock = time.time) -> Overview:
     lines = job_lines(client, unfinished)
     held = [one for one in lines if one.decision == Action.HOLD.value]
     runs = [one for one in lines if one.decision in _RUNS]
-    rest = [one for one in lines if one not in held and one not in runs]
+    rest = [one for one in lines if one.decision not in (Action.HOLD.value, *_RUNS)]
     full = max(len(unfinished), len(failed), len(dirty)) >= MOST
     return Overview(
         at, of_cluster(client), tuple(runs), tuple(rest), tuple(held),

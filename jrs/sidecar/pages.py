@@ -18,7 +18,7 @@ from starlette.responses import HTMLResponse, Response
 
 from jrs.client.client import Client
 from jrs.client.listing import JobOrder
-from jrs.client.overview import Overview, job_line, job_lines, overview
+from jrs.client.overview import job_line, job_lines, overview
 from jrs.contract.errors import JrsError
 from jrs.contract.texts import bounded, printable, span, when
 from jrs.records.model import JobStatus, ResultState
@@ -26,6 +26,7 @@ from jrs.sidecar.changes import Changes
 from jrs.sidecar.next_steps import next_steps
 from jrs.sidecar.problems import problem_of
 from jrs.sidecar.reads import FILTERS
+from jrs.sidecar.shared_reads import SharedReads
 from jrs.sidecar.table import query_values
 from jrs.sidecar.timeline import timeline
 
@@ -51,8 +52,7 @@ class Pages:
 
     def __init__(self, client: Client, changes: Changes) -> None:
         self._client = client
-        self._changes = changes
-        self._overview: tuple[int, asyncio.Task[Overview]] | None = None
+        self._overview = SharedReads(changes, lambda _: overview(client), 1)
         self._templates = Environment(
             loader=FileSystemLoader(HERE / "templates"),
             autoescape=True,
@@ -117,12 +117,7 @@ class Pages:
     # -- what they show --------------------------------------------------------------------
 
     async def _of_front(self) -> dict[str, Any]:
-        """Return the overview, read once for each change, however many look."""
-        known = self._overview
-        if known is None or known[0] < self._changes.generation or _failed(known[1]):
-            task = asyncio.create_task(asyncio.to_thread(overview, self._client))
-            known = self._overview = self._changes.generation, task
-        return {"overview": await asyncio.shield(known[1])}
+        return {"overview": await self._overview.get("")}
 
     def _of_jobs(self, request: Request) -> dict[str, Any]:
         from_form = [(key, value) for key, value in request.query_params.multi_items() if value]
@@ -178,10 +173,6 @@ class Pages:
             name = f"attempt {part.attempt}, std{part.stream}"
             texts[name] = texts.get(name, "") + part.data.decode(errors="replace")
         return [(name, _screen(text)) for name, text in texts.items()]
-
-
-def _failed(task: asyncio.Task[Overview]) -> bool:
-    return task.done() and (task.cancelled() or task.exception() is not None)
 
 
 def _or_none(read: Callable[[], Any]) -> Any:

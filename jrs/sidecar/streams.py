@@ -23,6 +23,7 @@ from jrs.client.overview import job_line
 from jrs.contract.errors import JrsError, NotFound, Unavailable
 from jrs.sidecar.changes import Changes
 from jrs.sidecar.problems import problem_of
+from jrs.sidecar.shared_reads import SharedReads
 from jrs.sidecar.table import Call, Kind, Param, Route, query_values
 
 MOST_STREAMS = 1000
@@ -67,43 +68,13 @@ class BoundedStream(StreamingResponse):
                 raise
 
 
-class States:
-    """What is read of jobs for streams: once for each change, however many streams there are."""
-
-    def __init__(self, client: Client, changes: Changes) -> None:
-        self._client = client
-        self._changes = changes
-        self._reads: dict[str, tuple[int, asyncio.Task[dict[str, Any]]]] = {}
-
-    async def state(self, job_id: str) -> dict[str, Any]:
-        """Return the state of a job, read after the newest change that was heard.
-
-        Raises:
-            JrsError: as `JobHandle.explain`.
-        """
-        begun = self._reads.get(job_id)
-        if begun is None or begun[0] < self._changes.generation:
-            task = asyncio.create_task(asyncio.to_thread(self._read, job_id))
-            begun = self._changes.generation, task
-            self._reads[job_id] = begun
-            while len(self._reads) > MOST_STREAMS:
-                del self._reads[next(iter(self._reads))]
-        return await asyncio.shield(begun[1])
-
-    def _read(self, job_id: str) -> dict[str, Any]:
-        job = self._client.job(job_id)
-        view = job.view()
-        explained = job.explain() if view.entry is None else None
-        return job_line(view, explained).plain()
-
-
 class Streams:
     """Answers the routes of this module."""
 
     def __init__(self, client: Client, changes: Changes) -> None:
         self._client = client
         self._changes = changes
-        self._states = States(client, changes)
+        self._states = SharedReads(changes, self._state, MOST_STREAMS)
         self._followed = 0
 
     def answer(self, route: Route, request: Request) -> Response:
@@ -139,9 +110,14 @@ class Streams:
                 yield event
                 last = event if note is not None else last
 
+    def _state(self, job_id: str) -> dict[str, Any]:
+        view = self._client.job(job_id).view()
+        explained = self._client.job(job_id).explain() if view.entry is None else None
+        return job_line(view, explained).plain()
+
     async def _event_of(self, job_id: str) -> str:
         try:
-            return _event("job", await self._states.state(job_id))
+            return _event("job", await self._states.get(job_id))
         except JrsError as error:
             return _event("problem", problem_of(error).body())
 
