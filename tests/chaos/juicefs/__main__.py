@@ -9,7 +9,6 @@ mount namespace of its own.
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
@@ -18,35 +17,19 @@ import time
 from pathlib import Path
 
 from jrs.testing.chaos import figures
+from tests.chaos.nfs.between_clients import planned
 from tests.chaos.nfs.report import report
 from tests.chaos.nfs.trial import Trial
 
 LONG = "--attr-cache=60 --entry-cache=60 --dir-entry-cache=60"
 """As long as the clients of NFS may cache names by default."""
 OPTIONS = ("", LONG)
+PROGRAM = "./dev long juicefs-zombies"
 
 
 def main() -> int:
-    options = parse()
-    trials = [
-        Trial(mount, options.zombies, options.plain, options.restarting)
-        for mount in options.options or OPTIONS
-        for _ in range(options.times)
-    ]
-    if not options.options:
-        trials.insert(0, Trial(LONG, options.zombies, plain=True))
-        trials.append(Trial("", options.zombies, restarting=True))
+    trials = planned(PROGRAM, "times", OPTIONS, leaks=LONG, restarts="")
     return max([run(trial) for trial in trials], default=0)
-
-
-def parse() -> argparse.Namespace:
-    made = argparse.ArgumentParser(prog="./dev long juicefs-zombies")
-    made.add_argument("--options", action="append", help="of the mounts (default: several)")
-    made.add_argument("--times", type=int, default=1, help="for each of them")
-    made.add_argument("--zombies", type=int, default=10, help="for each trial")
-    made.add_argument("--plain", action="store_true", help="take over by a rename alone")
-    made.add_argument("--restarting", action="store_true", help="zombies begin their stage again")
-    return made.parse_args()
 
 
 def run(trial: Trial) -> int:
@@ -61,7 +44,7 @@ def run(trial: Trial) -> int:
             return status
         verdict = json.loads((folder / "verdict.json").read_text())
     lasted = time.monotonic() - began
-    return report("./dev long juicefs-zombies", figures.machine(), trial, verdict, lasted)
+    return report(PROGRAM, figures.machine(), trial, verdict, lasted)
 
 
 if __name__ == "__main__":

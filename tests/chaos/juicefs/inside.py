@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from jrs.testing.servers.errors import ServerMissing
-from tests.chaos.nfs import verdict
-from tests.chaos.nfs.trial import EXPORT, LOGS, MOUNTS, Trial
+from tests.chaos.nfs.between_clients import play
+from tests.chaos.nfs.trial import EXPORT, LOGS, MOUNTS
 from tests.juicefs import UNCACHED, Filesystem, filesystem
 
 
@@ -31,16 +31,7 @@ def client(jobs: Filesystem, number: int, options: str, *program: str) -> subpro
 def run(folder: Path, jobs: Filesystem) -> dict[str, Any]:
     LOGS.mkdir()
     jobs.mount(EXPORT, *UNCACHED)
-    told = folder / "trial.json"
-    trial = Trial.from_json(told.read_text())
-    zombies = client(jobs, 0, trial.options, "tests.chaos.nfs.zombies", str(told))
-    time.sleep(trial.alone)
-    leader = client(jobs, 1, trial.options, "tests.chaos.nfs.leader", str(told))
-    status = leader.wait()
-    trial.over.touch()
-    if status or zombies.wait():
-        raise RuntimeError(f"the leader ended with {status}, the zombies with {zombies.poll()}")
-    return verdict.judge(trial, Path("/proc/version").read_text().split()[2])
+    return play(folder / "trial.json", partial(client, jobs))
 
 
 def main(folder: Path) -> int:

@@ -12,7 +12,6 @@ and a temporary folder that are not below /dev, /mnt or /run.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import tempfile
@@ -21,14 +20,17 @@ from pathlib import Path
 
 from jrs.testing.chaos import figures
 from tests.chaos.nfs import uml
+from tests.chaos.nfs.between_clients import planned
 from tests.chaos.nfs.report import report
 from tests.chaos.nfs.trial import Trial
 
 OPTIONS = ("vers=4.2", "vers=4.2,actimeo=1", "vers=4.2,lookupcache=none", "vers=3,nolock")
+PROGRAM = "./dev long nfs"
 
 
 def main() -> int:
-    options = parse()
+    first = OPTIONS[0]
+    trials = planned(PROGRAM, "boots", OPTIONS, leaks=first, restarts=first)
     if missing := uml.missing():
         print(
             f"this needs NFS in user-mode-linux; not here: {', '.join(missing)}; on Debian: "
@@ -36,25 +38,7 @@ def main() -> int:
             file=sys.stderr,
         )
         return 2
-    trials = [
-        Trial(mount, options.zombies, options.plain, options.restarting)
-        for mount in options.options or OPTIONS
-        for _ in range(options.boots)
-    ]
-    if not options.options:
-        trials.insert(0, Trial(OPTIONS[0], options.zombies, plain=True))
-        trials.append(Trial(OPTIONS[0], options.zombies, restarting=True))
     return max([run(trial) for trial in trials], default=0)
-
-
-def parse() -> argparse.Namespace:
-    made = argparse.ArgumentParser(prog="./dev long nfs")
-    made.add_argument("--options", action="append", help="of the mounts (default: several)")
-    made.add_argument("--boots", type=int, default=1, help="for each of them")
-    made.add_argument("--zombies", type=int, default=10, help="for each boot")
-    made.add_argument("--plain", action="store_true", help="take over by a rename alone")
-    made.add_argument("--restarting", action="store_true", help="zombies begin their stage again")
-    return made.parse_args()
 
 
 def run(trial: Trial) -> int:
@@ -71,7 +55,7 @@ def run(trial: Trial) -> int:
             return 2
         verdict = json.loads((folder / "verdict.json").read_text())
     machine = f"{figures.machine()}, Linux {verdict['kernel']} inside"
-    return report("./dev long nfs", machine, trial, verdict, time.monotonic() - began)
+    return report(PROGRAM, machine, trial, verdict, time.monotonic() - began)
 
 
 if __name__ == "__main__":

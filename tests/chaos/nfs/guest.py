@@ -14,13 +14,13 @@ import os
 import socket
 import subprocess
 import sys
-import time
 import traceback
 from pathlib import Path
 from typing import Any
 
-from tests.chaos.nfs import uml, verdict
-from tests.chaos.nfs.trial import EXPORT, LOGS, MOUNTS, Trial
+from tests.chaos.nfs import uml
+from tests.chaos.nfs.between_clients import play
+from tests.chaos.nfs.trial import EXPORT, LOGS, MOUNTS
 
 _MODULES = ("ext4", "veth", "nfsd", "nfsv4", "nfsv3")
 
@@ -74,16 +74,7 @@ def client(number: int, options: str, *program: str) -> subprocess.Popen[bytes]:
 
 def run(folder: Path) -> dict[str, Any]:
     make_machine()
-    told = folder / "trial.json"
-    trial = Trial.from_json(told.read_text())
-    zombies = client(0, trial.options, "tests.chaos.nfs.zombies", str(told))
-    time.sleep(trial.alone)
-    leader = client(1, trial.options, "tests.chaos.nfs.leader", str(told))
-    status = leader.wait()
-    trial.over.touch()
-    if status or zombies.wait():
-        raise RuntimeError(f"the leader ended with {status}, the zombies with {zombies.poll()}")
-    return verdict.judge(trial, Path("/proc/version").read_text().split()[2])
+    return play(folder / "trial.json", client)
 
 
 def call(*command: str) -> None:
