@@ -58,7 +58,7 @@ from .spark import class_data
 from .spark.engine import ENGINE
 
 EXIT_DEPOSED = 76
-"""Exit status of a replaced leader that ended itself because an attempt in it did not end."""
+"""Exit status of a replaced leader that ended itself because user code in it did not end."""
 
 _GRACE = 0.5
 """The share of the ttl in which attempts have to end when the leader resigns."""
@@ -317,8 +317,8 @@ class Master:
         )
         dispatcher = Dispatcher(context)
         self._health.elected(leadership, dispatcher.tally)
-        over = threading.Event()
-        watch = partial(self._guard, leadership, dispatcher, over)
+        over, main_runs = threading.Event(), threading.Event()
+        watch = partial(self._guard, leadership, dispatcher, over, main_runs)
         guard = self._runtime.thread(watch, f"jrs-guard-e{epoch}")
         guard.start()
         try:
@@ -331,11 +331,14 @@ class Master:
             with Retention(context, self._retention):
                 if lead is None:
                     return switchovers.wait(leadership, self._handed_over, stop)
-                return lead(dispatcher, leadership, stop)
+                main_runs.set()
+                # In this order: either it does not begin, or the guard knows that it runs.
+                return not leadership.lost.is_set() and lead(dispatcher, leadership, stop)
         except Fenced as error:
             self._emit("lost", epoch, str(error))
             return False
         finally:
+            main_runs.clear()
             lost = leadership.lost.is_set()
             self._health.stepped_down(lost=lost)
             registration.leading(None)
@@ -360,16 +363,26 @@ class Master:
                     return
                 watch.wait(min(0.5, deadline.remaining()))
 
-    def _guard(self, leadership: Leadership, dispatcher: Dispatcher, over: threading.Event) -> None:
-        """End the attempts at once after a loss, and this process if they do not end in time."""
+    def _guard(
+        self,
+        leadership: Leadership,
+        dispatcher: Dispatcher,
+        over: threading.Event,
+        main_runs: threading.Event,
+    ) -> None:
+        """End the attempts at once after a loss; end this process if user code does not end.
+
+        The master's own threads may take longer: they may wait for a backend that hangs, and a
+        newer leader's fence refuses what they write.
+        """
         while not leadership.lost.wait(0.05):
             if over.is_set():
                 return
         grace = self._grace(leadership)
         deadline = Deadline.after(grace * 1.5)
         # Not left to the leading thread: the driver's main may be in a long computation there.
-        dispatcher.end_attempts(Deadline.after(grace))
-        if not over.wait(deadline.bounded()):
+        dead = dispatcher.end_attempts(Deadline.after(grace))
+        if not over.wait(deadline.bounded()) and (main_runs.is_set() or not dead):
             self._exit(leadership.epoch)
 
     def _grace(self, leadership: Leadership) -> float:
@@ -379,7 +392,7 @@ class Master:
         return max(self._ttl * _GRACE, _LEAST_GRACE)
 
     def _exit(self, epoch: int) -> None:
-        self._emit("deposed", epoch, "an attempt did not end; this process ends itself")
+        self._emit("deposed", epoch, "an attempt or main did not end; this process ends itself")
         os._exit(EXIT_DEPOSED)
 
     def _emit(self, kind: str, epoch: int, message: str) -> None:

@@ -97,14 +97,14 @@ def test_roles_across_a_kill(
     url = request.getfixturevalue("etcd_server").url() if etcd else (tmp_path / "s").as_uri()
     probed = cluster(url)
     first = probed.start("m1")
-    until(lambda: probed.status("m1", "/leader") == 200, "m1 leads")
+    probed.masters.until(lambda: probed.status("m1", "/leader") == 200, "m1 leads")
     probed.start("m2")
-    until(lambda: probed.status("m2", "/standby") == 200, "m2 stands by")
+    probed.masters.until(lambda: probed.status("m2", "/standby") == 200, "m2 stands by")
     assert probed.status("m2", "/leader") == probed.status("m1", "/standby") == 503
     epoch = int(probed.get("m1", "/leader")[2] or 0)
 
     first.kill()
-    until(lambda: probed.status("m2", "/leader") == 200, "m2 leads")
+    probed.masters.until(lambda: probed.status("m2", "/leader") == 200, "m2 leads")
 
     assert int(probed.get("m2", "/leader")[2] or 0) > epoch
     assert probed.status("m2", "/standby") == 503
@@ -112,7 +112,9 @@ def test_roles_across_a_kill(
     with connect(url, cluster=probed.cluster) as client:
         handle = client.submit(job("add"), id="sum")
         assert handle.result(timeout=BOUND).payload == 3
-    until(lambda: probed.figures("m2")["jrs_attempts_ended_total,completed"] == 1, "it ended")
+    probed.masters.until(
+        lambda: probed.figures("m2")["jrs_attempts_ended_total,completed"] == 1, "it ended"
+    )
     found = probed.figures("m2")
     assert found["jrs_leader"] == found["jrs_elections_total"] == 1
     assert found["jrs_failover_seconds_count"] == found["jrs_attempts_started_total"] == 1
@@ -124,19 +126,21 @@ def test_probes_answer_while_etcd_is_frozen(cluster: Cluster, etcd_server: EtcdS
     ready; all of that ends with the freeze."""
     probed = cluster(etcd_server.url())
     probed.start("m1")
-    until(lambda: probed.status("m1", "/leader") == 200, "m1 leads")
+    probed.masters.until(lambda: probed.status("m1", "/leader") == 200, "m1 leads")
     member = next(iter(etcd_server))
     member.pause()
     try:
         for _ in range(50):
             assert probed.status("m1", "/livez") == 200
-        until(lambda: probed.status("m1", "/leader") == 503, "its lease has ended")
+        probed.masters.until(lambda: probed.status("m1", "/leader") == 503, "its lease has ended")
         assert probed.status("m1", "/livez") == 200
-        until(lambda: probed.status("m1", "/readyz") == 503, "it says that it is not ready")
+        probed.masters.until(
+            lambda: probed.status("m1", "/readyz") == 503, "it says that it is not ready"
+        )
         assert probed.status("m1", "/livez") == 200
     finally:
         member.resume()
-    until(lambda: probed.status("m1", "/leader") == 200, "it leads again")
+    probed.masters.until(lambda: probed.status("m1", "/leader") == 200, "it leads again")
 
 
 def test_a_master_that_waits_for_its_backend_is_alive(tmp_path: Path) -> None:

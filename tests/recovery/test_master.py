@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -41,6 +42,7 @@ class Running:
         self.events: list[Event] = []
         self.stop_event = threading.Event()
         lead = options.pop("lead", None)
+        options.pop("before", lambda _: None)(backend)
         options.setdefault("ttl", 3600.0)
         self.master = Master(
             backend, url=backend.url, storage=root, name=name, report=self.events.append, **options
@@ -280,6 +282,68 @@ def test_attempts_are_ended_at_a_loss_whatever_the_leading_thread_does(start: St
     leadership.lost.set()
     until(lambda: attempt.was_ended, "its attempt is ended")
     busy.set()
+
+
+def test_a_backend_that_hangs_does_not_end_the_process(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A leader that is lost while its own threads wait for the backend, and whose attempts are
+    dead, lives on and leads again once the backend answers."""
+    exits: list[int] = []
+    monkeypatch.setattr(os, "_exit", exits.append)
+    proceed, waits = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        waits.set()
+        proceed.wait(60)
+
+    running = start("m1", ttl=0.5, before=lambda backend: backend.before_read(keys.JOBS, 0, hang))
+    try:
+        assert waits.wait(60)
+        guard = next(one for one in threading.enumerate() if one.name == "jrs-guard-e1")
+        running.leadership().lost.set()
+        guard.join(60)
+        assert not guard.is_alive()
+    finally:
+        proceed.set()
+    running.until("leading")
+
+    assert exits == []
+    assert running.kinds().count("elected") == 2
+
+
+@pytest.mark.parametrize("lost_first", [False, True])
+def test_a_main_that_ignores_the_loss_is_ended_and_a_late_one_does_not_begin(
+    lost_first: bool, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver's main that runs on after a loss ends its process; after a loss none begins."""
+    exited, busy = threading.Event(), threading.Event()
+    monkeypatch.setattr(os, "_exit", lambda _: exited.set())
+    mains: list[int] = []
+    loses = lost_first
+
+    def lead(dispatcher: Dispatcher, leadership: Leadership, stop: threading.Event) -> bool:
+        mains.append(leadership.epoch)
+        if leadership.epoch > 1:
+            return True
+        leadership.lost.set()
+        busy.wait(60)
+        return False
+
+    def lose(self: Registry) -> None:
+        nonlocal loses
+        if loses:
+            loses = False
+            running.leadership().lost.set()
+
+    monkeypatch.setattr(Registry, "forget_gone", lose)
+    running = start("m1", ttl=0.5, lead=lead)
+    assert lost_first or exited.wait(60)
+    busy.set()
+    running.thread.join(60)
+
+    assert mains == ([2] if lost_first else [1, 2])
+    assert exited.is_set() is not lost_first
 
 
 def test_a_resource_of_the_user_is_part_of_every_cleanup(start: Start) -> None:
