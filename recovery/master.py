@@ -46,6 +46,7 @@ from .leader import usable_storage, warm_plans
 from .leader.admission import default_slots
 from .leader.context import LeaderContext
 from .leader.dispatcher import Dispatcher
+from .leader.loss_guard import LossGuard, grace
 from .leader.outage import Outage
 from .leader.retention import Retention
 from .leader.switchover import Switchovers
@@ -60,21 +61,12 @@ from .spark.engine import ENGINE
 EXIT_DEPOSED = 76
 """Exit status of a replaced leader that ended itself because user code in it did not end."""
 
-_GRACE = 0.5
-"""The share of the ttl in which attempts have to end when the leader resigns."""
-
-_GRACE_LOST = 0.15
-"""The same share after a loss. A loss is noticed when at most 3/4 of the ttl have passed."""
-
 _TURN = 30.0
 """Seconds that a leader tries a job which it cannot start, before it lets another master try. The
 time doubles each time the masters take turns, up to four times as long."""
 
 _NEXT_LEADER = 5.0
 """Seconds that a master which has handed the leadership over waits for another one to lead."""
-
-_LEAST_GRACE = 0.5
-"""Seconds it takes to end a process on a busy host: more than the rest of a very short ttl."""
 
 
 class _Held(Unavailable):
@@ -297,7 +289,37 @@ class Master:
         self._turns = self._turns if self._handed_over.is_set() else 0
         self._handed_over.clear()
         self._emit("elected", epoch, f"{self.name} is elected; recovering")
-        context = LeaderContext(
+        context = self._context(leadership, is_driver=lead is not None)
+        dispatcher = Dispatcher(context)
+        self._health.elected(leadership, dispatcher.tally)
+        end_process = partial(self._exit, epoch)
+        guard = LossGuard(leadership, dispatcher, self._ttl, end_process, self._runtime).start()
+        try:
+            dispatcher.recover()
+            dispatcher.start()
+            registration.leading(epoch)
+            self._health.leads()
+            self._emit("leading", epoch, f"{self.name} leads")
+            self._registry.forget_gone()
+            with Retention(context, self._retention):
+                if lead is None:
+                    return switchovers.wait(leadership, self._handed_over, stop)
+                return guard.call_main(partial(lead, dispatcher, leadership, stop))
+        except Fenced as error:
+            self._emit("lost", epoch, str(error))
+            return False
+        finally:
+            lost = leadership.lost.is_set()
+            self._health.stepped_down(lost=lost)
+            registration.leading(None)
+            dead = dispatcher.stop(Deadline.after(grace(leadership, self._ttl)))
+            guard.close()
+            self._emit("lost" if lost else "resigned", epoch, f"{self.name} no longer leads")
+            if not dead:
+                self._exit(epoch)
+
+    def _context(self, leadership: Leadership, *, is_driver: bool) -> LeaderContext:
+        return LeaderContext(
             backend=self.backend,
             leadership=leadership,
             storage=self._storage,
@@ -310,44 +332,11 @@ class Master:
             ttl=self._ttl,
             trust=self._trust,
             # A driver's main cannot be moved to another process.
-            hand_over=self._hand_over if lead is None else None,
+            hand_over=None if is_driver else self._hand_over,
             turn=_TURN * 2 ** min(self._turns, 2),
             runtime=self._runtime,
             health=self._health,
         )
-        dispatcher = Dispatcher(context)
-        self._health.elected(leadership, dispatcher.tally)
-        over, main_runs = threading.Event(), threading.Event()
-        watch = partial(self._guard, leadership, dispatcher, over, main_runs)
-        guard = self._runtime.thread(watch, f"jrs-guard-e{epoch}")
-        guard.start()
-        try:
-            dispatcher.recover()
-            dispatcher.start()
-            registration.leading(epoch)
-            self._health.leads()
-            self._emit("leading", epoch, f"{self.name} leads")
-            self._registry.forget_gone()
-            with Retention(context, self._retention):
-                if lead is None:
-                    return switchovers.wait(leadership, self._handed_over, stop)
-                main_runs.set()
-                # In this order: either it does not begin, or the guard knows that it runs.
-                return not leadership.lost.is_set() and lead(dispatcher, leadership, stop)
-        except Fenced as error:
-            self._emit("lost", epoch, str(error))
-            return False
-        finally:
-            main_runs.clear()
-            lost = leadership.lost.is_set()
-            self._health.stepped_down(lost=lost)
-            registration.leading(None)
-            dead = dispatcher.stop(Deadline.after(self._grace(leadership)))
-            over.set()
-            guard.join()
-            self._emit("lost" if lost else "resigned", epoch, f"{self.name} no longer leads")
-            if not dead:
-                self._exit(epoch)
 
     def _hand_over(self, again: bool) -> None:
         self._turns += again
@@ -362,34 +351,6 @@ class Master:
                 if newest is None or newest.epoch > epoch:
                     return
                 watch.wait(min(0.5, deadline.remaining()))
-
-    def _guard(
-        self,
-        leadership: Leadership,
-        dispatcher: Dispatcher,
-        over: threading.Event,
-        main_runs: threading.Event,
-    ) -> None:
-        """End the attempts at once after a loss; end this process if user code does not end.
-
-        The master's own threads may take longer: they may wait for a backend that hangs, and a
-        newer leader's fence refuses what they write.
-        """
-        while not leadership.lost.wait(0.05):
-            if over.is_set():
-                return
-        grace = self._grace(leadership)
-        deadline = Deadline.after(grace * 1.5)
-        # Not left to the leading thread: the driver's main may be in a long computation there.
-        dead = dispatcher.end_attempts(Deadline.after(grace))
-        if not over.wait(deadline.bounded()) and (main_runs.is_set() or not dead):
-            self._exit(leadership.epoch)
-
-    def _grace(self, leadership: Leadership) -> float:
-        """Return the seconds in which attempts have to end."""
-        if leadership.lost.is_set():
-            return max(self._ttl * _GRACE_LOST, _LEAST_GRACE)
-        return max(self._ttl * _GRACE, _LEAST_GRACE)
 
     def _exit(self, epoch: int) -> None:
         self._emit("deposed", epoch, "an attempt or main did not end; this process ends itself")
