@@ -111,8 +111,9 @@ class Streams:
                 last = event if note is not None else last
 
     def _state(self, job_id: str) -> dict[str, Any]:
-        view = self._client.job(job_id).view()
-        explained = self._client.job(job_id).explain() if view.entry is None else None
+        job = self._client.job(job_id)
+        view = job.view()
+        explained = job.explain() if view.entry is None else None
         return job_line(view, explained).plain()
 
     async def _event_of(self, job_id: str) -> str:

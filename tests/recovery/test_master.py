@@ -42,7 +42,6 @@ class Running:
         self.events: list[Event] = []
         self.stop_event = threading.Event()
         lead = options.pop("lead", None)
-        options.pop("before", lambda _: None)(backend)
         options.setdefault("ttl", 3600.0)
         self.master = Master(
             backend, url=backend.url, storage=root, name=name, report=self.events.append, **options
@@ -285,7 +284,7 @@ def test_attempts_are_ended_at_a_loss_whatever_the_leading_thread_does(start: St
 
 
 def test_a_backend_that_hangs_does_not_end_the_process(
-    start: Start, monkeypatch: pytest.MonkeyPatch
+    memory: FaultyMemory, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A leader that is lost while its own threads wait for the backend, and whose attempts are
     dead, lives on and leads again once the backend answers."""
@@ -297,19 +296,23 @@ def test_a_backend_that_hangs_does_not_end_the_process(
         waits.set()
         proceed.wait(60)
 
-    running = start("m1", ttl=0.5, before=lambda backend: backend.before_read(keys.JOBS, 0, hang))
+    memory.before_read(keys.JOBS, 0, hang)
+    running = Running(memory, root, "m1", ttl=0.5)
     try:
         assert waits.wait(60)
         guard = next(one for one in threading.enumerate() if one.name == "jrs-guard-e1")
         running.leadership().lost.set()
         guard.join(60)
         assert not guard.is_alive()
+
+        proceed.set()
+        running.until("elected", times=2)
+        until(lambda: running.kinds()[-1] == "leading", "it leads again")
+
+        assert exits == []
     finally:
         proceed.set()
-    running.until("elected", times=2)
-    until(lambda: running.kinds()[-1] == "leading", "it leads again")
-
-    assert exits == []
+        running.stop()
 
 
 @pytest.mark.parametrize("lost_first", [False, True])
