@@ -226,7 +226,7 @@ def _look() -> dict[int, _Seen]:
         fields = _stat(int(name))
         if not fields or fields[0] in _DEAD:
             continue
-        environment = _read(f"/proc/{name}/environ").split(b"\0")
+        environment = _environment(int(name)).split(b"\0")
         entries = tuple(entry for entry in environment if entry.startswith(_PREFIXES))
         if entries:
             found[int(name)] = _Seen(fields[19], entries)
@@ -236,6 +236,37 @@ def _look() -> dict[int, _Seen]:
 _PREFIXES = (f"{MARK}=".encode(), f"{OLD_MARK}=".encode())
 
 _DEAD = (b"Z", b"X")
+
+
+def _environment(pid: int) -> bytes:
+    """Return the environment of a process; empty if it has none, has ended or is another user's.
+
+    A process in the middle of exec shows none for a moment: it is read again until exec has put it
+    in its place. One that hangs there runs no program, and is left out.
+    """
+    path, deadline, is_in_place = Path(f"/proc/{pid}/environ"), Deadline.after(_EXEC), False
+    while True:
+        try:
+            environment = path.read_bytes()
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            return b""
+        except (OSError, MemoryError) as error:
+            raise _short(error) from error
+        if environment or is_in_place or deadline.expired:
+            return environment
+        fields = _stat(pid)
+        if not fields or fields[_VSIZE] == b"0":
+            return b""  # It has ended, or is a thread of the kernel.
+        is_in_place = fields[_ENV_END] != b"0"
+        if not is_in_place:
+            time.sleep(0.001)  # No event reports the end of another process's exec.
+
+
+_EXEC = 1.0
+"""Seconds after which a process in the middle of exec is taken to hang there."""
+
+_VSIZE, _ENV_END = 20, 48
+"""Places in what `_stat` returns: proc(5) counts from 1, and the pid and the name precede it."""
 
 
 def _listed() -> list[str]:
@@ -305,7 +336,7 @@ def end(marks: Marks, deadline: Deadline) -> list[int]:
         found = _find(marks)
         if not found and (sure or not killed):
             return sorted(killed)
-        # A child that is just calling exec shows no environment: scan once more.
+        # One that was just being forked was in no list yet: scan once more.
         sure = not found
         for pid, born in found.items():
             if not _is_over(pid, born):

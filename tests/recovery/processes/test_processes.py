@@ -136,6 +136,33 @@ def test_all_of_an_attempt_is_born_with_its_mark(leader: Leader, tmp_path: Path)
     assert marks.marked(marks.marks_of(mark[:-1])) == []
 
 
+def test_a_process_in_the_middle_of_exec_is_found(tmp_path: Path) -> None:
+    """The kernel shows no environment from the moment when it has loaded a program to the moment
+    when it has put the environment in its place."""
+    program = tmp_path / "again"
+    program.write_text('#!/bin/sh\nexec "$0"\n')
+    program.chmod(0o755)
+    with subprocess.Popen([program], env={**os.environ, "JRS_MARK": "m"}) as process:
+        try:
+            for _ in range(200):
+                assert marks.marked(marks.marks_of("m")) == [process.pid]
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("environment", [{}, {"A": "1"}], ids=["none", "another"])
+def test_a_process_without_a_mark_is_not_waited_for(
+    environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program may have no environment at all. That is no exec, however long it lasts."""
+    monkeypatch.setattr(marks, "_EXEC", float("inf"))
+    with subprocess.Popen(["sleep", "3600"], env=environment) as process:
+        try:
+            assert process.pid not in marks.marked(marks.marks_of("m"))
+        finally:
+            process.kill()
+
+
 @pytest.mark.parametrize("state", ["without a mark", "unreadable", "of earlier attempts"])
 def test_what_an_earlier_version_has_left_is_found(
     memory: FaultyMemory, root: Path, sleeper: Callable[..., int], state: str
