@@ -20,7 +20,7 @@ from unittest import mock
 import attrs
 import click
 from bare import BARE, VALUE, Bare
-from leaders import Failovers, failover, guardians
+from leaders import Failovers, failover
 from measure import (
     Contender,
     Figure,
@@ -43,6 +43,7 @@ from jrs.contract.operations import Create, Fence
 from jrs.store.opening import open_backend
 from jrs.store.result_store import JobResultStore
 from jrs.testing.masters import Masters
+from jrs.testing.processes import guardians
 from jrs.testing.servers import EtcdServer, Server, ServerError, find_etcd, find_zookeeper
 
 TTL = 15.0
@@ -243,7 +244,7 @@ def memory(kind: str, url: str, folder: Path, tick: Callable[[str], None]) -> It
         masters.event(lambda event: event.kind == "leading", "it leads")
         time.sleep(2.0)
         yield Figure(f"{kind}: resident, an idle master", f"{resident(master.process.pid):.0f} MB")
-        for guardian in guardians(master):
+        for guardian in guardians(master.process.pid):
             yield Figure(f"{kind}: resident, its guardian", f"{resident(guardian):.0f} MB")
 
 

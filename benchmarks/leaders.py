@@ -25,6 +25,7 @@ from jrs.records.model import JobSpec
 from jrs.store.jobs import JobCatalog
 from jrs.store.masters import Registry
 from jrs.testing.masters import MasterProcess, Masters
+from jrs.testing.processes import guardians
 from jrs.testing.servers import Server
 
 BARE = Path(__file__).with_name("bare.py")
@@ -85,7 +86,7 @@ class Trial:
     def kill_with_guardian(self, ttl: float) -> float:
         leader = self.prepare()
         time.sleep(random.uniform(0, ttl / 3))  # At some moment between two heartbeats.
-        for guardian in guardians(leader):
+        for guardian in guardians(leader.process.pid):
             os.kill(guardian, signal.SIGKILL)
         return self.decided(leader, leader.kill(), 4 * ttl)
 
@@ -96,20 +97,6 @@ class Trial:
         seconds = self.decided(leader, since, 60.0)
         leader.process.wait(30.0)
         return seconds
-
-
-def guardians(master: MasterProcess) -> list[int]:
-    """Return the processes that guard a master's sessions."""
-    return [
-        child
-        for child in _children(master.process.pid)
-        if b"jrs.backends.remote.guardian" in Path(f"/proc/{child}/cmdline").read_bytes()
-    ]
-
-
-def _children(pid: int) -> list[int]:
-    tasks = Path(f"/proc/{pid}/task").glob("*/children")
-    return [int(child) for task in tasks for child in task.read_text().split()]
 
 
 def bare_election(kind: str, hosts: str, ttl: float, count: int) -> list[float]:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from jrs.testing.masters import MasterProcess, Masters
+from jrs.testing.processes import guardians
 from jrs.testing.servers import Server
 from tests.chaos.support import TTL, Stamps, newest
 from tests.support import BOUND
@@ -42,22 +43,6 @@ def pair(
 def candidates(masters: Masters) -> int:
     """Return how many masters have a guardian: each one that campaigns does."""
     return sum(bool(guardians(master.process.pid)) for master in masters.all if master.alive)
-
-
-def guardians(pid: int) -> list[int]:
-    """Return the guardians that a process has started."""
-    found = []
-    for folder in Path("/proc").iterdir():
-        try:
-            parent = int((folder / "stat").read_bytes().rpartition(b")")[2].split()[1])
-            if (
-                parent == pid
-                and b"jrs.backends.remote.guardian" in (folder / "cmdline").read_bytes()
-            ):
-                found.append(int(folder.name))
-        except (OSError, IndexError, ValueError):
-            continue  # No process, or one that has ended.
-    return found
 
 
 def taken_over(masters: Masters, since: float, stamps: Stamps) -> str:

@@ -17,6 +17,7 @@ from jrs.backends.file.replica import NEVER, Replica
 from jrs.contract.errors import Conflict, CorruptRecord, Unavailable
 from jrs.contract.operations import Check, Create, Delete, Update
 from jrs.testing.contract import BOUND
+from jrs.testing.processes import children
 from jrs.testing.worker import Worker
 from tests.crash.forms import begin_in_old_form
 from tests.support import until
@@ -102,12 +103,6 @@ def answered(worker: Worker) -> object:
     with suppress(Unavailable):
         return worker.get("k/1")
     return None
-
-
-def children(pid: int) -> list[int]:
-    path = Path(f"/proc/{pid}/task")
-    found = [task.joinpath("children").read_text().split() for task in path.iterdir()]
-    return [int(child) for each in found for child in each]
 
 
 def test_a_writer_that_dies_is_followed_by_another(tmp_path: Path, form: str) -> None:

@@ -21,6 +21,7 @@ from jrs.recovery.spark.streams import Streams
 from jrs.store.jobs import JobCatalog
 from jrs.store.stops import JobStops
 from jrs.testing.masters import Masters
+from jrs.testing.processes import command_lines
 
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 IN_DRIVER, IN_EXECUTOR, IN_JVM = "in foreachBatch", "in an executor", "in a hung JVM"
@@ -88,8 +89,9 @@ def hang(masters: Masters, job_id: str, folder: Path, where: str) -> None:
     JobCatalog(backend).submit(JobSpec(job_id, f"{__file__}:sleeps", arguments))
     masters.until((folder / "begun").exists, "a batch has begun", STARTS)
     if where == IN_JVM:
-        for pid in marks.marked(marks.mark_of_job(backend.url, backend.cluster, job_id)):
-            if b"SparkSubmit" in Path("/proc", str(pid), "cmdline").read_bytes():
+        running = marks.marked(marks.mark_of_job(backend.url, backend.cluster, job_id))
+        for pid, line in command_lines(running).items():
+            if "SparkSubmit" in line:
                 os.kill(pid, signal.SIGSTOP)
     JobStops(backend).request(job_id, StopMode.SUSPEND, grace=FOR)
     masters.until((folder / "asked").exists, "the stop has begun", STARTS)

@@ -14,6 +14,7 @@ from jrs.records.snapshots import SnapshotRecord
 from jrs.recovery.files.job_folders import JobStorage
 from jrs.recovery.process_attempt import PROGRAM
 from jrs.recovery.processes import marks
+from jrs.testing.processes import command_lines
 from tests.support import until as wait_until
 
 BOUND = 600.0
@@ -32,23 +33,6 @@ def job(name: str) -> str:
     return f"{JOBS}:{name}"
 
 
-def command_lines(pids: list[int]) -> dict[int, str]:
-    """Return what each living process of `pids` runs."""
-    found = {}
-    for pid in pids:
-        try:
-            line = (
-                Path("/proc", str(pid), "cmdline")
-                .read_bytes()
-                .replace(b"\0", b" ")
-                .decode(errors="replace")
-            )
-        except OSError:
-            continue
-        found[pid] = line
-    return found
-
-
 def marked(backend: Backend, job_id: str) -> dict[int, str]:
     """Return the processes of a job's attempts, and what each runs."""
     mark = marks.mark_of_job(backend.url, backend.cluster, job_id)
@@ -58,9 +42,7 @@ def marked(backend: Backend, job_id: str) -> dict[int, str]:
 def watchdogs(backend: Backend) -> list[int]:
     """Return the watchdogs of the cluster's attempts, by their arguments."""
     mark = marks.old_mark(backend.url, backend.cluster, "", 0, 0).partition(":")[0]
-    pids = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
-    lines = command_lines(pids)
-    return [pid for pid, line in lines.items() if f"watchdog {PROGRAM} {mark}:" in line]
+    return [pid for pid, line in command_lines().items() if f"watchdog {PROGRAM} {mark}:" in line]
 
 
 def published(storage: JobStorage, job_id: str) -> dict[str, list[str]]:

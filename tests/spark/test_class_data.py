@@ -12,6 +12,7 @@ import pytest
 from jrs.contract.errors import InvalidInput, Unavailable
 from jrs.recovery.spark import class_data, warm_up
 from jrs.testing.masters import Masters
+from jrs.testing.processes import command_lines
 
 from .conftest import Cluster
 from .support import BOUND, until
@@ -30,15 +31,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def makers() -> list[str]:
     """Return the command lines of the processes that make archives."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            line = path.read_bytes().replace(b"\0", b" ").decode()
-        except OSError:
-            continue
-        if class_data.__name__ in line or "ArchiveClassesAtExit" in line:
-            found.append(line)
-    return found
+    wanted = (class_data.__name__, "ArchiveClassesAtExit")
+    return [line for line in command_lines().values() if any(word in line for word in wanted)]
 
 
 def test_jobs_share_classes(cluster: Cluster, tmp_path: Path) -> None:

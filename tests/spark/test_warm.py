@@ -11,8 +11,9 @@ from pathlib import Path
 from jrs.records import keys
 from jrs.records.codec import decode
 from jrs.records.model import AttemptRecord, JobStatus, StopMode
-from jrs.recovery.processes import marks
+from jrs.recovery.process_attempt import PROGRAM
 from jrs.store.stops import JobStops
+from jrs.testing.processes import children, command_lines
 from tests.recovery.support import gone, state_of
 
 from . import events
@@ -31,11 +32,9 @@ def record(cluster: Cluster) -> AttemptRecord:
 
 def attempts_of(master: int) -> list[int]:
     """Return the Python processes of attempts below a master, prepared ones included."""
-    pids = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
-    lines = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in pids if not gone([pid])}
-    found = [pid for pid, line in lines.items() if b"jrs.recovery.process_attempt\0" in line]
-    parents = {pid: marks.parent(pid) for pid in lines}
-    return [pid for pid in found if parents.get(parents[pid] or 0) == master]
+    descendants = [each for child in children(master) for each in children(child)]
+    lines = command_lines(descendants)
+    return [pid for pid, line in lines.items() if f"-m {PROGRAM} " in line]
 
 
 def test_the_next_leader_continues_in_the_prepared_session(

@@ -27,6 +27,7 @@ from jrs.contract.errors import Fenced, InvalidInput, OutcomeUnknown, Unavailabl
 from jrs.contract.leadership import Leadership
 from jrs.contract.operations import EPOCH_KEY, Create, Update
 from jrs.testing.contract import lead, present
+from jrs.testing.processes import guardians
 from jrs.testing.servers import Proxy, ZooKeeperServer
 from jrs.testing.worker import Worker
 from tests.backends.zookeeper.support import campaign_of, end_leader, has_sent, latch_of, session_of
@@ -292,23 +293,13 @@ def test_a_campaign_without_a_server(handle: Open, start_zookeeper: Callable[...
     server = start_zookeeper()
     backend = handle(server.url())
     backend.timeout = 1.0
-    before = guardians()
+    before = guardians(os.getpid())
     server.kill()
     with pytest.raises(Unavailable):
         backend.campaign("me", ttl=1.0, stop=threading.Event())
 
-    assert guardians() <= before
-
-
-def guardians() -> set[str]:
-    """Return the guardians of this process; one may still end the session of an earlier test."""
-    children = subprocess.run(
-        ["ps", "-o", "pid,args", "--ppid", str(os.getpid())],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return {line for line in children.stdout.splitlines() if "jrs.backends.remote.guard" in line}
+    # One may still end the session of an earlier test.
+    assert set(guardians(os.getpid())) <= set(before)
 
 
 def test_the_ender(zookeeper_server: ZooKeeperServer, handle: Open) -> None:

@@ -9,7 +9,6 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from jrs.contract.leadership import Leadership
 from jrs.store.jobs import JobCatalog
 from jrs.store.opening import open_backend
 from jrs.testing.masters import Masters
+from jrs.testing.processes import command_lines
 from tests.recovery.support import CLUSTER, gone, job, noted, spec
 from tests.support import BOUND, until
 from tests.unshared import as_root
@@ -109,9 +109,8 @@ def test_master_and_watchdog_go_by_the_same_clock(tmp_path: Path) -> None:
 
         assert not gone(running)
 
-        for name in filter(str.isdigit, os.listdir("/proc")):
-            with suppress(OSError):
-                line = Path(f"/proc/{name}/cmdline").read_bytes().split(b"\0")
-                if url.encode() in line and b"master" in line and b"unshare" not in line:
-                    os.kill(int(name), signal.SIGSTOP)
+        for pid, line in command_lines().items():
+            words = line.split()
+            if url in words and "master" in words and "unshare" not in words:
+                os.kill(pid, signal.SIGSTOP)
         until(lambda: gone(running), "its watchdog ends it")

@@ -32,6 +32,7 @@ from jrs.store.opening import open_backend
 from jrs.store.result_store import JobResultStore
 from jrs.testing.contract import lead
 from jrs.testing.masters import Masters
+from jrs.testing.processes import command_lines
 from tests.recovery.support import CLUSTER, Leader, gone, job, noted, spec, state_of
 from tests.support import until
 
@@ -411,15 +412,10 @@ def test_no_process_shows_the_launch_to_others(tmp_path: Path) -> None:
             noted(pids, 1)
             mark = marks.mark_of_cluster(backend.url, CLUSTER)
             running = marks.marked(mark)
-            seen = [
-                line.read_bytes()
-                for pid in [*running, *map(parent_of, running)]
-                if pid != os.getpid()
-                for line in [Path(f"/proc/{pid}/cmdline")]
-            ]
+            seen = command_lines({*running, *map(parent_of, running)} - {os.getpid()})
 
             assert len(seen) >= 2
-            assert not any(b"s3cret" in line or quote(secret).encode() in line for line in seen)
+            assert not any("s3cret" in line or quote(secret) in line for line in seen.values())
             assert leader.stop()
         assert marks.marked(mark) == []
 

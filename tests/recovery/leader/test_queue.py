@@ -15,9 +15,12 @@ import pytest
 from jrs.records import keys
 from jrs.records.model import JobStatus
 from jrs.recovery.inspect.queue import queue
+from jrs.recovery.process_attempt import PROGRAM
+from jrs.recovery.processes import marks
 from jrs.store.jobs import JobCatalog
 from jrs.store.result_store import JobResultStore
 from jrs.testing.masters import Masters
+from jrs.testing.processes import command_lines
 from tests.recovery.support import job, spec
 
 SLOTS = 4
@@ -29,16 +32,9 @@ MOST_PSS = 80 << 20
 def parents() -> dict[int, tuple[int, bool]]:
     """Return every process: its parent, and whether it is an attempt's."""
     found = {}
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            try:
-                parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-                is_attempt = b"jrs.recovery.process_attempt\0" in (folder / "cmdline").read_bytes()
-                # The watchdog names the program, too.
-                is_attempt &= b"recovery.attempt.watchdog" not in (folder / "cmdline").read_bytes()
-            except OSError:
-                continue  # It has ended.
-            found[int(folder.name)] = parent, is_attempt
+    for pid, line in command_lines().items():
+        # The watchdog names the program, too.
+        found[pid] = marks.parent(pid) or 0, f"-m {PROGRAM} " in line
     return found
 
 

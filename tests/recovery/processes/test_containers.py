@@ -19,6 +19,7 @@ from jrs.recovery.processes import marks
 from jrs.store.jobs import JobCatalog
 from jrs.store.result_store import JobResultStore
 from jrs.testing.masters import MasterProcess, Masters
+from jrs.testing.processes import children, command_lines
 from jrs.testing.servers.fixtures import missing
 from tests.recovery.support import CLUSTER, gone, job, noted, spec, state_of
 from tests.support import until
@@ -52,7 +53,7 @@ class Process:
     pid: int
     inside: int
     """Its pid in the container."""
-    arguments: list[bytes]
+    arguments: list[str]
 
 
 def container_of(master: MasterProcess) -> list[Process]:
@@ -60,23 +61,12 @@ def container_of(master: MasterProcess) -> list[Process]:
     [child] = children(master.process.pid)
     namespace = os.readlink(f"/proc/{child}/ns/pid")
     found = []
-    for name in filter(str.isdigit, os.listdir("/proc")):
+    for pid, line in command_lines().items():
         with suppress(OSError):
-            if os.readlink(f"/proc/{name}/ns/pid") == namespace:
-                status = Path(f"/proc/{name}/status").read_text()
+            if os.readlink(f"/proc/{pid}/ns/pid") == namespace:
+                status = Path(f"/proc/{pid}/status").read_text()
                 inside = next(line for line in status.splitlines() if line.startswith("NSpid"))
-                line = Path(f"/proc/{name}/cmdline").read_bytes()
-                found.append(Process(int(name), int(inside.split()[-1]), line.split(b"\0")))
-    return found
-
-
-def children(parent: int) -> list[int]:
-    found = []
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        with suppress(OSError):
-            stat = Path(f"/proc/{name}/stat").read_bytes().rpartition(b")")[2].split()
-            if int(stat[1]) == parent:
-                found.append(int(name))
+                found.append(Process(pid, int(inside.split()[-1]), line.split()))
     return found
 
 
@@ -119,7 +109,7 @@ def test_two_containers_of_one_host_never_run_a_job_twice(
     first = attempts(masters)
     masters.start("m2", prefix=CONTAINER)
     for process in container_of(old):
-        if b"master" in process.arguments:
+        if "master" in process.arguments:
             os.kill(process.pid, signal.SIGSTOP)
     noted(pids, 2)
 
@@ -166,7 +156,7 @@ def test_what_a_watchdog_orphans_is_reaped(
     noted(tmp_path / "pids", 5)
     running = attempts(masters)
     for process in container_of(master):
-        if b"jrs.recovery.attempt.watchdog" in process.arguments:
+        if "jrs.recovery.attempt.watchdog" in process.arguments:
             os.kill(process.pid, signal.SIGKILL)
     failed = JobResultStore(masters.backend).wait("job", 60).failure
 
