@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from urllib.parse import urlsplit
 
 from jrs.contract.backend import Backend
@@ -30,7 +31,7 @@ def opener_of(url: str) -> Callable[[str, str, bool], Backend]:
     except ValueError as error:
         raise InvalidInput(f"not a URL: {shown(url)}: {error}") from None
     scheme, colon, _ = url.partition(":")
-    known = {point.name: point for point in entry_points(group="jrs.backends")}
+    known = _entry_points()
     if not colon or scheme not in known:
         raise InvalidInput(
             f"unknown backend {redacted(url)!r}: give a URL whose scheme is one of "
@@ -44,6 +45,11 @@ def opener_of(url: str) -> Callable[[str, str, bool], Backend]:
             f"pip install 'jrs[{scheme}]'"
         ) from error
     return opener
+
+
+@functools.cache  # It reads what each installed package says of itself: milliseconds each time.
+def _entry_points() -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group="jrs.backends")}
 
 
 def check_cluster(cluster: str) -> None:
