@@ -226,7 +226,7 @@ def _look() -> dict[int, _Seen]:
         fields = _stat(int(name))
         if not fields or fields[0] in _DEAD:
             continue
-        environment = _environment(int(name)).split(b"\0")
+        environment = _environment(int(name), fields).split(b"\0")
         entries = tuple(entry for entry in environment if entry.startswith(_PREFIXES))
         if entries:
             found[int(name)] = _Seen(fields[19], entries)
@@ -238,28 +238,28 @@ _PREFIXES = (f"{MARK}=".encode(), f"{OLD_MARK}=".encode())
 _DEAD = (b"Z", b"X")
 
 
-def _environment(pid: int) -> bytes:
+def _environment(pid: int, fields: list[bytes]) -> bytes:
     """Return the environment of a process; empty if it has none, has ended or is another user's.
 
     A process in the middle of exec shows none for a moment: it is read again until exec has put it
     in its place. One that hangs there runs no program, and is left out.
+
+    Args:
+        fields: what `_stat` has just returned of it.
     """
-    path, deadline, is_in_place = Path(f"/proc/{pid}/environ"), Deadline.after(_EXEC), False
-    while True:
-        try:
-            environment = path.read_bytes()
-        except (FileNotFoundError, ProcessLookupError, PermissionError):
-            return b""
-        except (OSError, MemoryError) as error:
-            raise _short(error) from error
-        if environment or is_in_place or deadline.expired:
+    deadline = Deadline.after(_EXEC)
+    while fields and fields[_VSIZE] != b"0":  # Else it has ended, or is a thread of the kernel.
+        environment = _contents(f"/proc/{pid}/environ")
+        if environment is None:
+            break
+        if environment:
             return environment
-        fields = _stat(pid)
-        if not fields or fields[_VSIZE] == b"0":
-            return b""  # It has ended, or is a thread of the kernel.
-        is_in_place = fields[_ENV_END] != b"0"
-        if not is_in_place:
-            time.sleep(0.001)  # No event reports the end of another process's exec.
+        before, fields = fields, _stat(pid)
+        had_none = bool(fields) and b"0" != fields[_ENV_END] == before[_ENV_END]
+        if had_none or deadline.expired:
+            break
+        time.sleep(0.001)  # No event reports the end of another process's exec.
+    return b""
 
 
 _EXEC = 1.0
@@ -285,12 +285,21 @@ def _read(path: str) -> bytes:
     """Return a file of /proc; empty if its process has ended or belongs to another user.
 
     Raises:
+        Unavailable: as `_contents`.
+    """
+    return _contents(path) or b""
+
+
+def _contents(path: str) -> bytes | None:
+    """Return a file of /proc; None if its process has ended or belongs to another user.
+
+    Raises:
         Unavailable: it could not be read for any other reason, so nothing is known of the process.
     """
     try:
         return Path(path).read_bytes()
     except (FileNotFoundError, ProcessLookupError, PermissionError):
-        return b""
+        return None
     except (OSError, MemoryError) as error:
         raise _short(error) from error
 
