@@ -32,6 +32,9 @@ def opener_of(url: str) -> Callable[[str, str, bool], Backend]:
         raise InvalidInput(f"not a URL: {shown(url)}: {error}") from None
     scheme, colon, _ = url.partition(":")
     known = _entry_points()
+    if scheme not in known:  # It may have been installed since.
+        _entry_points.cache_clear()
+        known = _entry_points()
     if not colon or scheme not in known:
         raise InvalidInput(
             f"unknown backend {redacted(url)!r}: give a URL whose scheme is one of "

@@ -122,19 +122,21 @@ def test_a_backend_of_a_third_party(tmp_path: Path) -> None:
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: drawer\nVersion: 1\n")
     (info / "entry_points.txt").write_text("[jrs.backends]\ndrawer = drawer:open_drawer\n")
     code = (
+        "import sys\n"
         "from jrs import JobResult, JobResultStore, JobStatus, open_backend\n"
+        "open_backend('memory://top').close()\n"
+        "sys.path.insert(0, sys.argv[1])  # Installed while the process runs.\n"
         "with open_backend('drawer://top') as backend:\n"
         "    store = JobResultStore(backend)\n"
         "    store.create_dirty(JobResult('job', JobStatus.FINISHED, payload=7), None)\n"
         "    print(store.wait('job', 0).payload)\n"
     )
-    path = os.pathsep.join([str(tmp_path), str(ROOT)])
     said = subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-c", code, str(tmp_path)],
         capture_output=True,
         text=True,
         check=True,
-        env={**os.environ, "PYTHONPATH": path},
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
     ).stdout
 
     assert said == "a drawer is opened\n7\n"
@@ -246,3 +248,20 @@ def test_a_wheel_in_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
             assert "7" in run("jrs", "wait", "sum", "--timeout", "120").split()
         finally:
             master.terminate()
+
+
+def test_tests_on_spark_are_where_ci_runs_them() -> None:
+    """`./dev test` collects two folders for them; one that is elsewhere is a long form."""
+    elsewhere = [
+        f"{path.relative_to(ROOT)}: {node.name}"
+        for path in (ROOT / "tests").rglob("test_*.py")
+        if path.relative_to(ROOT / "tests").parts[0] not in ("docs", "spark")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef)
+        and {"pytest.mark.spark"}
+        == {"pytest.mark.spark", "pytest.mark.soak"}.intersection(
+            map(ast.unparse, node.decorator_list)
+        )
+    ]
+
+    assert elsewhere == []
