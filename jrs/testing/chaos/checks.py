@@ -12,7 +12,8 @@ from jrs.records import keys
 from jrs.records.model import JobStatus
 from jrs.store.result_store import JobResultStore
 from jrs.testing.chaos.history import History
-from jrs.testing.chaos.marks import command_of, marked
+from jrs.testing.chaos.marks import marked
+from jrs.testing.processes import command_lines
 
 
 def one_result_each(history: History, backend: Backend) -> Iterator[str]:
@@ -75,5 +76,7 @@ def fsck(url: str, cluster: str, storage: Path) -> Iterator[str]:
 
 def no_process_left(mark: str) -> Iterator[str]:
     """No process that descends from the masters is alive."""
-    for pid in marked(mark):
-        yield f"process {pid} is left: {command_of(pid)}"
+    left = marked(mark)
+    lines = command_lines(left)
+    for pid in left:
+        yield f"process {pid} is left: {lines.get(pid, '?')}"

@@ -6,6 +6,8 @@ import os
 import signal
 from pathlib import Path
 
+from jrs.testing.processes import all_pids
+
 MARK = "JRS_CHAOS_MARK"
 
 
@@ -13,16 +15,16 @@ def marked(mark: str) -> list[int]:
     """Return the living processes, including stopped ones, whose environment has the mark."""
     entry = f"{MARK}={mark}".encode()
     found = []
-    for name in os.listdir("/proc"):
-        if not name.isdigit() or int(name) == os.getpid():
+    for pid in all_pids():
+        if pid == os.getpid():
             continue
         try:
-            held = Path("/proc", name, "environ").read_bytes().split(b"\0")
-            state = Path("/proc", name, "stat").read_bytes().rpartition(b")")[2].split()[0]
+            held = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
         except (OSError, IndexError):
             continue  # It has ended.
         if entry in held and state not in (b"Z", b"X"):
-            found.append(int(name))
+            found.append(pid)
     return found
 
 
@@ -33,12 +35,3 @@ def send(pid: int, number: signal.Signals) -> bool:
     except ProcessLookupError:
         return False
     return True
-
-
-def command_of(pid: int) -> str:
-    """Return a process's command line, for messages."""
-    try:
-        text = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")
-    except OSError:
-        return "?"
-    return text.decode(errors="replace").strip()
