@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import ssl
 import subprocess
 import sys
-from collections.abc import Sequence
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from jrs.testing.servers.errors import ServerMissing
@@ -13,6 +18,7 @@ from jrs.testing.servers.fixtures import missing
 
 ROOT = Path(__file__).parents[2]
 KIT = ROOT / "deploy"
+JRS = Path(sys.executable).parent / "jrs"
 _TIMEOUT = 120.0
 
 
@@ -33,3 +39,35 @@ def output(command: Sequence[str | Path], folder: Path | None = None) -> str:
     )  # fmt: skip
     assert ended.returncode == 0, f"{command[0]}: {ended.stdout}"
     return ended.stdout
+
+
+@contextmanager
+def running(
+    command: Sequence[str | Path], log: Path, environment: Mapping[str, str], folder: Path
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a program meanwhile, with nothing but PATH and this environment; end it by SIGTERM."""
+    with log.open("ab") as out:
+        process = subprocess.Popen(
+            command, cwd=folder, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+            env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), **environment},
+        )  # fmt: skip
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(_TIMEOUT)
+        finally:
+            process.kill()
+
+
+def status(url: str, context: ssl.SSLContext | None = None) -> int:
+    """Return the status with which a URL answers; 0 while nothing listens there."""
+    try:
+        with urllib.request.urlopen(url, timeout=10, context=context) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
+    except OSError:
+        return 0
