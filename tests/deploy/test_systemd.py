@@ -1,0 +1,147 @@
+"""The units: systemd finds nothing to say, they give up every right, and the command that each runs,
+with the unit's environment and from its credentials, is a master that works."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import shlex
+from pathlib import Path
+
+import pytest
+
+from jrs.cli.common import DEFAULT_TTL
+from jrs.testing.servers.certificates import make_certificates
+from tests.deploy.commands import parse
+from tests.deploy.found import JRS, KIT, output, running, tool
+from tests.support import until
+
+FOLDER = KIT / "systemd"
+UNITS = ("jrs-master@.service", "jrs-api.service")
+CREDENTIALS = FOLDER / "jrs-master@.service.d" / "credentials.conf"
+MOST_EXPOSED = 35
+"""Of 100 points that systemd gives to a service without any limit."""
+
+
+def settings(*files: Path) -> list[tuple[str, str]]:
+    """Return the settings of a unit and its drop-ins, in order."""
+    text = "\n".join(file.read_text() for file in files).replace("\\\n", " ")
+    return re.findall(r"^(\w+)=(.*)$", text, re.MULTILINE)
+
+
+def setting(name: str, *files: Path) -> str:
+    return [value for key, value in settings(*files) if key == name][-1]
+
+
+def resolved(text: str, folder: Path) -> str:
+    """Return a text with the specifiers of the instance 1, and this machine's folders."""
+    for theirs, ours in (
+        ("%i", "1"), ("%l", "host1"), ("%d", folder), ("/run/jrs", folder), ("/etc/jrs", folder),
+        ("/var/cache/jrs", folder / "cache"), ("/opt/jobs", folder), ("/opt/jrs/bin/jrs", JRS),
+    ):  # fmt: skip
+        text = text.replace(theirs, str(ours))
+    return text
+
+
+def environment(folder: Path, *files: Path) -> dict[str, str]:
+    given = [value for key, value in settings(*files) if key == "Environment"]
+    return dict(resolved(value, folder).split("=", 1) for value in given)
+
+
+def command(file: Path, folder: Path, variables: dict[str, str]) -> list[str]:
+    text = resolved(setting("ExecStart", file), folder)
+    for name, value in {"CREDENTIALS_DIRECTORY": str(folder), **variables}.items():
+        text = text.replace(f"${{{name}}}", value)
+    assert "$" not in text, text
+    return shlex.split(text)
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_systemd_finds_nothing(name: str, tmp_path: Path) -> None:
+    """With the drop-in, and with this machine's jrs as the program."""
+    program = tool("systemd-analyze", "apt-get install systemd")
+    unit = tmp_path / name
+    unit.write_text((FOLDER / name).read_text().replace("/opt/jrs/bin/jrs", str(JRS)))
+    if "@" in name:
+        (tmp_path / f"{name}.d").mkdir()
+        (tmp_path / f"{name}.d" / CREDENTIALS.name).write_text(CREDENTIALS.read_text())
+
+    assert output([program, "verify", "--man=no", "--recursive-errors=one", unit]) == ""
+
+
+def test_systemd_finds_a_mistake(tmp_path: Path) -> None:
+    """The test above can fail."""
+    program = tool("systemd-analyze", "apt-get install systemd")
+    unit = tmp_path / "jrs-api.service"
+    text = (FOLDER / "jrs-api.service").read_text().replace("/opt/jrs/bin/jrs", str(JRS))
+    unit.write_text(text.replace("ProtectHome=yes", "ProtectHomes=yes"))
+
+    assert "Unknown key" in output([program, "verify", "--man=no", unit])
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_it_gives_up_its_rights(name: str) -> None:
+    program = tool("systemd-analyze", "apt-get install systemd")
+    said = output([
+        program, "security", "--offline=true", f"--threshold={MOST_EXPOSED}", "--no-pager",
+        FOLDER / name,
+    ])  # fmt: skip
+
+    assert "Overall exposure level" in said
+    assert setting("User", FOLDER / name) == "jrs"
+    assert setting("CapabilityBoundingSet", FOLDER / name) == ""
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_jrs_takes_the_command(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for file in ("tokens", "api.pem", "api-key.pem"):
+        (tmp_path / file).touch(0o600)
+    words = command(FOLDER / name, tmp_path, environment(tmp_path, FOLDER / name))
+
+    parse(["jrs", *words[1:]])
+
+
+def test_no_secret_is_on_a_command_line() -> None:
+    """Every secret is a credential, or in a file that the manager reads."""
+    for name in UNITS:
+        for key, value in settings(FOLDER / name, CREDENTIALS):
+            if key in ("ExecStart", "Environment"):
+                assert "PASSWORD" not in value
+                assert "SPEC_KEY_FILE" not in value or "%d/" in value
+
+
+def test_how_it_stops() -> None:
+    """It has more time than its attempts need, and nothing kills what outlives it on purpose."""
+    unit = FOLDER / UNITS[0]
+
+    assert float(setting("TimeoutStopSec", unit)) >= DEFAULT_TTL + 30
+    # systemd would kill the guardian of a master that was killed, and the next one would wait for
+    # the ttl; or it would kill the attempts, and their deaths would count.
+    assert setting("KillMode", unit) == "process"
+    assert setting("OOMPolicy", unit) == "continue"
+
+
+def test_the_master_of_the_unit_works(tmp_path: Path) -> None:
+    """Its command with its environment and its credentials answers probes, and ends by SIGTERM with
+    status 0."""
+    unit, tls = FOLDER / UNITS[0], tmp_path / "tls"
+    tls.mkdir()
+    made = make_certificates(tls)
+    for name, file in (("ca", made.ca), ("client", made.client_cert), ("client-key", made.client_key)):
+        (tmp_path / f"{name}.pem").write_bytes(file.read_bytes())
+    (tmp_path / "spec.key").write_text(secrets.token_hex(32) + "\n")
+    (tmp_path / "spec.key").chmod(0o400)
+    (tmp_path / "jrs.toml").write_text(f'backend = "file://{tmp_path}/cluster"\n')
+    given = environment(tmp_path, unit, CREDENTIALS)
+    # Nothing but etcd uses these.
+    assert {"JRS_BACKEND_CA", "JRS_BACKEND_CERT", "JRS_BACKEND_KEY"} <= given.keys()
+    words = command(unit, tmp_path, given)
+    log = tmp_path / "log"
+    curl = [tool("curl", "apt-get install curl"), "--silent", "--fail", "--unix-socket"]
+    socket = tmp_path / "master-1.sock"
+    with running(words, log, given, tmp_path) as master:
+        until(socket.exists, "it listens")
+        until(lambda: "host1-1 leads" in log.read_text(), "it leads")
+        assert output([*curl, socket, "http://localhost/leader"]) == "yes\n"
+    assert master.returncode == 0, log.read_text()
