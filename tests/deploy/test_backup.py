@@ -124,7 +124,9 @@ class Host:
 def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
     """The environment of the commands; the processes that they leave are ended afterwards."""
     (tmp_path / "backup").mkdir()
-    yield {"PYTHONPATH": str(ROOT)}
+    # What is restored has the lease of a leader, which has to end first.
+    (tmp_path / "jrs.toml").write_text("ttl = 4.0\n")
+    yield {"PYTHONPATH": str(ROOT), "JRS_CONFIG": str(tmp_path / "jrs.toml")}
     for file in tmp_path.glob("*.pid"):
         subprocess.run(["kill", file.read_text().strip()], check=False)
 

@@ -116,8 +116,8 @@ def test_how_it_stops() -> None:
     unit = FOLDER / UNITS[0]
 
     assert float(setting("TimeoutStopSec", unit)) >= DEFAULT_TTL + 30
-    # systemd would kill the guardian of a master that was killed, and the next one would wait for
-    # the ttl; or it would kill the attempts, and their deaths would count.
+    # Else systemd may kill the guardian of a master that was killed, so that the next one waits for
+    # the ttl; or it kills the attempts of one that stops, and their deaths count.
     assert setting("KillMode", unit) == "process"
     assert setting("OOMPolicy", unit) == "continue"
 
