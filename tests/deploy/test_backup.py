@@ -1,8 +1,8 @@
-"""The commands of docs/production.md that back a store up and restore it, run by bash as the page has
-them: with real masters, a real etcd and a real ZooKeeper.
+"""The commands of docs/production.md that back a store up and restore it, run by bash as the page
+has them: with real masters, a real etcd and a real ZooKeeper.
 
-What belongs to the reader's host is replaced: folders, URLs, and `systemctl`, which starts and stops
-the programs of the test.
+What belongs to the reader's host is replaced: folders, URLs, and `systemctl`, which starts and
+stops the programs of the test.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ jrs() {
   [ "$status" = 0 ] || [ "$1:$status" = fsck:1 ]  # Left-overs, which the page explains.
 }
 begin() {  # NAME, COMMAND…
-  (cd {jobs} && exec setsid "${@:2}" >> "{folder}/$1.log" 2>&1 < /dev/null) & echo $! > "{folder}/$1.pid"
+  (cd {jobs} && exec setsid "${@:2}" >> "{folder}/$1.log" 2>&1 < /dev/null) &
+  echo $! > "{folder}/$1.pid"
 }
 end() {  # NAME
   [ -e "{folder}/$1.pid" ] || return 0
@@ -161,7 +162,8 @@ def restored(host: Host, kind: str) -> None:
     host.run("systemctl stop 'jrs-master@*'\nsystemctl start jrs-master@1 jrs-master@2")
     host.finish("after")  # In a later epoch than that of the backup.
     host.run(commands(f"Restore {kind}"))
-    until(lambda: "the store is older than the files" in host.logs(), "the masters say why they wait")
+    said = "the store is older than the files"
+    until(lambda: said in host.logs(), "the masters say why they wait")
 
     assert host.status("before") is JobStatus.FINISHED
     assert host.status("after") is None
@@ -189,8 +191,11 @@ def test_etcd(tmp_path: Path, environment: dict[str, str]) -> None:
     host = Host(
         tmp_path, url, server,
         {**environment, "JRS_BACKEND": url, "JRS_STORAGE": str(tmp_path / "storage")},
-        (("http://etcd1:2379", client), ("http://etcd1:2380", peer), ("/var/lib/etcd", f"{tmp_path}/etcd")),
-    )  # fmt: skip # noqa: E501
+        (
+            ("http://etcd1:2379", client), ("http://etcd1:2380", peer),
+            ("/var/lib/etcd", f"{tmp_path}/etcd"),
+        ),
+    )  # fmt: skip
     restored(host, "etcd")
     ports.close()
 

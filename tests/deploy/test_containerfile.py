@@ -1,5 +1,5 @@
-"""The image: its file passes hadolint; built, it runs masters as a user without rights on a read-only
-root, and the master that takes over from a killed one finishes its job on Spark."""
+"""The image: its file passes hadolint; built, it runs masters as a user without rights on a
+read-only root, and the master that takes over from a killed one finishes its job on Spark."""
 
 from __future__ import annotations
 

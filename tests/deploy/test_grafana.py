@@ -1,5 +1,5 @@
-"""The board: Grafana's own types know each field of it, and a real Prometheus that asks real masters
-has something to show in each of its panels."""
+"""The board: Grafana's own types know each field of it, and a real Prometheus that asks real
+masters has something to show in each of its panels."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -50,10 +49,11 @@ def test_grafana_knows_each_field() -> None:
 def lost(ours: Any, theirs: Any, where: str = "") -> list[str]:
     """Return what the second has not, or has otherwise. It may have more: defaults."""
     if isinstance(ours, dict) and isinstance(theirs, dict):
-        return [
-            each for key, value in ours.items()
-            for each in (lost(value, theirs[key], f"{where}/{key}") if key in theirs else [f"{where}/{key}"])
-        ]  # fmt: skip # noqa: E501
+        gone = [f"{where}/{key}" for key in ours if key not in theirs]
+        return gone + [
+            each for key in ours if key in theirs
+            for each in lost(ours[key], theirs[key], f"{where}/{key}")
+        ]  # fmt: skip
     if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
         return [
             each for at, (one, other) in enumerate(zip(ours, theirs, strict=True))
@@ -117,7 +117,8 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         command = [program, *flags, f"--web.listen-address={own}"]
         stack.enter_context(running(command, folder / "prometheus.log", {}, folder))
         until(lambda: status(f"http://{own}/-/ready") == 200, "Prometheus is ready")
-        until(lambda: counted(own, f'count_over_time(up{{job="{JOB}"}}[1m]) >= 4') == 2, "4 scrapes")
+        asked = f'count_over_time(up{{job="{JOB}"}}[1m]) >= 4'
+        until(lambda: counted(own, asked) == 2, "each was asked four times")
         yield own
     ports.close()
 

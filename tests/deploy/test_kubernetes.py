@@ -1,5 +1,5 @@
-"""The manifests: they are valid, every pod is without rights, `jrs` takes their command lines, and what
-they start works together, with a real etcd that asks for certificates."""
+"""The manifests: they are valid, every pod is without rights, `jrs` takes their command lines, and
+what they start works together, with a real etcd that asks for certificates."""
 
 from __future__ import annotations
 
@@ -70,7 +70,9 @@ def test_they_are_valid(version: str) -> None:
 def test_a_wrong_field_is_found(tmp_path: Path) -> None:
     """The test above can fail."""
     wrong = tmp_path / "wrong.yaml"
-    wrong.write_text(FILES[-1].read_text().replace("restartPolicy: Always", "restartPolice: Always"))
+    wrong.write_text(
+        FILES[-1].read_text().replace("restartPolicy: Always", "restartPolice: Always")
+    )
     program = tool("kubernetes-validate", "pip install kubernetes-validate")
     with pytest.raises(AssertionError, match="restartPolice"):
         output([program, "-k", VERSIONS[-1], "--strict", wrong])
@@ -78,7 +80,7 @@ def test_a_wrong_field_is_found(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", PODS)
 def test_a_pod_has_no_rights(name: str) -> None:
-    """It fits the restricted standard, on a read-only root, with no token and no secret in sight."""
+    """It fits the restricted standard, on a read-only root, without a token or a visible secret."""
     pod = pods()[name]["spec"]
     user = pod["securityContext"]
 
@@ -105,7 +107,9 @@ def test_a_pod_has_no_rights(name: str) -> None:
 def test_what_a_pod_names_is_there(name: str) -> None:
     """Its mounts are volumes of its own, its ports have names, and its configuration exists."""
     pod = pods()[name]["spec"]
-    claims = found("StatefulSet", name)["spec"].get("volumeClaimTemplates", []) if "etcd" in name else []
+    claims = (
+        found("StatefulSet", name)["spec"].get("volumeClaimTemplates", []) if "etcd" in name else []
+    )
     volumes = {v["name"] for v in pod["volumes"]} | {c["metadata"]["name"] for c in claims}
     for container in containers(pods()[name]):
         assert {mount["name"] for mount in container["volumeMounts"]} <= volumes
@@ -160,6 +164,15 @@ def test_a_disruption_leaves_one_that_works() -> None:
 # -- what they start, for real ------------------------------------------------------------------
 
 
+def pem(folder: str, ca: Path, certificate: Path, key: Path) -> tuple[tuple[str, Path], ...]:
+    """Return the files of a mounted Secret, and ours in their place."""
+    return (
+        (f"{folder}/ca.crt", ca),
+        (f"{folder}/tls.crt", certificate),
+        (f"{folder}/tls.key", key),
+    )
+
+
 @attrs.frozen
 class Started:
     """What the manifests would start, with this machine's places in the place of the pods'."""
@@ -174,13 +187,13 @@ class Started:
         """Return a text of a manifest as it is on this machine."""
         ours, tls = self.certificates, self.folder
         for theirs, here in (
-            *(("/etc/etcd/tls/" + n, f) for n, f in (("ca.crt", ours.ca), ("tls.crt", ours.cert), ("tls.key", ours.key))),
-            *(("/etc/jrs-api-tls/" + n, f) for n, f in (("ca.crt", ours.ca), ("tls.crt", ours.cert), ("tls.key", ours.key))),
-            *(("/etc/jrs-tls/" + n, f) for n, f in (("ca.crt", ours.ca), ("tls.crt", ours.client_cert), ("tls.key", ours.client_key))),
-            ("/etc/jrs/", f"{tls}/"), ("/var/lib/etcd", tls / "etcd"), ("/srv/jrs", tls / "storage"),
-            ("/run/jrs", tls / "run"), ("$(POD_NAME)", "jrs-etcd-0"),
+            *pem("/etc/etcd/tls", ours.ca, ours.cert, ours.key),
+            *pem("/etc/jrs-api-tls", ours.ca, ours.cert, ours.key),
+            *pem("/etc/jrs-tls", ours.ca, ours.client_cert, ours.client_key),
+            ("/etc/jrs/", f"{tls}/"), ("/var/lib/etcd", tls / "etcd"),
+            ("/srv/jrs", tls / "storage"), ("/run/jrs", tls / "run"), ("$(POD_NAME)", "jrs-etcd-0"),
             # One member is enough for what is tested.
-            (",jrs-etcd-1=https://jrs-etcd-1.jrs-etcd.jrs.svc:2380,jrs-etcd-2=https://jrs-etcd-2.jrs-etcd.jrs.svc:2380", ""),
+            *((f",jrs-etcd-{n}=https://jrs-etcd-{n}.jrs-etcd.jrs.svc:2380", "") for n in (1, 2)),
             (",jrs-etcd-1.jrs-etcd.jrs.svc,jrs-etcd-2.jrs-etcd.jrs.svc", ""),
             ("etcd://jrs-etcd-0.jrs-etcd.jrs.svc", f"etcd://localhost:{self.etcd}"),
             ("jrs-etcd-0.jrs-etcd.jrs.svc:2379", f"localhost:{self.etcd}"),
@@ -213,13 +226,14 @@ def started(tmp_path: Path) -> Iterator[Started]:
     ports = Ports()
     for name in ("etcd", "run", "storage"):
         (tmp_path / name).mkdir()
-    made = Started(
-        tmp_path, make_certificates(tmp_path), ports.take(), ports.take(), ports.take()
-    )
+    made = Started(tmp_path, make_certificates(tmp_path), ports.take(), ports.take(), ports.take())
     (tmp_path / "jrs.toml").write_text(made.here(found("ConfigMap", "jrs")["data"]["jrs.toml"]))
     peer, probes = str(ports.take()), str(ports.take())
-    etcd = [word.replace("@peer", peer).replace("@probes", probes) for word in made.words("jrs-etcd")]
+    etcd = [
+        word.replace("@peer", peer).replace("@probes", probes) for word in made.words("jrs-etcd")
+    ]
     with ExitStack() as stack:
+
         def run(name: str, command: list[str], environment: dict[str, str]) -> None:
             log = tmp_path / f"{name}.log"
             stack.callback(lambda: print(name, log.read_text()[-3000:], sep="\n"))
@@ -235,9 +249,9 @@ def started(tmp_path: Path) -> Iterator[Started]:
 
 
 def test_what_they_start_works(started: Started) -> None:
-    """Each command line of the manifests runs: the probes of the master answer on the paths that they
-    name, the job of the night is submitted through the sidecar's socket and finishes, and the API
-    takes callers with a certificate alone."""
+    """Each command line of the manifests runs: the probes of the master answer on the paths that
+    they name, the job of the night is submitted through the sidecar's socket and finishes, and the
+    API takes callers with a certificate alone."""
     master = containers(pods()["jrs-master"])[0]
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
         path = master[probe]["httpGet"]["path"]

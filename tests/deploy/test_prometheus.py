@@ -1,5 +1,5 @@
-"""The rules: promtool finds nothing, each alert fires for what it is for and is silent for a cluster
-that is well, and every metric in them is one that masters have."""
+"""The rules: promtool finds nothing, each alert fires for what it is for and is silent for a
+cluster that is well, and every metric in them is one that masters have."""
 
 from __future__ import annotations
 
@@ -63,7 +63,9 @@ def test_promtool_finds_nothing() -> None:
 def test_promtool_finds_a_mistake(tmp_path: Path) -> None:
     """The test above can fail."""
     wrong = tmp_path / "wrong.yml"
-    wrong.write_text(RULES.read_text().replace("sum by (job) (jrs_leader)", "sum by (job (jrs_leader)"))
+    wrong.write_text(
+        RULES.read_text().replace("sum by (job) (jrs_leader)", "sum by (job (jrs_leader)")
+    )
     with pytest.raises(AssertionError, match="unexpected"):
         output([promtool(), "check", "rules", wrong])
 

@@ -1,5 +1,5 @@
-"""The units: systemd finds nothing to say, they give up every right, and the command that each runs,
-with the unit's environment and from its credentials, is a master that works."""
+"""The units: systemd finds nothing to say, they give up every right, and the command of a master's
+unit, with its environment and its credentials, works."""
 
 from __future__ import annotations
 
@@ -128,7 +128,11 @@ def test_the_master_of_the_unit_works(tmp_path: Path) -> None:
     unit, tls = FOLDER / UNITS[0], tmp_path / "tls"
     tls.mkdir()
     made = make_certificates(tls)
-    for name, file in (("ca", made.ca), ("client", made.client_cert), ("client-key", made.client_key)):
+    for name, file in (
+        ("ca", made.ca),
+        ("client", made.client_cert),
+        ("client-key", made.client_key),
+    ):
         (tmp_path / f"{name}.pem").write_bytes(file.read_bytes())
     (tmp_path / "spec.key").write_text(secrets.token_hex(32) + "\n")
     (tmp_path / "spec.key").chmod(0o400)
