@@ -26,6 +26,7 @@ LONGEST = (
     *("cli/test_operating.py", "cli/test_job_options.py", "cli/test_hostile.py"),
     *("contract/test_etcd.py", "contract/test_zookeeper.py", "contract/test_file.py"),
     *("testing/servers/test_containers.py", "upgrade/test_rolling_upgrade.py"),
+    "deploy/test_backup.py",
     *("chaos/test_failover.py", "chaos/test_every_step.py"),
     *("spark/test_demo_streaming.py", "docs/test_sessions.py", "spark/test_standalone.py"),
     *("spark/test_retrying.py", "spark/test_draining.py", "spark/test_dying_in_a_drain.py"),
