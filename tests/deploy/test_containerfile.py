@@ -6,19 +6,14 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from jrs.testing.servers import ServerError
-from jrs.testing.servers.fixtures import missing
 from tests.deploy.commands import parse
 from tests.deploy.found import KIT, ROOT, output, tool
-from tests.deploy.image import IMAGE, Docker, make_root
+from tests.deploy.image import IMAGE, Docker
 from tests.support import until
-from tests.testing.servers.dockerd import private_engine
 
 CONTAINERFILE = KIT / "Containerfile"
 USER = 10001
@@ -80,33 +75,6 @@ def test_its_command_is_one_of_jrs() -> None:
 
 
 # -- the long form ----------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def docker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Docker]:
-    """An engine with the image, built on a Debian that debootstrap has made.
-
-    JRS_TEST_ENGINE names an engine that has it already.
-    """
-    given = os.environ.get("JRS_TEST_ENGINE")
-    if given:
-        yield Docker(given)
-        return
-    tool("debootstrap", "apt-get install debootstrap")
-    try:
-        running = private_engine()
-        host = running.__enter__()
-    except ServerError as error:
-        missing(error)
-    try:
-        engine, root = Docker(host), tmp_path_factory.mktemp("debian") / "root"
-        make_root(root)
-        engine.load_base(root)
-        shutil.rmtree(root)
-        print(engine.build())
-        yield engine
-    finally:
-        running.__exit__(None, None, None)
 
 
 @pytest.fixture
