@@ -91,7 +91,8 @@ def booted(root: Path) -> Iterator[Box]:
     """Boot a root meanwhile."""
     nspawn = tool("systemd-nspawn", "apt-get install systemd-container")
     log = root.with_suffix(".log")
-    command = [nspawn, "--register=no", "--keep-unit", "--boot", "--machine=jrsbox", "-D", root]
+    command = [nspawn, "--register=no", "--keep-unit", "--boot", "--machine=jrsbox"]
+    command.append(f"--directory={root}")
     with log.open("wb") as out:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT
