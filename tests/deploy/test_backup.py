@@ -39,9 +39,12 @@ begin() {  # NAME, COMMAND…
   echo $! > "{folder}/$1.pid"
 }
 end() {  # NAME
+  local pid
   [ -e "{folder}/$1.pid" ] || return 0
-  kill "$(cat "{folder}/$1.pid")"
-  while kill -0 "$(cat "{folder}/$1.pid")" 2> /dev/null; do sleep 0.05; done
+  pid=$(cat "{folder}/$1.pid")
+  kill "$pid"
+  # A zombie has ended; the process that adopted it may take its time.
+  while grep -sq '^State:.[^Z]' "/proc/$pid/status"; do sleep 0.05; done
   rm "{folder}/$1.pid"
 }
 systemctl() {
