@@ -10,7 +10,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
 
+from jrs.contract.errors import InvalidInput
 from jrs.contract.texts import redacted
 
 SPEC_KEY_FILE = "JRS_SPEC_KEY_FILE"
@@ -57,6 +60,29 @@ def withheld(environment: MutableMapping[str, str] = os.environ) -> Iterator[Non
         yield
     finally:
         environment.update(secrets)
+
+
+@contextmanager
+def opened(path: Path, what: str) -> Iterator[BinaryIO]:
+    """Open a file that holds a secret. Its group may read it, as the files of a Kubernetes Secret.
+
+    Args:
+        path: the file.
+        what: what messages call it.
+
+    Raises:
+        InvalidInput: the file cannot be read, users other than its owner and group have access to
+            it, or its group can write to it.
+    """
+    try:
+        with path.open("rb") as file:
+            if os.fstat(file.fileno()).st_mode & 0o037:
+                raise InvalidInput(
+                    f"too many users have access to the {what} {path}: chmod g-wx,o= {path}"
+                )
+            yield file
+    except OSError as error:
+        raise InvalidInput(f"the {what} {path} cannot be read: {error.strerror}") from None
 
 
 def _is_secret(name: str, value: str) -> bool:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import os
 from pathlib import Path
 from typing import Any, Self
 
+from jrs.contract.credentials import opened
 from jrs.contract.errors import InvalidInput
 from jrs.records.codec import fields_of, with_fields
 
@@ -39,17 +39,11 @@ class SpecKey:
         """Return the key in a file: its bytes without trailing white space.
 
         Raises:
-            InvalidInput: the file cannot be read, users other than its owner and group can read
-                it, or the key is too short.
+            InvalidInput: the file cannot be read, users other than its owner and group have access
+                to it, its group can write to it, or the key is too short.
         """
-        try:
-            with path.open("rb") as file:
-                mode = os.fstat(file.fileno()).st_mode
-                key = file.read().rstrip()
-        except OSError as error:
-            raise InvalidInput(f"the spec key {path} cannot be read: {error.strerror}") from None
-        if mode & 0o007:
-            raise InvalidInput(f"every user can read the spec key {path}: chmod o= {path}")
+        with opened(path, "spec key") as file:
+            key = file.read().rstrip()
         if len(key) < _LEAST:
             raise InvalidInput(
                 f"the spec key {path} has {len(key)} bytes, but needs at least {_LEAST}; make one: "

@@ -7,7 +7,6 @@ import hmac
 import os
 import re
 import secrets
-import stat
 import threading
 import time
 from pathlib import Path
@@ -15,6 +14,7 @@ from pathlib import Path
 import attrs
 
 from jrs.contract.clock import Clock
+from jrs.contract.credentials import opened
 from jrs.contract.errors import InvalidInput
 from jrs.sidecar.table import Role
 
@@ -96,20 +96,12 @@ class TokenFile:
 
     def _read(self) -> None:
         try:
-            with self._path.open("rb") as file:
+            with opened(self._path, "token file") as file:
                 found = os.fstat(file.fileno())
-                if stat.S_IMODE(found.st_mode) & 0o077:
-                    raise InvalidInput(
-                        f"the token file {self._path} may be read by others: chmod 600 it"
-                    )
                 seen = (found.st_ino, found.st_mtime_ns, found.st_size)
                 if seen == self._seen:
                     return
                 text = file.read().decode("ascii")
-        except OSError as error:
-            raise InvalidInput(
-                f"the token file {self._path} cannot be read: {error.strerror}"
-            ) from None
         except UnicodeDecodeError:
             raise InvalidInput(f"the token file {self._path} is not in ASCII") from None
         self._callers = callers_in(text, self._path)

@@ -136,15 +136,21 @@ def test_a_file_that_turns_bad_lets_nobody_in(served: Served, text: str) -> None
     assert served.get("/v1/jobs").status == 200
 
 
-@pytest.mark.parametrize("mode", [0o644, 0o640, 0o604, 0o660])
+@pytest.mark.parametrize("mode", [0o644, 0o604, 0o620, 0o660, 0o600 | 0o001])
 def test_a_file_that_others_read_is_refused(tmp_path: Path, served: Served, mode: int) -> None:
     """At the start, and when its mode changes while the server runs."""
     path = write_tokens(tmp_path / "open", f"operate {OPERATE}\n")
     path.chmod(mode)
-    with pytest.raises(InvalidInput, match="chmod 600"):
+    with pytest.raises(InvalidInput, match="chmod g-wx,o="):
         TokenFile(path)
     served.tokens.chmod(mode)
     assert served.get("/v1/jobs").status == 503
+
+
+def test_its_group_may_read_it(served: Served) -> None:
+    """So the files of a Kubernetes Secret are when the pod has an `fsGroup`."""
+    served.tokens.chmod(0o440)
+    assert served.get("/v1/jobs").status == 200
 
 
 def test_a_port_needs_a_guard(client: Client, tmp_path: Path) -> None:
