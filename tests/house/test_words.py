@@ -9,7 +9,7 @@ import ast
 import io
 import re
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -87,24 +87,31 @@ def described(source: str) -> Iterator[str]:
             yield node.name.replace("_", " ")
 
 
-def named(path: Path) -> str:
-    return str(path.relative_to(ROOT))
-
-
-@pytest.mark.parametrize("path", SOURCES, ids=named)
-def test_plain_words(path: Path) -> None:
-    """No word that is avoided is in the prose or the names of a module."""
+def prose(path: Path) -> tuple[Iterable[str], set[str]]:
+    """Return the strings and the comments of a module, and its names."""
     strings, comments, names = tokens(path.read_text())
-
-    assert [word for text in (*strings, *comments) for word in avoided(text)] == []
-    assert names & set(NAMES) == set()
+    return (*strings, *comments), names
 
 
-@pytest.mark.parametrize("path", AROUND, ids=named)
-def test_plain_words_around(path: Path) -> None:
-    """Nor in the docstrings, the comments and the names of what is not the product."""
+def prose_around(path: Path) -> tuple[Iterable[str], set[str]]:
+    """Return the docstrings and the comments of what is not the product, and its names."""
     source = path.read_text()
     _, comments, names = tokens(source)
+    return (*comments, *described(source)), names
 
-    assert [word for text in (*comments, *described(source)) for word in avoided(text)] == []
-    assert names & set(NAMES) == set()
+
+@pytest.mark.parametrize(
+    ("paths", "read"), [(SOURCES, prose), (AROUND, prose_around)], ids=["product", "around"]
+)
+def test_plain_words(
+    paths: Sequence[Path], read: Callable[[Path], tuple[Iterable[str], set[str]]]
+) -> None:
+    """No word that is avoided is in the prose or the names of a module."""
+    found = {}
+    for path in paths:
+        texts, names = read(path)
+        words = [*(word for text in texts for word in avoided(text)), *(names & set(NAMES))]
+        if words:
+            found[str(path.relative_to(ROOT))] = words
+
+    assert found == {}
