@@ -16,7 +16,7 @@ from jrs.contract import credentials
 from jrs.contract.errors import CannotStartHere
 
 from ..files import permissions
-from . import class_data, surroundings, worker_python
+from . import class_data, numpy_converters, surroundings, worker_python
 from .settings import CLUSTER, DEFAULTS, LOCAL, STREAMING
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ def start(
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
+    numpy_converters.spare_others()
     options = dict(conf)
     driver = [class_data.options(), java]
     if scratch is not None and "spark.local.dir" not in conf:

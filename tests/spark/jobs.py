@@ -161,6 +161,9 @@ def fails_in_spark(job: Job) -> Json:
 
 def describes_its_session(job: Job) -> Json:
     """Return what Spark knows of the job, and whether a second call gives the same session."""
+    import numpy
+    from pyspark.sql.functions import lit
+
     session = spark(job)
     context = session.sparkContext
     return {
@@ -179,4 +182,6 @@ def describes_its_session(job: Job) -> Json:
             for name in ("java.io.tmpdir", "site")
         ],
         "same": jrs.spark(job) is session,
+        "imported": sorted({"pandas", "pyspark.testing"} & set(sys.modules)),
+        "array": session.range(1).select(lit(numpy.array([1, 2]))).collect()[0][0],
     }

@@ -125,6 +125,8 @@ def test_the_session_is_the_jobs_own(new_cluster: Callable[[str], Cluster], tmp_
             "temporary": scratch,
             "java": [scratch, "ours"],
             "same": True,
+            "imported": [],
+            "array": [1, 2],
         }, result.failure
 
 
