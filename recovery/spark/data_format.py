@@ -15,20 +15,28 @@ _known: WeakSet[SparkSession] = WeakSet()
 
 
 def register_format(session: SparkSession) -> None:
-    """Have a session know ``format("jrs")``, which reads the output of stages. Idempotent.
+    """Have a session know ``format("jrs")``, which reads the output of stages, and the tables of a
+    cluster. Idempotent.
 
     The first call in a session takes Spark about a second, in which it looks for other formats. A
     stream of a job that writes by ``format("jrs")`` makes this call itself.
 
-    The options ``backend``, ``job`` and ``stage`` say what is read: the files that
-    `JobHandle.files` returns when the table is loaded; with a schema of your own, when it is
-    scanned. ``cluster`` and ``storage`` are as there. ``folder`` chooses one of several tables of a
-    stage by the name of its folder. The columns are those of the newest file; of a stream,
-    ``batch`` has the number of the batch. The files must be Parquet. The driver needs jrs;
+    **The output of a stage.** The options ``backend``, ``job`` and ``stage`` say what is read: the
+    files that `JobHandle.files` returns when the table is loaded; with a schema of your own, when
+    it is scanned. ``cluster`` and ``storage`` are as there. ``folder`` chooses one of several
+    tables of a stage by the name of its folder. The columns are those of the newest file; of a
+    stream, ``batch`` has the number of the batch. The files must be Parquet. The driver needs jrs;
     executors need pyspark and pyarrow, and have to see the jobs' files.
 
     ``spark.read.parquet(*map(str, job.files(stage).paths))`` reads the same files, and faster, as
     the rows do not pass through Python. Read by it what is new since a cursor.
+
+    **A table of a cluster.** The options ``backend`` and ``table`` say what is read: ``results``,
+    ``jobs``, ``stages``, ``attempts``, ``snapshots`` or ``history``; ``cluster`` is as in
+    `jrs.connect`. docs/tables.md has their columns. ``job``, ``prefix``, ``status``, ``since`` and
+    ``until`` choose jobs, so that no others are read. Results are read in up to ``partitions`` (2)
+    ranges of job ids at a time. Executors need jrs and access to the backend; with ``read`` as
+    ``driver`` the rows are read where the query is planned, and have to fit into its memory.
 
     Example::
 
@@ -38,6 +46,8 @@ def register_format(session: SparkSession) -> None:
             .options(backend="file:///var/lib/jrs", job="live", stage="words")
             .load()
         )
+        results = spark.read.format("jrs").options(backend=url, table="results", status="FAILED")
+        results.load().groupBy("code").count().show()
     """
     from .by_value import sink_by_value
     from .sink import JrsSink

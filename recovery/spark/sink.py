@@ -24,6 +24,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, Writ
 
 from ..files.sync import sync
 from .source import OutputReader, Part, parts_of, schema_of
+from .table_source import TABLE, TableReader, columns_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,7 +43,8 @@ class _Staged(WriterCommitMessage):
 
 
 class JrsSink(DataSource):
-    """The data source that Spark registers. Of the sink, jrs sets the options."""
+    """The data source that Spark registers: the sink of streams, whose options jrs sets; the output
+    of stages; and the tables of a cluster."""
 
     @classmethod
     def name(cls) -> str:
@@ -52,10 +54,14 @@ class JrsSink(DataSource):
     """The files that were chosen. Spark keeps them from `schema` on for all scans of a table."""
 
     def schema(self) -> Any:
+        if TABLE in self.options:
+            return columns_of(self.options)
         self._parts = parts_of(self.options)
         return schema_of(self._parts)
 
-    def reader(self, schema: Any) -> OutputReader:
+    def reader(self, schema: Any) -> OutputReader | TableReader:
+        if TABLE in self.options:
+            return TableReader(self.options, schema)
         return OutputReader(parts_of(self.options) if self._parts is None else self._parts, schema)
 
     def streamWriter(self, schema: Any, overwrite: bool) -> _Writer:

@@ -52,6 +52,8 @@ HEAVY = {
     ("jrs.recovery.spark.data_format", "jrs.recovery.spark.by_value"): "it imports pyspark",
     ("jrs.recovery.spark.data_format", "jrs.recovery.spark.sink"): "it imports pyspark",
     ("jrs.recovery.spark.source", "jrs.recovery.inspect.output_files"): "executors lack jrs",
+    ("jrs.recovery.spark.table_source", "jrs.recovery.inspect.tables"): "executors lack jrs",
+    ("jrs.recovery.spark.table_source", "jrs.store.opening"): "executors lack jrs",
     ("jrs.recovery.spark.doctor", "jrs.recovery.spark.probes"): "it imports pyspark",
     ("jrs.cli.demo", "jrs.demo"): "it imports pyspark",
     ("jrs.cli.serve", "jrs.sidecar.serving"): "it imports starlette, which is an extra",

@@ -1,0 +1,366 @@
+"""The tables of a cluster: what its records say, as rows for queries over many jobs.
+
+A table reads no more than its jobs need: they are found by key, or by the index of results where
+the time of their end is given, or a status that is rare.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
+from itertools import chain, pairwise, takewhile
+from typing import Any
+
+import attrs
+
+from jrs.contract.backend import Backend
+from jrs.contract.errors import InvalidInput, NoSuchJob
+from jrs.contract.texts import shown
+from jrs.records import keys
+from jrs.records.checks import NAME, check_job_id
+from jrs.records.codec import decode
+from jrs.records.model import JobResultEntry, JobStatus, Json, ResultState
+from jrs.records.snapshots import SnapshotRecord
+from jrs.store.jobs import JobCatalog, JobView
+from jrs.store.result_store import JobResultStore
+
+from .history import history
+
+Row = tuple[Any, ...]
+_LAST = "~"
+"""Comes after every character of a job id."""
+_SMALL = 2000
+"""Results that are read in one range."""
+_CHOICE = 4
+"""Prefixes of ids for each range that is wanted: the more, the more alike the ranges are."""
+_RARE = {JobStatus.FAILED, JobStatus.CANCELED}
+"""Statuses for which the index is read, and not all results."""
+
+
+def _moment(text: str) -> float:
+    """Return a time in seconds since 1970."""
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        at = None
+    if at is None or at.tzinfo is None:
+        raise InvalidInput(
+            f"{shown(text)} is not a time with a zone, such as 2026-11-25T03:00:00+00:00"
+        )
+    return at.timestamp()
+
+
+def _statuses(text: str) -> frozenset[JobStatus]:
+    names = [name.strip() for name in text.split(",")]
+    if unknown := [name for name in names if name not in set(JobStatus)]:
+        raise InvalidInput(f"{shown(unknown[0])} is none of {', '.join(JobStatus)}")
+    return frozenset(map(JobStatus, names))
+
+
+@attrs.frozen
+class Wanted:
+    """The jobs whose rows a table has."""
+
+    job: str | None = None
+    """Only this job."""
+    prefix: str = ""
+    """Only jobs whose id begins so."""
+    statuses: frozenset[JobStatus] = frozenset(JobStatus)
+    since: float | None = None
+    """Only jobs that ended then or later, in seconds since 1970."""
+    until: float | None = None
+    """Only jobs that ended then or earlier."""
+    low: str = ""
+    """No job before this id: where a range begins."""
+    below: str = _LAST
+    """Only jobs before this id: where the next range begins."""
+
+    @classmethod
+    def chosen(cls, options: Mapping[str, str]) -> Wanted:
+        """Return what options choose: ``job``, ``prefix``, ``status`` (one or several, with commas
+        between them), ``since`` and ``until`` (times as ISO 8601 has them, with their zone).
+
+        Raises:
+            InvalidInput: a value has the wrong form.
+        """
+        wanted = cls(
+            job=check_job_id(options["job"]) if "job" in options else None,
+            prefix=options.get("prefix", ""),
+            since=_moment(options["since"]) if "since" in options else None,
+            until=_moment(options["until"]) if "until" in options else None,
+        )
+        if "status" in options:
+            wanted = attrs.evolve(wanted, statuses=_statuses(options["status"]))
+        return wanted
+
+    @property
+    def first(self) -> str:
+        """The first id that can be wanted."""
+        return max(self.low, self.prefix)
+
+    @property
+    def end(self) -> str:
+        """The first id that is not wanted any more."""
+        return min(self.below, self.prefix + _LAST)
+
+    @property
+    def is_timed(self) -> bool:
+        return self.since is not None or self.until is not None
+
+    @property
+    def terminal(self) -> frozenset[JobStatus]:
+        """The statuses of results that are wanted."""
+        return frozenset(status for status in self.statuses if status.is_globally_terminal)
+
+    @property
+    def by_index(self) -> bool:
+        """Whether the index of results finds the jobs that have ended."""
+        return self.job is None and (self.is_timed or self.terminal <= _RARE)
+
+    @property
+    def can_be_unfinished(self) -> bool:
+        return not self.is_timed and self.terminal != self.statuses
+
+    def has(self, job_id: str, status: JobStatus | None) -> bool:
+        """Return whether a job is wanted; one of unknown status is if each status is."""
+        if not self.first <= job_id < self.end or self.job not in (None, job_id):
+            return False
+        return status in self.statuses or (status is None and len(self.statuses) == len(JobStatus))
+
+
+@attrs.frozen
+class Table:
+    """One table: its columns, and how its rows are read."""
+
+    columns: str
+    """Names and types, as Spark writes a schema. Rows have times in seconds since 1970; every
+    value may be None."""
+    rows: Callable[[Backend, Wanted], Iterator[Row]]
+    in_ranges: bool = True
+    """Whether jobs of a range of ids are found without reading the others, and the jobs can be
+    chosen by how and when they ended."""
+
+
+def ranges(backend: Backend, table: Table, wanted: Wanted, most: int) -> list[Wanted]:
+    """Return what is wanted in up to `most` parts, each a range of job ids.
+
+    The parts are alike if the ids are spread evenly over the characters in which they differ first.
+    A cluster of few results is read in one part, and so is what the index of results finds.
+    """
+    if most == 1 or wanted.job is not None or wanted.by_index or not table.in_ranges:
+        return [wanted]
+    if sum(1 for _ in backend.scan(keys.RESULTS, limit=_SMALL)) < _SMALL:
+        return [wanted]
+    starts = [start for start in _starts(backend, most) if wanted.first < start < wanted.end]
+    cuts = {starts[number * len(starts) // most] for number in range(1, most)} if starts else set()
+    bounds = [wanted.first, *sorted(cuts), wanted.end]
+    return [attrs.evolve(wanted, low=low, below=below) for low, below in pairwise(bounds)]
+
+
+def _starts(backend: Backend, most: int) -> list[str]:
+    """Return prefixes of the ids that have results, in order: some for each of `most` ranges."""
+    prefixes = [""]
+    while len(prefixes) < _CHOICE * most:
+        longer = [child for prefix in prefixes for child in _longer(backend, prefix)]
+        if not longer:
+            break
+        prefixes = longer
+    return prefixes
+
+
+def _longer(backend: Backend, prefix: str) -> Iterator[str]:
+    """Yield the prefixes that are longer by one character. Reads one record for each."""
+    behind = prefix
+    while True:
+        below = backend.scan(keys.RESULTS + prefix, after=keys.RESULTS + behind, limit=1)
+        found = next(below, None)
+        if found is None:
+            return
+        longer = keys.job_of(found.key)[: len(prefix) + 1]
+        yield longer
+        behind = longer + _LAST
+
+
+# -- what is read ---------------------------------------------------------------------------------
+
+
+def _entries(backend: Backend, wanted: Wanted) -> Iterator[JobResultEntry]:
+    """Yield the results that are wanted, but for expired ones."""
+    store = JobResultStore(backend)
+    found: Iterable[JobResultEntry | None]
+    if wanted.job is not None:
+        found = [store.get(wanted.job)]
+    elif wanted.by_index:
+        found = chain.from_iterable(
+            store.by_end(status=status, since=wanted.since, until=wanted.until)
+            for status in sorted(wanted.terminal)
+        )
+    else:
+        found = _range(store, wanted)
+    for entry in found:
+        if entry is None or entry.state is ResultState.EXPIRED:
+            continue
+        if wanted.has(entry.job_id, entry.status):
+            yield entry
+
+
+def _range(store: JobResultStore, wanted: Wanted) -> Iterator[JobResultEntry]:
+    """Yield the results whose ids are in the range that is wanted."""
+    first = wanted.first or None
+    if first is not None and not NAME.fullmatch(first):
+        return  # No id begins so.
+    if first is not None and (entry := store.get(first)) is not None:
+        yield entry
+    yield from takewhile(lambda entry: entry.job_id < wanted.end, store.list(after=first))
+
+
+def _views(backend: Backend, wanted: Wanted, *, whole: bool = False) -> Iterator[JobView]:
+    """Yield the jobs that are wanted, each once: first those that have not ended.
+
+    Args:
+        whole: whether all records of a job that has ended are read, and not its result alone.
+    """
+    catalog, running = JobCatalog(backend), set()
+    if wanted.can_be_unfinished:
+        for job_id in catalog.unfinished_ids() if wanted.job is None else [wanted.job]:
+            view = _view(catalog, job_id) if wanted.first <= job_id < wanted.end else None
+            # Those that are being cleaned up have a result, and come below.
+            if view is not None and view.entry is None and wanted.has(job_id, view.status):
+                running.add(job_id)
+                yield view
+    if not wanted.terminal:
+        return
+    for entry in _entries(backend, wanted):
+        if entry.job_id not in running:
+            view = _view(catalog, entry.job_id) if whole else _ended(entry)
+            if view is not None:
+                yield view
+
+
+def _view(catalog: JobCatalog, job_id: str) -> JobView | None:
+    try:
+        return catalog.view(job_id)
+    except NoSuchJob:
+        return None  # It has been removed meanwhile.
+
+
+def _ended(entry: JobResultEntry) -> JobView:
+    """Return a job that has ended, as far as its result tells."""
+    return JobView(
+        entry.job_id, entry.status, None, entry, None, (), None, None, None,
+        application=entry.result.main if entry.result else None,
+        problems=(entry.problem,) if entry.problem else (),
+    )  # fmt: skip
+
+
+# -- the tables -----------------------------------------------------------------------------------
+
+
+def _results(backend: Backend, wanted: Wanted) -> Iterator[Row]:
+    for entry in _entries(backend, wanted):
+        result = entry.result
+        if result is None:
+            yield (entry.job_id, entry.state.value, *[None] * 11, entry.problem)
+            continue
+        failure = result.failure
+        yield (
+            entry.job_id, entry.state.value, result.status.value, _json(result.payload),
+            failure and failure.kind, failure and failure.message, result.attempt, result.epoch,
+            result.started_at or None, result.finished_at or None, result.code,
+            result.application or None, len(result.stages) + result.stages_left_out, None,
+        )  # fmt: skip
+
+
+def _jobs(backend: Backend, wanted: Wanted) -> Iterator[Row]:
+    for view in _views(backend, wanted):
+        spec, entry = view.submitted, view.entry
+        newest = view.attempts[-1] if view.attempts else None
+        yield (
+            view.job_id, view.status and view.status.value, entry and entry.state.value,
+            spec and spec.entry_point, spec and _json(spec.arguments), spec and spec.tags,
+            spec and spec.priority, spec and spec.slots, (spec and spec.application) or None,
+            (spec and spec.submitted_at) or None, (spec and spec.submitted_by) or None,
+            newest and newest.attempt, newest and newest.epoch,
+            (newest and newest.started_at) or None, (entry and entry.finished_at) or None,
+            view.problems,
+        )  # fmt: skip
+
+
+def _stages(backend: Backend, wanted: Wanted) -> Iterator[Row]:
+    for view in _views(backend, wanted):
+        result = view.entry.result if view.entry else None
+        stages = result.stages if result else [stage.summary() for stage in view.stages]
+        for stage in stages:
+            yield (
+                view.job_id, stage.name, stage.attempt, stage.epoch, stage.seconds,
+                stage.finished_at or None,
+            )  # fmt: skip
+
+
+def _attempts(backend: Backend, wanted: Wanted) -> Iterator[Row]:
+    for view in _views(backend, wanted):
+        for one in view.attempts:
+            spark = one.spark
+            yield (
+                view.job_id, one.attempt, one.epoch, one.master or None, one.host or None,
+                one.started_at or None, one.ended_at or None, one.ended or None,
+                spark and spark.id, spark and spark.master,
+            )  # fmt: skip
+
+
+def _snapshots(backend: Backend, wanted: Wanted) -> Iterator[Row]:
+    for record in backend.scan(keys.SNAPSHOTS):
+        if wanted.has(keys.job_of(record.key), None):
+            one = decode(SnapshotRecord, record.value, record.key)
+            yield (
+                one.job_id, one.number, one.name, one.format.value, one.created_at or None,
+                one.files, one.bytes, one.new_bytes, one.parent, one.at_end, one.taken_by.value,
+                one.storage,
+            )  # fmt: skip
+
+
+def _history(backend: Backend, wanted: Wanted) -> Iterator[Row]:
+    for view in _views(backend, wanted, whole=True):
+        for entry in history(backend, view):
+            yield view.job_id, entry.at, entry.kind.value, entry.text
+
+
+def _json(value: Json) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+TABLES = {
+    "results": Table(
+        "job_id string, state string, status string, payload string, failure string, "
+        "message string, attempt int, epoch bigint, started_at timestamp, finished_at timestamp, "
+        "code string, application string, stages int, problem string",
+        _results,
+    ),
+    "jobs": Table(
+        "job_id string, status string, state string, entry_point string, arguments string, "
+        "tags array<string>, priority int, slots int, application string, "
+        "submitted_at timestamp, submitted_by string, attempt int, epoch bigint, "
+        "started_at timestamp, finished_at timestamp, problems array<string>",
+        _jobs,
+    ),
+    "stages": Table(
+        "job_id string, stage string, attempt int, epoch bigint, seconds double, "
+        "stage_finished_at timestamp",
+        _stages,
+    ),
+    "attempts": Table(
+        "job_id string, attempt int, epoch bigint, master string, host string, "
+        "started_at timestamp, ended_at timestamp, ended string, spark_application string, "
+        "spark_master string",
+        _attempts,
+    ),
+    "snapshots": Table(
+        "job_id string, number int, name string, format string, created_at timestamp, files int, "
+        "bytes bigint, new_bytes bigint, parent int, at_end boolean, taken_by string, "
+        "storage string",
+        _snapshots,
+        in_ranges=False,
+    ),
+    "history": Table("job_id string, at timestamp, kind string, text string", _history),
+}

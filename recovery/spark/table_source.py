@@ -1,0 +1,167 @@
+"""Reading a cluster's tables with ``spark.read.format("jrs")``: see `jrs.recovery.inspect.tables`.
+
+Executors get this module by value (see `by_value`). Only what reads a table imports jrs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from .source import _arrow
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from jrs.contract.backend import Backend
+
+    from ..inspect.tables import Table, Wanted
+
+TABLE = "table"
+"""The option that names a table; without it, the output of a stage is read."""
+_CHOICE = ("job", "prefix", "status", "since", "until")
+_OPTIONS = ("backend", TABLE, "cluster", "read", "partitions", *_CHOICE)
+_BY = ("executors", "driver")
+_MOST = 32
+"""Most partitions."""
+_ROWS = 4096
+"""Rows of one batch."""
+
+
+class _Part(InputPartition):
+    """The bounds of the job ids that a worker reads, or rows that the driver has read."""
+
+
+class TableReader(DataSourceReader):
+    """Reads one table.
+
+    It takes no filters of Spark: after a query with a filter that a source in Python has taken,
+    Spark applies it to every later query of the same DataFrame (seen in 4.3.0).
+    """
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        names = [column.split()[0] for column in columns_of(options).split(", ")]
+        if schema.names != names:
+            raise ValueError("format('jrs'): a table has columns of its own: leave out .schema(…)")
+        self._options = dict(options)
+        self._schema = schema
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Choose what is read at a time; runs where the query is planned."""
+        from ..inspect.tables import ranges
+
+        if self._options.get("read") == "driver":
+            return [_Part(_packed(batch)) for batch in self._batches(self._wanted())]
+        most = int(self._options.get("partitions", 2))
+        with self._opened() as backend:
+            parts = ranges(backend, self._table(), self._wanted(), most)
+        return [_Part((part.low, part.below)) for part in parts]
+
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a part; runs in an executor."""
+        import pyarrow as pa
+
+        if partition is None or partition.value is None:
+            return  # What Spark passes where there are no partitions.
+        if isinstance(partition.value, bytes):
+            with pa.ipc.open_stream(partition.value) as stream:
+                yield from stream
+            return
+        try:
+            import attrs
+
+            wanted = self._wanted()
+        except ImportError:
+            raise RuntimeError(
+                f"executors need jrs to read the table {self._options[TABLE]!r}: install it there, "
+                "or have the driver read it, with option('read', 'driver')"
+            ) from None
+        low, below = partition.value
+        yield from self._batches(attrs.evolve(wanted, low=low, below=below))
+
+    def _batches(self, wanted: Wanted) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        schema = _arrow(self._schema)
+        with self._opened() as backend:
+            rows = self._table().rows(backend, wanted)
+            while batch := list(islice(rows, _ROWS)):
+                columns = zip(schema, zip(*batch, strict=True), strict=True)
+                arrays = [_array(field.type, values) for field, values in columns]
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def _table(self) -> Table:
+        return _table(self._options)
+
+    def _wanted(self) -> Wanted:
+        from ..inspect.tables import Wanted
+
+        return Wanted.chosen(self._options)
+
+    def _opened(self) -> Backend:
+        from jrs.store.opening import open_backend
+
+        cluster = self._options.get("cluster", "default")
+        return open_backend(self._options["backend"], cluster=cluster, create=False)
+
+
+def columns_of(options: Mapping[str, str]) -> str:
+    """Return the columns of a table, as Spark writes a schema.
+
+    Raises:
+        ValueError: an option is missing, unknown or wrong.
+    """
+    from ..inspect.tables import Wanted
+
+    _check(options)
+    table = _table(options)
+    Wanted.chosen(options)
+    if not table.in_ranges and (wrong := sorted({*_CHOICE[2:]} & {*options})):
+        raise ValueError(f"format('jrs'): the table {options[TABLE]!r} has no option {wrong[0]!r}")
+    return table.columns
+
+
+def _table(options: Mapping[str, str]) -> Table:
+    from ..inspect.tables import TABLES
+
+    name = options[TABLE]
+    if name not in TABLES:
+        raise ValueError(f"format('jrs'): no table is called {name!r}, only {', '.join(TABLES)}")
+    return TABLES[name]
+
+
+def _check(options: Mapping[str, str]) -> None:
+    """Raise `ValueError` unless these are the options of a table."""
+    wrong = ""
+    if unknown := sorted({name.lower() for name in options}.difference(_OPTIONS)):
+        wrong = f"a table has no option {unknown[0]!r}; its options are {', '.join(_OPTIONS)}"
+    elif not options.get("backend"):
+        wrong = "'backend' is missing, the URL of the cluster's backend"
+    elif (by := options.get("read", _BY[0])) not in _BY:
+        wrong = f"read={by!r} is not one of {', '.join(_BY)}"
+    elif (given := options.get("partitions", "1")) not in map(str, range(1, _MOST + 1)):
+        wrong = f"partitions={given!r} is not a number from 1 to {_MOST}"
+    if wrong:
+        raise ValueError(f"format('jrs'): {wrong}")
+
+
+def _array(kind: pa.DataType, values: Iterable[Any]) -> pa.Array:
+    """Return a column; times are given in seconds since 1970."""
+    import pyarrow as pa
+
+    if pa.types.is_timestamp(kind):
+        values = [None if at is None else round(at * 1e6) for at in values]
+    return pa.array(values, kind)
+
+
+def _packed(batch: pa.RecordBatch) -> bytes:
+    import pyarrow as pa
+
+    packed = pa.BufferOutputStream()
+    with pa.ipc.new_stream(packed, batch.schema) as stream:
+        stream.write_batch(batch)
+    return bytes(packed.getvalue())
