@@ -38,6 +38,8 @@ class Tally:
     held: int = 0
     cleanup: int = 0
     """Jobs that have ended and still have resources."""
+    oldest_cleanup: float = 0.0
+    """Seconds since the end of the job whose result has been dirty the longest; 0 if none is."""
 
 
 def _no_jobs() -> Tally:

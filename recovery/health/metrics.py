@@ -8,6 +8,7 @@ import attrs
 
 from .facts import BUCKETS, Facts
 
+_STATES = ("running", "queued", "held", "cleanup")
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -65,7 +66,12 @@ def metrics(facts: Facts) -> Iterator[Metric]:
         "jrs_jobs",
         "gauge",
         "Jobs by what this leader does with them; all 0 if this master does not lead.",
-        {f'{{state="{name}"}}': number for name, number in attrs.asdict(facts.jobs).items()},
+        {f'{{state="{name}"}}': float(getattr(facts.jobs, name)) for name in _STATES},
+    )
+    yield _gauge(
+        "jrs_cleanup_oldest_seconds",
+        "Time since the end of the job whose result has been dirty the longest; 0 if none is.",
+        facts.jobs.oldest_cleanup,
     )
     yield _counter(
         "jrs_attempts_started_total", "Attempts that this master has started.",

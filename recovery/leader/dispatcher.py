@@ -169,7 +169,8 @@ class Dispatcher:
 
     def tally(self) -> Tally:
         """Return how many jobs are in which state, as this leader sees them. From any thread."""
-        return tally(list(self._jobs.values()), self._attempts, self._starts)
+        now = self._context.runtime.now()
+        return tally(list(self._jobs.values()), self._attempts, self._starts, now)
 
     # -- the loop --------------------------------------------------------------------------
 

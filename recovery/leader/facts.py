@@ -94,6 +94,8 @@ class JobMemory:
     count_at: float = 0.0
     """When its stored time is due to be brought up to date."""
     suspicion: int = 0
+    dirty_since: float = 0.0
+    """When the job ended, in seconds since 1970, while its result is dirty; else 0."""
     cleanup_at: float = 0.0
     cleanup_tries: int = 0
     last_reported: Decision | None = None
@@ -255,6 +257,10 @@ class Gatherer:
         found = gathered(job_id, stored, self._result_in_order(job_id, job, stored))
         for problem in found.problems:
             self._emit_once(job_id, job, problem)
+        if found.result is not Result.DIRTY:
+            job.dirty_since = 0.0
+        elif found.finished_at:
+            job.dirty_since = found.finished_at
         if found.result is not Result.NONE:
             for part in self._parts.pop(job_id, ()):
                 self._wake(part)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection
 
 from ..health.facts import Tally
 from ..rules.decision import Action
@@ -12,13 +12,18 @@ from .facts import JobMemory
 from .starts import Starts
 
 
-def tally(jobs: Iterable[JobMemory], attempts: Attempts, starts: Starts) -> Tally:
-    """Return how many of the jobs are in which state, as the leader last saw them."""
-    decisions = [job.last_reported for job in jobs]
-    actions = Counter(one.action for one in decisions if one is not None)
+def tally(jobs: Collection[JobMemory], attempts: Attempts, starts: Starts, now: float) -> Tally:
+    """Return how many of the jobs are in which state, as the leader last saw them.
+
+    Args:
+        now: in seconds since 1970.
+    """
+    actions = Counter(job.last_reported.action for job in jobs if job.last_reported is not None)
+    oldest = min((job.dirty_since for job in jobs if job.dirty_since), default=now)
     return Tally(
         running=len(attempts.jobs()),
         queued=starts.queued,
         held=actions[Action.HOLD],
         cleanup=actions[Action.CLEAN_UP],
+        oldest_cleanup=max(0.0, now - oldest),
     )

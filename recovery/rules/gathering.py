@@ -34,6 +34,8 @@ class Gathered:
     result: Result
     outcome: str
     """How the job has ended, if it did not finish and its result was read here: see `Facts`."""
+    finished_at: float
+    """When the job ended, in seconds since 1970; 0 if its result was not read here."""
     stop: StopRecord | None
     """Its stop, if it has one that can be read."""
     stop_unreadable: bool
@@ -54,10 +56,14 @@ def gathered(job_id: str, stored: Mapping[str, Stored], result: Result | None = 
     problems: list[str] = []
     spec, spec_fact = _spec(stored, problems)
     stop, stop_unreadable = _stop(stored, problems)
-    outcome = ""
+    outcome, finished_at = "", 0.0
     if result is None:
-        result, outcome = _result(job_id, stored, problems)
-    return Gathered(spec_fact, spec, result, outcome, stop, stop_unreadable, tuple(problems))
+        result, ended = _result(job_id, stored, problems)
+        if ended is not None:
+            outcome, finished_at = _outcome(ended), ended.finished_at
+    return Gathered(
+        spec_fact, spec, result, outcome, finished_at, stop, stop_unreadable, tuple(problems)
+    )
 
 
 def recorded_attempt(
@@ -113,11 +119,13 @@ def _stop(stored: Mapping[str, Stored], problems: list[str]) -> tuple[StopRecord
         return None, True
 
 
-def _result(job_id: str, stored: Mapping[str, Stored], problems: list[str]) -> tuple[Result, str]:
-    """Return the fact about the result, and the outcome that it tells."""
+def _result(
+    job_id: str, stored: Mapping[str, Stored], problems: list[str]
+) -> tuple[Result, JobResult | None]:
+    """Return the fact about the result, and the result if it can be read."""
     record = stored[keys.RESULTS]
     if record is None:
-        return Result.NONE if stored[keys.TOMBSTONES] is None else Result.EXPIRED, ""
+        return Result.NONE if stored[keys.TOMBSTONES] is None else Result.EXPIRED, None
     try:
         if isinstance(record, CorruptRecord):
             raise record
@@ -126,8 +134,8 @@ def _result(job_id: str, stored: Mapping[str, Stored], problems: list[str]) -> t
             raise CorruptRecord(f"{record.key}: holds the result of another job")
     except CorruptRecord as error:
         problems.append(str(error))
-        return Result.UNREADABLE, ""
-    return Result.CLEAN if stored[keys.DIRTY] is None else Result.DIRTY, _outcome(result)
+        return Result.UNREADABLE, None
+    return Result.CLEAN if stored[keys.DIRTY] is None else Result.DIRTY, result
 
 
 def _outcome(result: JobResult) -> str:

@@ -142,7 +142,7 @@ def test_metrics_tell_what_happened(
     server: HealthServer, health: MasterHealth, clock: FakeClock
 ) -> None:
     """Each counter counts what its name says."""
-    health.elected(Led(3), lambda: Tally(running=2, queued=5, held=1, cleanup=4))
+    health.elected(Led(3), lambda: Tally(2, 5, 1, 4, oldest_cleanup=90.5))
     clock.now += 0.75
     health.leads()
     health.attempt_started()
@@ -157,6 +157,7 @@ def test_metrics_tell_what_happened(
     assert [found[f"jrs_jobs,{name}"] for name in ("running", "queued", "held", "cleanup")] == [
         2, 5, 1, 4,
     ]  # fmt: skip
+    assert found["jrs_cleanup_oldest_seconds"] == 90.5
     assert found["jrs_attempts_started_total"] == found["jrs_attempts_ended_total,died"] == 1
     assert found["jrs_commits_fenced_total"] == found["jrs_commits_unknown_total"] == 1
     assert found["jrs_failover_seconds_bucket,0.5"] == 0
