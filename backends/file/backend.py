@@ -28,7 +28,8 @@ from .opening import open_folder, root_of
 from .replica import Replica
 
 SEAL_AT = 8 << 20
-"""Bytes of log at which a segment is sealed; a larger base delays the seal to its own size."""
+"""Bytes of log at which a segment is sealed; a larger base delays the seal: see
+`Replica.seal_if_due`."""
 
 _WATCH_POLL = 0.01
 

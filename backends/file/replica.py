@@ -26,6 +26,9 @@ from .format import lines
 
 NEVER = 1 << 62
 """A size that no segment reaches, so that it is never sealed."""
+MOST_TAIL = 64 << 20
+"""Bytes of log that a process replays when it opens the log, some 7 s of processor, unless the next
+base takes longer to write than so many bytes to append."""
 
 
 class Replica:
@@ -161,12 +164,14 @@ class Replica:
         return [why or next(verdicts) for why in hidden]
 
     def seal_if_due(self) -> None:
-        """Seal the segment once its tail is larger than its base, so that rewriting is amortized.
+        """Seal the segment once its tail is as large as its base, so that rewriting is amortized,
+        or as large as `MOST_TAIL`.
 
         If the seal fails, for example on a full disk, the commits before it are not affected.
         """
         segment = self.segment
-        if segment.log.tail < max(self._seal_at, segment.base.size) or segment.pending:
+        due = max(self._seal_at, min(segment.base.size, MOST_TAIL))
+        if segment.log.tail < due or segment.pending:
             return
         with contextlib.suppress(Unavailable):
             segment.log.write_seal()  # The next process begins the next segment: no commit waits.
