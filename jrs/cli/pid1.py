@@ -22,10 +22,10 @@ def stay_behind() -> None:
     """Continue in a child if this process is PID 1, which then only reaps.
 
     PID 1 forwards signals to the child and ends when the child ends, with the child's exit status.
-    The kernel then ends all other processes of the container. So if the child was killed, PID 1
-    first waits until these have ended by themselves: watchdogs end the attempts, and then the
-    guardian ends the session, so that another master can lead before the ttl. Call it before any
-    thread is started.
+    The kernel then ends all other processes of the container. So if the child was killed or
+    failed, PID 1 first waits until these have ended by themselves: watchdogs end the attempts, and
+    then the guardian ends the session, so that another master can lead before the ttl. Call
+    it before any thread is started.
     """
     if os.getpid() != 1:
         return
@@ -49,9 +49,9 @@ def stay_behind() -> None:
         pid, status = os.wait()
         if pid == child:
             code = os.waitstatus_to_exitcode(status)
-            if code < 0:
-                _linger(128 - code)
-            os._exit(code)
+            if code != 0:
+                _linger(code if code > 0 else 128 - code)
+            os._exit(0)
 
 
 def _linger(code: int) -> NoReturn:

@@ -78,7 +78,8 @@ def opened(path: Path, what: str) -> Iterator[BinaryIO]:
         with path.open("rb") as file:
             if os.fstat(file.fileno()).st_mode & 0o037:
                 raise InvalidInput(
-                    f"too many users have access to the {what} {path}: chmod g-wx,o= {path}"
+                    f"others have access to the {what} {path}, or its group can change it: "
+                    f"chmod g-wx,o= {path}"
                 )
             yield file
     except OSError as error:

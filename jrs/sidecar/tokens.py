@@ -45,8 +45,8 @@ class Caller:
 class TokenFile:
     """A file with lines ``role token [name]``, read again whenever it has changed.
 
-    Only digests are kept in memory. A file that others may read, or that cannot be read, lets
-    nobody in.
+    Only digests are kept in memory. A file to which others have access, that its group can change,
+    or that cannot be read, lets nobody in.
 
     Raises:
         InvalidInput: from the constructor; the file cannot be used.

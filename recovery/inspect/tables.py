@@ -15,7 +15,7 @@ from typing import Any
 import attrs
 
 from jrs.contract.backend import Backend
-from jrs.contract.errors import InvalidInput, NoSuchJob
+from jrs.contract.errors import CorruptRecord, InvalidInput, NoSuchJob
 from jrs.contract.texts import shown
 from jrs.records import keys
 from jrs.records.checks import NAME, check_job_id
@@ -30,10 +30,11 @@ from .history import history
 Row = tuple[Any, ...]
 _LAST = "~"
 """Comes after every character of a job id."""
-_SMALL = 2000
+_SMALL = 1000
 """Results that are read in one range."""
 _CHOICE = 4
 """Prefixes of ids for each range that is wanted: the more, the more alike the ranges are."""
+_TERMINAL = frozenset(status for status in JobStatus if status.is_globally_terminal)
 _RARE = {JobStatus.FAILED, JobStatus.CANCELED}
 """Statuses for which the index is read, and not all results."""
 
@@ -111,7 +112,7 @@ class Wanted:
     @property
     def terminal(self) -> frozenset[JobStatus]:
         """The statuses of results that are wanted."""
-        return frozenset(status for status in self.statuses if status.is_globally_terminal)
+        return self.statuses & _TERMINAL
 
     @property
     def by_index(self) -> bool:
@@ -122,9 +123,17 @@ class Wanted:
     def can_be_unfinished(self) -> bool:
         return not self.is_timed and self.terminal != self.statuses
 
-    def has(self, job_id: str, status: JobStatus | None) -> bool:
-        """Return whether a job is wanted; one of unknown status is if each status is."""
+    def has(self, job_id: str, status: JobStatus | None, ended: float = 0.0) -> bool:
+        """Return whether a job is wanted; one of unknown status is if each status is.
+
+        Args:
+            ended: when it ended, in seconds since 1970; 0 if it has not, or that is unknown.
+        """
         if not self.first <= job_id < self.end or self.job not in (None, job_id):
+            return False
+        if self.since is not None and not ended >= self.since:
+            return False
+        if self.until is not None and not 0.0 < ended <= self.until:
             return False
         return status in self.statuses or (status is None and len(self.statuses) == len(JobStatus))
 
@@ -150,19 +159,24 @@ def ranges(backend: Backend, table: Table, wanted: Wanted, most: int) -> list[Wa
     """
     if most == 1 or wanted.job is not None or wanted.by_index or not table.in_ranges:
         return [wanted]
-    if sum(1 for _ in backend.scan(keys.RESULTS, limit=_SMALL)) < _SMALL:
+    if sum(1 for _ in backend.scan(keys.RESULTS + wanted.prefix, limit=_SMALL)) < _SMALL:
         return [wanted]
-    starts = [start for start in _starts(backend, most) if wanted.first < start < wanted.end]
+    starts = [
+        start
+        for start in _starts(backend, wanted.prefix, most)
+        if wanted.first < start < wanted.end
+    ]
     cuts = {starts[number * len(starts) // most] for number in range(1, most)} if starts else set()
     bounds = [wanted.first, *sorted(cuts), wanted.end]
     return [attrs.evolve(wanted, low=low, below=below) for low, below in pairwise(bounds)]
 
 
-def _starts(backend: Backend, most: int) -> list[str]:
-    """Return prefixes of the ids that have results, in order: some for each of `most` ranges."""
-    prefixes = [""]
+def _starts(backend: Backend, prefix: str, most: int) -> list[str]:
+    """Return prefixes of the ids that have results and begin with `prefix`, in order: some for each
+    of `most` ranges."""
+    prefixes = [prefix]
     while len(prefixes) < _CHOICE * most:
-        longer = [child for prefix in prefixes for child in _longer(backend, prefix)]
+        longer = [child for one in prefixes for child in _longer(backend, one)]
         if not longer:
             break
         prefixes = longer
@@ -192,16 +206,17 @@ def _entries(backend: Backend, wanted: Wanted) -> Iterator[JobResultEntry]:
     if wanted.job is not None:
         found = [store.get(wanted.job)]
     elif wanted.by_index:
+        statuses = sorted(wanted.terminal) if wanted.terminal != _TERMINAL else [None]
         found = chain.from_iterable(
             store.by_end(status=status, since=wanted.since, until=wanted.until)
-            for status in sorted(wanted.terminal)
+            for status in statuses
         )
     else:
         found = _range(store, wanted)
     for entry in found:
         if entry is None or entry.state is ResultState.EXPIRED:
             continue
-        if wanted.has(entry.job_id, entry.status):
+        if wanted.has(entry.job_id, entry.status, entry.finished_at):
             yield entry
 
 
@@ -223,8 +238,9 @@ def _views(backend: Backend, wanted: Wanted, *, whole: bool = False) -> Iterator
     """
     catalog, running = JobCatalog(backend), set()
     if wanted.can_be_unfinished:
-        for job_id in catalog.unfinished_ids() if wanted.job is None else [wanted.job]:
-            view = _view(catalog, job_id) if wanted.first <= job_id < wanted.end else None
+        ids = catalog.unfinished_ids(prefix=wanted.prefix) if wanted.job is None else [wanted.job]
+        for job_id in takewhile(lambda job_id: job_id < wanted.end, ids):
+            view = _view(catalog, job_id) if wanted.first <= job_id else None
             # Those that are being cleaned up have a result, and come below.
             if view is not None and view.entry is None and wanted.has(job_id, view.status):
                 running.add(job_id)
@@ -267,7 +283,7 @@ def _results(backend: Backend, wanted: Wanted) -> Iterator[Row]:
         yield (
             entry.job_id, entry.state.value, result.status.value, _json(result.payload),
             failure and failure.kind, failure and failure.message, result.attempt, result.epoch,
-            result.started_at or None, result.finished_at or None, result.code,
+            result.started_at or None, result.finished_at or None, result.code or None,
             result.application or None, len(result.stages) + result.stages_left_out, None,
         )  # fmt: skip
 
@@ -275,14 +291,19 @@ def _results(backend: Backend, wanted: Wanted) -> Iterator[Row]:
 def _jobs(backend: Backend, wanted: Wanted) -> Iterator[Row]:
     for view in _views(backend, wanted):
         spec, entry = view.submitted, view.entry
-        newest = view.attempts[-1] if view.attempts else None
+        result = entry.result if entry else None
+        newest = view.attempts[-1] if view.attempts else result
+        arguments = spec and _json(spec.arguments)
+        if view.spec is None and result is not None and result.arguments_left_out:
+            arguments = None
+        application = (spec and spec.application) or (result and result.application)
+        started_at = result.started_at if result else view.attempt and view.attempt.first_started_at
         yield (
             view.job_id, view.status and view.status.value, entry and entry.state.value,
-            spec and spec.entry_point, spec and _json(spec.arguments), spec and spec.tags,
-            spec and spec.priority, spec and spec.slots, (spec and spec.application) or None,
-            (spec and spec.submitted_at) or None, (spec and spec.submitted_by) or None,
-            newest and newest.attempt, newest and newest.epoch,
-            (newest and newest.started_at) or None, (entry and entry.finished_at) or None,
+            spec and spec.entry_point, arguments, spec and spec.tags, spec and spec.priority,
+            spec and spec.slots, application or None, (spec and spec.submitted_at) or None,
+            (spec and spec.submitted_by) or None, newest and newest.attempt,
+            newest and newest.epoch, started_at or None, (entry and entry.finished_at) or None,
             view.problems,
         )  # fmt: skip
 
@@ -310,14 +331,20 @@ def _attempts(backend: Backend, wanted: Wanted) -> Iterator[Row]:
 
 
 def _snapshots(backend: Backend, wanted: Wanted) -> Iterator[Row]:
-    for record in backend.scan(keys.SNAPSHOTS):
-        if wanted.has(keys.job_of(record.key), None):
+    of_job = keys.snapshots(wanted.job) if wanted.job else keys.SNAPSHOTS + wanted.prefix
+    for record in backend.scan(of_job):
+        job_id = keys.job_of(record.key)
+        if not wanted.has(job_id, None):
+            continue
+        try:
             one = decode(SnapshotRecord, record.value, record.key)
-            yield (
-                one.job_id, one.number, one.name, one.format.value, one.created_at or None,
-                one.files, one.bytes, one.new_bytes, one.parent, one.at_end, one.taken_by.value,
-                one.storage,
-            )  # fmt: skip
+        except CorruptRecord as error:
+            yield (job_id, *[None] * 11, str(error))
+            continue
+        yield (
+            job_id, one.number, one.name, one.format.value, one.created_at or None, one.files,
+            one.bytes, one.new_bytes, one.parent, one.at_end, one.taken_by.value, one.storage, None,
+        )  # fmt: skip
 
 
 def _history(backend: Backend, wanted: Wanted) -> Iterator[Row]:
@@ -327,38 +354,38 @@ def _history(backend: Backend, wanted: Wanted) -> Iterator[Row]:
 
 
 def _json(value: Json) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    return json.dumps(value)
 
 
 TABLES = {
     "results": Table(
         "job_id string, state string, status string, payload string, failure string, "
-        "message string, attempt int, epoch bigint, started_at timestamp, finished_at timestamp, "
-        "code string, application string, stages int, problem string",
+        "message string, attempt bigint, epoch bigint, started_at timestamp, "
+        "finished_at timestamp, code string, application string, stages bigint, problem string",
         _results,
     ),
     "jobs": Table(
         "job_id string, status string, state string, entry_point string, arguments string, "
-        "tags array<string>, priority int, slots int, application string, "
-        "submitted_at timestamp, submitted_by string, attempt int, epoch bigint, "
+        "tags array<string>, priority bigint, slots bigint, application string, "
+        "submitted_at timestamp, submitted_by string, attempt bigint, epoch bigint, "
         "started_at timestamp, finished_at timestamp, problems array<string>",
         _jobs,
     ),
     "stages": Table(
-        "job_id string, stage string, attempt int, epoch bigint, seconds double, "
+        "job_id string, stage string, attempt bigint, epoch bigint, seconds double, "
         "stage_finished_at timestamp",
         _stages,
     ),
     "attempts": Table(
-        "job_id string, attempt int, epoch bigint, master string, host string, "
+        "job_id string, attempt bigint, epoch bigint, master string, host string, "
         "started_at timestamp, ended_at timestamp, ended string, spark_application string, "
         "spark_master string",
         _attempts,
     ),
     "snapshots": Table(
-        "job_id string, number int, name string, format string, created_at timestamp, files int, "
-        "bytes bigint, new_bytes bigint, parent int, at_end boolean, taken_by string, "
-        "storage string",
+        "job_id string, number bigint, name string, format string, created_at timestamp, "
+        "files bigint, bytes bigint, new_bytes bigint, parent bigint, at_end boolean, "
+        "taken_by string, storage string, problem string",
         _snapshots,
         in_ranges=False,
     ),

@@ -18,8 +18,10 @@ def tally(jobs: Collection[JobMemory], attempts: Attempts, starts: Starts, now: 
     Args:
         now: in seconds since 1970.
     """
-    actions = Counter(job.last_reported.action for job in jobs if job.last_reported is not None)
-    oldest = min((job.dirty_since for job in jobs if job.dirty_since), default=now)
+    # The leader's loop changes them meanwhile: each is read once.
+    decisions = [job.last_reported for job in jobs]
+    actions = Counter(one.action for one in decisions if one is not None)
+    oldest = min(filter(None, [job.dirty_since for job in jobs]), default=now)
     return Tally(
         running=len(attempts.jobs()),
         queued=starts.queued,

@@ -34,7 +34,7 @@ def register_format(session: SparkSession) -> None:
     **A table of a cluster.** The options ``backend`` and ``table`` say what is read: ``results``,
     ``jobs``, ``stages``, ``attempts``, ``snapshots`` or ``history``; ``cluster`` is as in
     `jrs.connect`. docs/tables.md has their columns. ``job``, ``prefix``, ``status``, ``since`` and
-    ``until`` choose jobs, so that no others are read. Results are read in up to ``partitions`` (2)
+    ``until`` choose jobs, so that fewer are read. Results are read in up to ``partitions`` (2)
     ranges of job ids at a time. Executors need jrs and access to the backend; with ``read`` as
     ``driver`` the rows are read where the query is planned, and have to fit into its memory.
 

@@ -28,7 +28,9 @@ def _of_numpy_only(original: Callable[[Any, Any], bool]) -> Callable[[Any, Any],
     @functools.wraps(original)
     def can_convert(converter: Any, candidate: Any) -> bool:
         numpy = sys.modules.get("numpy")
-        if numpy is None or not isinstance(candidate, (numpy.generic, numpy.ndarray)):
+        # Another thread may be importing it: then it has no objects yet.
+        scalar, array = getattr(numpy, "generic", None), getattr(numpy, "ndarray", None)
+        if scalar is None or array is None or not isinstance(candidate, (scalar, array)):
             return False
         return original(converter, candidate)
 

@@ -5,7 +5,7 @@ Executors get this module by value (see `by_value`). Only what reads a table imp
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,8 @@ _MOST = 32
 """Most partitions."""
 _ROWS = 4096
 """Rows of one batch."""
+_FIRST, _LAST = -62_135_596_800, 253_402_300_800
+"""The first second that Python has a date for, and the first one after the last."""
 
 
 class _Part(InputPartition):
@@ -44,8 +46,8 @@ class TableReader(DataSourceReader):
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
-        names = [column.split()[0] for column in columns_of(options).split(", ")]
-        if schema.names != names:
+        given = [f"{field.name} {field.dataType.simpleString()}" for field in schema.fields]
+        if given != columns_of(options).split(", "):
             raise ValueError("format('jrs'): a table has columns of its own: leave out .schema(…)")
         self._options = dict(options)
         self._schema = schema
@@ -149,13 +151,23 @@ def _check(options: Mapping[str, str]) -> None:
         raise ValueError(f"format('jrs'): {wrong}")
 
 
-def _array(kind: pa.DataType, values: Iterable[Any]) -> pa.Array:
+def _array(kind: pa.DataType, values: Sequence[Any]) -> pa.Array:
     """Return a column; times are given in seconds since 1970."""
     import pyarrow as pa
 
     if pa.types.is_timestamp(kind):
-        values = [None if at is None else round(at * 1e6) for at in values]
-    return pa.array(values, kind)
+        values = [round(at * 1e6) if at and _FIRST <= at < _LAST else None for at in values]
+    try:
+        return pa.array(values, kind)
+    except UnicodeEncodeError:
+        return pa.array([_encodable(value) for value in values], kind)
+
+
+def _encodable(value: Any) -> Any:
+    """Return a text, or a list of texts, without what UTF-8 cannot have: half a character."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    return value if value is None else [_encodable(each) for each in value]
 
 
 def _packed(batch: pa.RecordBatch) -> bytes:

@@ -95,7 +95,7 @@ def test_results(backend: Backend) -> None:
     first, second = rows(backend, "results")
 
     assert first == {
-        "job_id": "a", "state": "clean", "status": "FAILED", "payload": '{"é": 1}',
+        "job_id": "a", "state": "clean", "status": "FAILED", "payload": '{"\\u00e9": 1}',
         "failure": "exception", "message": "no disk", "attempt": 2, "epoch": 3, "started_at": 2.5,
         "finished_at": 5.0, "code": "v1", "application": None, "stages": 1, "problem": None,
     }  # fmt: skip
@@ -187,6 +187,10 @@ def at(second: int) -> str:
     [
         ({"job": "job-007"}, 1, 15),
         ({"job": "none"}, 0, 15),
+        ({"job": "job-007", "since": at(1007)}, 1, 15),
+        ({"job": "job-007", "since": at(1008)}, 0, 15),
+        ({"job": "job-007", "until": at(1006)}, 0, 15),
+        ({"until": "1970-01-01T00:16:40.000500+00:00"}, 1, 20),
         ({"prefix": "job-09"}, 10, 25),
         ({"prefix": "no id"}, 0, 5),
         ({"status": "FAILED"}, 10, 40),
@@ -204,10 +208,44 @@ def test_no_more_is_read_than_is_asked_for(
 ) -> None:
     """Jobs are found without the others, as far as there is an index."""
     many(backend, 100)
+    for number in range(50):
+        JobCatalog(backend).submit(JobSpec(f"other-{number}", "m:f"))
+    reads.count = 0
+    expected = found + (50 if name == "jobs" and not options else 0)
+    looks_at_unfinished = name == "jobs" and (not options or "RUNNING" in options.get("status", ""))
+    read += 10 * 50 * looks_at_unfinished
+
+    assert len(ids(backend, name, **options)) == expected
+    assert reads.count <= read
+
+
+def test_snapshots_are_found_without_the_others(backend: Backend, reads: Reads) -> None:
+    """One that cannot be read is a row that says so."""
+    for job_id in ("a", "b", "b-c", "c"):
+        record = SnapshotRecord(job_id, 1, SnapshotFormat.CAS, 6.0, "f" * 64, 3, 100, 50)
+        backend.commit(Create(keys.snapshots(job_id) + "1", encode(record)))
+    backend.commit(Create(keys.snapshots("b") + "2", b"damaged"))
     reads.count = 0
 
-    assert len(ids(backend, name, **options)) == found
-    assert reads.count <= read
+    found = rows(backend, "snapshots", Wanted.chosen({"job": "b"}))
+    assert [row["number"] for row in found] == [1, None]
+    assert "snapshots/b/2" in found[1]["problem"]
+    assert reads.count == 2
+    assert ids(backend, "snapshots", prefix="b-") == ["b-c"]
+    assert reads.count == 3
+
+
+def test_what_a_result_has_kept_of_its_job(backend: Backend) -> None:
+    """What it left out is null, and what it knows is not."""
+    large = JobSpec("large", "m:f", {"text": "x" * 20_000}, slots=3)
+    ended(backend, "large", spec=large)
+    ended(backend, "old", attempt=2, epoch=3, started_at=100.0, application="app")
+
+    large_row, old = rows(backend, "jobs")
+    assert (large_row["arguments"], large_row["slots"]) == (None, 3)
+    assert [old[name] for name in ("attempt", "epoch", "started_at", "application")] == [
+        2, 3, 100.0, "app",
+    ]  # fmt: skip
 
 
 def test_ranges(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:

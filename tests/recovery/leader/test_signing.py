@@ -69,7 +69,7 @@ def test_a_key_file(tmp_path: Path) -> None:
     ("text", "mode", "why"),
     [
         (b"s3cret\n", 0o600, "has 6 bytes, but needs at least 32"),
-        (b"s3cret" * 9, 0o644, "too many users have access"),
+        (b"s3cret" * 9, 0o644, "others have access"),
         (None, 0, "cannot be read: No such file"),
     ],
     ids=["short", "open", "missing"],
