@@ -85,15 +85,13 @@ class Wanted:
         Raises:
             InvalidInput: a value has the wrong form.
         """
-        wanted = cls(
+        return cls(
             job=check_job_id(options["job"]) if "job" in options else None,
             prefix=options.get("prefix", ""),
+            statuses=_statuses(options.get("status", ",".join(JobStatus))),
             since=_moment(options["since"]) if "since" in options else None,
             until=_moment(options["until"]) if "until" in options else None,
         )
-        if "status" in options:
-            wanted = attrs.evolve(wanted, statuses=_statuses(options["status"]))
-        return wanted
 
     @property
     def first(self) -> str:

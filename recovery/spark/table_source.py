@@ -26,8 +26,8 @@ TABLE = "table"
 _CHOICE = ("job", "prefix", "status", "since", "until")
 _OPTIONS = ("backend", TABLE, "cluster", "read", "partitions", *_CHOICE)
 _BY = ("executors", "driver")
-_MOST = 32
-"""Most partitions."""
+_PARTITIONS, _MOST = "2", 32
+"""How many partitions there are by default, and at most."""
 _ROWS = 4096
 """Rows of one batch."""
 _FIRST, _LAST = -62_135_596_800, 253_402_300_800
@@ -58,9 +58,9 @@ class TableReader(DataSourceReader):
 
         if self._options.get("read") == "driver":
             return [_Part(_packed(batch)) for batch in self._batches(self._wanted())]
-        most = int(self._options.get("partitions", 2))
+        most = int(self._options.get("partitions", _PARTITIONS))
         with self._opened() as backend:
-            parts = ranges(backend, self._table(), self._wanted(), most)
+            parts = ranges(backend, _table(self._options), self._wanted(), most)
         return [_Part((part.low, part.below)) for part in parts]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
@@ -90,14 +90,11 @@ class TableReader(DataSourceReader):
 
         schema = _arrow(self._schema)
         with self._opened() as backend:
-            rows = self._table().rows(backend, wanted)
+            rows = _table(self._options).rows(backend, wanted)
             while batch := list(islice(rows, _ROWS)):
                 columns = zip(schema, zip(*batch, strict=True), strict=True)
                 arrays = [_array(field.type, values) for field, values in columns]
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-    def _table(self) -> Table:
-        return _table(self._options)
 
     def _wanted(self) -> Wanted:
         from ..inspect.tables import Wanted
@@ -145,7 +142,7 @@ def _check(options: Mapping[str, str]) -> None:
         wrong = "'backend' is missing, the URL of the cluster's backend"
     elif (by := options.get("read", _BY[0])) not in _BY:
         wrong = f"read={by!r} is not one of {', '.join(_BY)}"
-    elif (given := options.get("partitions", "1")) not in map(str, range(1, _MOST + 1)):
+    elif (given := options.get("partitions", _PARTITIONS)) not in map(str, range(1, _MOST + 1)):
         wrong = f"partitions={given!r} is not a number from 1 to {_MOST}"
     if wrong:
         raise ValueError(f"format('jrs'): {wrong}")

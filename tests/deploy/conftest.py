@@ -8,11 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from jrs.testing.servers import ServerError
-from jrs.testing.servers.fixtures import missing
 from tests.deploy.found import tool
 from tests.deploy.image import Docker, make_root
-from tests.testing.servers.dockerd import private_engine
+from tests.testing.servers.dockerd import needed_engine
 
 
 @pytest.fixture(scope="session")
@@ -26,17 +24,10 @@ def docker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Docker]:
         yield Docker(given)
         return
     tool("debootstrap", "apt-get install debootstrap")
-    try:
-        running = private_engine()
-        host = running.__enter__()
-    except ServerError as error:
-        missing(error)
-    try:
+    with needed_engine() as host:
         engine, root = Docker(host), tmp_path_factory.mktemp("debian") / "root"
         make_root(root)
         engine.load_base(root)
         shutil.rmtree(root)
         print(engine.build())
         yield engine
-    finally:
-        running.__exit__(None, None, None)

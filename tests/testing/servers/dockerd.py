@@ -9,11 +9,12 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from jrs.contract.clock import Deadline
-from jrs.testing.servers.errors import ServerMissing, ServerUnhealthy
+from jrs.testing.servers.errors import ServerError, ServerMissing, ServerUnhealthy
+from jrs.testing.servers.fixtures import missing
 from jrs.testing.servers.process import Process
 
 _TIMEOUT = 60.0
@@ -51,6 +52,17 @@ def private_engine() -> Iterator[str]:
         engine.stop()
         _unmount(folder)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def needed_engine() -> Iterator[str]:
+    """Run a private engine; where there can be none, skip the test, or fail it in CI."""
+    with ExitStack() as stack:
+        try:
+            host = stack.enter_context(private_engine())
+        except ServerError as error:
+            missing(error)
+        yield host
 
 
 def _wait(engine: Process, path: str) -> None:

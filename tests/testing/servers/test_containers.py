@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator
 import docker
 import pytest
 
-from jrs.testing.servers import Server, ServerError, ServerMissing, find_etcd, find_zookeeper
+from jrs.testing.servers import Server, ServerMissing, find_etcd, find_zookeeper
 from jrs.testing.servers.containers import Containers, require
-from jrs.testing.servers.fixtures import missing
-from tests.testing.servers.dockerd import private_engine
+from tests.testing.servers.dockerd import needed_engine
 from tests.testing.servers.images import make_etcd_image, make_zookeeper_image
 from tests.testing.servers.values import read, write
 
@@ -18,20 +17,12 @@ from tests.testing.servers.values import read, write
 @pytest.fixture(scope="module")
 def engine() -> Iterator[str]:
     """A Docker engine of our own, with images of Debian's etcd and ZooKeeper."""
-    try:
-        running = private_engine()
-        host = running.__enter__()
-    except ServerError as error:
-        missing(error)
-    try:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("DOCKER_HOST", host)
-            patch.setenv("TESTCONTAINERS_RYUK_DISABLED", "true")
-            patch.setenv("JRS_TEST_ETCD_IMAGE", make_etcd_image(host))
-            patch.setenv("JRS_TEST_ZOOKEEPER_IMAGE", make_zookeeper_image(host))
-            yield host
-    finally:
-        running.__exit__(None, None, None)
+    with needed_engine() as host, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DOCKER_HOST", host)
+        patch.setenv("TESTCONTAINERS_RYUK_DISABLED", "true")
+        patch.setenv("JRS_TEST_ETCD_IMAGE", make_etcd_image(host))
+        patch.setenv("JRS_TEST_ZOOKEEPER_IMAGE", make_zookeeper_image(host))
+        yield host
 
 
 @pytest.fixture(params=[find_etcd, find_zookeeper], ids=["etcd", "zookeeper"])
