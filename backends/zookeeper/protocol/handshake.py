@@ -1,6 +1,6 @@
 """A handshake without kazoo: shows the timeouts that a server grants, or why it is unreachable.
 
-It uses no threads and no retries, keeps nothing, and ends within the deadline.
+It uses no threads, keeps nothing, and ends within the deadline.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import math
 import select
 import ssl
 import struct
+import time
 
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import Unavailable, WrongAddress
@@ -25,6 +26,8 @@ _REQUEST = struct.Struct("!ii")
 _LENGTH = struct.Struct("!i")
 _NOBODY = b"\0" * 16
 _AUTH_XID = -4
+_PAUSE = 0.1
+"""Seconds before all endpoints are asked again."""
 _ENDED = (
     "ends connections: check that it is a ZooKeeper, that it has a quorum, and that this host does "
     "not have too many connections (maxClientCnxns)"
@@ -34,10 +37,27 @@ _ENDED = (
 def shortest_session(access: Access, deadline: Deadline) -> float:
     """Return the shortest timeout, in seconds, that the server grants a session.
 
+    Asks again until the deadline while a reason may pass: an ensemble that elects its leader ends
+    every connection.
+
     Raises:
         Unavailable: no endpoint can be reached; the message gives the reason for each.
         WrongAddress: the address or the certificates are wrong; waiting does not help.
     """
+    while True:
+        found = _ask_each(access, deadline)
+        if isinstance(found, float):
+            return found
+        why = f"{access.where}: {'; '.join(dict.fromkeys(fault.what for fault in found))}"
+        if all(fault.wrong for fault in found):
+            raise WrongAddress(why)
+        if all(fault.lasting for fault in found) or deadline.remaining() <= _PAUSE:
+            raise Unavailable(why)
+        time.sleep(_PAUSE)
+
+
+def _ask_each(access: Access, deadline: Deadline) -> float | list[Fault]:
+    """Return what the first endpoint that answers grants, or the fault of each."""
     faults = []
     for number, (host, port) in enumerate(access.address.endpoints):
         left = len(access.address.endpoints) - number
@@ -52,9 +72,10 @@ def shortest_session(access: Access, deadline: Deadline) -> float:
             patience = Deadline.after(min(1.0, deadline.remaining() / left * 0.9))
             fault = look((host, port), access.address.tls, patience)
             foreign = isinstance(error, _OtherProtocol)
-            faults.append(fault or Fault(f"{host}:{port} {_said(error)}", wrong=foreign))
-    why = f"{access.where}: {'; '.join(dict.fromkeys(fault.what for fault in faults))}"
-    raise WrongAddress(why) if all(fault.wrong for fault in faults) else Unavailable(why)
+            faults.append(
+                fault or Fault(f"{host}:{port} {_said(error)}", lasting=foreign, wrong=foreign)
+            )
+    return faults
 
 
 class _OtherProtocol(OSError):

@@ -68,10 +68,10 @@ def test_a_member_that_is_down(ensemble: Server) -> None:
     """The ensemble keeps working, and the doctor names the member."""
     ensemble[0].kill()
     ended = doctor(ensemble.url(), "--json", *PATIENT)
+    assert (ended.returncode, ended.stderr) == (1, "")
     found = json.loads(ended.stdout)
     wrong = [one for one in found if one["remedy"]]
     host, port = ensemble[0].endpoint
-    assert ended.returncode == 1
     assert [one["what"] for one in wrong] == ["member"]
     assert f"{host}:{port}" in wrong[0]["detail"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import socket
@@ -75,23 +76,41 @@ def test_who_answers_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("said", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\0\0\0\1x", b""])
 def test_who_is_no_zookeeper(said: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server of another protocol is not taken for a ZooKeeper."""
+    """A server of another protocol is not taken for a ZooKeeper. One that only ends connections may
+    be a ZooKeeper without a quorum: that is waited for until the deadline."""
     monkeypatch.setattr(handshake, "PATIENCE", BOUND)
     with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
 
         def answer() -> None:
-            for _ in range(2):
-                connection, _ = listener.accept()
-                with connection:
-                    connection.recv(1000)
-                    connection.sendall(said)
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, _ = listener.accept()
+                    with connection:
+                        connection.recv(1000)
+                        connection.sendall(said)
 
-        answering = pool.submit(answer)
+        pool.submit(answer)
         place = f"127.0.0.1:{listener.getsockname()[1]}"
-        error = refused(f"zookeeper://{place}?timeout=600")
-        answering.result()
+        error = refused(f"zookeeper://{place}?timeout={600 if said else 1}")
+        listener.shutdown(socket.SHUT_RDWR)
     assert type(error) is (WrongAddress if said else Unavailable)
     assert place in str(error)
+
+
+def test_an_ensemble_that_elects_its_leader(zookeeper_ensemble: ZooKeeperServer) -> None:
+    """Its members end every connection meanwhile; opening waits for them."""
+    for member in (1, 2):
+        zookeeper_ensemble[member].kill()
+    until(
+        lambda: "not currently serving" in zookeeper_ensemble.ask("srvr"),
+        "the member that is left has no quorum",
+    )
+    url, cluster = f"{zookeeper_ensemble.url()}?timeout={BOUND:g}", f"c{uuid.uuid4().hex}"
+    with ThreadPoolExecutor(1) as pool:
+        opening = pool.submit(open_backend, url, cluster=cluster)
+        zookeeper_ensemble.heal()
+        with opening.result() as backend:
+            backend.commit(Create("k", b""))
 
 
 def test_one_endpoint_of_several_is_enough(zookeeper_server: ZooKeeperServer) -> None:
