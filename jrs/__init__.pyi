@@ -67,6 +67,7 @@ from .records.attempts import SparkApplication as SparkApplication
 from .records.cluster import PauseRecord as PauseRecord
 from .records.cluster import StorageRecord as StorageRecord
 from .records.cluster import SwitchoverRecord as SwitchoverRecord
+from .records.history import HistoryKind as HistoryKind
 from .records.lineage import Descendant as Descendant
 from .records.lineage import Lineage as Lineage
 from .records.lineage import LineageKind as LineageKind
@@ -121,7 +122,6 @@ from .recovery.cleanup.job_cleanup import CleanupPolicy as CleanupPolicy
 from .recovery.inspect.explain import Explanation as Explanation
 from .recovery.inspect.fsck import FsckReport as FsckReport
 from .recovery.inspect.history import HistoryEntry as HistoryEntry
-from .recovery.inspect.history import HistoryKind as HistoryKind
 from .recovery.inspect.output_files import OutputFiles as OutputFiles
 from .recovery.inspect.output_files import files as files
 from .recovery.inspect.stage_output import OutputObject as OutputObject

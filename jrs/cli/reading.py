@@ -1,4 +1,4 @@
-"""``jrs list``, ``explain`` and ``masters``: commands that change nothing."""
+"""``jrs list``, ``explain``, ``history`` and ``masters``: commands that change nothing."""
 
 from __future__ import annotations
 
@@ -22,11 +22,14 @@ from jrs.cli.common import (
 from jrs.cli.completing import job_argument
 from jrs.cli.connecting import connect, tell_pause
 from jrs.client import plain
+from jrs.client.job import JobHandle
 from jrs.client.listing import JobOrder
+from jrs.contract.errors import NotFound
 from jrs.contract.texts import counted
 from jrs.records.model import JobStatus, ResultState
 from jrs.records.policies import MOST
 from jrs.recovery.inspect.explain import Explanation
+from jrs.recovery.inspect.history import decided_then
 from jrs.recovery.rules.decision import Action
 from jrs.store.jobs import JobView
 from jrs.store.masters import MasterRole
@@ -117,15 +120,25 @@ def list_command(
 
 @click.command("explain")
 @job_argument
+@click.option("--at", metavar="TIME", help="Explain the decision of then, which the history has: "
+              "an age (90s, 12h) or a moment in UTC (2026-11-20T18:30).")  # fmt: skip
+@click.option("--epoch", type=click.IntRange(1), help="Explain the last decision of that leader.")
 @json_option
 @with_cluster
-def explain_command(place: ClusterRef, job_id: str, as_json: bool) -> int:
-    """Explain what a leader does with a job now, and why.
+def explain_command(
+    place: ClusterRef, job_id: str, at: str | None, epoch: int | None, as_json: bool
+) -> int:
+    """Explain what a leader does with a job now, and why; or what one did with it then.
 
     \b
-    Example:  jrs explain nightly-2026-11-20
+    Examples:
+      jrs explain nightly-2026-11-20
+      jrs explain nightly-2026-11-20 --at 2026-11-20T03:12
     """
+    then = None if at is None else moment("--at", at, time.time())
     with connect(place) as client:
+        if then is not None or epoch is not None:
+            return _explain_then(client.job(job_id), then, epoch, as_json=as_json)
         found = client.job(job_id).explain()
         tell_pause(client)
     if as_json:
@@ -134,6 +147,63 @@ def explain_command(place: ClusterRef, job_id: str, as_json: bool) -> int:
     echo(f"{job_id}: {found}")
     for line in found.details:
         echo(f"  {line}")
+    return 0
+
+
+def _explain_then(job: JobHandle, at: float | None, epoch: int | None, *, as_json: bool) -> int:
+    found = decided_then(job.history(), at=at, epoch=epoch)
+    if found is None:
+        raise NotFound(
+            f"the history of job {job.id!r} has no such decision: see jrs history {job.id}"
+        )
+    entry, decision = found
+    if as_json:
+        echo_json({**plain.of_history([entry])[0], "job_id": job.id, "reason": decision.reason})
+        return 0
+    echo(f"{job.id}: {decision}")
+    echo(f"  decided by {entry.by or 'the leader'} in epoch {entry.epoch}, {when(entry.at)}")
+    echo(f"  then: {entry.text}")
+    for name, value in sorted((entry.facts or {}).items()):
+        echo(f"  {name}: {value}")
+    return 0
+
+
+@click.command("history")
+@job_argument
+@click.option("--limit", type=click.IntRange(1), metavar="NUMBER",
+              help="Only the newest entries, so many.")  # fmt: skip
+@json_option
+@with_cluster
+def history_command(place: ClusterRef, job_id: str, limit: int | None, as_json: bool) -> int:
+    """Show what happened to a job: when, who did it, and why.
+
+    In the order of the commits; the times are of the hosts that wrote them. What a leader had
+    decided is in brackets.
+
+    \b
+    Examples:
+      jrs history nightly-2026-11-20
+      jrs history nightly-2026-11-20 --limit 20 --json
+    """
+    with connect(place) as client:
+        entries = client.job(job_id).history()
+    shown = entries if limit is None else entries[-limit:]
+    if as_json:
+        echo_json(plain.of_history(shown))
+        return 0
+    table(
+        ["TIME (UTC)", "BY", "EPOCH", "WHAT"],
+        [
+            [
+                when(entry.at),
+                entry.by,
+                str(entry.epoch or ""),
+                f"{shortened(entry.text, _LONGEST_NOTE)}"
+                + (f" [{entry.action}]" if entry.action else ""),
+            ]
+            for entry in shown
+        ],
+    )
     return 0
 
 

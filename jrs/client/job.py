@@ -133,12 +133,12 @@ class JobHandle(JobChanges):
         return explain(self._connection.backend, self.view())
 
     def history(self) -> tuple[HistoryEntry, ...]:
-        """Return what the present records tell of the job's past, in the order of time.
+        """Return what happened to the job, in the order in which it was committed.
 
-        It is no log: of the attempts the records name the first and the newest, of the stops and
-        the restores the present one, and of the snapshots those that are listed. Once the job is
-        cleaned up, only its result is left. The times are of several hosts' clocks. `explain` tells
-        what has no time: the deaths of attempts, and the progress of a cleanup.
+        Every change of a job records an event in its own commit: who did it, when, and what a
+        leader had decided, with the facts. The history is kept until the result is expired; of a
+        job with very many events the newest are. Before the first event come entries that other
+        records tell, for jobs of older versions of jrs. The times are of several hosts' clocks.
 
         Raises:
             NoSuchJob: the cluster knows nothing of the job.
@@ -146,7 +146,7 @@ class JobHandle(JobChanges):
         Example::
 
             for entry in job.history():
-                print(time.ctime(entry.at), entry.kind.value, entry.text)
+                print(time.ctime(entry.at), entry.by, entry.kind, entry.text)
         """
         return history(self._connection.backend, self.view())
 

@@ -47,7 +47,19 @@ def of_explanation(found: Explanation) -> Plain:
 
 def of_history(entries: Iterable[HistoryEntry]) -> list[Plain]:
     """Return what happened to a job."""
-    return [{"at": one.at, "kind": one.kind.value, "text": one.text} for one in entries]
+    return [
+        {
+            "at": one.at,
+            "kind": one.kind.value,
+            "text": one.text,
+            "by": one.by,
+            "epoch": one.epoch or None,
+            "attempt": one.attempt or None,
+            "action": one.action or None,
+            "facts": None if one.facts is None else dict(one.facts),
+        }
+        for one in entries
+    ]
 
 
 def of_restored(restored: Restored) -> Plain:

@@ -24,7 +24,7 @@ from cattrs.errors import BaseValidationError, CattrsError
 from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 
 from jrs.contract.errors import CorruptRecord, JrsError, UnsupportedVersion
-from jrs.records import applications, cluster, heads, lineage, model, objects, snapshots
+from jrs.records import applications, cluster, heads, history, lineage, model, objects, snapshots
 from jrs.records.former import FORMER
 from jrs.records.stored import Stored
 
@@ -42,6 +42,8 @@ _TYPES: dict[type[Stored], tuple[str, int]] = {
     heads.StreamHead: ("head", 2),
     heads.JobGeneration: ("generation", 1),
     heads.StreamPlan: ("plan", 2),
+    history.HistoryEvent: ("event", 1),
+    history.HistoryFold: ("events", 1),
     model.AttemptRecord: ("attempt", 1),
     model.CancelRequest: ("cancel", 1),
     model.CleanupJournal: ("cleanup", 1),

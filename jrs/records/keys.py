@@ -25,6 +25,7 @@ STOPS = "stops/"
 CANCEL = "cancel/"
 SNAPSHOTS = "snapshots/"
 RESTORES = "restores/"
+HISTORY = "history/"
 LINEAGE = "lineage/"
 CLEANUP = "cleanup/"
 LEFT = "left/"
@@ -55,7 +56,7 @@ PER_JOB = (
     SNAPSHOTS,
     RESTORES,
 )
-"""Every prefix whose keys continue with a job id."""
+"""Every prefix whose keys continue with a job id, but for `HISTORY`: its records change nothing."""
 UNFINISHED = (JOBS, APPLICATIONS)
 """The prefixes of what was begun: jobs until they are cleaned up, applications until they end."""
 WHILE_IT_RUNS = (
@@ -116,6 +117,18 @@ def snapshot(job_id: str, number: int) -> str:
 
 def snapshots(job_id: str) -> str:
     return f"{SNAPSHOTS}{job_id}/"
+
+
+def history(job_id: str) -> str:
+    return f"{HISTORY}{job_id}/"
+
+
+def history_event(job_id: str, event: str) -> str:
+    return f"{HISTORY}{job_id}/{event}"
+
+
+def history_fold(job_id: str) -> str:
+    return f"{HISTORY}{job_id}/folded"
 
 
 def descendants(job_id: str) -> str:

@@ -166,7 +166,7 @@ def note_of(names: Iterable[str]) -> Note:
     cluster = False
     for name in names:
         first, _, rest = name.partition("/")
-        if f"{first}/" in keys.PER_JOB:
+        if f"{first}/" in (*keys.PER_JOB, keys.HISTORY):
             job_id = rest.partition("/")[0]
             if not job_id:
                 return EVERYTHING  # The backend knows no more.

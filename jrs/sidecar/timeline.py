@@ -16,9 +16,10 @@ import attrs
 
 from jrs.contract.texts import bounded, counted, printable, span, when
 from jrs.records.attempts import AttemptSummary
+from jrs.records.history import HistoryKind
 from jrs.records.model import JobStatus
 from jrs.records.stages import StageSummary
-from jrs.recovery.inspect.history import HistoryEntry, HistoryKind
+from jrs.recovery.inspect.history import HistoryEntry
 from jrs.store.jobs import JobView
 
 _WIDTH = 1000.0

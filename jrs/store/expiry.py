@@ -12,7 +12,7 @@ from jrs.contract.operations import Absent, Create, Delete, Op, Record
 from jrs.records import keys
 from jrs.records.codec import encode
 from jrs.records.model import JobResult, ResultState, Tombstone
-from jrs.store import applications, result_index, result_order
+from jrs.store import applications, history, result_index, result_order
 from jrs.store.result_index import Entry
 from jrs.store.stored_result import result_in
 
@@ -87,10 +87,12 @@ def _bury(
     records = [record for record in read if isinstance(record, Record)]
     results = [result_in(record) for record in records]
     index = result_index.delete_ops(backend, results)
-    sent = [
-        backend.commit_async(*burial(record, grave_of(result, now), ops))
-        for record, result, ops in zip(records, results, index, strict=True)
-    ]
+    recorded = history.is_recorded(backend)
+    sent = []
+    for record, result, ops in zip(records, results, index, strict=True):
+        also = history.removal(backend, result.job_id) if recorded else ()
+        grave = grave_of(result, now)
+        sent.append(backend.commit_async(*burial(record, grave, (*ops, *also))))
     for result, commit in zip(results, sent, strict=True):
         try:
             commit.result()

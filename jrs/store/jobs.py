@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import getpass
 import heapq
-import os
-import socket
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -29,6 +26,7 @@ from jrs.records import keys
 from jrs.records.applications import ApplicationRecord
 from jrs.records.checks import NAME, check_job_id
 from jrs.records.codec import T, decode, encode
+from jrs.records.history import HistoryKind
 from jrs.records.model import (
     AttemptRecord,
     AttemptSummary,
@@ -44,6 +42,7 @@ from jrs.records.model import (
 from jrs.records.signing import SpecKey
 from jrs.store import restores
 from jrs.store.cluster_format import is_at_least
+from jrs.store.history import Historian, submitter, with_reason
 from jrs.store.result_store import JobResultStore
 from jrs.store.similar import no_such_job
 from jrs.store.stored_result import how_it_ended
@@ -130,14 +129,17 @@ class JobCatalog:
         stored = encode(spec)
         if self._spec_key is not None:
             stored = self._spec_key.sign(stored, spec.job_id)
+        historian = Historian(self._backend, by, now=self._now)
         try:
-            commit_and_read_back(
-                self._backend,
-                Create(keys.JOBS + spec.job_id, stored),
-                Absent(keys.RESULTS + spec.job_id),
-                Absent(keys.TOMBSTONES + spec.job_id),
-                Absent(keys.APPLICATIONS + spec.job_id),
-            )
+            with historian.recorded(spec.job_id, HistoryKind.SUBMITTED, "submitted") as event:
+                commit_and_read_back(
+                    self._backend,
+                    Create(keys.JOBS + spec.job_id, stored),
+                    Absent(keys.RESULTS + spec.job_id),
+                    Absent(keys.TOMBSTONES + spec.job_id),
+                    Absent(keys.APPLICATIONS + spec.job_id),
+                    *event,
+                )
         except Conflict:
             # Taken since the check. Even if it is free again, this spec was not stored.
             self._check_free(spec.job_id)
@@ -187,12 +189,16 @@ class JobCatalog:
         request = encode(CancelRequest(job_id, self._now(), reason))
         if not any(self._backend.get(prefix + job_id) for prefix in keys.UNFINISHED):
             raise no_such_job(self._backend, job_id)
+        said = with_reason("a cancel was requested", reason)
+        historian = Historian.of(self._backend, None, self._now)
         try:
-            self._backend.commit(
-                Create(keys.CANCEL + job_id, request),
-                Absent(keys.RESULTS + job_id),
-                Absent(keys.TOMBSTONES + job_id),
-            )
+            with historian.recorded(job_id, HistoryKind.CANCEL, said) as event:
+                self._backend.commit(
+                    Create(keys.CANCEL + job_id, request),
+                    Absent(keys.RESULTS + job_id),
+                    Absent(keys.TOMBSTONES + job_id),
+                    *event,
+                )
         except Conflict:
             pass  # Already requested, or the job has just ended.
         return True
@@ -308,15 +314,6 @@ def readable_stages(backend: Backend, job_id: str) -> Iterator[StageRecord]:
     for stored in backend.scan(keys.stages(job_id)):
         with suppress(CorruptRecord):
             yield decode(StageRecord, stored.value, stored.key)
-
-
-def submitter() -> str:
-    """Return who submits from this process, as ``user@host``."""
-    try:
-        user = getpass.getuser()
-    except (OSError, KeyError, ImportError):
-        user = str(os.getuid())  # A container's user may have no name.
-    return f"{user}@{socket.gethostname()}"
 
 
 def _status(

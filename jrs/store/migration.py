@@ -43,7 +43,7 @@ from jrs.contract.read_back import commit_and_read_back
 from jrs.records import keys
 from jrs.records.cluster import ClosedRecord, MigrationRecord
 from jrs.records.codec import decode, encode
-from jrs.store import result_index
+from jrs.store import history, result_index
 from jrs.store.before_migration import named, obstacles, other_format, refuse
 from jrs.store.copying import Contents, survey, sync
 from jrs.store.opening import closing_of
@@ -183,6 +183,8 @@ class Migration:
         if not state.closed:
             self._copy(copy)
             self._close(state, fence)
+        # Its order is that of the records' versions, which the target gives anew.
+        history.fold_all(self._source, fence)
         contents = self._survey_or_reopen(fence)
         for _ in range(_PASSES):
             if not self._copy(copy):

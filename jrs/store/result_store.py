@@ -32,7 +32,7 @@ from jrs.contract.texts import shown
 from jrs.records import keys
 from jrs.records.checks import check_job_id
 from jrs.records.model import JobResult, JobResultEntry, JobStatus, ResultState, Tombstone
-from jrs.store import applications, cluster_format, expiry, result_index, result_order
+from jrs.store import applications, cluster_format, expiry, history, result_index, result_order
 from jrs.store.stored_result import entry_of, expired_entry_of, result_in, stored_form
 
 
@@ -162,9 +162,9 @@ class JobResultStore:
                     ) from None
                 if self._tombstone(job_id):
                     return
-                if not conflict.op.key.startswith((keys.ENDED, keys.TAGGED)):
+                if not conflict.op.key.startswith((keys.ENDED, keys.TAGGED, keys.HISTORY)):
                     raise
-                # It is being indexed at this moment: read again.
+                # It is being indexed at this moment, or its history written: read again.
             except OutcomeUnknown as unknown:
                 with still_unknown(unknown):
                     if not self._tombstone(job_id):
@@ -364,16 +364,17 @@ class JobResultStore:
     def _burial(self, record: Record) -> tuple[Op, ...]:
         """Return the operations that replace a clean result by its tombstone."""
         job_id, now = keys.job_of(record.key), self._now()
+        told = history.removal(self._backend, job_id)
         try:
             result = result_in(record)
         except CorruptRecord:
             # The caller has decided to delete a damaged entry; the job must still not run again.
             known = result_index.of_job(self._backend, job_id)
             grave = Tombstone(job_id, JobStatus.FAILED, 0.0, now)
-            return expiry.burial(record, grave, tuple(Delete(key) for key in known))
+            return expiry.burial(record, grave, (*(Delete(key) for key in known), *told))
         applications.check_unneeded(self._backend, result)
         (index,) = result_index.delete_ops(self._backend, [result])
-        return expiry.burial(record, expiry.grave_of(result, now), index)
+        return expiry.burial(record, expiry.grave_of(result, now), (*index, *told))
 
     def _explain_existing(self, result: JobResult) -> None:
         """Return if the stored result is `result`; else raise `ResultExists`."""

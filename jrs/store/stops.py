@@ -36,9 +36,11 @@ from jrs.contract.read_back import commit_and_read_back
 from jrs.records import keys
 from jrs.records.checks import check_job_id
 from jrs.records.codec import decode, encode
+from jrs.records.history import HistoryKind
 from jrs.records.model import JobSpec, StopMode, StopRecord, StopState, StreamRecord
 from jrs.records.signing import SpecKey, renewed
 from jrs.store import cluster_format, restores
+from jrs.store.history import Historian, with_reason
 from jrs.store.result_store import JobResultStore
 from jrs.store.similar import no_such_job
 from jrs.store.stored_result import how_it_ended
@@ -64,14 +66,21 @@ class JobStops:
 
     Args:
         spec_key: the key that signs a changed spec again; see `jrs.records.signing`.
+        historian: of the leader or the attempt that uses it; None: of the user of this process.
     """
 
     def __init__(
-        self, backend: Backend, *, now: Clock = time.time, spec_key: SpecKey | None = None
+        self,
+        backend: Backend,
+        *,
+        now: Clock = time.time,
+        spec_key: SpecKey | None = None,
+        historian: Historian | None = None,
     ) -> None:
         self._backend = backend
         self._spec_key = spec_key
         self._now = now
+        self._historian = historian or Historian.of(backend, None, now)
 
     def request(
         self, job_id: str, mode: StopMode, *, reason: str = "", grace: float = 30.0
@@ -120,13 +129,16 @@ class JobStops:
             ),
             step,
         )
+        said = with_reason(f"a {mode.value} was requested", reason)
         try:
-            commit_and_read_back(
-                self._backend,
-                self._put(before, record),
-                Check(spec.key, spec.version),
-                *_is_free(job_id),
-            )
+            with self._historian.recorded(job_id, HistoryKind.STOP, said) as also:
+                commit_and_read_back(
+                    self._backend,
+                    self._put(before, record),
+                    Check(spec.key, spec.version),
+                    *_is_free(job_id),
+                    *also,
+                )
         except Conflict:
             raise WrongState(
                 f"job {job_id!r} has just ended or received another stop request; check it again"
@@ -155,8 +167,10 @@ class JobStops:
             raise WrongState(f"job {job_id!r} {_said(before)}; it is not suspended")
         drain = before.stop.drain
         op = _delete(before) if drain is None else self._put(before, drain)
+        conditions = Check(spec.key, spec.version), restores.none_of(job_id)
         try:
-            self._backend.commit(op, Check(spec.key, spec.version), restores.none_of(job_id))
+            with self._historian.recorded(job_id, HistoryKind.RESUMED, "resumed") as also:
+                self._backend.commit(op, *conditions, *also)
         except Conflict:
             raise WrongState(f"job {job_id!r} has just been changed; check it again") from None
         return True
@@ -197,8 +211,11 @@ class JobStops:
             restart = StopRecord(job_id, StopMode.SUSPEND, requested_at=self._now())
             ops.append(self._put(before, at_step(restart, step)))
         rewritten = renewed(encode(changed), spec.value, self._spec_key, job_id)
+        own = Update(spec.key, rewritten, spec.version)
+        said = _said_of_change(entry_point, partitions)
         try:
-            self._backend.commit(Update(spec.key, rewritten, spec.version), *_is_free(job_id), *ops)
+            with self._historian.recorded(job_id, HistoryKind.CHANGED, said) as also:
+                self._backend.commit(own, *_is_free(job_id), *ops, *also)
         except Conflict:
             raise WrongState(
                 f"job {job_id!r} has just ended or been changed; check it again"
@@ -281,16 +298,20 @@ class JobStops:
         step = step_after(STOP, before.step, event)
         if step is None:
             return None
+        none = restores.none_of(stop.job_id)
+        kind, said = _said_of_step(step, before.stop, reason)
         if step is StopStep.NONE:
-            self._backend.commit(_delete(before), restores.none_of(stop.job_id), fence=fence)
+            with self._historian.recorded(stop.job_id, kind, said) as also:
+                self._backend.commit(_delete(before), none, *also, fence=fence)
             return step
         after = at_step(before.stop, step)
         if reason is not None:
             after = attrs.evolve(after, reason=reason)
         if stages is not None:
             after = attrs.evolve(after, stages=stages)
-        none = restores.none_of(stop.job_id)
-        commit_and_read_back(self._backend, self._put(before, after), none, fence=fence)
+        own = self._put(before, after)
+        with self._historian.recorded(stop.job_id, kind, said) as also:
+            commit_and_read_back(self._backend, own, none, *also, fence=fence)
         return step
 
     def hold(self, job_id: str, reason: str, fence: Fence) -> None:
@@ -308,8 +329,10 @@ class JobStops:
         if step_after(STOP, before.step, StopEvent.HOLD) is StopStep.HELD_IN_DRAIN:
             assert before.stop is not None
             held = attrs.evolve(held, drain=before.stop.drain or before.stop)
-        none = restores.none_of(job_id)
-        commit_and_read_back(self._backend, self._put(before, held), none, fence=fence)
+        none, own = restores.none_of(job_id), self._put(before, held)
+        said = with_reason("held", reason)
+        with self._historian.recorded(job_id, HistoryKind.STOP, said) as also:
+            commit_and_read_back(self._backend, own, none, *also, fence=fence)
 
     def report_progress(self, job_id: str, stages: dict[str, str], fence: Fence) -> None:
         """Record the step of each stage if a stop is under way; best effort."""
@@ -357,6 +380,26 @@ class _StoredStop:
     stop: StopRecord | None = None
     step: StopStep = StopStep.NONE
     version: int | None = None
+
+
+def _said_of_change(entry_point: str | None, partitions: int | None) -> str:
+    changes = []
+    if partitions is not None:
+        changes.append(f"rescaled to {partitions} partitions")
+    if entry_point is not None:
+        changes.append(f"upgraded to {entry_point}")
+    return " and ".join(changes) or "restarted"
+
+
+def _said_of_step(step: StopStep, stop: StopRecord, reason: str | None) -> tuple[HistoryKind, str]:
+    """Return what the history says of a stop's new step."""
+    if step is StopStep.NONE:
+        return HistoryKind.SUSPENDED, "suspended; it starts again with the changes"
+    if step is StopStep.SUSPENDED:
+        return HistoryKind.SUSPENDED, "suspended"
+    if step is StopStep.REFUSED:
+        return HistoryKind.STOP, with_reason(f"the {stop.mode.value} was refused", reason or "")
+    return HistoryKind.STOP, "its streams came to a batch boundary"
 
 
 def _delete(before: _StoredStop) -> Delete:

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from jrs.contract.errors import InvalidInput, JobHeld, OutcomeUnknown
-from jrs.contract.operations import Check, Create
+from jrs.contract.operations import Check, Create, Op
 from jrs.contract.read_back import commit_again
 from jrs.records import keys
 from jrs.records.checks import check_json, check_stage_name
 from jrs.records.codec import decode, encode
+from jrs.records.history import HistoryKind
 from jrs.records.model import Json, StageRecord, StageSummary
 from jrs.records.policies import RestartPolicy
 from jrs.records.time_limits import check_limit
@@ -32,7 +33,7 @@ from .stage_outputs import outputs_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_MARKS = 32
+_MARKS = 31
 """Finished stages in one commit: with its conditions, fewer than the limit of every backend."""
 
 
@@ -192,7 +193,11 @@ class AttemptRun:
             some = marks[first : first + _MARKS]
             creates = [Create(keys.stage(one.job_id, one.name), encode(one)) for one in some]
             conditions = [ends[one.name] for one in some if ends and one.name in ends]
-            self._commit_marks(creates, conditions)
+            said = "; ".join(f"stage {one.name} finished" for one in some)
+            with self.context.historian.recorded(
+                self.context.job_id, HistoryKind.STAGE, said, repeatable=True
+            ) as event:
+                self._commit_marks(creates, (*conditions, *event))
 
     def add_finished(self, records: Sequence[StageRecord]) -> None:
         """Add stages to those that this attempt has completed."""
@@ -350,11 +355,11 @@ class AttemptRun:
             names = tuple(one.name for one in records)
             return self._serials.setdefault(names, max(self._serials.values()) + 1)
 
-    def _commit_marks(self, ops: Sequence[Create], conditions: Sequence[Check]) -> None:
+    def _commit_marks(self, ops: Sequence[Create], others: Sequence[Op]) -> None:
         context = self.context
         for last in (False, True):
             try:
-                commit_again(context.backend, *ops, *conditions, fence=context.fence)
+                commit_again(context.backend, *ops, *others, fence=context.fence)
                 return
             except OutcomeUnknown:
                 if last:

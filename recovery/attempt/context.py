@@ -19,6 +19,8 @@ from jrs.contract.operations import Create, Fence, Update
 from jrs.contract.read_back import commit_again
 from jrs.contract.runtime import RUNTIME, Runtime
 from jrs.records.model import JobSpec, RunnerKind
+from jrs.store.history import Historian
+from jrs.store.stops import JobStops
 
 from ..files.job_folders import GONE, JobStorage
 from ..processes.last_words import LastWords
@@ -83,6 +85,17 @@ class AttemptContext:
         assert objects is not None
         token = self.runtime.token()
         return Uploads(objects, self.job_id, self.epoch, self.attempt, token)
+
+    @cached_property
+    def historian(self) -> Historian:
+        """Records what this attempt does to its job."""
+        by = self.own.record.master if self.own.record is not None else ""
+        return Historian(self.backend, by, self.epoch, self.attempt, now=self.runtime.now)
+
+    @property
+    def stops(self) -> JobStops:
+        """The stops of jobs, as this attempt may change them."""
+        return JobStops(self.backend, now=self.runtime.now, historian=self.historian)
 
     @property
     def reporter(self) -> Reporter:

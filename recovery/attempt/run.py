@@ -18,10 +18,11 @@ from jrs.contract.errors import OutcomeUnknown, Unavailable
 from jrs.contract.masks import masked
 from jrs.contract.operations import Fence, Op
 from jrs.records.checks import check_json
+from jrs.records.history import HistoryKind
 from jrs.records.model import Failure, JobResult, JobStatus
 from jrs.store import attempt_fence, obstacles
+from jrs.store.history import with_reason
 from jrs.store.result_store import JobResultStore
-from jrs.store.stops import JobStops
 
 from . import entry_point
 from .attempt_run import AttemptRun
@@ -77,8 +78,7 @@ def run_attempt(
                 raise error from None
             case Verdict.HOLD:
                 run.close()  # Close first: nothing of a held job may run.
-                stops = JobStops(context.backend, now=context.runtime.now)
-                stops.hold(context.spec.job_id, str(error), context.fence)
+                context.stops.hold(context.spec.job_id, str(error), context.fence)
                 raise error from None
             case Verdict.CANNOT_START:
                 run.close()
@@ -114,7 +114,11 @@ def run_attempt(
         attempts=attempts,
         attempts_left_out=left_out,
     )
-    record_result(context.backend, result, context.fence, context.lost)
+    said = with_reason(result.status.value, failure.message if failure else "")
+    with context.historian.recorded(
+        context.job_id, HistoryKind.ENDED, said, repeatable=True
+    ) as event:
+        record_result(context.backend, result, context.fence, context.lost, also=event)
     return result
 
 

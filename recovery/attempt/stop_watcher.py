@@ -12,7 +12,6 @@ import traceback
 
 from jrs.contract.errors import Fenced, JrsError, Unavailable
 from jrs.records.model import StopMode, StopRecord, StopState
-from jrs.store.stops import JobStops
 from jrs.store.transitions import StopEvent
 
 from ..snapshots.catalog import SnapshotCatalog
@@ -38,7 +37,7 @@ class StopWatcher:
     def __init__(self, run: AttemptRun) -> None:
         self._run = run
         self._context = run.context
-        self._stops = JobStops(self._context.backend, now=self._context.runtime.now)
+        self._stops = self._context.stops
         self._over = threading.Event()
         self._said = ""
         self._thread = self._context.runtime.thread(self._watch, "jrs-stop-watch")

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
+from typing import Protocol
 
 import attrs
 import tenacity
@@ -39,8 +41,10 @@ from jrs.contract.operations import (
 from jrs.contract.texts import printable, shown
 from jrs.records import keys
 from jrs.records.codec import decode, encode
+from jrs.records.history import HistoryKind
 from jrs.records.model import CleanupJournal
 from jrs.store.cluster_format import is_at_least
+from jrs.store.history import Historian, with_reason
 from jrs.store.result_store import JobResultStore
 
 from ..processes.pools import side_by_side
@@ -54,6 +58,18 @@ _SINCE_FORMAT = 5
 """The first cluster format in which a clean job keeps the journal of what was given up."""
 _LONGEST_NAME = 128
 """Characters of a resource's name; journals store it."""
+
+
+class CleanupHistory(Protocol):
+    """Records in a job's history what comes of its cleanup."""
+
+    def recorded(
+        self, job_id: str, kind: HistoryKind, text: str, *, repeatable: bool = False
+    ) -> AbstractContextManager[tuple[Op, ...]]:
+        """As `Historian.recorded`."""
+
+    def folding(self, job_id: str, kind: HistoryKind, text: str) -> tuple[Op, ...]:
+        """As `Historian.folding`."""
 
 
 @attrs.frozen
@@ -179,13 +195,14 @@ class JobCleanup:
         *,
         last_try: bool = False,
         timeout: float = threading.TIMEOUT_MAX,
+        history: CleanupHistory | None = None,
     ) -> CleanupJournal:
         """Do one pass over the remaining resources; mark the result clean if nothing remains.
 
         Return the journal: `problems` names what is left. The caller decides when to try again;
         after `last_try` the journal records that no retry follows. `given_up` names what the
         cleanup continued without. A resource that has not finished after `timeout` seconds counts
-        as left; it continues in a thread of its own.
+        as left; it continues in a thread of its own. `history` records what comes of it.
 
         Raises:
             Fenced: a newer leader exists; it continues from the journal.
@@ -197,6 +214,8 @@ class JobCleanup:
         journal = (
             CleanupJournal(job_id) if stored is None else decode(CleanupJournal, stored.value, key)
         )
+
+        before = journal.problems
 
         def give_up(name: str, why: str) -> None:
             nonlocal journal, stored
@@ -215,11 +234,20 @@ class JobCleanup:
             exhausted=bool(problems) and last_try,
         )
         if problems:
-            self._write(journal, stored, fence)
+            said = "; ".join(f"{name} is left: {why}" for name, why in problems.items())
+            if history is None or before == problems:
+                self._write(journal, stored, fence)
+            else:
+                with history.recorded(job_id, HistoryKind.CLEANUP, said, repeatable=True) as event:
+                    self._write(journal, stored, fence, event)
             return journal
         also: tuple[Op, ...] = () if stored is None else (Delete(key, stored.version),)
         if journal.given_up and is_at_least(self._backend, _SINCE_FORMAT):
             also = (*also, Create(keys.LEFT + job_id, encode(journal)))
+        if history is not None:
+            left = "; ".join(f"{name}: {why}" for name, why in journal.given_up.items())
+            said = with_reason("clean", f"the cleanup continued without {left}" if left else "")
+            also = (*also, *history.folding(job_id, HistoryKind.CLEAN, said))
         self._store.mark_clean(job_id, fence, also=also)
         return journal
 
@@ -269,7 +297,10 @@ class JobCleanup:
         left = self.left(job_id)
         stored = self._backend.get(keys.CLEANUP + job_id)
         also: tuple[Op, ...] = () if stored is None else (Delete(stored.key, stored.version),)
-        self._store.mark_clean(job_id, None, also=also)
+        said = with_reason("marked clean by force", "; ".join(left))
+        historian = Historian.of(self._backend, None)
+        with historian.recorded(job_id, HistoryKind.CLEAN, said, repeatable=True) as event:
+            self._store.mark_clean(job_id, None, also=(*also, *event))
         return left
 
     # -- inside ----------------------------------------------------------------------------
@@ -335,7 +366,13 @@ class JobCleanup:
                 self._under_way.discard(step)
         return None
 
-    def _write(self, journal: CleanupJournal, stored: Record | None, fence: Fence | None) -> None:
+    def _write(
+        self,
+        journal: CleanupJournal,
+        stored: Record | None,
+        fence: Fence | None,
+        event: tuple[Op, ...] = (),
+    ) -> None:
         job_id, value = journal.job_id, encode(journal)
         key = keys.CLEANUP + job_id
         marker = self._backend.get(keys.DIRTY + job_id)
@@ -343,7 +380,7 @@ class JobCleanup:
             return  # An operator marked it clean meanwhile; no journal may outlive that.
         op = create_or_update(key, value, stored and stored.version)
         try:
-            self._backend.commit(op, Check(marker.key, marker.version), fence=fence)
+            self._backend.commit(op, Check(marker.key, marker.version), *event, fence=fence)
         except OutcomeUnknown:
             pass  # Every step may be repeated: a lost journal costs only time.
         except Conflict:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import groupby
 
 import attrs
 
@@ -37,6 +38,7 @@ from jrs.records.model import (
 from jrs.records.objects import ClosedInput, JobReferences
 from jrs.records.snapshots import RestoreRecord, SnapshotRecord
 from jrs.store import applications, attempt_fence, restores, result_index
+from jrs.store import history as recorded_history
 from jrs.store.jobs import JobCatalog
 from jrs.store.masters import Registry
 from jrs.store.result_store import JobResultStore
@@ -49,6 +51,7 @@ from ..rules.decision import Action
 from ..snapshots import find_orphans
 from . import object_check
 from .explain import Explainer
+from .history import wrong_decisions
 
 _KINDS: dict[str, type] = {
     keys.JOBS: JobSpec,
@@ -78,6 +81,7 @@ _KINDS: dict[str, type] = {
     keys.SNAPSHOTS: SnapshotRecord,
     keys.RESTORES: RestoreRecord,
 }
+"""The kind of each record. Those of the history are checked job by job."""
 
 
 @attrs.frozen
@@ -109,6 +113,7 @@ def fsck(backend: Backend, folders: JobStorage | None) -> FsckReport:
         if folders is not None:
             damaged += StorageIdentity(backend, folders).problems()
             damaged += object_check.missing(backend, folders)
+        damaged += _history(backend)
         left += left_over(backend, folders)
         left += _index(backend)
         held += _held(backend)
@@ -126,6 +131,14 @@ def _index(backend: Backend) -> Iterator[str]:
     if result_index.is_complete(backend):
         yield from (f"{key}: missing; {build}" for key in result_index.missing(backend))
         yield from (f"{key}: has no result; {build}" for key in result_index.stale(backend))
+
+
+def _history(backend: Backend) -> Iterator[str]:
+    """Yield what is wrong with the histories of jobs."""
+    job_ids = (keys.job_of(record.key) for record in backend.scan(keys.HISTORY))
+    for job_id, _ in groupby(job_ids):
+        yield from recorded_history.problems(backend, job_id)
+        yield from wrong_decisions(backend, job_id)
 
 
 def _held(backend: Backend) -> Iterator[str]:
@@ -193,6 +206,9 @@ def left_over(backend: Backend, folders: JobStorage | None) -> Iterator[str]:
             for prefix in (*keys.UNFINISHED, keys.RESULTS, keys.TOMBSTONES)
         )
 
+    for job_id, _ in groupby(keys.job_of(record.key) for record in backend.scan(keys.HISTORY)):
+        if not known(job_id):
+            yield f"{keys.history(job_id)}: the history of an unknown job"
     for record in backend.scan(keys.DIRTY):
         if backend.get(keys.RESULTS + keys.job_of(record.key)) is None:
             yield f"{record.key}: a dirty marker without its result; its job is held"

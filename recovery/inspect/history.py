@@ -1,9 +1,8 @@
-"""The history of a job, as far as its present records tell."""
+"""The history of a job: its recorded events, and what older records tell."""
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import attrs
 
@@ -14,6 +13,8 @@ from jrs.contract.texts import printable
 from jrs.records import keys
 from jrs.records.applications import ApplicationRecord
 from jrs.records.codec import T, decode
+from jrs.records.fields import Json
+from jrs.records.history import HistoryEvent, HistoryKind
 from jrs.records.model import (
     AttemptRecord,
     JobResult,
@@ -25,32 +26,12 @@ from jrs.records.model import (
 )
 from jrs.records.snapshots import SnapshotRecord
 from jrs.records.stages import TAKEN_OVER
+from jrs.store import history as recorded_history
 from jrs.store import restores
+from jrs.store.history import snapshot_taken, with_reason
 from jrs.store.jobs import JobView
 
-
-class HistoryKind(enum.StrEnum):
-    """What happened to a job."""
-
-    SUBMITTED = "submitted"
-    ATTEMPT = "attempt"
-    """An attempt was started: the first one, and the newest."""
-    STREAM = "stream"
-    """A streaming stage was first started."""
-    STAGE = "stage"
-    """A stage has finished."""
-    SNAPSHOT = "snapshot"
-    """A snapshot was taken, which is still listed."""
-    STOP = "stop"
-    """A suspend or a drain was requested, or the job was held."""
-    CANCEL = "cancel"
-    """A cancel was requested."""
-    RESTORE = "restore"
-    """A restore was begun, and has not ended."""
-    ENDED = "ended"
-    """The job ended, with a result."""
-    EXPIRED = "expired"
-    """The result was expired."""
+from ..rules.decision import Action, Decision, Facts, decide
 
 
 @attrs.frozen
@@ -62,16 +43,90 @@ class HistoryEntry:
     kind: HistoryKind
     text: str = attrs.field(converter=printable)
     """One line for people."""
+    by: str = attrs.field(default="", converter=printable)
+    """Who did it: a user as ``user@host``, or a master by its name; empty if it is not known."""
+    epoch: int = 0
+    """Of the leader that did it, itself or by an attempt; 0 for a user, or if it is not known."""
+    attempt: int = 0
+    """The attempt that did it; 0 for a leader or a user."""
+    action: str = ""
+    """What the leader had decided about the job, if it acted by a decision."""
+    facts: Mapping[str, Json] | None = None
+    """The facts of that decision, without those that have their default."""
 
 
 def history(backend: Backend, view: JobView) -> tuple[HistoryEntry, ...]:
-    """Return what the records of a job tell of its past, in the order of time.
+    """Return what happened to a job: its recorded events in the order of their commits, and before
+    them what its other records tell of the time before events were recorded.
 
     Raises:
         Unavailable: the backend could not be asked.
     """
-    found = [entry for entry in _entries(backend, view) if entry.at]
-    return tuple(sorted(found, key=lambda entry: entry.at))
+    recorded = [_entry_of(event) for event in recorded_history.read(backend, view.job_id)]
+    if recorded and recorded[0].kind is HistoryKind.SUBMITTED:
+        return tuple(recorded)
+    since = recorded[0].at if recorded else float("inf")
+    told = [entry for entry in _entries(backend, view) if entry.at and entry.at < since]
+    return (*sorted(told, key=lambda entry: entry.at), *recorded)
+
+
+def decided_then(
+    entries: Iterable[HistoryEntry], *, at: float | None = None, epoch: int | None = None
+) -> tuple[HistoryEntry, Decision] | None:
+    """Return the newest recorded decision of a history up to a moment, or of an epoch, and the
+    entry that it led to; None if none was recorded.
+
+    Args:
+        at: in seconds since 1970; None: any moment.
+        epoch: None: of any leader.
+    """
+    found = None
+    for entry in entries:
+        if not entry.action or (at is not None and entry.at > at):
+            continue
+        if epoch is None or entry.epoch == epoch:
+            found = entry
+    return None if found is None else (found, _decision_of(found))
+
+
+def _decision_of(entry: HistoryEntry) -> Decision:
+    try:
+        return decide(Facts.from_plain(entry.facts or {}))
+    except (ValueError, TypeError):  # A newer version has facts of its own.
+        return Decision(Action.NOTHING, entry.action)
+
+
+def wrong_decisions(backend: Backend, job_id: str) -> Iterator[str]:
+    """Yield the recorded decisions of a job that do not follow from their recorded facts.
+
+    Raises:
+        Unavailable: the backend could not be asked.
+    """
+    for event in recorded_history.read(backend, job_id):
+        if not event.action or event.facts is None:
+            continue
+        try:
+            decided = decide(Facts.from_plain(event.facts)).action.value
+        except (ValueError, TypeError):
+            continue  # A newer version has facts of its own.
+        if decided != event.action:
+            yield (
+                f"{keys.history(job_id)}: event {event.id} says {event.action!r}, and its facts "
+                f"give {decided!r}"
+            )
+
+
+def _entry_of(event: HistoryEvent) -> HistoryEntry:
+    return HistoryEntry(
+        event.at,
+        event.known_kind,
+        event.text,
+        event.by,
+        event.epoch,
+        event.attempt,
+        event.action,
+        event.facts,
+    )
 
 
 def _entries(backend: Backend, view: JobView) -> Iterator[HistoryEntry]:
@@ -92,18 +147,17 @@ def _entries(backend: Backend, view: JobView) -> Iterator[HistoryEntry]:
         text = f"stage {stage.name} finished in {where}"
         yield HistoryEntry(stage.finished_at, HistoryKind.STAGE, text)
     for snapshot in _readable(backend.scan(keys.snapshots(job_id)), SnapshotRecord):
-        named = f" ({snapshot.name})" if snapshot.name else ""
-        text = f"snapshot {snapshot.number}{named} was taken"
+        text = snapshot_taken(snapshot.number, snapshot.name)
         yield HistoryEntry(snapshot.created_at, HistoryKind.SNAPSHOT, text)
     if view.stop is not None:
         yield from _stops(view.stop)
     if view.cancel is not None:
-        text = _with_reason("a cancel was requested", view.cancel.reason)
+        text = with_reason("a cancel was requested", view.cancel.reason)
         yield HistoryEntry(view.cancel.requested_at, HistoryKind.CANCEL, text)
     yield from _restore(backend, job_id)
     if result is not None:
         why = result.failure.message if result.failure else ""
-        text = _with_reason(f"{result.status.value} in attempt {result.attempt}", why)
+        text = with_reason(f"{result.status.value} in attempt {result.attempt}", why)
         yield HistoryEntry(result.finished_at, HistoryKind.ENDED, text)
     stored = backend.get(keys.TOMBSTONES + job_id)
     for grave in () if stored is None else _readable([stored], Tombstone):
@@ -141,7 +195,7 @@ def _stops(stop: StopRecord) -> Iterator[HistoryEntry]:
         what = f"a {stop.mode.value} was requested, and refused"
     else:
         what = f"a {stop.mode.value} was requested"
-    yield HistoryEntry(stop.requested_at, HistoryKind.STOP, _with_reason(what, stop.reason))
+    yield HistoryEntry(stop.requested_at, HistoryKind.STOP, with_reason(what, stop.reason))
 
 
 def _restore(backend: Backend, job_id: str) -> Iterator[HistoryEntry]:
@@ -161,7 +215,3 @@ def _readable(records: Iterable[Record], kind: type[T]) -> Iterator[T]:
             yield decode(kind, record.value, record.key)
         except CorruptRecord:
             continue  # `JobHandle.view` and fsck name it.
-
-
-def _with_reason(text: str, reason: str) -> str:
-    return f"{text}: {reason}" if reason else text

@@ -348,7 +348,10 @@ def _snapshots(backend: Backend, wanted: Wanted) -> Iterator[Row]:
 def _history(backend: Backend, wanted: Wanted) -> Iterator[Row]:
     for view in _views(backend, wanted, whole=True):
         for entry in history(backend, view):
-            yield view.job_id, entry.at, entry.kind.value, entry.text
+            yield (
+                view.job_id, entry.at, entry.kind.value, entry.text, entry.by or None,
+                entry.epoch or None, entry.attempt or None, entry.action or None,
+            )  # fmt: skip
 
 
 def _json(value: Json) -> str:
@@ -387,5 +390,9 @@ TABLES = {
         _snapshots,
         in_ranges=False,
     ),
-    "history": Table("job_id string, at timestamp, kind string, text string", _history),
+    "history": Table(
+        "job_id string, at timestamp, kind string, text string, by string, epoch bigint, "
+        "attempt bigint, action string",
+        _history,
+    ),
 }

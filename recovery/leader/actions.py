@@ -83,7 +83,7 @@ class Actions:
         self._attempts = attempts
         self._records = records
         self._results = Results(context)
-        self._stops = JobStops(context.backend, now=self._now)
+        self._stops = JobStops(context.backend, now=self._now, historian=context.historian)
         folder = context.storage.root / ".leaders"
         self._last_words = last_words.LastWords(folder, self._fence.epoch)
         self._state = RecoveryPoints(context)
@@ -109,6 +109,7 @@ class Actions:
             self._end_left_over(job_id)
             self._state.ensure_recoverable(job_id)
             recorded = self._records.begin(spec)
+            self._context.decisions.fold(job_id)
         except JobHeld as error:
             self._hold(job_id, error)
             return None
@@ -265,7 +266,11 @@ class Actions:
         tries = before.tries + 1 if before else 1
         policy = self._context.cleanup_policy
         journal = self._context.cleanup.run(
-            job_id, self._fence, last_try=policy.is_last(tries), timeout=policy.timeout
+            job_id,
+            self._fence,
+            last_try=policy.is_last(tries),
+            timeout=policy.timeout,
+            history=self._context.decisions,
         )
         known = before.given_up if before else {}
         for name, problem in journal.given_up.items():

@@ -16,6 +16,7 @@ from jrs.contract.operations import Absent, Check, Fence, Op, Record, create_or_
 from jrs.contract.read_back import commit_and_read_back
 from jrs.records import keys
 from jrs.records.codec import decode, encode
+from jrs.records.history import HistoryKind
 from jrs.records.model import (
     AttemptRecord,
     AttemptSummary,
@@ -73,7 +74,8 @@ class AttemptRecords:
         self._hanging = 0.0 if context.ttl is None else context.ttl * suspects.LAST_WORDS
         self._hangs_since: dict[int, float] = {}
         self._store = JobResultStore(context.backend, now=self._now)
-        self._stops = JobStops(context.backend, now=self._now)
+        self._stops = JobStops(context.backend, now=self._now, historian=context.historian)
+        self._decisions = context.decisions
         self._leaders = context.storage.root / ".leaders"
 
     def newest(self, job_id: str) -> tuple[AttemptRecord | None, int | None]:
@@ -143,8 +145,10 @@ class AttemptRecords:
         )
         name = attempt_fence.name_of(record.epoch, record.attempt, record.mark)
         let_in = attempt_fence.let_in_ops(self._backend, job_id, name)
+        key, said = keys.ATTEMPTS + job_id, f"attempt {record.attempt} was started"
         try:
-            self._put(keys.ATTEMPTS + job_id, encode(record), version, *guards, *let_in)
+            with self._decisions.recorded(job_id, HistoryKind.ATTEMPT, said) as event:
+                self._put(key, encode(record), version, *guards, *let_in, *event)
         except Conflict:
             return None
         if not let_in:
@@ -196,9 +200,11 @@ class AttemptRecords:
             used=self._used_at_end(before, spec, ended),
             counted_at=0.0,
         )
-        self._put(keys.ATTEMPTS + job_id, encode(record), version)
+        died = f"attempt {record.attempt} died: {ended.message}"
+        with self._decisions.recorded(job_id, HistoryKind.DIED, died) as event:
+            self._put(keys.ATTEMPTS + job_id, encode(record), version, *event)
         left = policy.attempts - deaths
-        said = f"attempt {record.attempt} died: {ended.message}"
+        said = died
         final = used_time.is_final(record, spec)
         said += f"; {left} left, next in {delay:g} s" if left > 0 and not final else "; none left"
         self._emit("died", job_id, said)
@@ -248,11 +254,12 @@ class AttemptRecords:
                 suspects.after_leader_death(record, policy, end_of, self._now()),
             )
             if record != before:
-                self._put(stored.key, encode(record), stored.version)
                 why = end_of(record.epoch).fatal or "it left no last words"
                 said = f"the leader of epoch {record.epoch} died while it ran there: {why}"
                 if record.deaths > before.deaths:
                     said += f"; it ran alone, so this is its death ({record.deaths} so far)"
+                with self._decisions.recorded(job_id, HistoryKind.DIED, said) as event:
+                    self._put(stored.key, encode(record), stored.version, *event)
                 self._emit("suspect", job_id, said)
         return record, suspects.remaining_delay(record, policy, self._now())
 

@@ -11,6 +11,7 @@ from jrs.contract.leadership import Leadership
 from jrs.contract.operations import Fence
 from jrs.contract.runtime import RUNTIME, Runtime
 from jrs.records.model import RunnerKind
+from jrs.store.history import Historian
 
 from ..attempt.reporter import StageReport
 from ..attempt.runners import Runner
@@ -19,6 +20,7 @@ from ..files.job_folders import JobStorage
 from ..health.facts import MasterHealth
 from ..rules.events import Event, EventKind, Report, notify
 from . import suspects
+from .decisions import Decisions
 from .trust import Trust
 
 
@@ -56,6 +58,26 @@ class LeaderContext:
     runtime: Runtime = RUNTIME
     health: MasterHealth = attrs.field(factory=MasterHealth)
     """Is told what happens, for probes and metrics."""
+    historian: Historian = attrs.field(
+        init=False,
+        default=attrs.Factory(
+            lambda self: Historian(
+                self.backend,
+                self.master,
+                self.leadership.fence.epoch,
+                now=self.runtime.now,
+            ),
+            takes_self=True,
+        ),
+    )
+    """Records what this leadership does to jobs."""
+    decisions: Decisions = attrs.field(
+        init=False,
+        default=attrs.Factory(
+            lambda self: Decisions(self.historian, self.leadership.fence), takes_self=True
+        ),
+    )
+    """What it acts by."""
 
     @property
     def fence(self) -> Fence:

@@ -303,6 +303,7 @@ class Dispatcher:
         if not there and not under_way:
             del self._jobs[job_id]
             self._functions.pop(job_id, None)
+            self._context.decisions.forget(job_id)
 
     def _plan(
         self, job_id: str, job: JobMemory, decision: Decision, look: Look, *, turn: bool

@@ -65,12 +65,14 @@ class Reactions:
         self._emit = context.emit
         self._clock = context.runtime.clock
         self._agenda = agenda
+        self._decisions = context.decisions
 
     def react(self, action: Action, case: Case) -> None:
         """Have done what the decision requires."""
         for row in TABLE:
             possible = row.during_snapshot or not case.job.pinning
             if row.action is action and possible and row.when(self, case):
+                self._decisions.act(case.job_id, action, case.facts)
                 self._run(row, case)
                 return
 

@@ -8,6 +8,7 @@ from jrs.contract.errors import CorruptRecord, ResultExists
 from jrs.records import keys
 from jrs.records.applications import LOST_MAIN, ApplicationRecord
 from jrs.records.codec import decode
+from jrs.records.history import HistoryKind
 from jrs.records.model import (
     AttemptRecord,
     AttemptSummary,
@@ -33,6 +34,7 @@ class Results:
         self._fence = context.fence
         self._now = context.runtime.now
         self._store = JobResultStore(context.backend, now=self._now)
+        self._decisions = context.decisions
 
     def why_canceled(self, job_id: str) -> Failure:
         """Return why a job is canceled: on request, or because its application has ended."""
@@ -71,9 +73,13 @@ class Results:
             attempts=attempts,
             attempts_left_out=left_out,
         )
+        said = f"{status.value}: {failure.message}"
+        also = applications.end_ops(self._backend, job_id)
         try:
-            also = applications.end_ops(self._backend, job_id)
-            self._store.create_dirty(result, self._fence, also=also)
+            with self._decisions.recorded(
+                job_id, HistoryKind.ENDED, said, repeatable=True
+            ) as event:
+                self._store.create_dirty(result, self._fence, also=(*also, *event))
         except ResultExists:
             pass  # The job has just ended by itself: the first durable result wins.
 

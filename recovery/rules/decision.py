@@ -7,6 +7,8 @@ Rules of this file: no I/O, no clock, no state. Every input is a field of `Facts
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
+from typing import Any
 
 import attrs
 
@@ -119,6 +121,27 @@ class Facts:
     """The job's position among the jobs that wait for a slot, from 1; 0 if it does not wait."""
     outcome: str = ""
     """Of a job that has ended and did not finish: its status, and why."""
+
+    def to_plain(self) -> dict[str, str | bool | int]:
+        """Return the facts that differ from their defaults, as JSON, for the history."""
+        found = {}
+        for field in attrs.fields(Facts):
+            value = getattr(self, field.name)
+            if value != field.default:
+                found[field.name] = value.value if isinstance(value, enum.Enum) else value
+        return found
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Facts:
+        """Return the facts that `to_plain` has written.
+
+        Raises:
+            ValueError: a newer version has written them, or they are damaged.
+        """
+        known = {field.name: type(field.default) for field in attrs.fields(cls)}
+        if not known.keys() >= plain.keys():
+            raise ValueError(f"unknown facts: {', '.join(sorted(plain.keys() - known.keys()))}")
+        return cls(**{name: known[name](value) for name, value in plain.items()})
 
 
 @attrs.frozen

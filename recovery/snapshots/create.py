@@ -25,6 +25,7 @@ from jrs.contract.operations import Absent, Check, Create, Fence
 from jrs.contract.read_back import commit_and_read_back
 from jrs.records import keys
 from jrs.records.codec import encode
+from jrs.records.history import HistoryKind
 from jrs.records.snapshots import (
     Manifest,
     SnapshotFile,
@@ -34,6 +35,7 @@ from jrs.records.snapshots import (
     check_snapshot_name,
 )
 from jrs.store import heads, restores
+from jrs.store.history import Historian, snapshot_taken
 from jrs.store.transitions import RestoreEvent
 
 from ..files import epoch_folders, permissions, transfer
@@ -120,10 +122,14 @@ def create(
                 storage.sync_names(folder)
             record = _record(found, digest, taken.new_bytes, request)
             key = keys.snapshot(job_id, number)
-            with _restored_meanwhile(taken.same_generation):
-                commit_and_read_back(
-                    backend, Create(key, encode(record)), taken.same_generation, fence=fence
-                )
+            historian = Historian.of(backend, fence, catalog.now)
+            said = snapshot_taken(number, name)
+            with (
+                _restored_meanwhile(taken.same_generation),
+                historian.recorded(job_id, HistoryKind.SNAPSHOT, said) as event,
+            ):
+                own = Create(key, encode(record))
+                commit_and_read_back(backend, own, taken.same_generation, *event, fence=fence)
         except OutcomeUnknown:
             raise  # It may be listed, so its files have to stay.
         except BaseException:

@@ -17,6 +17,7 @@ from jrs.contract.read_back import commit_and_read_back
 from jrs.records import keys
 from jrs.records.codec import decode, encode
 from jrs.records.heads import StreamHead, StreamPlan
+from jrs.records.history import HistoryKind
 from jrs.records.model import StreamRecord
 from jrs.records.objects import StoredObject
 from jrs.records.snapshots import (
@@ -29,6 +30,7 @@ from jrs.records.snapshots import (
     as_text,
 )
 from jrs.store import heads, references, restores
+from jrs.store.history import Historian, snapshot_taken
 from jrs.store.transitions import RestoreEvent
 
 from ..storage.copies import Place
@@ -74,10 +76,12 @@ def create(
         record = _listed(objects, described, taken_by, at_end)
         create_record = Create(keys.snapshot(job_id, number), encode(record))
         running = [] if at_end else [Absent(keys.RESULTS + job_id)]
+        historian = Historian.of(backend, fence, catalog.now)
         try:
-            commit_and_read_back(
-                backend, create_record, mine, same_generation, *running, fence=fence
-            )
+            said = snapshot_taken(number, name)
+            with historian.recorded(job_id, HistoryKind.SNAPSHOT, said) as event:
+                conditions = (mine, same_generation, *running)
+                commit_and_read_back(backend, create_record, *conditions, *event, fence=fence)
         except Conflict as error:
             if error.op in running:
                 raise WrongState(

@@ -16,11 +16,13 @@ from jrs.contract.errors import (
     SnapshotInUse,
     Unavailable,
 )
-from jrs.contract.operations import Delete, Fence
+from jrs.contract.operations import Delete, Fence, Record
 from jrs.records import keys
 from jrs.records.codec import decode
+from jrs.records.history import HistoryKind
 from jrs.records.snapshots import SnapshotFormat, SnapshotRecord
 from jrs.store import restores
+from jrs.store.history import Historian
 
 from ..files.job_folders import JobStorage
 from . import doomed, folders, manifest
@@ -81,7 +83,7 @@ def remove(
             # Its objects may be those of other snapshots, or of the job: a sweep removes the rest.
             if stored is not None:
                 try:
-                    backend.commit(Delete(key, stored.version), fence=fence)
+                    _unlist(backend, record, stored, fence)
                 except Conflict:
                     continue
             return
@@ -96,7 +98,7 @@ def remove(
             note = doomed.note(storage, record)
             if stored is not None:
                 try:
-                    backend.commit(Delete(key, stored.version), fence=fence)
+                    _unlist(backend, record, stored, fence)
                 except Conflict:
                     continue  # It was just moved or deleted: read again.
             for place, theirs in found:
@@ -108,6 +110,13 @@ def remove(
             collect(place)
     if note is not None:
         note.forget()
+
+
+def _unlist(backend: Backend, record: SnapshotRecord, stored: Record, fence: Fence | None) -> None:
+    historian = Historian.of(backend, fence)
+    said = f"snapshot {record.number} was deleted"
+    with historian.recorded(record.job_id, HistoryKind.SNAPSHOT, said) as event:
+        backend.commit(Delete(stored.key, stored.version), *event, fence=fence)
 
 
 def complete(backend: Backend, left: Doomed) -> None:

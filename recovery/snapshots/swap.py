@@ -37,11 +37,13 @@ from jrs.contract.operations import (
 from jrs.contract.read_back import commit_and_read_back, still_unknown
 from jrs.records import keys, signing
 from jrs.records.codec import decode, encode, to_plain, with_fields, with_job_id
+from jrs.records.history import HistoryKind
 from jrs.records.lineage import Descendant, Lineage, LineageKind
 from jrs.records.model import EpochRecord, JobSpec, StageRecord, StreamRecord
 from jrs.records.snapshots import Manifest, RestoreRecord, SnapshotRecord, as_stored, as_text
 from jrs.records.stages import TAKEN_OVER
 from jrs.store import attempt_fence, cluster_format, heads, restores
+from jrs.store.history import Historian
 from jrs.store.result_store import JobResultStore
 
 from ..files import epoch_folders, transfer
@@ -324,20 +326,27 @@ def commit(
         if entry is not None:
             doomed.note(catalog.storage, request.source)
             last.append(Delete(entry.key, entry.version))
-    room = backend.capabilities.max_ops - len(last) - 2
+    room = backend.capabilities.max_ops - len(last) - 3
     while len(ops) > room:
         some, ops = ops[:room], ops[room:]
         backend.commit(*some, Check(reserved.key, reserved.version), fence=request.fence)
+    historian = Historian.of(backend, request.fence, catalog.now)
     try:
-        if reserved.key.startswith(keys.JOBS):
-            own = Update(reserved.key, spec, reserved.version)
-            last.append(restores.none_of(job_id))
-            commit_and_read_back(backend, own, *ops, *last, fence=request.fence)
-        else:
-            last.append(_with_spec(job_id, stored, spec))
-            _commit_and_remove(backend, reserved, [*ops, *last], request.fence)
+        with historian.recorded(job_id, HistoryKind.RESTORE, _said(found, job_id)) as event:
+            if reserved.key.startswith(keys.JOBS):
+                own = Update(reserved.key, spec, reserved.version)
+                last += [restores.none_of(job_id), *event]
+                commit_and_read_back(backend, own, *ops, *last, fence=request.fence)
+            else:
+                last += [_with_spec(job_id, stored, spec), *event]
+                _commit_and_remove(backend, reserved, [*ops, *last], request.fence)
     except Conflict as error:
         raise _changed(job_id) from error
+
+
+def _said(found: Manifest, job_id: str) -> str:
+    of = "" if job_id == found.job_id else f" of job {found.job_id}"
+    return f"restored from snapshot {found.number}{of}"
 
 
 def _commit_and_remove(

@@ -27,6 +27,7 @@ from jrs.contract.operations import Create, Update
 from jrs.contract.read_back import commit_and_read_back
 from jrs.records import keys
 from jrs.records.codec import decode, encode
+from jrs.records.history import HistoryKind
 from jrs.records.model import Json, StageRecord, StopMode, StopState, StreamRecord
 from jrs.records.policies import RestartPolicy
 from jrs.store.stops import JobStops
@@ -320,8 +321,10 @@ class Streams:
         plan = queries.plan_hash(writer, str(context.storage.folder(job_id)))
         record = attrs.evolve(record, plan=plan, started_at=context.runtime.now())
         key = keys.stream(job_id, name)
+        own, said = Create(key, encode(record)), f"stage {name} was started"
         try:
-            commit_and_read_back(context.backend, Create(key, encode(record)), fence=context.fence)
+            with context.historian.recorded(job_id, HistoryKind.STREAM, said) as event:
+                commit_and_read_back(context.backend, own, *event, fence=context.fence)
             return
         except Conflict:
             stored = context.backend.get(key)

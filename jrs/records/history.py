@@ -1,0 +1,105 @@
+"""HistoryEvent: one thing that happened to a job, stored in the commit that did it.
+
+Each process that writes about a job numbers its events, and each event has the digest of the one
+before it. So an event that is missing from the middle, or was changed, is noticed.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import json
+
+import attrs
+
+from jrs.records.checks import bounded_text
+from jrs.records.fields import Json
+from jrs.records.stored import Stored
+
+
+class HistoryKind(enum.StrEnum):
+    """What happened to a job."""
+
+    SUBMITTED = "submitted"
+    ATTEMPT = "attempt"
+    """An attempt was started."""
+    DIED = "died"
+    """An attempt ended without a result."""
+    STREAM = "stream"
+    """A streaming stage was first started."""
+    STAGE = "stage"
+    """A stage has finished."""
+    SNAPSHOT = "snapshot"
+    """A snapshot was taken or deleted."""
+    STOP = "stop"
+    """A suspend or a drain was requested or refused, or the job was held."""
+    SUSPENDED = "suspended"
+    RESUMED = "resumed"
+    """A suspended or held job was resumed."""
+    CHANGED = "changed"
+    """The job was rescaled or upgraded."""
+    CANCEL = "cancel"
+    """A cancel was requested."""
+    RESTORE = "restore"
+    """The job was restored, or a restore was begun and has not ended."""
+    ENDED = "ended"
+    """The job ended, with a result."""
+    CLEANUP = "cleanup"
+    """A pass of the cleanup left something."""
+    CLEAN = "clean"
+    """The cleanup has ended."""
+    EXPIRED = "expired"
+    """The result was expired."""
+    OTHER = "other"
+    """A newer version of jrs has recorded it, under a name that this one does not know."""
+
+
+@attrs.frozen
+class HistoryEvent(Stored):
+    """One thing that happened to a job."""
+
+    job_id: str
+    id: str
+    """``WRITER.NUMBER``: which process wrote it, by a random name, and as its how many-th."""
+    kind: str
+    """A `HistoryKind`, or what a newer version knows."""
+    at: float
+    """Seconds since 1970, by the clock of its writer."""
+    by: str = attrs.field(default="", converter=bounded_text)
+    """Who did it: a user as ``user@host``, or a master by its name."""
+    text: str = attrs.field(default="", converter=bounded_text)
+    epoch: int = 0
+    """Of the leader that did it, itself or by an attempt; 0 for a user."""
+    attempt: int = 0
+    """The attempt that did it; 0 for a leader or a user."""
+    action: str = ""
+    """What the leader had decided about the job, if it acted by a decision."""
+    facts: dict[str, Json] | None = None
+    """The facts of that decision, without those that have their default."""
+    previous: str = ""
+    """The digest of its writer's event before it; empty for the first one."""
+
+    def digest(self) -> str:
+        """Return the digest of all that it says."""
+        said = [self.job_id, self.id, self.kind, self.at, self.by, self.text, self.epoch,
+                self.attempt, self.action, self.facts, self.previous]  # fmt: skip
+        return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
+
+    @property
+    def known_kind(self) -> HistoryKind:
+        """Its kind, as far as this version knows it."""
+        try:
+            return HistoryKind(self.kind)
+        except ValueError:
+            return HistoryKind.OTHER
+
+
+@attrs.frozen
+class HistoryFold(Stored):
+    """The older events of a job in one record."""
+
+    job_id: str
+    events: tuple[HistoryEvent, ...] = ()
+    """In the order of their commits."""
+    dropped: int = 0
+    """How many still older events are gone."""
