@@ -119,7 +119,7 @@ ROUTES = (
     Route("GET", "/v1/jobs/{id}/explain", "explain", _explain,
           "What a leader does with a job now, and why.", f"{_J}.explain()"),
     Route("GET", "/v1/jobs/{id}/history", "history", _history,
-          "What the records tell of a job's past.", f"{_J}.history()"),
+          "What happened to a job: when, who did it, and why.", f"{_J}.history()"),
     Route("GET", "/v1/jobs/{id}/stages", "stages", _stages,
           "The finished stages, and how far the others are with a stop.", f"{_J}.view().stages"),
     Route("GET", "/v1/jobs/{id}/snapshots", "snapshots", _snapshots, "A job's snapshots.",

@@ -34,9 +34,15 @@ COMMANDS: list[list[str]] = [
     ["list", "--after", TOLD],
     *(["show", job_id, *more] for job_id in JOBS for more in ([], ["--json"])),
     *(["explain", job_id, *more] for job_id in JOBS for more in ([], ["--json"])),
+    *(["history", job_id, *more] for job_id in JOBS for more in ([], ["--json"])),
+    ["explain", "failed", "--epoch", "1"],
+    ["explain", "failed", "--at", TOLD],
     *(["wait", job_id, "--timeout", "0"] for job_id in JOBS),
     *(["wait", job_id, "--timeout", "0", "--json"] for job_id in ENDED),
-    *([command, TOLD] for command in ("show", "explain", "wait", "cancel", "suspend", "resume")),
+    *(
+        [command, TOLD]
+        for command in ("show", "explain", "history", "wait", "cancel", "suspend", "resume")
+    ),
     ["masters"],
     ["masters", "--json"],
     ["fsck"],

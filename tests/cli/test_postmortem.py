@@ -114,6 +114,7 @@ def test_a_job_is_known_after_its_end(
     assert "ended; its resources are being cleaned up [clean up]" in decided
     explained = jrs("explain", "night").stdout
     assert re.match(r"night: has FINISHED at .*; nothing left to do \[skip\]", explained)
+    check_history(jrs)
 
     assert jrs("expire", "--older-than", "0").returncode == 0
     expired = jrs("show", "night").stdout
@@ -121,6 +122,42 @@ def test_a_job_is_known_after_its_end(
         assert re.search(said_then, expired), expired
     listed = jrs("list", "--state", "expired").stdout
     assert "FINISHED" in listed
+
+
+def check_history(jrs: Jrs) -> None:
+    """The history of the job ``night`` has who did what, and the decision of then."""
+    entries = json.loads(jrs("history", "night", "--json").stdout)
+    assert [(one["kind"], one["attempt"], one["action"]) for one in entries] == [
+        ("submitted", None, None),
+        ("attempt", None, "recover"),
+        ("stage", 1, None),
+        ("died", None, "recover"),
+        ("attempt", None, "recover"),
+        ("ended", 2, None),
+        ("clean", None, "clean up"),
+    ]
+    assert entries[0]["by"] == f"{getpass.getuser()}@{socket.gethostname()}"
+    assert {one["by"] for one in entries[1:]} == {"m1"}
+    assert entries[1]["facts"] == {"spec": "readable"}
+    shown = jrs("history", "night", "--limit", "3").stdout
+    assert "attempt 2 was started [recover]" in shown
+    assert "attempt 1 was started" not in shown
+    then = jrs("explain", "night", "--epoch", "1").stdout
+    assert then.startswith("night: ended; its resources are being cleaned up [clean up]\n")
+    assert "decided by m1 in epoch 1" in then
+    assert "  result: dirty\n" in then
+    assert json.loads(jrs("explain", "night", "--at", "0s", "--json").stdout)["by"] == "m1"
+    for wrong, said in (
+        (("history", "morning"), "there is no job 'morning'"),
+        (("history", "night", "--limit", "0"), "0 is not in the range"),
+        (("explain", "night", "--at", "yore"), "yore"),
+        (("explain", "night", "--at", "3650d"), "has no such decision: see jrs history night"),
+        (("explain", "night", "--epoch", "9"), "has no such decision"),
+        (("explain", "night", "--epoch", "0"), "0 is not in the range"),
+    ):
+        refused = jrs(*wrong)
+        assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)
+        assert said in refused.stderr
 
 
 def test_nobody_leads(

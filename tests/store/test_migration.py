@@ -17,9 +17,11 @@ from jrs.contract.backend import Backend
 from jrs.contract.errors import ClusterMoved, Fenced, InvalidInput, TooLarge, WrongState
 from jrs.contract.operations import Check, Create, Delete, Op
 from jrs.records import codec, keys
+from jrs.records.history import HistoryKind
 from jrs.records.model import EpochRecord, JobResult, JobSpec, JobStatus
-from jrs.store import migration
+from jrs.store import history, migration
 from jrs.store.copying import REWRITTEN, moves
+from jrs.store.history import Historian
 from jrs.store.jobs import JobCatalog
 from jrs.store.masters import newest_epoch
 from jrs.store.migration import Migration
@@ -81,11 +83,14 @@ def fill(backend: Backend, jobs: int = 3) -> None:
 
 
 def moved(backend: Backend) -> dict[str, bytes]:
-    """Return what moves, without the records that are rewritten."""
+    """Return what moves, without the records that are rewritten, and those of histories, which are
+    folded on the way."""
     return {
         record.key: record.value
         for record in backend.scan("")
-        if moves(record.key) and record.key not in REWRITTEN
+        if moves(record.key)
+        and record.key not in REWRITTEN
+        and not record.key.startswith(keys.HISTORY)
     }
 
 
@@ -118,7 +123,8 @@ def test_every_record_arrives(places: Places, way: tuple[str, str]) -> None:
 
     there = places.open(target)
     assert moved(there) == before
-    assert contents.records == len(before) + 1
+    assert contents.by_kind["history"] == 3
+    assert contents.records == len(before) + 1 + 3
     assert contents.by_kind["results"] == 3
     assert JobResultStore(there).wait("ended-1", 10).payload == {"n": 1}
     assert epoch(there) >= epoch(places.raw(source)) > 1
@@ -408,7 +414,7 @@ def test_the_target_is_not_empty(places: Places) -> None:
     fill(places.open("file"))
     there = places.open("other")
     JobCatalog(there).submit(JobSpec("mine", "json:dumps"))
-    with pytest.raises(WrongState, match="not empty: it holds 'jobs/mine'"):
+    with pytest.raises(WrongState, match="not empty: it holds 'history/mine/"):
         places.migration("file", "other").carry_out()
     JobCatalog(there).submit(JobSpec("more", "json:dumps"))
 
@@ -531,3 +537,28 @@ def test_the_epoch_has_no_lock_of_the_old_backend(places: Places) -> None:
     assert newest.token == f"{newest.epoch}-migrated"
     with lead(there) as leadership:
         assert leadership.epoch == newest.epoch + 1
+
+
+@pytest.mark.parametrize("target", ["other", "etcd", "zookeeper"])
+def test_the_history_keeps_its_order(places: Places, target: str) -> None:
+    """The versions of the records, by which it is ordered, are the target's own."""
+    source = places.open("file")
+    fill(source)
+    for number in range(40):
+        with Historian(source, f"p{number}").recorded(
+            "waits-0", HistoryKind.OTHER, str(number), repeatable=True
+        ) as event:
+            source.commit(*event)
+    before = history.read(source, "waits-0")
+    source.close()
+
+    places.migration("file", target).carry_out()
+    there = places.open(target)
+    with Historian(there, "me").recorded("waits-0", HistoryKind.OTHER, "later") as event:
+        there.commit(*event)
+
+    *moved, last = history.read(there, "waits-0")
+    assert tuple(moved) == before
+    assert [one.text for one in moved[1:]] == [str(number) for number in range(40)]
+    assert last.text == "later"
+    assert list(history.problems(there, "waits-0")) == []

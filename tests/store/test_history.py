@@ -1,0 +1,322 @@
+"""The history of jobs on every backend: in the commit, in order, without conflicts, checked."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from jrs.contract.backend import Backend
+from jrs.contract.errors import Conflict, OutcomeUnknown
+from jrs.contract.operations import Create, Delete, Fence, Op
+from jrs.records import keys
+from jrs.records.codec import decode, encode
+from jrs.records.history import HistoryEvent, HistoryFold, HistoryKind
+from jrs.records.model import JobResult, JobSpec, JobStatus, StopMode
+from jrs.store import history
+from jrs.store.history import Historian
+from jrs.store.jobs import JobCatalog
+from jrs.store.opening import open_backend
+from jrs.store.result_store import JobResultStore
+from jrs.store.stops import JobStops
+from jrs.testing.contract import contents, lead
+
+OTHER = HistoryKind.OTHER
+
+
+@pytest.fixture(params=["memory", "file", "etcd", "zookeeper"])
+def open_handle(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], Backend]]:
+    """Open handles on one new cluster of each backend."""
+    cluster = f"c{uuid.uuid4().hex}"
+    if request.param == "memory":
+        url = f"memory://{cluster}"
+    elif request.param == "file":
+        url = (tmp_path / "store").as_uri()
+    else:
+        url = request.getfixturevalue(f"{request.param}_server").url()
+    with ExitStack() as stack:
+        yield lambda: stack.enter_context(open_backend(url, cluster=cluster))
+
+
+@pytest.fixture
+def backend(open_handle: Callable[[], Backend]) -> Backend:
+    return open_handle()
+
+
+@pytest.fixture
+def fence(backend: Backend) -> Iterator[Fence]:
+    with lead(backend) as leadership:
+        yield leadership.fence
+
+
+def tell(historian: Historian, text: str, *ops: Op) -> None:
+    with historian.recorded("job", OTHER, text) as event:
+        historian.backend.commit(*ops, *event)
+
+
+def texts(backend: Backend) -> list[str]:
+    return [event.text for event in history.read(backend, "job")]
+
+
+def problems(backend: Backend) -> list[str]:
+    return list(history.problems(backend, "job"))
+
+
+def events(backend: Backend) -> dict[str, HistoryEvent]:
+    """Return the events that are not folded, by their keys."""
+    found = backend.scan(keys.history("job"))
+    return {
+        record.key: decode(HistoryEvent, record.value, record.key)
+        for record in found
+        if record.key != keys.history_fold("job")
+    }
+
+
+def test_an_event_is_stored_with_its_commit_or_not_at_all(backend: Backend) -> None:
+    """A commit that is refused leaves no event, and no gap in the chain of its writer."""
+    mine = Historian(backend, "me@here", now=lambda: 5.0)
+    tell(mine, "one", Create("a", b""))
+    with pytest.raises(Conflict):
+        tell(mine, "never", Create("a", b""))
+    tell(mine, "two", Create("b", b""))
+
+    assert texts(backend) == ["one", "two"]
+    assert [(one.by, one.at, one.epoch) for one in history.read(backend, "job")] == [
+        ("me@here", 5.0, 0),
+        ("me@here", 5.0, 0),
+    ]
+    assert sorted(one.id.partition(".")[2] for one in events(backend).values()) == [
+        "000000",
+        "000001",
+    ]
+    assert problems(backend) == []
+
+
+@pytest.mark.parametrize("happened", [True, False])
+def test_an_unknown_outcome_leaves_no_gap(backend: Backend, happened: bool) -> None:
+    """The next event of that process begins a chain, whether the commit happened or not."""
+    mine = Historian(backend, "me@here")
+    tell(mine, "before")
+    with (
+        pytest.raises(OutcomeUnknown),
+        mine.recorded("job", OTHER, "unknown") as event,
+    ):
+        if happened:
+            backend.commit(*event)
+        raise OutcomeUnknown("cut off")
+    tell(mine, "after")
+
+    assert texts(backend) == ["before", *(["unknown"] if happened else []), "after"]
+    assert problems(backend) == []
+
+
+def test_events_of_all_processes_are_in_the_order_of_their_commits(
+    open_handle: Callable[[], Backend],
+) -> None:
+    handles = [open_handle() for _ in range(3)]
+    for number in range(12):
+        tell(Historian(handles[number * 7 % 3], f"p{number % 3}"), str(number))
+
+    for handle in handles:
+        assert texts(handle) == [str(number) for number in range(12)]
+        assert problems(handle) == []
+
+
+def test_no_commit_fails_because_of_the_history(open_handle: Callable[[], Backend]) -> None:
+    """Eight writers of one job, each with two threads: no conflict, and no event is lost."""
+    handles = [open_handle() for _ in range(8)]
+
+    def write(number: int) -> None:
+        mine = Historian(handles[number % 8], f"p{number}")
+        for each in range(5):
+            tell(mine, f"{number}.{each}", Create(f"k{number}/{each}", b""))
+
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(write, range(16)))
+
+    found = texts(handles[0])
+    assert sorted(found) == sorted(f"{number}.{each}" for number in range(16) for each in range(5))
+    for number in range(16):
+        own = [text for text in found if text.startswith(f"{number}.")]
+        assert own == [f"{number}.{each}" for each in range(5)]
+    assert problems(handles[0]) == []
+
+
+def test_folding_keeps_the_order_and_bounds_the_records(backend: Backend, fence: Fence) -> None:
+    """However many events: few records, the newest events, and the number of those dropped."""
+    mine, most = Historian(backend, "me@here"), history.MOST_KEPT
+    for number in range(3):
+        for each in range(most // 2):
+            tell(mine, f"{number * (most // 2) + each}")
+        left = history.fold(backend, "job", fence, leave=4)
+        assert [event.text for _, event in left] == texts(backend)[-4:]
+    tell(mine, "last")
+
+    told = most // 2 * 3
+    assert texts(backend) == [str(n) for n in range(told - 4 - most, told)] + ["last"]
+    assert len(list(backend.scan(keys.history("job")))) == 1 + 4 + 1
+    stored = backend.get(keys.history_fold("job"))
+    assert stored is not None
+    assert decode(HistoryFold, stored.value, stored.key).dropped == told - 4 - most
+    assert problems(backend) == []
+
+
+def test_long_events_are_bounded_by_their_bytes(backend: Backend, fence: Fence) -> None:
+    for number in range(100):
+        tell(Historian(backend, "me@here"), f"{number} " + "x" * 3000)
+    history.fold(backend, "job", fence)
+
+    stored = backend.get(keys.history_fold("job"))
+    assert stored is not None
+    assert len(stored.value) < 128 * 1024
+    assert texts(backend)[-1].startswith("99 ")
+
+
+def test_the_last_event_folds_all_in_its_own_commit(backend: Backend, fence: Fence) -> None:
+    """Cleaning up costs no commit of its own for the history."""
+    mine = Historian(backend, "m1", fence.epoch)
+    for number in range(history.MANY + 1):
+        tell(mine, str(number))
+    ops = mine.folding("job", fence, HistoryKind.CLEAN, "clean")
+    backend.commit(*ops, fence=fence)
+
+    assert texts(backend) == [*(str(number) for number in range(history.MANY + 1)), "clean"]
+    assert events(backend) == {}
+    assert problems(backend) == []
+
+
+def test_a_fold_that_cannot_be_read_is_not_overwritten(backend: Backend, fence: Fence) -> None:
+    """A newer version may have written it. Events are added next to it."""
+    backend.commit(Create(keys.history_fold("job"), b"garbage"))
+    mine = Historian(backend, "m1", fence.epoch)
+    tell(mine, "one")
+    backend.commit(*mine.folding("job", fence, HistoryKind.CLEAN, "clean"), fence=fence)
+
+    assert texts(backend) == ["one", "clean"]
+    stored = backend.get(keys.history_fold("job"))
+    assert stored is not None
+    assert stored.value == b"garbage"
+    assert len(problems(backend)) == 1
+
+
+def told(backend: Backend) -> list[str]:
+    """Have five events told; return their keys in order."""
+    mine = Historian(backend, "me@here")
+    for number in range(5):
+        tell(mine, str(number))
+    return sorted(events(backend))
+
+
+def test_a_flipped_event_is_named(backend: Backend) -> None:
+    key = told(backend)[2]
+    stored = backend.get(key)
+    assert stored is not None
+    backend.overwrite(key, stored.value.replace(b'"text":"2"', b'"text":"3"'))
+
+    assert any(key in one and "damaged" in one for one in problems(backend))
+
+
+def test_an_event_that_was_changed_with_its_checksum_is_named(backend: Backend) -> None:
+    key = told(backend)[2]
+    changed = attrs.evolve(events(backend)[key], by="somebody@else")
+    backend.overwrite(key, encode(changed))
+
+    (said,) = problems(backend)
+    assert "was changed" in said
+
+
+@pytest.mark.parametrize("folded", [False, True])
+def test_an_event_that_is_missing_is_named(backend: Backend, fence: Fence, folded: bool) -> None:
+    keys_of = told(backend)
+    backend.commit(Delete(keys_of[2]))
+    if folded:
+        history.fold(backend, "job", fence)
+
+    (said,) = problems(backend)
+    assert "is missing" in said
+
+
+def test_an_event_that_is_there_twice_is_named(backend: Backend) -> None:
+    key = told(backend)[2]
+    stored = backend.get(key)
+    assert stored is not None
+    backend.commit(Create(keys.history_event("job", "0123456789ab.000000"), stored.value))
+
+    assert any("twice" in one for one in problems(backend))
+    assert any("another one" in one for one in problems(backend))
+
+
+def test_facts_that_are_too_large_are_left_out(backend: Backend) -> None:
+    mine = Historian(backend, "m1", 1)
+    for size in (100, 5000):
+        facts: dict[str, Any] = {"outcome": "x" * size}
+        with mine.recorded("job", OTHER, "", action="skip", facts=facts) as event:
+            backend.commit(*event)
+
+    assert [one.facts is None for one in history.read(backend, "job")] == [False, True]
+
+
+def test_a_kind_of_a_newer_version_is_read(backend: Backend) -> None:
+    event = HistoryEvent("job", "0123456789ab.000000", "teleported", 1.0)
+    backend.commit(Create(keys.history_event("job", event.id), encode(event)))
+
+    (found,) = history.read(backend, "job")
+    assert found.known_kind is HistoryKind.OTHER
+    assert problems(backend) == []
+
+
+@pytest.mark.parametrize("how", ["delete", "expire"])
+@pytest.mark.parametrize("folded", [True, False])
+def test_a_history_ends_with_the_result(
+    backend: Backend, fence: Fence, how: str, folded: bool
+) -> None:
+    """Whatever was recorded after the fold."""
+    store = JobResultStore(backend)
+    mine = Historian(backend, "m1", fence.epoch)
+    tell(mine, "one")
+    store.create_dirty(JobResult("job", JobStatus.FINISHED, finished_at=1.0), fence)
+    also = mine.folding("job", fence, HistoryKind.CLEAN, "clean") if folded else ()
+    store.mark_clean("job", fence, also=also)
+    tell(mine, "a snapshot was deleted")
+    if how == "delete":
+        store.delete("job")
+    else:
+        assert store.expire(0.0) == ["job"]
+
+    assert list(backend.scan(keys.HISTORY)) == []
+
+
+def test_what_users_ask_for_is_recorded(backend: Backend, fence: Fence) -> None:
+    """Who asked, and why; a request that is refused leaves no event."""
+    jobs, stops = JobCatalog(backend), JobStops(backend)
+    jobs.submit(JobSpec("job", "m:f", submitted_by="ann@laptop"))
+    stops.request("job", StopMode.SUSPEND, reason="a release")
+    with pytest.raises(Exception, match="suspend"):
+        stops.request("job", StopMode.DRAIN)
+    stop = stops.get("job")
+    assert stop is not None
+    jobs.cancel("job", "enough")
+
+    found = history.read(backend, "job")
+    assert [(one.kind, one.text) for one in found] == [
+        ("submitted", "submitted"),
+        ("stop", "a suspend was requested: a release"),
+        ("cancel", "a cancel was requested: enough"),
+    ]
+    assert found[0].by == "ann@laptop"
+    assert all("@" in one.by for one in found)
+
+
+def test_one_who_embeds_only_the_store_pays_nothing(backend: Backend, fence: Fence) -> None:
+    """Results alone have no history."""
+    store = JobResultStore(backend)
+    store.create_dirty(JobResult("job", JobStatus.FINISHED), fence)
+    store.mark_clean("job", fence)
+
+    assert [key for key in contents(backend) if key.startswith(keys.HISTORY)] == []
