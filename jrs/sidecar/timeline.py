@@ -33,7 +33,10 @@ _LEAST = 3.0
 """The width of a bar that would be too narrow to be seen."""
 _NARROW = 46.0
 """The width below which a band has no name."""
-_MARKED = (HistoryKind.SNAPSHOT, HistoryKind.STOP, HistoryKind.CANCEL, HistoryKind.RESTORE)
+_MARKED = (
+    *(HistoryKind.SNAPSHOT, HistoryKind.STOP, HistoryKind.SUSPENDED, HistoryKind.RESUMED),
+    *(HistoryKind.CHANGED, HistoryKind.CANCEL, HistoryKind.RESTORE),
+)
 
 
 @attrs.frozen
