@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from itertools import islice
 
@@ -24,12 +25,12 @@ from jrs.cli.connecting import connect, tell_pause
 from jrs.client import plain
 from jrs.client.job import JobHandle
 from jrs.client.listing import JobOrder
-from jrs.contract.errors import NotFound
+from jrs.contract.errors import InvalidInput, NotFound
 from jrs.contract.texts import counted
 from jrs.records.model import JobStatus, ResultState
 from jrs.records.policies import MOST
 from jrs.recovery.inspect.explain import Explanation
-from jrs.recovery.inspect.history import decided_then
+from jrs.recovery.inspect.history import HistoryEntry, decided_then
 from jrs.recovery.rules.decision import Action
 from jrs.store.jobs import JobView
 from jrs.store.masters import MasterRole
@@ -170,23 +171,37 @@ def _explain_then(job: JobHandle, at: float | None, epoch: int | None, *, as_jso
 
 @click.command("history")
 @job_argument
-@click.option("--limit", type=click.IntRange(1), metavar="NUMBER",
+@click.option("-f", "--follow", is_flag=True, help="Wait for more until the job is cleaned up.")
+@click.option("--after", metavar="ID", default="",
+              help="Only what was committed after that entry.")  # fmt: skip
+@click.option("--limit", type=click.IntRange(1, MOST), metavar="NUMBER",
               help="Only the newest entries, so many.")  # fmt: skip
 @json_option
 @with_cluster
-def history_command(place: ClusterRef, job_id: str, limit: int | None, as_json: bool) -> int:
+def history_command(
+    place: ClusterRef, job_id: str, follow: bool, after: str, limit: int | None, as_json: bool
+) -> int:
     """Show what happened to a job: when, who did it, and why.
 
     In the order of the commits; the times are of the hosts that wrote them. What a leader had
-    decided is in brackets.
+    decided is in brackets. With --json, each entry has an id for --after; with --follow, each is
+    one line.
 
     \b
     Examples:
       jrs history nightly-2026-11-20
       jrs history nightly-2026-11-20 --limit 20 --json
+      jrs history -f nightly-2026-11-20
     """
+    if follow and limit is not None:
+        raise InvalidInput("--limit is of what there is already: leave it out with --follow")
     with connect(place) as client:
-        entries = client.job(job_id).history()
+        job = client.job(job_id)
+        if follow:
+            for entry in job.follow_history(after):
+                echo(json.dumps(plain.of_history([entry])[0]) if as_json else _told(entry))
+            return 0
+        entries = job.history(after)
     shown = entries if limit is None else entries[-limit:]
     if as_json:
         echo_json(plain.of_history(shown))
@@ -198,13 +213,23 @@ def history_command(place: ClusterRef, job_id: str, limit: int | None, as_json: 
                 when(entry.at),
                 entry.by,
                 str(entry.epoch or ""),
-                f"{shortened(entry.text, _LONGEST_NOTE)}"
-                + (f" [{entry.action}]" if entry.action else ""),
+                _what(entry),
             ]
             for entry in shown
         ],
     )
     return 0
+
+
+def _what(entry: HistoryEntry) -> str:
+    action = f" [{entry.action}]" if entry.action else ""
+    return f"{shortened(entry.text, _LONGEST_NOTE)}{action}"
+
+
+def _told(entry: HistoryEntry) -> str:
+    """Return an entry as a line of its own."""
+    epoch = f", epoch {entry.epoch}" if entry.epoch else ""
+    return f"{when(entry.at)} {entry.by or '-'}{epoch}: {_what(entry)}"
 
 
 @click.command("masters")

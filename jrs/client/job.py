@@ -132,7 +132,7 @@ class JobHandle(JobChanges):
         """
         return explain(self._connection.backend, self.view())
 
-    def history(self) -> tuple[HistoryEntry, ...]:
+    def history(self, after: str = "") -> tuple[HistoryEntry, ...]:
         """Return what happened to the job, in the order in which it was committed.
 
         Every change of a job records an event in its own commit: who did it, when, and what a
@@ -140,15 +140,39 @@ class JobHandle(JobChanges):
         job with very many events the newest are. Before the first event come entries that other
         records tell, for jobs of older versions of jrs. The times are of several hosts' clocks.
 
+        Args:
+            after: the `id` of an entry: only what was committed after it. So a program that keeps
+                the id of the last entry that it has handled gets each entry once.
+
         Raises:
             NoSuchJob: the cluster knows nothing of the job.
+            NotFound: the history has no entry `after`, or has it no more.
 
         Example::
 
             for entry in job.history():
                 print(time.ctime(entry.at), entry.by, entry.kind, entry.text)
         """
-        return history(self._connection.backend, self.view())
+        return history(self._connection.backend, self.view(), after)
+
+    def follow_history(
+        self, after: str = "", timeout: float | None = None
+    ) -> Iterator[HistoryEntry]:
+        """Yield the entries of `history` as they are committed, until the job is cleaned up.
+
+        Args:
+            after: as in `history`.
+
+        Raises:
+            TimeoutError: the job is not cleaned up within `timeout` seconds.
+            And as `history`.
+
+        Example::
+
+            for entry in job.follow_history():
+                print(entry.by, entry.kind, entry.text)
+        """
+        return waiting.for_history(self._connection, self.id, after, timeout)
 
     def logs(
         self,

@@ -49,6 +49,7 @@ def of_history(entries: Iterable[HistoryEntry]) -> list[Plain]:
     """Return what happened to a job."""
     return [
         {
+            "id": one.id or None,
             "at": one.at,
             "kind": one.kind.value,
             "text": one.text,

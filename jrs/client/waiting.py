@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from jrs.client.connection import Connection
 from jrs.contract.clock import Deadline
 from jrs.contract.errors import NotFound, Unavailable, WrongState
 from jrs.records import keys
 from jrs.records.codec import decode
-from jrs.records.model import JobResult, StageRecord, StageSummary
+from jrs.records.model import JobResult, ResultState, StageRecord, StageSummary
 from jrs.recovery.inspect.explain import Explanation, explain
+from jrs.recovery.inspect.history import HistoryEntry, history
 from jrs.store.stored_result import how_it_ended
 
 _FIRST, _LAST = 1.0, 8.0
@@ -42,6 +43,28 @@ def for_result(
         if str(found) != reported:
             reported = str(found)
             notify(found)
+
+
+def for_history(
+    connection: Connection, job_id: str, after: str, timeout: float | None
+) -> Iterator[HistoryEntry]:
+    """Yield what happens to a job until it is cleaned up; see `JobHandle.follow_history`."""
+    deadline = Deadline.after(threading.TIMEOUT_MAX if timeout is None else timeout)
+    backend, told = connection.backend, 0
+    with backend.watch(keys.history(job_id)) as watch:
+        while True:
+            entry = connection.results.get(job_id)  # First: its last event is read behind it.
+            if after and entry is not None and entry.state is ResultState.EXPIRED:
+                return  # Its history is gone with its result.
+            found = history(backend, connection.jobs.view(job_id), after)
+            for each in found[told:]:
+                yield each
+                after, told = (each.id, 0) if each.id else (after, told + 1)
+            if entry is not None and entry.state is not ResultState.DIRTY:
+                return
+            if deadline.expired:
+                raise TimeoutError(f"job {job_id!r} is not cleaned up after {timeout:g} s")
+            watch.wait(min(_LOOK, deadline.bounded()))
 
 
 def for_stage(

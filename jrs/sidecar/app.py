@@ -31,6 +31,7 @@ from jrs.sidecar.problems import Problem, problem_of
 from jrs.sidecar.streams import Streams
 from jrs.sidecar.table import Call, Reply, Role, Route, body_values, query_values
 from jrs.sidecar.tokens import Caller, Sessions, TokenFile
+from jrs.store.history import acting_for
 
 ROUTES: tuple[Route, ...] = (*reads.ROUTES, *streams.ROUTES, *verbs.ROUTES)
 """The table of routes: the API is this, its description and nothing else."""
@@ -113,9 +114,9 @@ class _Api:
             if route.method == "POST":
                 values |= body_values(await _body(request), route.body)
             who = "" if not caller.token else caller.name
-            reply = await self._reply(route, Call(self._client, who, {
-                **values, **request.path_params,
-            }))  # fmt: skip
+            call = Call(self._client, who, {**values, **request.path_params})
+            with acting_for(who):
+                reply = await self._reply(route, call)
             if route.role is Role.OPERATE:
                 done = printable(request.url.path)
                 _log.info("%s: POST %s: %d", caller.name, done, reply.status)

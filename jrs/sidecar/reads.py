@@ -62,7 +62,8 @@ def _explain(call: Call) -> Reply:
 
 
 def _history(call: Call) -> Reply:
-    return Reply({"history": plain.of_history(call.client.job(call["id"]).history())})
+    found = plain.of_history(call.client.job(call["id"]).history(call["after"]))
+    return Reply({"history": found}, is_final=bool(found))
 
 
 def _stages(call: Call) -> Reply:
@@ -119,7 +120,10 @@ ROUTES = (
     Route("GET", "/v1/jobs/{id}/explain", "explain", _explain,
           "What a leader does with a job now, and why.", f"{_J}.explain()"),
     Route("GET", "/v1/jobs/{id}/history", "history", _history,
-          "What happened to a job: when, who did it, and why.", f"{_J}.history()"),
+          "What happened to a job: when, who did it, and why.", f"{_J}.history(after)",
+          (Param("after", "only what was committed after the entry of this id", default=""),
+           Param("wait", "seconds to wait for an entry", Kind.NUMBER, default=0.0,
+                 most=LONGEST_WAIT))),
     Route("GET", "/v1/jobs/{id}/stages", "stages", _stages,
           "The finished stages, and how far the others are with a stop.", f"{_J}.view().stages"),
     Route("GET", "/v1/jobs/{id}/snapshots", "snapshots", _snapshots, "A job's snapshots.",

@@ -21,6 +21,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from itertools import groupby
 
 import attrs
@@ -46,6 +47,8 @@ _MOST_BYTES = 96 * 1024
 """Bytes of a fold's events."""
 _MOST_FACTS = 2048
 """Bytes of the facts of one event; larger ones are left out."""
+_ONE_PAGE = 64
+"""Records that every backend reads as they are at one moment."""
 _REMEMBERED = 1024
 """Jobs whose chains a handle continues; of others it begins a new one."""
 
@@ -106,8 +109,24 @@ def snapshot_taken(number: int, name: str | None) -> str:
     return f"snapshot {number}{f' ({name})' if name else ''} was taken"
 
 
+_caller: ContextVar[str] = ContextVar("jrs_caller", default="")
+
+
+@contextmanager
+def acting_for(caller: str) -> Iterator[None]:
+    """Have what is done in the block recorded as done by a caller, for a program that acts for
+    several; empty: by the user of this process."""
+    token = _caller.set(caller)
+    try:
+        yield
+    finally:
+        _caller.reset(token)
+
+
 def submitter() -> str:
-    """Return who acts from this process, as ``user@host``."""
+    """Return who acts from this process: the caller that it acts for, or ``user@host``."""
+    if caller := _caller.get():
+        return caller
     try:
         user = getpass.getuser()
     except (OSError, KeyError, ImportError):
@@ -120,13 +139,13 @@ class Historian:
     """Records what one user, leader or attempt does, in the commits that do it.
 
     Args:
-        by: a user as ``user@host``, or a master by its name.
+        by: a master by its name; or a user, if it is not the one of this process.
         epoch: of the leader that acts, itself or by an attempt; 0 for a user.
         attempt: the attempt that acts; 0 for a leader or a user.
     """
 
     backend: Backend
-    by: str
+    by: str = ""
     epoch: int = 0
     attempt: int = 0
     now: Clock = time.time
@@ -134,9 +153,7 @@ class Historian:
     @classmethod
     def of(cls, backend: Backend, fence: Fence | None, now: Clock = time.time) -> Historian:
         """Return that of the leader with a fence; None: of the user of this process."""
-        if fence is None:
-            return cls(backend, submitter(), now=now)
-        return cls(backend, "", fence.epoch, now=now)
+        return cls(backend, epoch=0 if fence is None else fence.epoch, now=now)
 
     @contextmanager
     def recorded(
@@ -209,7 +226,7 @@ class Historian:
             f"{chain.writer}.{chain.written:06}",
             kind.value,
             self.now(),
-            self.by,
+            self.by or ("" if self.epoch else submitter()),
             text,
             self.epoch,
             self.attempt,
@@ -322,7 +339,7 @@ def _stored(
     """Return the fold and the other events, in order; what cannot be read is passed over."""
     folded: HistoryFold | None = None
     events = []
-    for record in backend.scan(keys.history(job_id)):
+    for record in _at_one_moment(backend, job_id):
         with suppress(CorruptRecord):  # fsck names it.
             if record.key == keys.history_fold(job_id):
                 folded = decode(HistoryFold, record.value, record.key)
@@ -332,6 +349,18 @@ def _stored(
     events = [(record, event) for record, event in events if event.id not in known]
     events.sort(key=lambda found: (found[0].version, found[0].key))
     return folded, events
+
+
+def _at_one_moment(backend: Backend, job_id: str) -> list[Record]:
+    """Return the records of a job's history, as they were at one moment: what is committed later
+    comes behind all of them."""
+    found = list(backend.scan(keys.history(job_id)))
+    while len(found) >= _ONE_PAGE:
+        again = list(backend.scan(keys.history(job_id)))
+        if again == found:
+            break
+        found = again
+    return found
 
 
 def _fold_ops(

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 import attrs
 
 from jrs.contract.backend import Backend
-from jrs.contract.errors import CorruptRecord
+from jrs.contract.errors import CorruptRecord, NotFound
 from jrs.contract.operations import Record
-from jrs.contract.texts import printable
+from jrs.contract.texts import printable, shown
 from jrs.records import keys
 from jrs.records.applications import ApplicationRecord
 from jrs.records.codec import T, decode
@@ -53,16 +53,30 @@ class HistoryEntry:
     """What the leader had decided about the job, if it acted by a decision."""
     facts: Mapping[str, Json] | None = None
     """The facts of that decision, without those that have their default."""
+    id: str = ""
+    """Its name among the events of the job; empty for an entry that another record tells."""
 
 
-def history(backend: Backend, view: JobView) -> tuple[HistoryEntry, ...]:
+def history(backend: Backend, view: JobView, after: str = "") -> tuple[HistoryEntry, ...]:
     """Return what happened to a job: its recorded events in the order of their commits, and before
     them what its other records tell of the time before events were recorded.
 
+    Args:
+        after: only what was committed after the event of that id.
+
     Raises:
+        NotFound: the history has no such event, or has it no more.
         Unavailable: the backend could not be asked.
     """
     recorded = [_entry_of(event) for event in recorded_history.read(backend, view.job_id)]
+    if after:
+        ids = [entry.id for entry in recorded]
+        if after not in ids:
+            raise NotFound(
+                f"the history of job {view.job_id!r} has no event {shown(after)}, or has it no "
+                "more: read it from its beginning"
+            )
+        return tuple(recorded[ids.index(after) + 1 :])
     if recorded and recorded[0].kind is HistoryKind.SUBMITTED:
         return tuple(recorded)
     since = recorded[0].at if recorded else float("inf")
@@ -126,6 +140,7 @@ def _entry_of(event: HistoryEvent) -> HistoryEntry:
         event.attempt,
         event.action,
         event.facts,
+        event.id,
     )
 
 

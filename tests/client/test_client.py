@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from jrs import (
     NoSuchCluster,
     NoSuchJob,
     NoSuchResult,
+    NotFound,
     RestartPolicy,
     ResultState,
     RunnerKind,
@@ -47,6 +49,8 @@ from jrs.records.codec import encode
 from jrs.records.model import FormatRecord, StreamRecord
 from jrs.records.stored import Stored
 from jrs.recovery.attempt.runners.thread import ThreadRunner
+from jrs.store import history
+from jrs.store.history import Historian
 from jrs.store.masters import Registry
 from jrs.testing.contract import lead
 from tests.recovery.conftest import memory, root
@@ -417,6 +421,38 @@ def test_the_history_of_a_job_that_was_cleaned_up(client: Client) -> None:
     assert [entry.kind for entry in job.history()] == [HistoryKind.ATTEMPT, HistoryKind.ENDED]
     client.results.delete("job")
     assert [entry.kind for entry in job.history()] == [HistoryKind.ENDED, HistoryKind.EXPIRED]
+
+
+def test_following_a_history(client: Client) -> None:
+    """Each entry once, across a fold, until the job is cleaned up; then it ends at once."""
+    job = client.submit("m:f", id="job")
+    historian = Historian(client.backend, "m1", 1)
+    with lead(client.backend) as leadership, ThreadPoolExecutor(1) as pool:
+        following = pool.submit(lambda: [entry.text for entry in job.follow_history(timeout=60)])
+        for number in range(30):
+            with historian.recorded("job", HistoryKind.OTHER, str(number)) as event:
+                client.backend.commit(*event)
+            if number == 20:
+                history.fold(client.backend, "job", leadership.fence, leave=2)
+        client.results.create_dirty(JobResult("job", JobStatus.FINISHED), None)
+        also = historian.folding("job", leadership.fence, HistoryKind.CLEAN, "clean")
+        client.results.mark_clean("job", leadership.fence, also=also)
+
+        expected = ["submitted", *map(str, range(30)), "clean"]
+        assert following.result() == expected
+    assert [entry.text for entry in job.follow_history(job.history()[-3].id)] == expected[-2:]
+    client.results.delete("job")
+    assert list(job.follow_history("gone.000000")) == []
+
+
+def test_a_history_is_followed_for_some_time(client: Client) -> None:
+    job = client.submit("m:f", id="job")
+    following = job.follow_history(timeout=0.05)
+    assert next(following).kind is HistoryKind.SUBMITTED
+    with pytest.raises(TimeoutError, match="not cleaned up"):
+        next(following)
+    with pytest.raises(NotFound, match="has no event"):
+        job.history("nothing.000000")
 
 
 def test_a_history_with_records_that_cannot_be_read(client: Client) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -106,8 +107,6 @@ def test_a_long_poll_sees_a_commit(served: Served) -> None:
     served.post("/v1/jobs", JOB)
     stream = served.events("/v1/jobs/nightly/events")
     stream.next()
-    import threading
-
     found: list[Any] = []
     poll = threading.Thread(
         target=lambda: found.append(served.get("/v1/jobs/nightly/result?wait=60"))
@@ -118,6 +117,26 @@ def test_a_long_poll_sees_a_commit(served: Served) -> None:
     stream.close()
 
     assert (found[0].status, found[0].json["payload"]) == (200, "new")
+
+
+def test_the_history_from_an_entry_on(served: Served) -> None:
+    """Each entry once; a poll waits for the next one; who has asked is the name of the token."""
+    served.post("/v1/jobs", JOB)
+    path = "/v1/jobs/nightly/history"
+    (first,) = served.get(path).json["history"]
+    assert served.get(f"{path}?after={first['id']}").json == {"history": []}
+    found: list[Any] = []
+    poll = threading.Thread(
+        target=lambda: found.append(served.get(f"{path}?after={first['id']}&wait=60"))
+    )
+    poll.start()
+    served.post("/v1/jobs/nightly/suspend", {"reason": "night"})
+    poll.join()
+
+    (second,) = found[0].json["history"]
+    assert (second["kind"], second["text"]) == ("stop", "a suspend was requested: night")
+    assert second["by"] == first["by"] == "ops"
+    assert served.get(f"{path}?after=nothing.000000").status == 404
 
 
 def test_verbs(served: Served) -> None:
